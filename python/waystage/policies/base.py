@@ -1,0 +1,69 @@
+"""The one policy interface.
+
+Arrives: an event and the state into which it has just been folded.
+Leaves: actions, which are data.
+Must not know: which world it runs in, how events travel, how an action is carried out.
+
+A policy is a callable `(event, state) -> actions`. It keeps nothing between calls (what it must
+remember is in the state, above all `state.requested`), reads no clock (`state.time_ns`), draws no
+unseeded random number, and does not change the state. So the object that was simulated is the
+object that runs live. `null.py` is an annotated template.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from waystage.events import Action, Event
+from waystage.state import State
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be found, built or used; the message names it and what there is instead."""
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """`name` appears in results and decisions."""
+
+    name: str
+
+    def __call__(self, event: Event, state: State) -> Sequence[Action]: ...
+
+
+SHIPPED: dict[str, str] = {
+    "null": "waystage.policies.null:Null",
+    "ecmp": "waystage.policies.ecmp:Ecmp",
+    "d-mod-k": "waystage.policies.d_mod_k:DModK",
+    "link-separation": "waystage.policies.link_separation:LinkSeparation",
+    "demand-separation": "waystage.policies.demand_separation:DemandSeparation",
+}
+"""Short name -> dotted path. Users name their own by dotted path, `my.module:Policy`."""
+
+
+def load_policy(name: str, **options: Any) -> Policy:
+    """Build the policy called `name` (a shipped name or `module:Class`) with keyword `options`.
+
+    Raises PolicyError with the cause: unknown name, module that does not import, class without
+    the interface, option it does not take.
+    """
+    target = SHIPPED.get(name, name)
+    module_name, colon, attribute = target.partition(":")
+    if not colon:
+        shipped = ", ".join(sorted(SHIPPED))
+        raise PolicyError(f"unknown policy {name!r}: use one of {shipped}, or your own as module:Class")
+    try:
+        factory: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+    except ImportError as error:
+        raise PolicyError(f"policy {name!r}: cannot import {module_name}: {error}") from error
+    except AttributeError:
+        raise PolicyError(f"policy {name!r}: module {module_name} has no {attribute}") from None
+    try:
+        policy = factory(**options)
+    except (TypeError, ValueError) as error:
+        raise PolicyError(f"policy {name!r} with {options or 'no options'}: {error}") from error
+    if not callable(policy) or not isinstance(getattr(policy, "name", None), str):
+        raise PolicyError(f"policy {name!r}: {attribute} needs a `name` and to be callable as (event, state)")
+    return policy  # type: ignore[no-any-return]

@@ -1,0 +1,270 @@
+"""What the control plane knows, folded from events alone.
+
+Arrives: envelopes, in the order the controller journals them.
+Leaves: a `State` that policies read; snapshots of it as bytes.
+Must not know: where events come from, which policy runs, what an actuator does with an action.
+
+The same events in the same order give an equal state in every process; that is what makes a
+snapshot plus the events after it as good as all events. Events that arrive twice, late or in an
+order that makes no sense (an end before its start, a start repeated) are defined below, one
+method each, and never raise; between a start and an end of one thing, the later time stamp wins. A policy reads the state and must not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from waystage.events import (
+    CLASSES,
+    AssignPaths,
+    DemandDeclared,
+    Direction,
+    Envelope,
+    Event,
+    EventError,
+    HostSeen,
+    IoFinished,
+    IoStarted,
+    JobFinished,
+    JobStarted,
+    LinkDown,
+    LinkUp,
+    LinkUse,
+    PathPlan,
+    PathsChanged,
+    StagingFinished,
+    StagingStarted,
+    SwitchDown,
+    SwitchUp,
+    TopologyChanged,
+    TrafficClass,
+)
+from waystage.topology import Topology
+
+FINISHED_KEPT = 4096
+"""Finished job ids remembered, so that a start that arrives after its end does not revive the job."""
+
+
+class JobInfo(msgspec.Struct, kw_only=True):
+    """A job as far as it is known. `staging` and `io` hold declared bytes by direction or use."""
+
+    job_id: str
+    nodes: tuple[str, ...] = ()
+    running: bool = False
+    started_ns: int = 0
+    staging: dict[Direction, int] = {}
+    staging_ns: dict[Direction, int] = {}
+    io: bool = False
+    demand_bps: dict[TrafficClass, int] = {}
+
+
+class HostLocation(msgspec.Struct, frozen=True, kw_only=True):
+    switch: str
+    port: int
+    mac: str
+    ip: str | None = None
+
+
+class State(msgspec.Struct, kw_only=True):
+    """Everything policies may look at. `time_ns` is the time of the last event."""
+
+    time_ns: int = 0
+    events: int = 0
+    topology: Topology | None = None
+    down_links: dict[str, int] = {}
+    down_switches: dict[str, int] = {}
+    hosts: dict[str, HostLocation] = {}
+    jobs: dict[str, JobInfo] = {}
+    finished: dict[str, int] = {}
+    ended_staging: dict[str, int] = {}
+    requested: PathPlan | None = None
+    requested_ns: int = 0
+    in_force: PathPlan | None = None
+    class_rate_bps: dict[TrafficClass, float] = {}
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def live_topology(self) -> Topology | None:
+        """The topology without what is down, or None before one is known."""
+        if self.topology is None:
+            return None
+        return self.topology.without(self.down_links, self.down_switches)
+
+    @property
+    def staging_jobs(self) -> list[str]:
+        """Jobs with a staging operation under way: ON status is where there is one (Fig. 8)."""
+        return [job.job_id for job in self.jobs.values() if job.staging]
+
+    @property
+    def running_jobs(self) -> list[str]:
+        return [job.job_id for job in self.jobs.values() if job.running]
+
+    @property
+    def io_jobs(self) -> list[str]:
+        return [job.job_id for job in self.jobs.values() if job.io]
+
+    # -- folding ------------------------------------------------------------------------------
+
+    def apply(self, item: Envelope) -> None:
+        """Fold one event. Unknown events count and change nothing else."""
+        self.events += 1
+        self.time_ns = max(self.time_ns, item.time_ns)
+        handler = _handlers.get(type(item.event))
+        if handler is not None:
+            handler(self, item.event, item.time_ns)
+
+    def record_request(self, action: AssignPaths) -> None:
+        """Fold what a policy asked for; called for each action of a `Decided` event."""
+        self.requested = action.plan
+        self.requested_ns = self.time_ns
+
+    # -- saving -------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """The state as JSON bytes; `State.restore` gives an equal state."""
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def restore(cls, data: bytes) -> State:
+        """Raises EventError where `data` is no snapshot."""
+        try:
+            return msgspec.json.decode(data, type=cls)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise EventError(f"not a state snapshot: {error}") from None
+
+    def difference(self, other: State) -> list[str]:
+        """The names of the fields in which the two states differ."""
+        return [f for f in self.__struct_fields__ if getattr(self, f) != getattr(other, f)]
+
+    # -- one method an event --------------------------------------------------------------------
+
+    def _job(self, job_id: str) -> JobInfo:
+        return self.jobs.setdefault(job_id, JobInfo(job_id=job_id))
+
+    def _job_started(self, event: JobStarted, time_ns: int) -> None:
+        if time_ns <= self.finished.get(event.job_id, -1):
+            return  # its end, which is later, came first
+        self.finished.pop(event.job_id, None)  # requeued under the same id
+        job = self._job(event.job_id)
+        job.nodes, job.running, job.started_ns = event.nodes, True, time_ns
+
+    def _job_finished(self, event: JobFinished, time_ns: int) -> None:
+        job = self.jobs.get(event.job_id)
+        if job is not None and job.running and time_ns < job.started_ns:
+            return  # the end of an earlier run under the same id
+        if job is not None and job.staging:
+            job.running, job.io = False, False  # its stage-out goes on; the last end removes it
+            job.demand_bps = {}
+        else:
+            self.jobs.pop(event.job_id, None)
+        _remember(self.finished, event.job_id, time_ns)
+
+    def _staging_started(self, event: StagingStarted, time_ns: int) -> None:
+        if time_ns <= self.ended_staging.get(_staging_key(event), -1):
+            return  # its end, which is later, came first
+        job = self._job(event.job_id)
+        job.staging[event.direction] = max(0, event.bytes)
+        job.staging_ns[event.direction] = time_ns
+        if event.nodes and not job.nodes:
+            job.nodes = event.nodes
+
+    def _staging_finished(self, event: StagingFinished, time_ns: int) -> None:
+        _remember(self.ended_staging, _staging_key(event), time_ns)
+        job = self.jobs.get(event.job_id)
+        if job is None or time_ns < job.staging_ns.get(event.direction, 0):
+            return
+        job.staging.pop(event.direction, None)
+        job.staging_ns.pop(event.direction, None)
+        if not job.staging and not job.running and event.job_id in self.finished:
+            del self.jobs[event.job_id]
+
+    def _io_started(self, event: IoStarted, time_ns: int) -> None:
+        if event.job_id not in self.finished:
+            self._job(event.job_id).io = True
+
+    def _io_finished(self, event: IoFinished, time_ns: int) -> None:
+        if event.job_id in self.jobs:
+            self.jobs[event.job_id].io = False
+
+    def _demand_declared(self, event: DemandDeclared, time_ns: int) -> None:
+        if event.job_id in self.finished:
+            return
+        if event.rate_bps > 0:
+            self._job(event.job_id).demand_bps[event.traffic] = event.rate_bps
+        elif event.job_id in self.jobs:
+            self.jobs[event.job_id].demand_bps.pop(event.traffic, None)
+
+    def _topology_changed(self, event: TopologyChanged, time_ns: int) -> None:
+        self.topology = event.topology
+        names = {link.name for link in event.topology.links}
+        self.down_links = {n: t for n, t in self.down_links.items() if n in names}
+        switches = event.topology.switch_by_name
+        self.down_switches = {n: t for n, t in self.down_switches.items() if n in switches}
+
+    def _host_seen(self, event: HostSeen, time_ns: int) -> None:
+        self.hosts[event.host] = HostLocation(
+            switch=event.switch, port=event.port, mac=event.mac, ip=event.ip
+        )
+
+    def _link_down(self, event: LinkDown, time_ns: int) -> None:
+        self.down_links.setdefault(event.link, self.time_ns)
+
+    def _link_up(self, event: LinkUp, time_ns: int) -> None:
+        self.down_links.pop(event.link, None)
+
+    def _switch_down(self, event: SwitchDown, time_ns: int) -> None:
+        self.down_switches.setdefault(event.switch, self.time_ns)
+
+    def _switch_up(self, event: SwitchUp, time_ns: int) -> None:
+        self.down_switches.pop(event.switch, None)
+
+    def _link_use(self, event: LinkUse, time_ns: int) -> None:
+        """Rate of each class over the core: what leaves edge switches towards other switches."""
+        if self.topology is None or event.interval_ns <= 0:
+            return
+        edges, uplinks = set(self.topology.edge_switches), set()
+        for link in self.topology.switch_links:
+            uplinks |= {(link.a, link.a_port), (link.b, link.b_port)}
+        totals: dict[TrafficClass, int] = dict.fromkeys(CLASSES, 0)
+        for use in event.ports:
+            if use.node in edges and (use.node, use.port) in uplinks:
+                for traffic, count in use.by_class.items():
+                    totals[traffic] += count
+        self.class_rate_bps = {c: n * 8e9 / event.interval_ns for c, n in totals.items() if n}
+
+    def _paths_changed(self, event: PathsChanged, time_ns: int) -> None:
+        self.in_force = event.plan
+
+
+def _staging_key(event: StagingStarted | StagingFinished) -> str:
+    return f"{event.direction}:{event.job_id}"
+
+
+def _remember(kept: dict[str, int], key: str, time_ns: int) -> None:
+    kept.pop(key, None)
+    kept[key] = time_ns
+    while len(kept) > FINISHED_KEPT:
+        del kept[next(iter(kept))]
+
+
+_handlers: dict[type[Event], Callable[[State, Any, int], None]] = {
+    JobStarted: State._job_started,
+    JobFinished: State._job_finished,
+    StagingStarted: State._staging_started,
+    StagingFinished: State._staging_finished,
+    IoStarted: State._io_started,
+    IoFinished: State._io_finished,
+    DemandDeclared: State._demand_declared,
+    TopologyChanged: State._topology_changed,
+    HostSeen: State._host_seen,
+    LinkUp: State._link_up,
+    LinkDown: State._link_down,
+    SwitchUp: State._switch_up,
+    SwitchDown: State._switch_down,
+    LinkUse: State._link_use,
+    PathsChanged: State._paths_changed,
+}
