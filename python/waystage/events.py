@@ -328,9 +328,7 @@ def decode(data: bytes) -> Envelope:
             check_names(event)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise EventError(f"malformed event: {error}") from None
-    return Envelope(
-        event=event, event_id=wire.id, source=wire.source, seq=wire.seq, time_ns=wire.time_ns
-    )
+    return Envelope(event=event, event_id=wire.id, source=wire.source, seq=wire.seq, time_ns=wire.time_ns)
 
 
 def encode_action(action: Action) -> msgspec.Raw:
@@ -387,5 +385,3 @@ def _decode_body(cls: type, body: msgspec.Raw) -> Any:
     if decoder is None:
         decoder = _body_decoders[cls] = msgspec.json.Decoder(cls)
     return decoder.decode(body)
-
-

@@ -116,10 +116,15 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def compute_hosts(self) -> tuple[str, ...]:
         return tuple(h.name for h in self.hosts if h.role == "compute")
 
+    @property
+    def nodes(self) -> tuple[Host | Switch, ...]:
+        """Hosts, then switches."""
+        return self.hosts + self.switches
+
     @cached_property
     def adjacency(self) -> dict[str, tuple[Link, ...]]:
         """Links at each node, ordered by the port they leave from."""
-        at: dict[str, list[Link]] = {n.name: [] for n in (*self.hosts, *self.switches)}
+        at: dict[str, list[Link]] = {n.name: [] for n in self.nodes}
         for link in self.links:
             at[link.a].append(link)
             at[link.b].append(link)
@@ -157,7 +162,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def level(self) -> dict[str, int]:
         """switch -> hops to the nearest edge switch: 0 at the edge, the core highest."""
-        level = {name: 0 for name in self.edge_switches}
+        level = dict.fromkeys(self.edge_switches, 0)
         queue = deque(self.edge_switches)
         while queue:
             at = queue.popleft()
@@ -268,7 +273,7 @@ def natural_key(text: str) -> tuple[tuple[int, int | str], ...]:
 
 def _validate(topology: Topology) -> None:
     nodes: set[str] = set()
-    for node in (*topology.hosts, *topology.switches):
+    for node in topology.nodes:
         if not NAME_PATTERN.match(node.name):
             raise TopologyError(
                 f"node name {node.name!r}: use 1 to 63 letters, digits, '_', '.' or '-', starting with a letter or digit"
@@ -339,6 +344,6 @@ def _validate_reach(topology: Topology) -> None:
             raise TopologyError(f"host {host.name} has {count} links: give it exactly one, to a switch")
     first = topology.hosts[0].name
     reached = topology.distances(first)
-    for node in (*topology.hosts, *topology.switches):
+    for node in topology.nodes:
         if node.name not in reached:
             raise TopologyError(f"{node.name} cannot be reached from {first}: add the missing link")

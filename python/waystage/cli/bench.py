@@ -1,0 +1,83 @@
+"""`waystage bench`: measure the figures that Waystage promises.
+
+Arrives: a benchmark's name.
+Leaves: a table, or with --json one object.
+Must not know: what a benchmark measures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from waystage.bench import BenchError, benchmarks
+
+    try:
+        known = benchmarks()
+    except BenchError:
+        return []
+    return [CompletionItem(n, help=h) for n, h in known.items() if n.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=_complete)
+@click.option("--quick", is_flag=True, help="A smoke run: fewer repetitions, wider intervals.")
+@click.option(
+    "--repetitions",
+    type=click.IntRange(min=1),
+    help="How often to repeat, where the benchmark's own number is not wanted.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the files of the run.",
+)
+@output_options
+def command(name: str | None, quick: bool, repetitions: int | None, out: Path | None, output: Output) -> None:
+    """Run benchmark NAME, or list the benchmarks where no name is given.
+
+    Prints the figures, what they are compared with (measured in the same run), and the machine. With
+    --json: one object {"name", "figures", "peers", "machine", "details"}. Exit status 7 where the machine
+    was so short of CPU that it was measured instead of the method.
+    """
+    from waystage.bench import BenchError, BenchOptions, benchmarks, run_benchmark
+
+    try:
+        if name is None:
+            known = benchmarks()
+            rows = [{"benchmark": key, "what it measures": value} for key, value in known.items()]
+            output.result({"benchmarks": known}, table(rows, ["benchmark", "what it measures"]))
+            return
+        with output.progress() as progress:
+            result = run_benchmark(
+                name, BenchOptions(quick=quick, repetitions=repetitions, out=out, progress=progress)
+            )
+    except BenchError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from error
+    output.result(result, as_text(result))
+    if result["machine"]["short_of_cpu"] or result["details"].get("valid") is False:
+        click.get_current_context().exit(ExitCode.INVALID)
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """A result as a table for people."""
+    machine = result["machine"]
+    rows = [{"figure": k, "value": v} for k, v in result["figures"].items()]
+    parts = [f"benchmark {result['name']}", "", table(rows, ["figure", "value"])]
+    peers = [{"peer": k, "value": v} for k, v in result["peers"].items() if isinstance(v, int | float)]
+    if peers:
+        parts += ["", table(peers, ["peer", "value"])]
+    warning = "  SHORT OF CPU: the machine was measured, not the method" if machine["short_of_cpu"] else ""
+    parts += [
+        "",
+        f"machine: {machine['cores']} cores, kernel {machine['kernel']}, "
+        f"{machine['idle_pct']} % idle (lowest second {machine['lowest_idle_pct']} %){warning}",
+    ]
+    return "\n".join(parts)

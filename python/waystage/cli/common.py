@@ -1,0 +1,161 @@
+"""What every subcommand shares: exit codes, errors, output and progress.
+
+Arrives: results, messages and shares of work done.
+Leaves: text for people or one JSON object for programs, on the right stream.
+Must not know: what any subcommand does.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ProgressCall = Callable[[str, float], None]
+"""Called with what is being done and the share of the whole that is done, 0 to 1."""
+
+PLAIN_PROGRESS_SECONDS = 5.0
+"""Where stderr is no terminal, a line of progress at most this often: a log stays readable."""
+
+
+class ExitCode(IntEnum):
+    """The exit statuses of every subcommand, documented in docs/reference/exit-codes.md."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    BAD_INPUT = 3
+    MISSING = 4
+    NEEDS_ROOT = 5
+    BUSY = 6
+    INVALID = 7
+    INTERRUPTED = 130
+
+
+class UserError(Exception):
+    """One clear sentence for the user, what, where and how to mend, and the exit status that goes with it."""
+
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a subcommand's words go: results to stdout, everything else to stderr."""
+
+    json: bool = False
+    quiet: bool = False
+
+    def say(self, text: str) -> None:
+        """A line for people; nothing with --quiet or --json."""
+        if not self.quiet and not self.json:
+            click.echo(text)
+
+    def note(self, text: str) -> None:
+        """A remark on stderr; nothing with --quiet."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+    def result(self, value: Any, text: str | None = None) -> None:
+        """The answer: `value` as one JSON object with --json, else `text`, which --quiet suppresses."""
+        if self.json:
+            click.echo(json.dumps(value, ensure_ascii=False, default=str))
+        elif text is not None:
+            self.say(text)
+
+    @contextmanager
+    def progress(self) -> Iterator[ProgressCall]:
+        """A callable that shows progress on stderr: a bar on a terminal, else a line now and then."""
+        if self.quiet:
+            yield lambda what, share: None
+        elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            with _bar() as call:
+                yield call
+        else:
+            yield _PlainProgress()
+
+
+def output_options(function: Callable[P, R]) -> Callable[..., R]:
+    """Give a click command `--json` and `--quiet`; the function receives `output: Output`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
+    @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+    @functools.wraps(function)
+    def with_output(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> R:
+        kwargs["output"] = Output(json=as_json, quiet=quiet)
+        return function(*args, **kwargs)
+
+    return with_output
+
+
+def needs_root(doing: str) -> None:
+    """Raise UserError(NEEDS_ROOT) before anything is done, where this process is not root."""
+    if os.geteuid() != 0:
+        raise UserError(
+            f"{doing} needs root for network namespaces: run it with sudo, or as root in a container",
+            ExitCode.NEEDS_ROOT,
+        )
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Rows as aligned text columns: numbers to the right, words to the left, no trailing spaces."""
+    cells = [[_cell(row.get(column, "")) for column in columns] for row in rows]
+    widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
+    numeric = [all(isinstance(row.get(c, 0), int | float) for row in rows) for c in columns]
+
+    def line(values: Sequence[str]) -> str:
+        parts = [v.rjust(w) if n else v.ljust(w) for v, w, n in zip(values, widths, numeric, strict=True)]
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(list(columns)), *(line(values) for values in cells)])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+@contextmanager
+def _bar() -> Iterator[ProgressCall]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def call(what: str, share: float) -> None:
+            bar.update(task, description=what, completed=min(max(share, 0.0), 1.0))
+
+        yield call
+
+
+class _PlainProgress:
+    """Prints when a while has passed since the last line, and something new is to be said."""
+
+    def __init__(self) -> None:
+        self._last_text = ""
+        self._last_time = float("-inf")
+
+    def __call__(self, what: str, share: float) -> None:
+        now = time.monotonic()
+        text = f"[{min(max(share, 0.0), 1.0):4.0%}] {what}"
+        if text != self._last_text and (now - self._last_time >= PLAIN_PROGRESS_SECONDS or share >= 1.0):
+            click.echo(text, err=True)
+            self._last_text, self._last_time = text, now

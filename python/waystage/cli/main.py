@@ -1,0 +1,142 @@
+"""The entry point: finds the subcommand, turns every failure into one sentence and an exit status.
+
+Arrives: the argument vector.
+Leaves: the exit status of docs/reference/exit-codes.md.
+Must not know: what a subcommand does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from waystage import __version__
+from waystage.cli.common import ExitCode, UserError
+
+SUBCOMMANDS: dict[str, str] = {
+    "doctor": "Say what this machine can run, what is missing, and how to get it.",
+    "lab": "Bring an emulated cluster up, look into it, take it down.",
+    "run": "Run an experiment and compare its policies.",
+    "report": "Print and draw the results of a run.",
+    "controller": "Run a controller of a site.",
+    "notify": "Tell the controllers that a job or its staging starts or ends.",
+    "events": "Watch, publish and describe events.",
+    "state": "Show, save and compare what a controller knows.",
+    "bench": "Measure the figures that Waystage promises.",
+    "completion": "Print the completion script of a shell.",
+}
+"""Name -> one line of help. A subcommand whose module is absent is not listed."""
+
+
+class LazyGroup(click.Group):
+    """A group whose subcommands are modules of this package, imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in SUBCOMMANDS if _module_exists(name)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in SUBCOMMANDS or not _module_exists(cmd_name):
+            return None
+        module = importlib.import_module(f"waystage.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SUBCOMMANDS[name]) for name in self.list_commands(ctx)])
+
+
+def _module_exists(name: str) -> bool:
+    return importlib.util.find_spec(f"waystage.cli.{name}") is not None
+
+
+@click.command(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="waystage")
+def group() -> None:
+    """Coordinate how data moves in high-performance computing.
+
+    Exit status: 0 ok, 1 failed, 2 usage, 3 bad input file, 4 something is missing on this machine,
+    5 needs root, 6 busy, 7 ran but the result is invalid, 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run `waystage` and exit with its status."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run `waystage arguments...`; returns the exit status, having printed at most one error."""
+    _unwind_on_termination()
+    try:
+        status = group.main(args=arguments, prog_name="waystage", standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else ExitCode.OK
+    except UserError as error:
+        return _fail(arguments, error.message, error.exit_code)
+    except click.UsageError as error:
+        where = f" (see '{error.ctx.command_path} --help')" if error.ctx is not None else ""
+        return _fail(arguments, error.format_message() + where, ExitCode.USAGE)
+    except click.FileError as error:
+        return _fail(arguments, error.format_message(), ExitCode.BAD_INPUT)
+    except click.ClickException as error:
+        return _fail(arguments, error.format_message(), ExitCode.FAILED)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail(arguments, "interrupted", ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output went away, as `head` does; the interpreter must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except Exception as error:
+        return _fail(arguments, *_explain(error))
+
+
+def _explain(error: Exception) -> tuple[str, ExitCode]:
+    """The sentence and status of an exception that no subcommand turned into a UserError."""
+    from waystage.events import EventError
+    from waystage.topology import TopologyError
+
+    if os.environ.get("WAYSTAGE_DEBUG"):
+        traceback.print_exception(error)
+    if isinstance(error, EventError | TopologyError):
+        return str(error), ExitCode.BAD_INPUT
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}", ExitCode.FAILED
+    kind = type(error).__name__
+    return (
+        f"internal error, {kind}: {error} (set WAYSTAGE_DEBUG=1 to see where, and report it)",
+        ExitCode.FAILED,
+    )
+
+
+def _fail(arguments: list[str], message: str, code: ExitCode) -> int:
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--json" in own:
+        click.echo(json.dumps({"error": message, "exit_code": int(code)}, ensure_ascii=False))
+    else:
+        click.echo(f"waystage: error: {message}", err=True)
+    return int(code)
+
+
+def _unwind_on_termination() -> None:
+    """SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that a lab is taken down on the way."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> Any:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, interrupt)

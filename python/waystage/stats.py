@@ -1,0 +1,128 @@
+"""The statistics that results and benchmarks quote, computed one way everywhere.
+
+Arrives: plain numbers.
+Leaves: medians, percentiles and bootstrap intervals.
+Must not know: what was measured.
+
+Every interval is a percentile bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap",
+1993, chapter 13) from a seeded generator, so that the same samples always give the same interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 2000
+"""Enough that the bounds of a 95 % interval move by about 1 % of its width between seeds."""
+
+Statistic = Callable[[NDArray[np.float64]], float]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a table shows of a sample; `low` and `high` bound the median with 95 % confidence."""
+
+    count: int
+    median: float
+    low: float
+    high: float
+    mean: float
+    minimum: float
+    maximum: float
+    p99: float
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value. Raises ValueError on an empty sample."""
+    return float(np.median(_array(values)))
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value below which `percent` of the sample lies, interpolated linearly between neighbours."""
+    if not 0 <= percent <= 100:
+        raise ValueError(f"a percentile lies between 0 and 100, not at {percent}")
+    return float(np.percentile(_array(values), percent))
+
+
+def bootstrap_interval(
+    values: Sequence[float] | Sequence[Sequence[float]],
+    statistic: Statistic | None = None,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """The interval of `statistic` (the median by default) over `values`.
+
+    A sample of rows, such as (before, after) pairs, is resampled by row: the pairing is kept, and
+    `statistic` receives the resampled rows as an array.
+    """
+    sample = _array(values)
+    compute: Statistic = statistic if statistic is not None else (lambda rows: float(np.median(rows)))
+    generator = np.random.default_rng(seed)
+    count = len(sample)
+    found = [compute(sample[generator.integers(0, count, count)]) for _ in range(resamples)]
+    tail = (1 - confidence) / 2 * 100
+    low, high = np.percentile(np.asarray(found), [tail, 100 - tail])
+    return Interval(float(low), float(high))
+
+
+def reduction_pct(before: Sequence[float], after: Sequence[float]) -> float:
+    """By how many percent the mean of `after` lies below that of `before`; negative where it lies above."""
+    rows = _pairs(before, after)
+    return _reduction(rows)
+
+
+def reduction_interval(before: Sequence[float], after: Sequence[float], *, seed: int = 0) -> Interval:
+    """The 95 % interval of `reduction_pct`; `before[i]` and `after[i]` belong to the same repetition."""
+    return bootstrap_interval(_pairs(before, after).tolist(), _reduction, seed=seed)
+
+
+def summary(values: Sequence[float], *, seed: int = 0) -> Summary:
+    """Everything a table shows of `values`."""
+    sample = _array(values)
+    interval = bootstrap_interval(values, seed=seed)
+    return Summary(
+        count=len(sample),
+        median=float(np.median(sample)),
+        low=interval.low,
+        high=interval.high,
+        mean=float(np.mean(sample)),
+        minimum=float(np.min(sample)),
+        maximum=float(np.max(sample)),
+        p99=float(np.percentile(sample, 99)),
+    )
+
+
+def _array(values: Sequence[Any]) -> NDArray[np.float64]:
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.size == 0:
+        raise ValueError("there is no value to compute a statistic of")
+    return sample
+
+
+def _pairs(before: Sequence[float], after: Sequence[float]) -> NDArray[np.float64]:
+    if len(before) != len(after):
+        raise ValueError(f"{len(before)} values before and {len(after)} after are no pairs")
+    return np.column_stack((_array(before), _array(after)))
+
+
+def _reduction(rows: NDArray[np.float64]) -> float:
+    before, after = rows.mean(axis=0)
+    return float(100 * (1 - after / before))
