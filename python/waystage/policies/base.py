@@ -43,12 +43,8 @@ SHIPPED: dict[str, str] = {
 """Short name -> dotted path. Users name their own by dotted path, `my.module:Policy`."""
 
 
-def load_policy(name: str, **options: Any) -> Policy:
-    """Build the policy called `name` (a shipped name or `module:Class`) with keyword `options`.
-
-    Raises PolicyError with the cause: unknown name, module that does not import, class without
-    the interface, option it does not take.
-    """
+def policy_factory(name: str) -> Callable[..., Any]:
+    """What builds the policy called `name` (a shipped name or `module:Class`). Raises PolicyError."""
     target = SHIPPED.get(name, name)
     module_name, colon, attribute = target.partition(":")
     if not colon:
@@ -60,10 +56,22 @@ def load_policy(name: str, **options: Any) -> Policy:
         raise PolicyError(f"policy {name!r}: cannot import {module_name}: {error}") from error
     except AttributeError:
         raise PolicyError(f"policy {name!r}: module {module_name} has no {attribute}") from None
+    return factory
+
+
+def load_policy(name: str, **options: Any) -> Policy:
+    """Build the policy called `name` (a shipped name or `module:Class`) with keyword `options`.
+
+    Raises PolicyError with the cause: unknown name, module that does not import, class without
+    the interface, option it does not take.
+    """
+    factory = policy_factory(name)
     try:
         policy = factory(**options)
     except (TypeError, ValueError) as error:
         raise PolicyError(f"policy {name!r} with {options or 'no options'}: {error}") from error
     if not callable(policy) or not isinstance(getattr(policy, "name", None), str):
-        raise PolicyError(f"policy {name!r}: {attribute} needs a `name` and to be callable as (event, state)")
+        raise PolicyError(
+            f"policy {name!r}: {SHIPPED.get(name, name)} needs a `name` and to be callable as (event, state)"
+        )
     return policy  # type: ignore[no-any-return]
