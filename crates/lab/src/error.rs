@@ -1,0 +1,55 @@
+//! What can go wrong with a probe, named by what the caller can act on.
+
+use std::fmt;
+use std::io;
+
+/// Why probes could not be set up or run.
+#[derive(Debug)]
+pub enum ProbeError {
+    /// The named network namespace cannot be entered: it is not there, or this process is not root.
+    Namespace {
+        /// Its name under `/run/netns`.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A socket of a stream could not be opened, configured or bound.
+    Socket {
+        /// Which stream and end.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A stream's description is of no use.
+    Stream {
+        /// Which stream.
+        index: usize,
+        /// What is wrong, and how to mend it.
+        reason: String,
+    },
+    /// The engine was called out of order, or one of its threads ended early.
+    State(&'static str),
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace { name, source } => write!(
+                f,
+                "network namespace {name}: {source} (probes between namespaces need root, and the namespace must be in /run/netns)"
+            ),
+            Self::Socket { what, source } => write!(f, "{what}: {source}"),
+            Self::Stream { index, reason } => write!(f, "stream {index}: {reason}"),
+            Self::State(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for ProbeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Namespace { source, .. } | Self::Socket { source, .. } => Some(source),
+            Self::Stream { .. } | Self::State(_) => None,
+        }
+    }
+}

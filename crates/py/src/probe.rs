@@ -1,0 +1,187 @@
+//! Probes for Python: `ProbeStream`, `Prober`, `ProbeReport`.
+
+use std::net::Ipv4Addr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use pyo3::create_exception;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use waystage_lab::probe::{Prober, Report, Stream};
+
+create_exception!(
+    _native,
+    ProbeError,
+    PyRuntimeError,
+    "Probes that cannot be set up or run."
+);
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("ProbeError", module.py().get_type::<ProbeError>())?;
+    module.add_class::<ProbeStream>()?;
+    module.add_class::<ProbeResult>()?;
+    module.add_class::<ProbeReport>()?;
+    module.add_class::<PyProber>()
+}
+
+/// One stream of probes from a source host to a target host.
+#[pyclass(frozen, from_py_object, module = "waystage._native")]
+#[derive(Clone)]
+struct ProbeStream(Stream);
+
+#[pymethods]
+impl ProbeStream {
+    #[new]
+    #[pyo3(signature = (*, source, target, port, rate_pps, dscp=0, source_namespace=None, target_namespace=None))]
+    fn new(
+        source: &str,
+        target: &str,
+        port: u16,
+        rate_pps: u32,
+        dscp: u8,
+        source_namespace: Option<String>,
+        target_namespace: Option<String>,
+    ) -> PyResult<Self> {
+        Ok(Self(Stream {
+            source_namespace,
+            source: address(source)?,
+            target_namespace,
+            target: address(target)?,
+            port,
+            dscp,
+            rate_pps,
+        }))
+    }
+}
+
+/// What became of one stream.
+#[pyclass(frozen, get_all, skip_from_py_object, module = "waystage._native")]
+#[derive(Clone)]
+struct ProbeResult {
+    sent: u64,
+    refused: u64,
+    skipped: u64,
+    received: u64,
+    lost: u64,
+    duplicated: u64,
+    reordered: u64,
+    loss_runs: Vec<(u64, u64)>,
+    latency_p50_ns: u64,
+    latency_p99_ns: u64,
+    latency_max_ns: u64,
+}
+
+/// What became of all streams.
+#[pyclass(frozen, get_all, module = "waystage._native")]
+struct ProbeReport {
+    streams: Vec<ProbeResult>,
+    sending_s: f64,
+    overflowed: u64,
+    foreign: u64,
+    latency_p50_ns: u64,
+    latency_p99_ns: u64,
+    latency_max_ns: u64,
+}
+
+/// A set of streams with open sockets.
+#[pyclass(frozen, name = "Prober", module = "waystage._native")]
+struct PyProber(Mutex<Prober>);
+
+#[pymethods]
+impl PyProber {
+    #[new]
+    #[pyo3(signature = (streams, payload_bytes=64))]
+    fn new(py: Python<'_>, streams: Vec<ProbeStream>, payload_bytes: usize) -> PyResult<Self> {
+        let streams = streams.into_iter().map(|stream| stream.0).collect();
+        let prober = py
+            .detach(|| Prober::open(streams, payload_bytes))
+            .map_err(raise)?;
+        Ok(Self(Mutex::new(prober)))
+    }
+
+    /// Send uncounted packets until every stream was received; the indexes of those that were not.
+    #[pyo3(signature = (timeout_s=5.0))]
+    fn warm_up(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Vec<usize>> {
+        let timeout = duration(timeout_s)?;
+        py.detach(|| self.with(|prober| prober.warm_up(timeout)))
+    }
+
+    /// Begin to send and count.
+    fn start(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.with(Prober::start))
+    }
+
+    /// Packets sent and received since the start.
+    fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        py.detach(|| self.with(|prober| Ok(prober.totals())))
+    }
+
+    /// Stop sending, wait at most `drain_s` for what is under way, and report.
+    #[pyo3(signature = (drain_s=1.0))]
+    fn stop(&self, py: Python<'_>, drain_s: f64) -> PyResult<ProbeReport> {
+        let drain = duration(drain_s)?;
+        py.detach(|| self.with(|prober| prober.stop(drain)))
+            .map(wrap)
+    }
+}
+
+impl PyProber {
+    fn with<T>(
+        &self,
+        call: impl FnOnce(&mut Prober) -> Result<T, waystage_lab::ProbeError>,
+    ) -> PyResult<T> {
+        let mut prober = self
+            .0
+            .lock()
+            .map_err(|_| ProbeError::new_err("an earlier call panicked"))?;
+        call(&mut prober).map_err(raise)
+    }
+}
+
+fn wrap(report: Report) -> ProbeReport {
+    let mut all = waystage_lab::LatencyHistogram::default();
+    report
+        .streams
+        .iter()
+        .for_each(|stream| all.merge(&stream.latency));
+    let streams = report.streams.into_iter().map(|stream| ProbeResult {
+        sent: stream.sent,
+        refused: stream.refused,
+        skipped: stream.skipped,
+        received: stream.received,
+        lost: stream.lost,
+        duplicated: stream.duplicated,
+        reordered: stream.reordered,
+        loss_runs: stream
+            .loss_runs
+            .iter()
+            .map(|run| (run.first, run.count))
+            .collect(),
+        latency_p50_ns: stream.latency.quantile_ns(0.5),
+        latency_p99_ns: stream.latency.quantile_ns(0.99),
+        latency_max_ns: stream.latency.largest_ns(),
+    });
+    ProbeReport {
+        streams: streams.collect(),
+        sending_s: report.sending.as_secs_f64(),
+        overflowed: report.overflowed,
+        foreign: report.foreign,
+        latency_p50_ns: all.quantile_ns(0.5),
+        latency_p99_ns: all.quantile_ns(0.99),
+        latency_max_ns: all.largest_ns(),
+    }
+}
+
+fn address(text: &str) -> PyResult<Ipv4Addr> {
+    text.parse()
+        .map_err(|_| PyValueError::new_err(format!("{text:?} is not an IPv4 address")))
+}
+
+fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is not a number of seconds")))
+}
+
+fn raise(error: waystage_lab::ProbeError) -> PyErr {
+    ProbeError::new_err(error.to_string())
+}
