@@ -55,7 +55,7 @@ impl ProbeStream {
 }
 
 /// What became of one stream.
-#[pyclass(frozen, get_all, skip_from_py_object, module = "waystage._native")]
+#[pyclass(frozen, get_all, module = "waystage._native")]
 #[derive(Clone)]
 struct ProbeResult {
     sent: u64,

@@ -1,0 +1,99 @@
+"""What every test may use: the command line in a scratch directory, and the reasons to skip.
+
+Tests marked `lab` bring up network namespaces and Open vSwitch. They are skipped, with the reason,
+where this machine cannot do that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+REPOSITORY = Path(__file__).parents[1]
+
+# No deadline: on a busy machine with two cores time says nothing about the code.
+settings.register_profile("waystage", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("waystage")
+
+LAB_COMMANDS = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ethtool": "ethtool",
+    "ovs-vsctl": "openvswitch-switch",
+    "ovs-vswitchd": "openvswitch-switch",
+    "ovsdb-server": "openvswitch-switch",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = _why_no_lab()
+    if reason is not None:
+        for item in items:
+            if item.get_closest_marker("lab") is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _why_no_lab() -> str | None:
+    if os.geteuid() != 0:
+        return "the lab needs root"
+    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    missing = {p for c, p in LAB_COMMANDS.items() if shutil.which(c, path=path) is None}
+    if missing:
+        return f"the lab needs the Debian packages {' '.join(sorted(missing))}"
+    # A container may have root and no right to make namespaces.
+    made = subprocess.run(["unshare", "--net", "true"], capture_output=True, text=True, check=False)
+    if made.returncode != 0:
+        return f"network namespaces cannot be made here: {made.stderr.strip()}"
+    return None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run of the command line left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Waystage = Callable[..., Ran]
+
+
+@pytest.fixture
+def waystage(tmp_path: Path) -> Waystage:
+    """Run `waystage ARGUMENTS` as a user does, in a scratch directory; returns code, out and err."""
+
+    def run(*arguments: str, input: str | None = None, timeout: float = 60, **env: str) -> Ran:
+        done = subprocess.run(
+            [sys.executable, "-m", "waystage", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **env},
+            input=input,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return REPOSITORY
