@@ -1,1 +1,6 @@
-"""."""
+"""Jobs: how the scheduler tells what happens, and the database of what it told.
+
+Arrives: job and staging starts and ends, from a scheduler's hooks or the command line.
+Leaves: events on the backplane; a database of jobs that survives restarts.
+Must not know: policies, switches, paths.
+"""

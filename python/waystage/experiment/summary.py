@@ -1,0 +1,248 @@
+"""What a run says: times per policy, reductions against the baseline, switching times.
+
+Arrives: a `RunResult`.
+Leaves: numbers with 95 % intervals, and the table that the terminal, the report and benchmarks show.
+Must not know: how they are drawn or printed.
+
+Policies are compared set by set: a set has the same jobs, arrival times and hash seed under every
+policy, so that each difference is paired. A set in which a job failed under either policy is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from waystage.experiment.results import JobRecord, RunResult, SwitchOver
+from waystage.stats import Interval, bootstrap_interval, reduction_interval, reduction_pct
+
+BASELINE = "ecmp"
+"""What others are compared with where it is among the policies; the first policy otherwise."""
+
+QUANTITIES: dict[str, Callable[[JobRecord], float]] = {
+    "job": lambda job: job.job_s,
+    "computation": lambda job: job.compute_s,
+    "staging": lambda job: job.staging_s,
+}
+"""The three times of the paper's Fig. 11."""
+
+PAPER_REDUCTION_PCT = {"job": 8.7, "computation": 5.6, "staging": 22.0}
+PAPER_IMPROVED_SHARE = 45 / 50
+PAPER_SWITCH_MS = {"on": 2200.0, "off": 310.0}
+PAPER_SWITCH_PARTS_MS = {"processor": 8.5, "planner": 170.0, "install": 2010.0}
+"""Seed 000, section V.B: link separation against ECMP, and the switching times of Fig. 14 (OFF to ON)."""
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """A number with the bounds of its 95 % interval; the bounds are None where there is one sample only."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    count: int = 0
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy against the baseline over the sets both ran whole."""
+
+    policy: str
+    baseline: str
+    sets: int
+    reduction_pct: dict[str, Estimate]
+    improved_share: Estimate
+
+
+class Switching(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean times of the switch-overs of one policy in one direction, in milliseconds."""
+
+    policy: str
+    to: str
+    count: int
+    total_ms: Estimate
+    processor_ms: float
+    planner_ms: float
+    install_ms: float
+    messages: float
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    times_s: dict[str, dict[str, Estimate]]
+    set_means_s: dict[str, dict[int, dict[str, float]]]
+    comparisons: list[Comparison]
+    switching: list[Switching]
+    done: dict[str, int]
+    failed: dict[str, int]
+
+
+def summarise(result: RunResult) -> Summary:
+    """Everything below from the records alone; a pure function."""
+    done = [job for job in result.jobs if job.status == "done"]
+    times = {
+        policy: {
+            name: _mean_estimate([of(job) for job in done if job.policy == policy])
+            for name, of in QUANTITIES.items()
+        }
+        for policy in result.policies
+        if any(job.policy == policy for job in done)
+    }
+    means = {policy: _set_means(result, policy) for policy in result.policies}
+    baseline = BASELINE if BASELINE in result.policies else result.policies[0]
+    comparisons = [
+        comparison
+        for policy in result.policies
+        if policy != baseline and (comparison := _compare(means, policy, baseline)) is not None
+    ]
+    switching = [
+        s for p in result.policies for to in ("on", "off") if (s := _switching(result, p, to)) is not None
+    ]
+    return Summary(
+        times_s=times,
+        set_means_s=means,
+        comparisons=comparisons,
+        switching=switching,
+        done=_count(result, "done"),
+        failed=_count(result, "failed"),
+    )
+
+
+def table_rows(result: RunResult, summary: Summary) -> list[dict[str, Any]]:
+    """The comparison as rows of (quantity, policy, ours, interval, paper): the paper's numbers beside ours."""
+    rows: list[dict[str, Any]] = []
+    for policy, times in summary.times_s.items():
+        for name, estimate in times.items():
+            rows.append(_row(f"{name} time, s", policy, estimate, "", 2))
+    for comparison in summary.comparisons:
+        # The paper compares link separation with ECMP; beside any other pair its numbers would mislead.
+        same = comparison.baseline == BASELINE and _is(result, comparison.policy, "link-separation")
+        for name, estimate in comparison.reduction_pct.items():
+            paper = f"-{PAPER_REDUCTION_PCT[name]} %" if same else ""
+            rows.append(
+                _row(
+                    f"{name} time against {comparison.baseline}",
+                    comparison.policy,
+                    estimate,
+                    paper,
+                    1,
+                    "%",
+                    -1,
+                )
+            )
+        share = comparison.improved_share
+        paper = "45 of 50" if same else ""
+        better = f"{round(share.value * comparison.sets)} of {comparison.sets}"
+        rows.append(
+            {
+                "quantity": "job sets improved",
+                "policy": comparison.policy,
+                "ours": better,
+                "95 %": "",
+                "paper": paper,
+            }
+        )
+    for switching in summary.switching:
+        name = "paths OFF->ON, ms" if switching.to == "on" else "paths ON->OFF, ms"
+        paper = (
+            f"{PAPER_SWITCH_MS[switching.to]:.0f}" if _is(result, switching.policy, "link-separation") else ""
+        )
+        rows.append(_row(name, switching.policy, switching.total_ms, paper, 1))
+    return rows
+
+
+TABLE_COLUMNS = ("quantity", "policy", "ours", "95 %", "paper")
+
+
+def _is(result: RunResult, label: str, name: str) -> bool:
+    return any(choice.shown == label and choice.name == name for choice in result.experiment.policies)
+
+
+def _row(
+    quantity: str, policy: str, estimate: Estimate, paper: str, digits: int, unit: str = "", sign: int = 1
+) -> dict[str, Any]:
+    unit = f" {unit}" if unit else ""
+    plus = "+" if sign < 0 else ""
+    interval = ""
+    if estimate.low is not None and estimate.high is not None:
+        low, high = sorted((sign * estimate.low, sign * estimate.high))
+        interval = f"{low:{plus}.{digits}f} .. {high:{plus}.{digits}f}"
+    ours = f"{sign * estimate.value:{plus}.{digits}f}{unit}"
+    return {"quantity": quantity, "policy": policy, "ours": ours, "95 %": interval, "paper": paper}
+
+
+def _mean(rows: Any) -> float:
+    return float(np.mean(rows))
+
+
+def _mean_estimate(values: Sequence[float]) -> Estimate:
+    """Mean with interval; NaN where there is no value."""
+    if not values:
+        return Estimate(value=float("nan"))
+    if len(values) == 1:
+        return Estimate(value=values[0], count=1)
+    interval = bootstrap_interval(values, _mean)
+    return Estimate(value=_mean(values), low=interval.low, high=interval.high, count=len(values))
+
+
+def _set_means(result: RunResult, policy: str) -> dict[int, dict[str, float]]:
+    """set -> mean of each quantity, for sets of which every job is done."""
+    by_set: dict[int, list[JobRecord]] = defaultdict(list)
+    for job in result.jobs:
+        if job.policy == policy:
+            by_set[job.set].append(job)
+    count = result.experiment.jobs.count
+    return {
+        number: {name: _mean([of(job) for job in jobs]) for name, of in QUANTITIES.items()}
+        for number, jobs in sorted(by_set.items())
+        if len(jobs) == count and all(job.status == "done" for job in jobs)
+    }
+
+
+def _compare(means: dict[str, dict[int, dict[str, float]]], policy: str, baseline: str) -> Comparison | None:
+    common = sorted(set(means[policy]) & set(means[baseline]))
+    if not common:
+        return None
+    reductions: dict[str, Estimate] = {}
+    for name in QUANTITIES:
+        before = [means[baseline][s][name] for s in common]
+        after = [means[policy][s][name] for s in common]
+        if not any(before):
+            continue  # nothing of this kind happened: there is no staging in an experiment without it
+        value = reduction_pct(before, after)
+        interval: Interval | None = reduction_interval(before, after) if len(common) > 1 else None
+        reductions[name] = Estimate(
+            value=value,
+            low=interval.low if interval else None,
+            high=interval.high if interval else None,
+            count=len(common),
+        )
+    better = [float(means[policy][s]["job"] < means[baseline][s]["job"]) for s in common]
+    return Comparison(
+        policy=policy,
+        baseline=baseline,
+        sets=len(common),
+        reduction_pct=reductions,
+        improved_share=_mean_estimate(better),
+    )
+
+
+def _switching(result: RunResult, policy: str, to: str) -> Switching | None:
+    found: list[SwitchOver] = [s for s in result.switch_overs if s.policy == policy and s.to == to]
+    if not found:
+        return None
+    return Switching(
+        policy=policy,
+        to=to,
+        count=len(found),
+        total_ms=_mean_estimate([s.total_ms for s in found]),
+        processor_ms=_mean([s.processor_ms for s in found]),
+        planner_ms=_mean([s.planner_ms for s in found]),
+        install_ms=_mean([s.install_ms for s in found]),
+        messages=_mean([s.messages for s in found]),
+    )
+
+
+def _count(result: RunResult, status: str) -> dict[str, int]:
+    return {p: sum(1 for j in result.jobs if j.policy == p and j.status == status) for p in result.policies}

@@ -1,0 +1,229 @@
+"""The job information database (seed 000, section IV.C.2): job id, nodes, staging flag, times.
+
+Arrives: envelopes of job, staging and I/O events, in any order, any number of times.
+Leaves: what is known of each job, in one SQLite file that survives restarts.
+Must not know: where events come from, policies, paths.
+
+Each activity of a job (its run, a stage-in, a stage-out, its I/O) keeps the latest start and the latest
+end it was told of; it is under way where the start is later. So the same events in any order give the same
+database, a repeated event changes nothing, and `state.State` and this file agree.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from waystage.events import (
+    Envelope,
+    IoFinished,
+    IoStarted,
+    JobFinished,
+    JobStarted,
+    StagingFinished,
+    StagingStarted,
+)
+
+SCHEMA = 1
+
+_CREATE = """
+CREATE TABLE jobs (
+    job_id TEXT PRIMARY KEY,
+    nodes TEXT NOT NULL DEFAULT '[]',
+    nodes_ns INTEGER NOT NULL DEFAULT -1
+) WITHOUT ROWID;
+CREATE TABLE activities (
+    job_id TEXT NOT NULL REFERENCES jobs(job_id) ON DELETE CASCADE,
+    activity TEXT NOT NULL CHECK (activity IN ('run', 'stage-in', 'stage-out', 'io')),
+    started_ns INTEGER NOT NULL DEFAULT -1,
+    ended_ns INTEGER NOT NULL DEFAULT -1,
+    bytes INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (job_id, activity)
+) WITHOUT ROWID;
+"""
+
+_START = """
+INSERT INTO activities (job_id, activity, started_ns, bytes) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT DO UPDATE SET
+    bytes = CASE WHEN ?3 >= started_ns THEN ?4 ELSE bytes END,
+    started_ns = max(started_ns, ?3)
+"""
+_END = """
+INSERT INTO activities (job_id, activity, ended_ns) VALUES (?1, ?2, ?3)
+ON CONFLICT DO UPDATE SET ended_ns = max(ended_ns, ?3)
+"""
+_NODES = "UPDATE jobs SET nodes = ?2, nodes_ns = ?3 WHERE job_id = ?1 AND nodes_ns <= ?3"
+
+
+class DatabaseError(RuntimeError):
+    """A database file that cannot be used; the message names it and the mend."""
+
+
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
+    """`*_ns` are None for never. `active`: started after it last ended."""
+
+    started_ns: int | None
+    ended_ns: int | None
+    bytes: int = 0
+
+    @property
+    def active(self) -> bool:
+        return self.started_ns is not None and (self.ended_ns is None or self.started_ns > self.ended_ns)
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one job."""
+
+    job_id: str
+    nodes: tuple[str, ...]
+    activities: dict[str, Activity]
+
+    @property
+    def running(self) -> bool:
+        return self._active("run")
+
+    @property
+    def staging(self) -> bool:
+        """The staging flag of the paper's job information."""
+        return self._active("stage-in") or self._active("stage-out")
+
+    @property
+    def io(self) -> bool:
+        """I/O under way; the end of the job ends it also where nobody said so."""
+        run, io = self.activities.get("run"), self.activities.get("io")
+        if io is None or not io.active:
+            return False
+        return run is None or run.ended_ns is None or (io.started_ns or 0) > run.ended_ns
+
+    def _active(self, name: str) -> bool:
+        activity = self.activities.get(name)
+        return activity is not None and activity.active
+
+
+class JobDatabase:
+    """One SQLite file; safe to use from several threads, and from several processes one after another."""
+
+    def __init__(self, path: Path | str) -> None:
+        """Opens or creates `path`. Raises DatabaseError."""
+        self._path = str(path)
+        self._lock = threading.Lock()
+        try:
+            if self._path != ":memory:":
+                Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+            self._prepare()
+        except (sqlite3.Error, OSError) as error:
+            raise DatabaseError(
+                f"job database {self._path}: {error}: remove the file, or name another, if it is no job database"
+            ) from None
+
+    def __enter__(self) -> JobDatabase:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def record(self, item: Envelope) -> None:
+        """Take note of one event; what is no event of a job is ignored. A subscriber's callback as it stands."""
+        event = item.event
+        if isinstance(event, JobStarted):
+            self._note(_START, event.job_id, "run", item.time_ns, 0, nodes=event.nodes)
+        elif isinstance(event, JobFinished):
+            self._note(_END, event.job_id, "run", item.time_ns)
+        elif isinstance(event, StagingStarted):
+            name, nodes = f"stage-{event.direction}", event.nodes
+            self._note(_START, event.job_id, name, item.time_ns, max(0, event.bytes), nodes=nodes)
+        elif isinstance(event, StagingFinished):
+            self._note(_END, event.job_id, f"stage-{event.direction}", item.time_ns)
+        elif isinstance(event, IoStarted):
+            self._note(_START, event.job_id, "io", item.time_ns, max(0, event.bytes))
+        elif isinstance(event, IoFinished):
+            self._note(_END, event.job_id, "io", item.time_ns)
+
+    def job(self, job_id: str) -> JobRow | None:
+        """What is known of `job_id`, or None."""
+        found = self._select("WHERE jobs.job_id = ?", (job_id,))
+        return found[0] if found else None
+
+    def jobs(self) -> list[JobRow]:
+        """Every job, by id."""
+        return self._select("", ())
+
+    def prune(self, before_ns: int) -> int:
+        """Forget jobs nothing of which is under way and which were last heard of before `before_ns`; how many."""
+        old = [
+            row.job_id
+            for row in self.jobs()
+            if not (row.running or row.staging or row.io)
+            and max((max(a.started_ns or 0, a.ended_ns or 0) for a in row.activities.values()), default=0)
+            < before_ns
+        ]
+        with self._lock, self._db:
+            self._db.executemany("DELETE FROM jobs WHERE job_id = ?", [(job_id,) for job_id in old])
+        return len(old)
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        # With a write-ahead log NORMAL loses no consistency, and at most the last moments on a power cut; the
+        # controllers' journal has those.
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA:
+            raise sqlite3.DatabaseError(
+                f"its schema {version} is newer than {SCHEMA}, which this Waystage reads"
+            )
+        if version == 0:
+            self._db.executescript(f"BEGIN IMMEDIATE; {_CREATE} PRAGMA user_version = {SCHEMA}; COMMIT;")
+
+    def _note(
+        self,
+        statement: str,
+        job_id: str,
+        activity: str,
+        time_ns: int,
+        *values: int,
+        nodes: tuple[str, ...] = (),
+    ) -> None:
+        with self._lock:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.execute("INSERT OR IGNORE INTO jobs (job_id) VALUES (?)", (job_id,))
+                self._db.execute(statement, (job_id, activity, time_ns, *values))
+                if nodes:
+                    self._db.execute(_NODES, (job_id, json.dumps(nodes), time_ns))
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+
+    def _select(self, where: str, values: tuple[str, ...]) -> list[JobRow]:
+        query = (
+            "SELECT jobs.job_id, nodes, activity, started_ns, ended_ns, bytes FROM jobs"
+            f" LEFT JOIN activities USING (job_id) {where} ORDER BY jobs.job_id, activity"
+        )
+        with self._lock:
+            rows = self._db.execute(query, values).fetchall()
+        found: dict[str, JobRow] = {}
+        for job_id, nodes, activity, started, ended, count in rows:
+            row = found.setdefault(
+                job_id, JobRow(job_id=job_id, nodes=tuple(json.loads(nodes)), activities={})
+            )
+            if activity is not None:
+                row.activities[activity] = Activity(
+                    started_ns=None if started < 0 else started,
+                    ended_ns=None if ended < 0 else ended,
+                    bytes=count,
+                )
+        return list(found.values())

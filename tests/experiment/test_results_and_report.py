@@ -1,0 +1,197 @@
+"""Results keep what was measured, and the report shows it without a request to anywhere."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from waystage.experiment import results
+from waystage.experiment.report import render, write_report
+from waystage.experiment.results import JobRecord, PortSample, ResultError, RunResult, SwitchOver
+from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
+from waystage.experiment.summary import summarise, table_rows
+
+POLICIES = ("ecmp", "link-separation")
+
+
+def job(policy: str, number: int, index: int, staging: float, compute: float, **more: object) -> JobRecord:
+    start = index * 3.0
+    values: dict[str, object] = {
+        "policy": policy,
+        "set": number,
+        "index": index,
+        "job_id": f"{policy}-{number}-{index}",
+        "nodes": ("c1", "c4", "c2"),
+        "started_at_s": start,
+        "stage_in_s": staging / 2,
+        "compute_s": compute,
+        "stage_out_s": staging / 2,
+        "ended_at_s": start + staging + compute,
+    }
+    return JobRecord(**(values | more))  # type: ignore[arg-type]
+
+
+def made_up(sets: int = 10, jobs: int = 2) -> RunResult:
+    """Separation halves staging in every set but the last, where it makes everything slower."""
+    draw = random.Random(1)
+    experiment = Experiment(
+        name="made-up",
+        description="bold <b>",
+        topology="paper",
+        policies=tuple(PolicyChoice(name=p) for p in POLICIES),
+        jobs=Jobs(count=jobs, nodes=3),
+        sets=sets,
+    )
+    result = RunResult(name=experiment.name, world="lab", experiment=experiment)
+    for number in range(sets):
+        for index in range(jobs):
+            noise = draw.uniform(0, 0.2)
+            worse = 4.0 if number == sets - 1 else 0.0
+            result.jobs.append(job("ecmp", number, index, 2.0 + noise, 6.0))
+            result.jobs.append(job("link-separation", number, index, 1.0 + noise + worse, 5.7))
+        for to, total in (("on", 20.0), ("off", 10.0)):
+            result.switch_overs.append(
+                SwitchOver(
+                    policy="link-separation",
+                    set=number,
+                    at_s=1.0,
+                    to=to,  # type: ignore[arg-type]
+                    total_ms=total,
+                    processor_ms=1.0,
+                    planner_ms=2.0,
+                    install_ms=5.0,
+                )
+            )
+    return result
+
+
+def samples() -> list[PortSample]:
+    return [
+        PortSample(
+            policy=policy,
+            set=0,
+            at_s=t,
+            interval_s=1.0,
+            node=node,
+            port=1,
+            peer="edge1",
+            traffic=c,
+            bytes=n * 10**6,
+        )
+        for policy in POLICIES
+        for node in ("core1", "core2")
+        for t in (1.0, 2.0, 3.0)
+        for c, n in (("mpi", 8), ("staging", 3), ("all", 11))
+    ]
+
+
+def test_reductions_are_paired_by_set_and_counted() -> None:
+    summary = summarise(made_up())
+    (comparison,) = summary.comparisons
+    assert comparison.policy == "link-separation" and comparison.baseline == "ecmp"
+    assert math.isclose(comparison.improved_share.value, 0.9)
+    assert math.isclose(comparison.reduction_pct["computation"].value, 5.0, abs_tol=1e-9)
+    staging = comparison.reduction_pct["staging"]
+    assert staging.low is not None and staging.high is not None
+    assert staging.low < staging.value < staging.high
+    assert summary.times_s["ecmp"]["computation"].value == 6.0
+
+
+def test_a_set_with_a_failed_job_is_compared_with_nothing() -> None:
+    result = made_up()
+    result.jobs.append(job("ecmp", 0, 0, 500.0, 500.0))
+    del result.jobs[0]
+    result.jobs[-1] = job("ecmp", 0, 0, 500.0, 500.0, status="failed", cause="it crashed")
+    summary = summarise(result)
+    assert summary.comparisons[0].sets == 9
+    assert summary.failed["ecmp"] == 1
+    assert summary.times_s["ecmp"]["job"].value < 10
+
+
+def test_a_run_without_a_baseline_or_a_whole_set_is_summarised_all_the_same() -> None:
+    result = made_up(sets=1, jobs=1)
+    assert summarise(result).comparisons[0].reduction_pct["job"].low is None
+    result.jobs.clear()
+    result.switch_overs.clear()
+    summary = summarise(result)
+    assert summary.comparisons == [] and summary.times_s == {}
+    assert "made-up" in render(result, summary, [])
+
+
+def test_the_table_sets_the_papers_numbers_beside_ours() -> None:
+    result = made_up()
+    rows = table_rows(result, summarise(result))
+    by_name = {(row["quantity"], row["policy"]): row for row in rows}
+    assert by_name["staging time against ecmp", "link-separation"]["paper"] == "-22.0 %"
+    assert by_name["staging time against ecmp", "link-separation"]["ours"].startswith("-")
+    assert by_name["job sets improved", "link-separation"]["ours"] == "9 of 10"
+    assert by_name["paths OFF->ON, ms", "link-separation"]["paper"] == "2200"
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    result = made_up()
+    results.save(tmp_path, result, samples(), [b'{"type":"JobStarted"}'])
+    assert results.load(tmp_path) == result
+    assert results.load_timelines(tmp_path) == samples()
+    assert (tmp_path / "events.jsonl").read_text().count("\n") == 1
+    assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "No such file"), ("{", "no result"), ('{"schema": 99}', "newer"), ('{"schema": 1}', "no result")],
+)
+def test_a_folder_without_a_readable_result_is_refused(
+    tmp_path: Path, content: str | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / "result.json").write_text(content)
+    with pytest.raises(ResultError, match=words):
+        results.load(tmp_path)
+
+
+def test_a_broken_timeline_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "timelines.parquet").write_bytes(b"PAR1 no more")
+    with pytest.raises(ResultError, match=r"timelines\.parquet"):
+        results.load_timelines(tmp_path)
+
+
+class _Resources(HTMLParser):
+    """Collects what a browser would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.drawings = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.drawings += tag == "svg"
+        if tag in ("script", "link", "iframe", "img", "object"):
+            self.fetched.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href") and value and not value.startswith("#"):
+                self.fetched.append(value)
+
+
+def test_the_report_is_whole_in_itself_and_draws_each_figure(tmp_path: Path) -> None:
+    result = made_up()
+    result.invalid.append("short of CPU & <wrong>")
+    results.save(tmp_path, result, samples(), [])
+    page = write_report(tmp_path).read_text()
+    parser = _Resources()
+    parser.feed(page)
+    assert parser.fetched == []
+    assert not re.search(r"url\((?!#)|@import", page)
+    # Fig. 11, Fig. 12, a timeline per policy, Fig. 14.
+    assert parser.drawings == 5
+    assert "short of CPU &amp; &lt;wrong&gt;" in page
+    assert "bold &lt;b&gt;" in page
+
+
+def test_the_same_run_gives_the_same_page() -> None:
+    result = made_up()
+    assert render(result, summarise(result), samples()) == render(result, summarise(result), samples())
