@@ -1,0 +1,127 @@
+"""Who holds a lab: one process at a time, found out even after it was killed.
+
+Arrives: a lab's name.
+Leaves: a lock while a lab is changed or owned, and a record of the owner on disk.
+Must not know: what a lab consists of.
+
+The lock ends with its holder, whatever kills it. The record stays, and tells a later `up` or `down`
+that what it finds was left behind: the owner's process id with its start time no longer lives.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import msgspec
+
+from waystage.worlds.lab.errors import LabBusy
+from waystage.worlds.lab.processes import ProcessId
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """`kept` labs were brought up by a command that has ended: they belong to nobody, and stay until `down`."""
+
+    process: ProcessId
+    phase: Literal["starting", "up"] = "starting"
+    kept: bool = False
+    boot_id: str = ""
+    unmount_netns: bool = False
+    """Whether this lab's first namespace made /run/netns a mount, which the last one should undo."""
+
+    @classmethod
+    def me(cls, *, kept: bool, unmount_netns: bool) -> Owner:
+        process = ProcessId.of(os.getpid())
+        assert process is not None, "a running process has an entry in /proc"
+        return cls(process=process, kept=kept, boot_id=_boot_id(), unmount_netns=unmount_netns)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the lab is somebody's: its owner lives, or it was made to outlive its maker."""
+        if self.boot_id != _boot_id():
+            return False
+        return self.process.alive or (self.kept and self.phase == "up")
+
+    def write(self, path: Path) -> None:
+        """Whole or not at all."""
+        draft = path.with_suffix(".new")
+        draft.write_bytes(msgspec.json.encode(self))
+        os.replace(draft, path)
+
+    @classmethod
+    def read(cls, path: Path) -> Owner | None:
+        """None where there is no record, or none that can be read."""
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+
+class Claim:
+    """The lock of one lab; a context manager. Raises LabBusy at once where another process holds it."""
+
+    def __init__(self, path: Path, lab: str) -> None:
+        self._path = path
+        self._lab = lab
+        self._fd: int | None = None
+
+    @property
+    def held(self) -> bool:
+        return self._fd is not None
+
+    def take(self) -> None:
+        while self._fd is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue  # a holder that let go removed the folder meanwhile
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+                os.close(fd)
+                raise LabBusy(
+                    f"lab '{self._lab}' is held by process {holder or 'of another user'}: "
+                    "wait for it to end, or use another --name"
+                ) from None
+            try:
+                current = os.stat(self._path).st_ino == os.fstat(fd).st_ino
+            except FileNotFoundError:
+                current = False
+            if not current:  # removed by the holder before us: the lock is on a file nobody else sees
+                os.close(fd)
+                continue
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, str(os.getpid()).encode(), 0)
+            self._fd = fd
+
+    def release(self) -> None:
+        if self._fd is None:
+            return
+        self._path.unlink(missing_ok=True)
+        os.close(self._fd)
+        self._fd = None
+        try:
+            self._path.parent.rmdir()
+        except OSError:
+            pass  # other labs are there
+
+    def __enter__(self) -> Claim:
+        self.take()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,280 @@
+"""The lab: an emulated cluster on this machine, in network namespaces.
+
+Arrives: a name and a topology.
+Leaves: hosts in which programs can be started, joined by OpenFlow switches over rate-limited links;
+and afterwards nothing.
+Must not know: policies, experiments, how the controller decides.
+
+Hosts are network namespaces with a host name and a node-local tmpfs of their own; switches are bridges
+of a private Open vSwitch in one more namespace, the fabric. Containers were not used: they would bring
+a runtime to install and nothing that namespaces do not have.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from waystage.interconnect.graphml import read_topology, write_topology
+from waystage.machine import CpuWatch
+from waystage.topology import Topology, TopologyError
+from waystage.worlds.lab.claim import Claim, Owner
+from waystage.worlds.lab.commands import environment, require, run, run_together
+from waystage.worlds.lab.errors import LabBusy, LabError, NotRoot
+from waystage.worlds.lab.lldp import start_lldp
+from waystage.worlds.lab.places import Places, netns_is_mounted
+from waystage.worlds.lab.switches import Switches
+from waystage.worlds.lab.wiring import QUIET_IPV6, Wiring
+
+CONTROLLER_LISTEN = "127.0.0.1:6653"
+HOST_BYTES = 512 * 1024 * 1024
+"""Size limit of each host's node-local storage; memory is used only as it fills."""
+
+_PROGRAMS = (
+    "ip tc ethtool nsenter unshare mount ovsdb-tool ovsdb-server ovs-vswitchd ovs-vsctl ovs-ofctl lldpd"
+)
+
+
+class Lab:
+    """`up()` or `with Lab(...)`; `Lab.attach(name)` for one that is up already.
+
+    With `keep` the lab outlives this process, until `down`.
+    """
+
+    def __init__(
+        self, name: str, topology: Topology, *, keep: bool = False, host_bytes: int = HOST_BYTES
+    ) -> None:
+        self.name = name
+        self.places = Places(name)
+        self.wiring = Wiring.of(topology)
+        self.keep = keep
+        self.host_bytes = host_bytes
+        self.switches = Switches(self.places.ovs, ())
+        self._claim = Claim(self.places.lock, name)
+        self._daemons: list[subprocess.Popen[Any]] = []
+
+    @classmethod
+    def attach(cls, name: str) -> Lab:
+        """A lab that is up, whoever brought it up. Raises LabError where there is none."""
+        places = Places(name)
+        owner = Owner.read(places.owner)
+        if owner is None or owner.phase != "up":
+            raise LabError(f"lab '{name}' is not up: bring it up with 'waystage lab up --name {name}'")
+        try:
+            topology = read_topology(places.topology)
+        except TopologyError as error:
+            raise LabError(f"lab '{name}' is damaged ({error}): take it down and up again") from None
+        lab = cls(name, topology, keep=owner.kept)
+        lab._enter_fabric()
+        return lab
+
+    # -- up and down ------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Bring everything up, or raise and leave nothing.
+
+        Raises NotRoot, MissingProgram, LabBusy (another process holds it, or it is up), LabError.
+        """
+        _needs_root("a lab")
+        require(*_PROGRAMS.split())
+        self._claim.take()
+        try:
+            owner = Owner.read(self.places.owner)
+            if owner is not None and owner.alive:
+                raise LabBusy(
+                    f"lab '{self.name}' is up already: take it down with 'waystage lab down --name {self.name}'"
+                )
+        except BaseException:
+            self._claim.release()
+            raise
+        try:
+            self._remove(owner)
+            self._build()
+        except BaseException:
+            self._take_down()
+            raise
+        if self.keep:
+            self._claim.release()
+
+    def down(self) -> None:
+        """Remove the lab and whatever a killed owner left; harmless where there is nothing.
+
+        Raises LabBusy where another living process owns it: ending that takes its lab down too.
+        """
+        _needs_root("taking a lab down")
+        if self._claim.held:
+            self._take_down()
+            return
+        with self._claim, _undisturbed():
+            self._remove(Owner.read(self.places.owner))
+
+    def __enter__(self) -> Lab:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.down()
+
+    # -- inside ------------------------------------------------------------------------------
+
+    @property
+    def topology(self) -> Topology:
+        """With a mac and an ip for every host."""
+        return self.wiring.topology
+
+    @property
+    def run_dir(self) -> Path:
+        return self.places.run_dir
+
+    @property
+    def controller_listen(self) -> str:
+        """Where, inside the fabric namespace, the switches look for their controller."""
+        return CONTROLLER_LISTEN
+
+    @property
+    def backplane_endpoint(self) -> str:
+        """A unix socket, which every namespace can reach."""
+        return f"unixsock-stream/{self.run_dir}/backplane.sock"
+
+    @property
+    def topology_file(self) -> Path:
+        return self.places.topology
+
+    def exec(self, host: str, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        """Start a program on a host, in a session of its own. Keywords are those of `subprocess.Popen`."""
+        return self._start(self.places.enter_host(self._known(host)), argv, popen)
+
+    def fabric_exec(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+        """Start a program beside the switches, as the controller is."""
+        return self._start(self.places.enter_fabric(), argv, popen)
+
+    def host_ip(self, host: str) -> str:
+        ip = self.topology.host_by_name[self._known(host)].ip
+        assert ip is not None, "the wiring gives every host an address"
+        return ip
+
+    def host_dir(self, host: str) -> Path:
+        """The host's node-local storage: a tmpfs that is full at `host_bytes`."""
+        return self.places.host_dir(self._known(host))
+
+    def ofctl(self, *arguments: str) -> str:
+        """`ovs-ofctl COMMAND SWITCH ...`: a switch's name may stand wherever a bridge's does."""
+        return self.switches.ofctl(*(self.wiring.bridges.get(a, a) for a in arguments))
+
+    def set_link(self, link_name: str, up: bool) -> None:
+        """Pull a cable, or plug it in again: both ends see the carrier go."""
+        wire = self.wiring.wire_by_link.get(link_name)
+        if wire is None:
+            known = ", ".join(self.wiring.wire_by_link)
+            raise LabError(f"lab '{self.name}' has no link {ascii(link_name)[:80]}: there are {known}")
+        end = next(e for e in wire.ends if not e.is_host)
+        run(["ip", "-n", self.places.fabric, "link", "set", end.device, "up" if up else "down"])
+
+    def cpu(self) -> CpuWatch:
+        """Between its start and stop (or as a context manager), how idle the machine was."""
+        return CpuWatch()
+
+    def check(self) -> None:
+        """Raises LabError saying what has died."""
+        self.switches.check()
+
+    # -- below -------------------------------------------------------------------------------
+
+    def _known(self, host: str) -> str:
+        if host not in self.topology.host_by_name:
+            hosts = ", ".join(h.name for h in self.topology.hosts)
+            raise LabError(f"lab '{self.name}' has no host {ascii(host)[:80]}: there are {hosts}")
+        return host
+
+    def _start(
+        self, enter: Sequence[str], argv: Sequence[str], popen: Mapping[str, Any]
+    ) -> subprocess.Popen[Any]:
+        options: dict[str, Any] = {"start_new_session": True, "env": environment(), **popen}
+        return subprocess.Popen([*enter, *argv], **options)
+
+    def _enter_fabric(self) -> None:
+        self.switches = Switches(self.places.ovs, self.places.enter_fabric())
+
+    def _build(self) -> None:
+        places = self.places
+        owner = Owner.me(kept=self.keep, unmount_netns=not netns_is_mounted())
+        for folder in (places.run_dir, places.ovs, places.lldp, places.uts, places.controller):
+            folder.mkdir(mode=0o755, parents=True)
+        owner.write(places.owner)
+        write_topology(self.topology, places.topology)
+        hosts = [host.name for host in self.topology.hosts]
+        namespaces = {host: places.namespace(host) for host in hosts}
+        run(
+            ["ip", "-batch", "-"],
+            text_in="".join(f"netns add {n}\n" for n in (places.fabric, *namespaces.values())),
+        )
+        self._make_host_places(hosts)
+        self._enter_fabric()
+        run([*places.enter_fabric(), "sh", "-s"], text_in="set -e\n" + QUIET_IPV6)
+        self.switches.start()
+        run(["ip", "-n", places.fabric, "-batch", "-"], text_in=self.wiring.link_batch(namespaces))
+        run_together(
+            {"the fabric": ([*places.enter_fabric(), "sh", "-s"], self.wiring.fabric_script())}
+            | {h: ([*places.enter_host(h), "sh", "-s"], self.wiring.host_script(h)) for h in hosts}
+        )
+        self.switches.build(self.wiring, CONTROLLER_LISTEN)
+        self._daemons += start_lldp(self)
+        Owner(
+            process=owner.process,
+            phase="up",
+            kept=owner.kept,
+            boot_id=owner.boot_id,
+            unmount_netns=owner.unmount_netns,
+        ).write(places.owner)
+
+    def _make_host_places(self, hosts: Sequence[str]) -> None:
+        """A host name and a tmpfs for each host."""
+        lines = ["set -e"]
+        for host in hosts:
+            folder, uts = self.places.host_dir(host), self.places.uts / host
+            folder.mkdir(parents=True)
+            uts.touch()
+            lines.append(
+                f"mount -t tmpfs -o size={self.host_bytes},mode=0755 waystage-{self.name} {shlex.quote(str(folder))}"
+            )
+            lines.append(f"unshare --uts={shlex.quote(str(uts))} hostname {shlex.quote(host)}")
+        run(["sh", "-s"], text_in="\n".join(lines) + "\n")
+
+    def _take_down(self) -> None:
+        with _undisturbed():
+            try:
+                self._remove(Owner.read(self.places.owner))
+            finally:
+                self._claim.release()
+
+    def _remove(self, owner: Owner | None) -> None:
+        if self.places.anything_left:
+            self.places.remove_all(unmount_netns=owner is not None and owner.unmount_netns)
+        while self._daemons:
+            self._daemons.pop().wait()
+
+
+def _needs_root(doing: str) -> None:
+    if os.geteuid() != 0:
+        raise NotRoot(
+            f"{doing} needs root for network namespaces: run it with sudo, or as root in a container"
+        )
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold back Ctrl-C and termination: half a clean-up is worse than a late one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,105 @@
+"""Where a lab keeps what: namespaces, folders, sockets; and removing all of it.
+
+Arrives: a lab's name.
+Leaves: paths and command prefixes; a machine without a trace of the lab.
+Must not know: topologies, switches.
+
+Everything is named after the lab, so that it is found and removed whoever made it, however that ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from waystage.worlds.lab.commands import program, run
+from waystage.worlds.lab.errors import LabError
+from waystage.worlds.lab.processes import end_all, in_namespaces
+
+RUN_ROOT = Path("/run/waystage")
+NETNS_ROOT = Path("/run/netns")
+END_GRACE_S = 1.5
+
+# No '-': it separates the lab's name from the host's in namespace names. Length: a unix socket's path
+# has at most 107 bytes, and a host's name up to 63 of them.
+_NAME = re.compile(r"^[A-Za-z0-9_]{1,16}$")
+
+
+class Places:
+    def __init__(self, name: str) -> None:
+        if not _NAME.match(name):
+            raise LabError(f"lab name {ascii(name)[:40]}: use 1 to 16 letters, digits or '_'")
+        self.name = name
+        self.run_dir = RUN_ROOT / name
+        self.lock = RUN_ROOT / f"{name}.lock"
+        self.owner = self.run_dir / "owner.json"
+        self.topology = self.run_dir / "topology.graphml"
+        self.ovs = self.run_dir / "ovs"
+        self.lldp = self.run_dir / "lldp"
+        self.uts = self.run_dir / "uts"
+        self.controller = self.run_dir / "controller"
+        self.fabric = f"ws-{name}-fabric"
+
+    def namespace(self, host: str) -> str:
+        # A host may be called `fabric`; `@` cannot be in a host's name.
+        return f"ws-{self.name}-{host}" if host != "fabric" else f"ws-{self.name}-fabric@host"
+
+    def host_dir(self, host: str) -> Path:
+        return self.run_dir / "hosts" / host
+
+    def enter_fabric(self) -> list[str]:
+        return [program("nsenter"), f"--net={NETNS_ROOT / self.fabric}", "--"]
+
+    def enter_host(self, host: str) -> list[str]:
+        """Network namespace and host name; costs one exec."""
+        net = f"--net={NETNS_ROOT / self.namespace(host)}"
+        return [program("nsenter"), net, f"--uts={self.uts / host}", "--"]
+
+    def namespace_files(self) -> list[Path]:
+        return sorted(NETNS_ROOT.glob(f"ws-{self.name}-*"))
+
+    @property
+    def anything_left(self) -> bool:
+        return self.run_dir.exists() or bool(self.namespace_files())
+
+    def remove_all(self, *, unmount_netns: bool) -> None:
+        """End what runs in the namespaces, then remove them, the mounts and the run directory.
+
+        Goes on where one step fails, and raises LabError for the first failure at the end.
+        """
+        failures: list[str] = []
+        stuck = end_all(lambda: in_namespaces(self.namespace_files()), END_GRACE_S)
+        if stuck:
+            failures.append(f"process {stuck[0]} does not end")
+        batch = "".join(f"netns del {file.name}\n" for file in self.namespace_files())
+        if batch:
+            try:
+                run(["ip", "-force", "-batch", "-"], text_in=batch)
+            except LabError as error:
+                failures.append(str(error))
+        for mount in self._mounts():
+            try:
+                run(["umount", "--lazy", str(mount)])
+            except LabError as error:
+                failures.append(str(error))
+        if not self._mounts():
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+        if unmount_netns and NETNS_ROOT.is_dir() and not any(NETNS_ROOT.iterdir()):
+            run(["umount", str(NETNS_ROOT)], check=False)
+        if failures:
+            raise LabError(f"lab '{self.name}' could not be taken down whole: {failures[0]}")
+
+    def _mounts(self) -> list[Path]:
+        """What is mounted in the run directory, innermost first."""
+        found = []
+        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            at = Path(line.split()[4].encode().decode("unicode_escape"))
+            if at.is_relative_to(self.run_dir):
+                found.append(at)
+        return sorted(found, key=lambda path: len(path.parts), reverse=True)
+
+
+def netns_is_mounted() -> bool:
+    return os.path.ismount(NETNS_ROOT)

@@ -1,0 +1,129 @@
+"""Processes: whether one still lives, which live in given network namespaces, and ending them.
+
+Arrives: process ids, start times, namespace files.
+Leaves: facts from /proc; ended processes.
+Must not know: what the processes do.
+
+A process id alone names a process only while it lives; with its start time (proc(5), field 22) it
+names it for good. Ending goes through pidfds, so that a reused id is never hit.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+_POLL_SECONDS = 0.01
+
+
+class ProcessId(msgspec.Struct, frozen=True):
+    """A process for good: `start` is in clock ticks since boot."""
+
+    pid: int
+    start: int
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId | None:
+        """None where there is no such process, or only its zombie."""
+        try:
+            text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+        # The name, in parentheses, may hold spaces and parentheses itself.
+        fields = text.rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else cls(pid, int(fields[19]))
+
+    @property
+    def alive(self) -> bool:
+        return ProcessId.of(self.pid) == self
+
+
+def in_namespaces(files: Iterable[Path]) -> list[int]:
+    """Ids of the processes whose network namespace is one of these files."""
+    wanted = set()
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            continue
+        wanted.add((status.st_dev, status.st_ino))
+    return [pid for pid in _pids() if _net_namespace(pid) in wanted] if wanted else []
+
+
+def end_all(find: Callable[[], list[int]], grace_s: float) -> list[int]:
+    """End what `find` finds, again and again until it finds nothing: SIGTERM, and SIGKILL after `grace_s`.
+
+    Returns what still lives after that, which only a process in uninterruptible sleep does.
+    """
+    deadline = time.monotonic() + grace_s
+    own = os.getpid()
+    left: list[int] = []
+    asked: set[int] = set()
+    while time.monotonic() < deadline + 2.0:
+        left = [pid for pid in find() if pid != own]
+        if not left:
+            return []
+        hard = time.monotonic() >= deadline
+        fds = {pid: fd for pid in left if (fd := _pidfd(pid)) is not None}
+        try:
+            still = set(find())
+            for pid, fd in fds.items():
+                # Looked up again now that the pidfd pins the process the id means.
+                if pid in still and (hard or pid not in asked):
+                    _signal(fd, signal.SIGKILL if hard else signal.SIGTERM)
+                    asked.add(pid)
+            _wait_gone(list(fds.values()), min(0.2, max(deadline - time.monotonic(), _POLL_SECONDS)))
+        finally:
+            for fd in fds.values():
+                os.close(fd)
+    return left
+
+
+def end(process: ProcessId, grace_s: float = 1.0) -> None:
+    """End one process."""
+    end_all(lambda: [process.pid] if process.alive else [], grace_s)
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _net_namespace(pid: int) -> tuple[int, int] | None:
+    try:
+        status = os.stat(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _signal(fd: int, number: int) -> None:
+    try:
+        signal.pidfd_send_signal(fd, number)
+    except OSError:
+        pass  # gone meanwhile
+
+
+def _wait_gone(fds: list[int], timeout_s: float) -> None:
+    """Return once all have ended, or after the timeout. A pidfd becomes readable when its process ends."""
+    deadline = time.monotonic() + timeout_s
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    waiting = set(fds)
+    while waiting and (left := deadline - time.monotonic()) > 0:
+        for fd, _ in poll.poll(left * 1000):
+            poll.unregister(fd)
+            waiting.discard(fd)
