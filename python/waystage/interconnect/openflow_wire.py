@@ -1,0 +1,368 @@
+"""Rules and groups to OpenFlow messages and back.
+
+Arrives: `Change`, `Rule` and `Group` values; what os-ken parsed from a switch.
+Leaves: encoded messages with transaction id 0; `Rule` and `Group` values read back.
+Must not know: sockets, threads, which switch is meant, what a rule is for.
+
+os-ken serialises about eleven thousand flow-mods a second, and a switch-over sends the same few
+messages again and again. So encoded changes are kept, and a message only gets its transaction id
+patched in when it leaves.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import Any
+
+import msgspec
+from os_ken.ofproto import ofproto_v1_3, ofproto_v1_4
+from os_ken.ofproto.ofproto_protocol import ProtocolDesc
+
+from waystage.interconnect.rules import (
+    Bucket,
+    Change,
+    Field,
+    Goto,
+    Group,
+    Output,
+    PopVlan,
+    PushVlan,
+    Rule,
+    SetEthDst,
+    Step,
+    ToController,
+    ToGroup,
+    WriteMetadata,
+)
+
+VERSIONS: tuple[int, ...] = (ofproto_v1_3.OFP_VERSION, ofproto_v1_4.OFP_VERSION)
+"""OpenFlow 1.3 and 1.4. 1.5 brings nothing used here, and every 1.5 switch known speaks 1.4 too."""
+
+HEADER = struct.Struct("!BBHI")
+"""version, type, length, transaction id (OpenFlow 1.3, section A.1)."""
+
+ENCODED_KEPT = 65536
+"""Encoded changes kept: about 20 MB at most, and more than any fabric of this size repoints."""
+
+_VID_PRESENT = 0x1000  # OFPVID_PRESENT
+_VLAN_TPID = 0x8100
+_ADDRESSES = frozenset({"eth_src", "eth_dst"})
+_ONF = 0x4F4E4600  # the Open Networking Foundation's experimenter id
+_ONF_CONTROL, _ONF_ADD = 2300, 2301
+_ATOMIC_ORDERED = 0b11
+
+BUNDLE_OPEN, BUNDLE_CLOSE, BUNDLE_COMMIT, BUNDLE_DISCARD = 0, 2, 4, 6
+
+
+@functools.lru_cache(maxsize=4)
+def protocol(version: int) -> Any:
+    """What os-ken's message classes want to know of a connection: the version's constants and classes."""
+    return ProtocolDesc(version)
+
+
+def with_xid(message: bytes, xid: int) -> bytes:
+    """The encoded `message` under another transaction id."""
+    return message[:4] + xid.to_bytes(4, "big") + message[8:]
+
+
+def encode(message: Any) -> bytes:
+    """An os-ken message as bytes, transaction id 0 unless it has one."""
+    message.serialize()
+    return bytes(message.buf)
+
+
+@functools.lru_cache(maxsize=ENCODED_KEPT)
+def encode_change(version: int, change: Change) -> bytes:
+    """One flow-mod or group-mod, transaction id 0.
+
+    A changed rule is sent as an addition: OpenFlow's modify leaves the cookie as it was, and an
+    addition replaces the entry of the same match and priority in one step, counters kept.
+    """
+    desc = protocol(version)
+    item = change.item
+    return encode(
+        _flow_mod(desc, change.op, item) if isinstance(item, Rule) else _group_mod(desc, change.op, item)
+    )
+
+
+def barrier(version: int) -> bytes:
+    return encode(protocol(version).ofproto_parser.OFPBarrierRequest(protocol(version)))
+
+
+def packet_out(version: int, port: int, data: bytes) -> bytes:
+    """Send `data` out of `port`, as if the controller had made it."""
+    desc = protocol(version)
+    ofp, parser = desc.ofproto, desc.ofproto_parser
+    return encode(
+        parser.OFPPacketOut(
+            desc,
+            buffer_id=ofp.OFP_NO_BUFFER,
+            in_port=ofp.OFPP_CONTROLLER,
+            actions=[parser.OFPActionOutput(port)],
+            data=data,
+        )
+    )
+
+
+def bundle_control(version: int, bundle_id: int, kind: int) -> bytes:
+    """OpenFlow 1.4 section 7.3.9; on 1.3 the same fields in the ONF extension 230."""
+    body = struct.pack("!IHH", bundle_id, kind, _ATOMIC_ORDERED)
+    if version >= ofproto_v1_4.OFP_VERSION:
+        return HEADER.pack(version, ofproto_v1_4.OFPT_BUNDLE_CONTROL, 8 + len(body), 0) + body
+    body = struct.pack("!II", _ONF, _ONF_CONTROL) + body
+    return HEADER.pack(version, ofproto_v1_3.OFPT_EXPERIMENTER, 8 + len(body), 0) + body
+
+
+def bundle_add(version: int, bundle_id: int, message: bytes) -> bytes:
+    """`message`, which has its transaction id already, wrapped with the same one as the standard asks."""
+    xid = int.from_bytes(message[4:8], "big")
+    body = struct.pack("!I2xH", bundle_id, _ATOMIC_ORDERED) + message
+    if version >= ofproto_v1_4.OFP_VERSION:
+        return HEADER.pack(version, ofproto_v1_4.OFPT_BUNDLE_ADD_MESSAGE, 8 + len(body), xid) + body
+    body = struct.pack("!II", _ONF, _ONF_ADD) + body
+    return HEADER.pack(version, ofproto_v1_3.OFPT_EXPERIMENTER, 8 + len(body), xid) + body
+
+
+class FlowCount(msgspec.Struct, frozen=True):
+    """What one flow entry has counted since it was installed; `cookie` says what for."""
+
+    cookie: int
+    packets: int
+    bytes: int
+
+
+class PortCount(msgspec.Struct, frozen=True):
+    """What one port has counted since the switch started."""
+
+    port: int
+    rx_packets: int
+    tx_packets: int
+    rx_bytes: int
+    tx_bytes: int
+    rx_dropped: int
+    tx_dropped: int
+
+
+def flow_counts_request(version: int, cookie: int, mask: int) -> bytes:
+    desc = protocol(version)
+    return encode(desc.ofproto_parser.OFPFlowStatsRequest(desc, cookie=cookie, cookie_mask=mask))
+
+
+def port_counts_request(version: int) -> bytes:
+    desc = protocol(version)
+    return encode(desc.ofproto_parser.OFPPortStatsRequest(desc, 0, desc.ofproto.OFPP_ANY))
+
+
+_FLOW_STATS = struct.Struct("!H22xQQQ")  # length .. cookie, packets, bytes: OpenFlow 1.3, section A.3.5.2
+_PORT_STATS_13 = struct.Struct("!I4x6Q")  # 1.3, section A.3.5.6: fixed size
+_PORT_STATS_14 = struct.Struct("!H2xII4x6Q")  # 1.4, section 7.3.5.6: length first
+_PORT_STATS_13_SIZE = 112
+
+
+def flow_counts(body: bytes) -> list[FlowCount]:
+    """The entries of one part of a flow statistics reply, read without their matches and instructions.
+
+    Polled every second on every switch, so the few numbers wanted are taken where they stand.
+    Raises ValueError where the lengths make no sense.
+    """
+    found: list[FlowCount] = []
+    at = 0
+    while at < len(body):
+        length, cookie, packets, octets = _unpack(_FLOW_STATS, body, at)
+        if length < _FLOW_STATS.size:
+            raise ValueError(f"flow statistics entry of {length} bytes")
+        found.append(FlowCount(cookie, packets, octets))
+        at += length
+    return found
+
+
+def port_counts(version: int, body: bytes) -> list[PortCount]:
+    """The entries of one part of a port statistics reply. Raises ValueError as `flow_counts`."""
+    found: list[PortCount] = []
+    at = 0
+    while at < len(body):
+        if version >= ofproto_v1_4.OFP_VERSION:
+            length, port, *_ = counts = _unpack(_PORT_STATS_14, body, at)
+            counts = counts[2:]
+        else:
+            counts = _unpack(_PORT_STATS_13, body, at)
+            length, port, counts = _PORT_STATS_13_SIZE, counts[0], counts[1:]
+        if length < _PORT_STATS_13.size:
+            raise ValueError(f"port statistics entry of {length} bytes")
+        found.append(PortCount(port, *counts))
+        at += length
+    return found
+
+
+def _unpack(layout: struct.Struct, body: bytes, at: int) -> tuple[int, ...]:
+    try:
+        return layout.unpack_from(body, at)
+    except struct.error as error:
+        raise ValueError(f"statistics cut short: {error}") from None
+
+
+def decode_rule(stats: Any) -> Rule:
+    """An entry of a flow statistics reply. Steps of a kind Waystage never installs are left out."""
+    steps: list[Step] = []
+    for instruction in stats.instructions:
+        name = type(instruction).__name__
+        if name == "OFPInstructionActions":
+            steps += _decode_actions(instruction.actions)
+        elif name == "OFPInstructionWriteMetadata":
+            steps.append(WriteMetadata(instruction.metadata, instruction.metadata_mask))
+        elif name == "OFPInstructionGotoTable":
+            steps.append(Goto(instruction.table_id))
+    return Rule(
+        table=stats.table_id,
+        priority=stats.priority,
+        match=decode_match(stats.match),
+        steps=tuple(steps),
+        cookie=stats.cookie,
+    )
+
+
+def decode_group(desc: Any) -> Group:
+    """An entry of a group description reply; a kind Waystage never installs reads as an empty group."""
+    kinds: dict[int, Any] = {ofproto_v1_3.OFPGT_INDIRECT: "indirect", ofproto_v1_3.OFPGT_FF: "failover"}
+    if desc.type not in kinds:
+        return Group(group_id=desc.group_id)
+    buckets = tuple(
+        Bucket(
+            steps=tuple(_decode_actions(b.actions)),
+            watch_port=0 if b.watch_port == ofproto_v1_3.OFPP_ANY else b.watch_port,
+        )
+        for b in desc.buckets
+    )
+    return Group(group_id=desc.group_id, kind=kinds[desc.type], buckets=buckets)
+
+
+def decode_match(match: Any) -> tuple[Field, ...]:
+    """An os-ken match as sorted fields; fields Waystage does not know are kept by their name."""
+    found: list[Field] = []
+    for name, value in match.items():
+        bare, mask = value if isinstance(value, tuple) else (value, None)
+        if name in _ADDRESSES:
+            bare = _address_int(bare)
+            mask = None if mask is None else _address_int(mask)
+        elif name == "vlan_vid":
+            bare, mask = (-1, None) if mask == _VID_PRESENT else (bare & ~_VID_PRESENT, None)
+        found.append(Field(name, bare, mask))
+    return tuple(sorted(found, key=lambda field: field.name))
+
+
+def _flow_mod(desc: Any, op: str, rule: Rule) -> Any:
+    ofp, parser = desc.ofproto, desc.ofproto_parser
+    deleting = op == "delete"
+    return parser.OFPFlowMod(
+        desc,
+        cookie=rule.cookie,
+        table_id=rule.table,
+        command=ofp.OFPFC_DELETE_STRICT if deleting else ofp.OFPFC_ADD,
+        priority=rule.priority,
+        out_port=ofp.OFPP_ANY,
+        out_group=ofp.OFPG_ANY,
+        match=_match(parser, rule.match),
+        instructions=[] if deleting else _instructions(ofp, parser, rule.steps),
+    )
+
+
+def _group_mod(desc: Any, op: str, group: Group) -> Any:
+    ofp, parser = desc.ofproto, desc.ofproto_parser
+    commands = {"add": ofp.OFPGC_ADD, "modify": ofp.OFPGC_MODIFY, "delete": ofp.OFPGC_DELETE}
+    kind = ofp.OFPGT_FF if group.kind == "failover" else ofp.OFPGT_INDIRECT
+    buckets = [
+        parser.OFPBucket(
+            watch_port=bucket.watch_port or ofp.OFPP_ANY,
+            watch_group=ofp.OFPG_ANY,
+            actions=_actions(ofp, parser, bucket.steps),
+        )
+        for bucket in group.buckets
+    ]
+    return parser.OFPGroupMod(desc, commands[op], kind, group.group_id, [] if op == "delete" else buckets)
+
+
+def _match(parser: Any, fields: tuple[Field, ...]) -> Any:
+    wanted: dict[str, Any] = {}
+    for field in fields:
+        value: Any = field.value
+        mask: Any = field.mask
+        if field.name == "vlan_vid":
+            value, mask = _vid_match(field.value)
+        elif field.name in _ADDRESSES:
+            value = _address_text(field.value)
+            mask = None if field.mask is None else _address_text(field.mask)
+        wanted[field.name] = value if mask is None else (value, mask)
+    return parser.OFPMatch(**wanted)
+
+
+def _vid_match(vid: int) -> tuple[int, int | None]:
+    if vid == -1:
+        return _VID_PRESENT, _VID_PRESENT
+    return (vid | _VID_PRESENT if vid else 0), None
+
+
+def _instructions(ofp: Any, parser: Any, steps: tuple[Step, ...]) -> list[Any]:
+    made: list[Any] = []
+    actions = _actions(ofp, parser, steps)
+    if actions:
+        made.append(parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, actions))
+    made += [
+        parser.OFPInstructionWriteMetadata(s.value, s.mask) for s in steps if isinstance(s, WriteMetadata)
+    ]
+    made += [parser.OFPInstructionGotoTable(s.table) for s in steps if isinstance(s, Goto)]
+    return made
+
+
+def _actions(ofp: Any, parser: Any, steps: tuple[Step, ...]) -> list[Any]:
+    made: list[Any] = []
+    for step in steps:
+        match step:
+            case Output(port=port):
+                made.append(parser.OFPActionOutput(port))
+            case ToController():
+                made.append(parser.OFPActionOutput(ofp.OFPP_CONTROLLER, ofp.OFPCML_NO_BUFFER))
+            case SetEthDst(mac=mac):
+                made.append(parser.OFPActionSetField(eth_dst=_address_text(mac)))
+            case PushVlan(vid=vid, pcp=pcp):
+                made.append(parser.OFPActionPushVlan(_VLAN_TPID))
+                made.append(parser.OFPActionSetField(vlan_vid=vid | _VID_PRESENT))
+                made.append(parser.OFPActionSetField(vlan_pcp=pcp))
+            case PopVlan():
+                made.append(parser.OFPActionPopVlan())
+            case ToGroup(group_id=group_id):
+                made.append(parser.OFPActionGroup(group_id))
+            case WriteMetadata() | Goto():
+                pass  # instructions, not actions
+    return made
+
+
+def _decode_actions(actions: list[Any]) -> list[Step]:
+    steps: list[Step] = []
+    for action in actions:
+        name = type(action).__name__
+        if name == "OFPActionOutput":
+            to_controller = action.port == ofproto_v1_3.OFPP_CONTROLLER
+            steps.append(ToController() if to_controller else Output(action.port))
+        elif name == "OFPActionPushVlan":
+            steps.append(PushVlan(vid=0, pcp=0))
+        elif name == "OFPActionPopVlan":
+            steps.append(PopVlan())
+        elif name == "OFPActionGroup":
+            steps.append(ToGroup(action.group_id))
+        elif name == "OFPActionSetField" and action.key == "eth_dst":
+            steps.append(SetEthDst(_address_int(action.value)))
+        elif name == "OFPActionSetField" and steps and isinstance(steps[-1], PushVlan):
+            tag = steps[-1]
+            vid = action.value & ~_VID_PRESENT if action.key == "vlan_vid" else tag.vid
+            pcp = action.value if action.key == "vlan_pcp" else tag.pcp
+            steps[-1] = PushVlan(vid=vid, pcp=pcp)
+    return steps
+
+
+def _address_text(address: int) -> str:
+    return address.to_bytes(6, "big").hex(":")
+
+
+def _address_int(text: str) -> int:
+    return int(text.replace(":", ""), 16)
