@@ -1,0 +1,72 @@
+# Every target installs what it needs and does nothing twice. `make help` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BIN := .venv/bin
+RUST_SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml)
+
+LAB ?= lab
+TOPOLOGY ?= paper
+BENCH ?= rules switching probes backplane mixes collision
+
+.PHONY: help demo test lint build lab-up lab-down lab-test bench fuzz docs dist lock clean packages
+
+help: ## List the targets.
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+demo: build ## Run the main job in an emulated cluster and compare policies (root; under 4 minutes).
+	@$(BIN)/waystage run experiments/demo.yaml --on lab
+
+test: build ## Format, lint, types, unit and lab tests.
+	@scripts/test
+
+lint: build ## Format, lint and types only.
+	@scripts/lint
+
+build: packages ## Make .venv and install everything into it.
+	@scripts/serialised $(MAKE) --no-print-directory --silent .build/installed
+
+lab-up: build ## Bring up an emulated cluster: make lab-up TOPOLOGY=paper LAB=lab.
+	@$(BIN)/waystage lab up $(TOPOLOGY) --name $(LAB)
+
+lab-down: build ## Take it down.
+	@$(BIN)/waystage lab down --name $(LAB)
+
+lab-test: build ## Only the tests that bring up clusters (root).
+	@$(BIN)/pytest -m lab
+
+bench: build ## Run the benchmarks: make bench BENCH="rules switching"; results under results/bench.
+	@scripts/bench $(BENCH)
+
+fuzz: build ## Feed the parsers of foreign bytes with far more random input than `make test` does.
+	@WAYSTAGE_FUZZ_EXAMPLES=$${WAYSTAGE_FUZZ_EXAMPLES:-20000} $(BIN)/pytest -k "fuzz or foreign or malformed" --timeout 1800
+
+docs: build ## Write the generated pages of docs/reference.
+	@$(BIN)/python scripts/write_cli_reference.py
+
+dist: build ## Build the wheel and check that it holds what an installed Waystage needs.
+	@scripts/dist
+
+lock: ## Resolve the dependencies anew and write requirements.lock.
+	@PYTHON=$(PYTHON) scripts/lock
+
+clean: ## Remove everything that was built; results stay.
+	@rm -rf .venv .build target python/waystage/_native*.so
+
+packages:
+	@scripts/packages
+
+# -- what `build` makes, each stamped ----------------------------------------------------------------
+
+.build/venv: requirements.lock
+	@mkdir -p .build
+	@PYTHON=$(PYTHON) scripts/venv
+	@touch $@
+
+.build/installed: .build/venv pyproject.toml Cargo.toml Cargo.lock $(RUST_SOURCES)
+	@scripts/install
+	@touch $@
