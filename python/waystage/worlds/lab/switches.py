@@ -72,9 +72,12 @@ class Switches:
             words += ["--", "set-controller", bridge, f"tcp:{controller}"]
             words += ["--", "set", "controller", bridge, "connection_mode=out-of-band"]
             words += [f"max_backoff={CONTROLLER_BACKOFF_MS}", f"inactivity_probe={PROBE_MS}"]
+        # Without a QoS of this type OVS would delete the links' shapers at every reconfiguration.
+        words += ["--", "--id=@shaped-elsewhere", "create", "qos", "type=linux-noop"]
         for end in wiring.ports:
             words += ["--", "add-port", wiring.bridges[end.node], end.device]
             words += ["--", "set", "interface", end.device, f"ofport_request={end.port}"]
+            words += ["--", "set", "port", end.device, "qos=@shaped-elsewhere"]
         self.vsctl(f"--timeout={START_TIMEOUT_S}", *words[1:])
         self._verify(wiring)
 
