@@ -19,10 +19,10 @@ DEFAULT_BPS = 100_000_000
 def paper(capacity_bps: int = DEFAULT_BPS) -> Topology:
     """Seed 000 Fig. 2: six computing hosts and one storage host on two edge and two core switches.
 
-    The storage host is the fourth on edge2; the uplinks are oversubscribed 2:3 for the computing hosts.
+    The storage host is the fourth on edge1; the uplinks are oversubscribed 2:3 for the computing hosts.
     """
     hosts = [Host(name=f"c{i}") for i in range(1, 7)] + [Host(name="storage", role="storage")]
-    on_edge = {"edge1": ["c1", "c3", "c5"], "edge2": ["c2", "c4", "c6", "storage"]}
+    on_edge = {"edge1": ["c1", "c2", "c3", "storage"], "edge2": ["c4", "c5", "c6"]}
     return _two_levels("paper", hosts, on_edge, 2, capacity_bps, capacity_bps)
 
 

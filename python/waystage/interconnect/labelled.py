@@ -1,0 +1,417 @@
+"""Style `labelled`: rules by label, class and slot.
+
+Arrives: the full topology, the same without what is down, true MAC addresses, a plan.
+Leaves: what each switch shall hold; the path of a pair.
+Must not know: what the switches hold, OpenFlow, policies.
+
+The rules of a switch grow with its ports and with the number of edge and core switches, not with pairs
+or jobs. The only parts that depend on the plan's core switches are the groups, one a class and slot at
+each edge switch, and, where a tree is damaged, a few exceptions; a switch-over changes these alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Literal
+
+import msgspec
+
+from waystage import spread
+from waystage.events import CLASSES, PathPlan, TrafficClass
+from waystage.interconnect import labels, pipeline
+from waystage.interconnect.cookies import stamped
+from waystage.interconnect.marks import Mark
+from waystage.interconnect.rules import (
+    Bucket,
+    Field,
+    Goto,
+    Group,
+    Output,
+    PopVlan,
+    PushVlan,
+    Rule,
+    SetEthDst,
+    SwitchRules,
+    ToController,
+    ToGroup,
+    WriteMetadata,
+)
+from waystage.interconnect.trees import Forest, Tree, forest
+from waystage.topology import Topology
+
+Spread = Literal["pair", "destination"]
+RuleKey = tuple[int, int, tuple[Field, ...]]
+
+
+class Uplink(msgspec.Struct, frozen=True):
+    """A tree, by its root, and the port into it."""
+
+    root: str
+    port: int
+
+
+class SlotChoice(msgspec.Struct, frozen=True):
+    """Where an edge switch sends a slot: by default, when the default's port is down, and by edge switch otherwise."""
+
+    default: Uplink
+    backup: Uplink | None = None
+    exceptions: dict[str, Uplink] = {}
+
+
+def desired(
+    topology: Topology,
+    live: Topology,
+    macs: dict[str, int],
+    plan: PathPlan,
+    marks: tuple[Mark, ...],
+    failover: bool,
+) -> dict[str, SwitchRules]:
+    """What every switch shall hold."""
+    known = tuple(sorted(macs.items()))
+    static = _static_rules(topology, live, known, plan.spread, plan.seed, marks)
+    held: dict[str, SwitchRules] = {}
+    trees = forest(topology, live).trees
+    choices = {c: slot_choices(topology, live, usable_cores(topology, live, plan, c)) for c in CLASSES}
+    for switch in topology.switch_by_name:
+        rules = static[switch]
+        groups: dict[int, Group] = {}
+        exceptions: dict[RuleKey, Rule] = {}
+        for traffic in CLASSES:
+            code = pipeline.class_code(traffic)
+            for slot, choice in choices[traffic].get(switch, {}).items():
+                group = _group(trees, code, slot, choice, failover)
+                groups[group.group_id] = group
+                for dst, uplink in choice.exceptions.items():
+                    rule = _exception(topology, trees, traffic, slot, dst, uplink)
+                    exceptions[rule.key] = rule
+        held[switch] = SwitchRules(rules={**rules, **exceptions} if exceptions else rules, groups=groups)
+    return held
+
+
+def path_of(
+    topology: Topology, live: Topology, plan: PathPlan, src: str, dst: str, traffic: TrafficClass
+) -> tuple[str, ...]:
+    """Nodes from `src` to `dst`, or an empty tuple where no way is left."""
+    ingress, egress = topology.attachment[src][0], topology.attachment[dst][0]
+    if src == dst or src not in live.attachment or dst not in live.attachment:
+        return ()
+    if ingress == egress:
+        return (src, ingress, dst)
+    slot = spread.slot(topology, src, dst, spread=plan.spread, seed=plan.seed)
+    choices = slot_choices(topology, live, usable_cores(topology, live, plan, traffic))
+    choice = choices.get(ingress, {}).get(slot)
+    if choice is None or forest(topology, live).ways(ingress, egress) is None:
+        return ()
+    uplink = choice.exceptions.get(egress, choice.default)
+    return (src, *forest(topology, live).trees[uplink.root].path(ingress, egress), dst)
+
+
+def usable_cores(
+    topology: Topology, live: Topology, plan: PathPlan, traffic: TrafficClass
+) -> tuple[str, ...]:
+    """The core switches of the class that have a tree; every one that has where none of the class's does."""
+    rooted = forest(topology, live).trees
+    wanted = set(plan.cores.get(traffic, ()))
+    mine = tuple(core for core in topology.core_switches if core in rooted and core in wanted)
+    return mine or tuple(core for core in topology.core_switches if core in rooted)
+
+
+@functools.lru_cache(maxsize=128)
+def slot_choices(
+    topology: Topology, live: Topology, usable: tuple[str, ...]
+) -> dict[str, dict[int, SlotChoice]]:
+    """edge switch -> slot -> choice, for a class that may use the core switches `usable`."""
+    woods = forest(topology, live)
+    if not usable:
+        return {}
+    homes = spread.cores_of_slots(topology.core_switches, usable)
+    found: dict[str, dict[int, SlotChoice]] = {}
+    for edge in topology.edge_switches:
+        found[edge] = {}
+        if woods.fewest.get(edge):
+            for slot, home in enumerate(homes):
+                found[edge][slot] = _choose(topology, woods, edge, slot, home, usable)
+    return found
+
+
+def _choose(
+    topology: Topology, woods: Forest, edge: str, slot: int, home: str, usable: tuple[str, ...]
+) -> SlotChoice:
+    """The slot's own tree where that is as short as any; where not, another of the class's; else any at all."""
+    tree = woods.trees[home]
+    if edge in tree.up and not tree.down[edge] and not woods.detours(home, edge):
+        default = Uplink(home, tree.up[edge][1])
+        return SlotChoice(default, _backup(topology, woods, edge, slot, default))
+    order = [home, *_rotated(usable, slot), *_rotated(tuple(woods.trees), slot)]
+    chosen: dict[str, Uplink] = {}
+    for dst, fewest in woods.fewest[edge].items():
+        root = next(r for r in order if woods.trees[r].hops.get(edge, {}).get(dst) == fewest)
+        chosen[dst] = Uplink(root, woods.trees[root].port(edge, dst))
+    counted = Counter(chosen.values())
+    default = max(
+        counted, key=lambda uplink: (counted[uplink], uplink.root == home, uplink.root, uplink.port)
+    )
+    exceptions = {dst: uplink for dst, uplink in chosen.items() if uplink != default}
+    return SlotChoice(default, _backup(topology, woods, edge, slot, default), exceptions)
+
+
+def _backup(topology: Topology, woods: Forest, edge: str, slot: int, default: Uplink) -> Uplink | None:
+    """Another port's tree, whatever its class: it serves from the moment the port fails until the next plan."""
+    for root in _rotated(topology.core_switches, slot + 1):
+        tree = woods.trees.get(root)
+        if tree is not None and edge in tree.up and tree.up[edge][1] != default.port:
+            return Uplink(root, tree.up[edge][1])
+    return None
+
+
+def _rotated(items: tuple[str, ...], by: int) -> tuple[str, ...]:
+    cut = by % len(items)
+    return (*items[cut:], *items[:cut])
+
+
+def _group(trees: dict[str, Tree], code: int, slot: int, choice: SlotChoice, failover: bool) -> Group:
+    def bucket(uplink: Uplink, watch_port: int) -> Bucket:
+        steps = (PushVlan(trees[uplink.root].vid, code), Output(uplink.port))
+        return Bucket(steps=steps, watch_port=watch_port)
+
+    identity = pipeline.group_id(code, slot)
+    if not failover or choice.backup is None:
+        return Group(group_id=identity, buckets=(bucket(choice.default, 0),))
+    ways = (choice.default, choice.backup)
+    return Group(group_id=identity, kind="failover", buckets=tuple(bucket(way, way.port) for way in ways))
+
+
+def _exception(
+    topology: Topology, trees: dict[str, Tree], traffic: TrafficClass, slot: int, dst: str, uplink: Uplink
+) -> Rule:
+    code = pipeline.class_code(traffic)
+    return stamped(
+        pipeline.UP,
+        pipeline.PRIORITY_EXCEPTION,
+        (_slot_is(code, slot), Field("eth_dst", *labels.edge_prefix(topology, dst))),
+        (PushVlan(trees[uplink.root].vid, code), Output(uplink.port)),
+    )
+
+
+def _slot_is(code: int, slot: int) -> Field:
+    return Field("metadata", slot << 8 | code, pipeline.SLOT_MASK | pipeline.CLASS_MASK)
+
+
+# -- what does not depend on the plan's core switches ------------------------------------------------
+
+
+@functools.lru_cache(maxsize=8)
+def _static_rules(
+    topology: Topology,
+    live: Topology,
+    macs: tuple[tuple[str, int], ...],
+    spread_by: Spread,
+    seed: int,
+    marks: tuple[Mark, ...],
+) -> dict[str, dict[RuleKey, Rule]]:
+    known = dict(macs)
+    found: dict[str, list[Rule]] = {
+        switch: _trunk_rules(topology, switch) for switch in topology.switch_by_name
+    }
+    choices = slot_choices(topology, live, tuple(forest(topology, live).trees))
+    for edge in topology.edge_switches:
+        found[edge] += control_rules()
+        found[edge] += _host_port_rules(topology, edge)
+        found[edge] += _classify_rules(topology, edge, marks)
+        found[edge] += _arrival_rules(topology, edge)
+        found[edge] += _local_rules(topology, edge, known)
+        if choices.get(edge):
+            found[edge] += _slot_rules(topology, edge, spread_by, seed)
+            found[edge] += _up_rules(choices[edge])
+    for switch in topology.switch_by_name:
+        if switch not in topology.hosts_at:
+            found[switch] += control_rules()
+    prefixes = {
+        edge: Field("eth_dst", *labels.edge_prefix(topology, edge)) for edge in topology.edge_switches
+    }
+    for tree in forest(topology, live).trees.values():
+        for switch, rules in _transit_rules(prefixes, tree).items():
+            found[switch] += rules
+    return {switch: {rule.key: rule for rule in rules} for switch, rules in found.items()}
+
+
+def control_rules() -> list[Rule]:
+    """LLDP and ARP to the controller, which answers the latter: nothing is ever flooded."""
+    return [
+        stamped(pipeline.PORTS, pipeline.PRIORITY_CONTROL, (Field("eth_type", kind),), (ToController(),))
+        for kind in (pipeline.ETH_LLDP, pipeline.ETH_ARP)
+    ]
+
+
+def _trunk_rules(topology: Topology, switch: str) -> list[Rule]:
+    """Tagged packets from another switch, counted by port and class."""
+    is_edge = switch in topology.hosts_at
+    rules: list[Rule] = []
+    for link in topology.adjacency[switch]:
+        if link.other(switch) not in topology.switch_by_name:
+            continue
+        port = link.port_at(switch)
+        for traffic in CLASSES:
+            code = pipeline.class_code(traffic)
+            steps = (
+                (pipeline.write_class(code), Goto(pipeline.ARRIVAL)) if is_edge else (Goto(pipeline.TRANSIT),)
+            )
+            match = (Field("in_port", port), pipeline.TAGGED, Field("vlan_pcp", code))
+            rules.append(
+                stamped(
+                    pipeline.PORTS,
+                    pipeline.PRIORITY_TRUNK,
+                    match,
+                    steps,
+                    kind="rx",
+                    traffic=traffic,
+                    port=port,
+                )
+            )
+    return rules
+
+
+def _host_port_rules(topology: Topology, edge: str) -> list[Rule]:
+    return [
+        stamped(
+            pipeline.PORTS,
+            pipeline.PRIORITY_HOST_PORT,
+            (Field("in_port", topology.attachment[host][1]), pipeline.UNTAGGED),
+            (
+                WriteMetadata(spread.row(topology, host) << 4, pipeline.ROW_MASK),
+                Goto(pipeline.CLASSIFY),
+            ),
+        )
+        for host in topology.hosts_at[edge]
+    ]
+
+
+def _classify_rules(topology: Topology, edge: str, marks: tuple[Mark, ...]) -> list[Rule]:
+    """Marks first, then storage at either end; the rest is MPI."""
+    rules = mark_rules(pipeline.CLASSIFY, pipeline.LOCAL, marks)
+
+    def ends(priority: int, match: tuple[Field, ...], traffic: TrafficClass) -> Rule:
+        steps = (pipeline.write_class(pipeline.class_code(traffic)), Goto(pipeline.LOCAL))
+        return stamped(pipeline.CLASSIFY, priority, match, steps)
+
+    storage = labels.PREFIX | labels.STORAGE_BIT
+    to_storage = Field("eth_dst", storage, labels.PREFIX_MASK | labels.STORAGE_BIT)
+    rules.append(ends(pipeline.PRIORITY_ENDPOINT, (to_storage,), "staging"))
+    for host in topology.hosts_at[edge]:
+        if topology.host_by_name[host].role == "storage":
+            port = topology.attachment[host][1]
+            rules.append(ends(pipeline.PRIORITY_ENDPOINT, (Field("in_port", port),), "staging"))
+    rules.append(ends(pipeline.PRIORITY_DEFAULT, (), "mpi"))
+    return rules
+
+
+def mark_rules(table: int, next_table: int, marks: tuple[Mark, ...]) -> list[Rule]:
+    """Marked packets get their class; the first of two marks for one header field wins."""
+    rules: dict[RuleKey, Rule] = {}
+    for mark in marks:
+        priority = pipeline.PRIORITY_DSCP if mark.dscp is not None else pipeline.PRIORITY_TCP
+        steps = (pipeline.write_class(pipeline.class_code(mark.traffic)), Goto(next_table))
+        for match in mark.matches:
+            rule = stamped(table, priority, match, steps)
+            rules.setdefault(rule.key, rule)
+    return list(rules.values())
+
+
+def _arrival_rules(topology: Topology, edge: str) -> list[Rule]:
+    mine = Field("eth_dst", *labels.edge_prefix(topology, edge))
+    return [
+        stamped(pipeline.ARRIVAL, pipeline.PRIORITY_EXACT, (mine,), (PopVlan(), Goto(pipeline.LOCAL))),
+        stamped(pipeline.ARRIVAL, pipeline.PRIORITY_DEFAULT, (), (Goto(pipeline.TRANSIT),)),
+    ]
+
+
+def _local_rules(topology: Topology, edge: str, macs: dict[str, int]) -> list[Rule]:
+    """Delivery, counted by class. A label of this switch that no host has is dropped, or it would come back for ever."""
+    rules = [
+        stamped(
+            pipeline.LOCAL,
+            pipeline.PRIORITY_OWN_EDGE,
+            (Field("eth_dst", *labels.edge_prefix(topology, edge)),),
+            (),
+        ),
+        stamped(pipeline.LOCAL, pipeline.PRIORITY_DEFAULT, (), (Goto(pipeline.SLOT),)),
+    ]
+    for host in topology.hosts_at[edge]:
+        if host not in macs:
+            continue
+        port = topology.attachment[host][1]
+        label = Field("eth_dst", labels.label_of(topology, host))
+        for traffic in CLASSES:
+            match = (label, pipeline.class_is(pipeline.class_code(traffic)))
+            steps = (SetEthDst(macs[host]), Output(port))
+            rules.append(
+                stamped(
+                    pipeline.LOCAL,
+                    pipeline.PRIORITY_EXACT,
+                    match,
+                    steps,
+                    kind="tx",
+                    traffic=traffic,
+                    port=port,
+                )
+            )
+    return rules
+
+
+def _slot_rules(topology: Topology, edge: str, spread_by: Spread, seed: int) -> list[Rule]:
+    cores = len(topology.core_switches)
+    rules: list[Rule] = []
+
+    def slot_rule(lane: int, lane_mask: int, row: int | None, slot: int) -> Rule:
+        match = [Field("eth_dst", labels.PREFIX | lane, labels.PREFIX_MASK | lane_mask)]
+        if row is not None:
+            match.append(Field("metadata", row << 4, pipeline.ROW_MASK))
+        steps = (WriteMetadata(slot << 8, pipeline.SLOT_MASK), Goto(pipeline.UP))
+        return stamped(pipeline.SLOT, pipeline.PRIORITY_EXACT, tuple(match), steps)
+
+    if spread_by == "destination":
+        lanes = sorted({spread.lane(topology, host.name) for host in topology.hosts})
+        return [slot_rule(lane, labels.LANE_BITS, None, lane % spread.slot_count(cores)) for lane in lanes]
+    table = spread.pair_table(cores, seed)
+    columns = sorted({spread.column(topology, host.name) for host in topology.hosts})
+    mask = (
+        labels.LANE_BITS if spread.column_count(cores) == spread.lane_count(cores) else spread.MAX_COLUMNS - 1
+    )
+    for row in sorted({spread.row(topology, host) for host in topology.hosts_at[edge]}):
+        rules += [slot_rule(column, mask, row, table[row][column]) for column in columns]
+    return rules
+
+
+def _up_rules(choices: dict[int, SlotChoice]) -> list[Rule]:
+    return [
+        stamped(
+            pipeline.UP,
+            pipeline.PRIORITY_SLOT_GROUP,
+            (_slot_is(pipeline.class_code(traffic), slot),),
+            (ToGroup(pipeline.group_id(pipeline.class_code(traffic), slot)),),
+        )
+        for traffic in CLASSES
+        for slot in choices
+    ]
+
+
+def _transit_rules(prefixes: dict[str, Field], tree: Tree) -> dict[str, list[Rule]]:
+    """Down to the edge switches below, else up to the parent.
+
+    The root has no such default, so a label of no edge switch is dropped there and cannot turn back.
+    Every rule names the tree, so that rules of two trees never stand for each other.
+    """
+    tag = Field("vlan_vid", tree.vid)
+    found: dict[str, list[Rule]] = {}
+    for switch, below in tree.down.items():
+        rules = [
+            stamped(pipeline.TRANSIT, pipeline.PRIORITY_EXACT, (tag, prefixes[edge]), (Output(port),))
+            for edge, port in below.items()
+        ]
+        if switch in tree.up and (below or switch not in prefixes):
+            rules.append(
+                stamped(pipeline.TRANSIT, pipeline.PRIORITY_UP, (tag,), (Output(tree.up[switch][1]),))
+            )
+        found[switch] = rules
+    return found
