@@ -37,6 +37,27 @@ SUBCOMMANDS: dict[str, str] = {
 }
 """Name -> one line of help. A subcommand whose module is absent is not listed."""
 
+ERRORS: dict[str, ExitCode] = {
+    "waystage.events.EventError": ExitCode.BAD_INPUT,
+    "waystage.topology.TopologyError": ExitCode.BAD_INPUT,
+    "waystage.policies.base.PolicyError": ExitCode.BAD_INPUT,
+    "waystage.interconnect.graphml_parser.GraphmlError": ExitCode.BAD_INPUT,
+    "waystage.interconnect.per_pair.PlanError": ExitCode.BAD_INPUT,
+    "waystage.jobs.hostlist.HostlistError": ExitCode.BAD_INPUT,
+    "waystage.experiment.problems.ExperimentError": ExitCode.BAD_INPUT,
+    "waystage.experiment.results.ResultError": ExitCode.BAD_INPUT,
+    "waystage.jobs.database.DatabaseError": ExitCode.FAILED,
+    "waystage.backplane.config.BackplaneError": ExitCode.FAILED,
+    "waystage.interconnect.openflow.OpenFlowError": ExitCode.FAILED,
+    "waystage.worlds.lab.errors.NotRoot": ExitCode.NEEDS_ROOT,
+    "waystage.worlds.lab.errors.MissingProgram": ExitCode.MISSING,
+    "waystage.worlds.lab.errors.LabBusy": ExitCode.BUSY,
+    "waystage.worlds.base.WorldError": ExitCode.FAILED,
+    "waystage._native.ProbeError": ExitCode.FAILED,
+}
+"""Errors whose message is written for the user, by class, and their status. By name, so that an error in one
+room imports no other; a test checks that each class exists. A subclass's own entry comes first."""
+
 
 class LazyGroup(click.Group):
     """A group whose subcommands are modules of this package, imported when they are called."""
@@ -105,19 +126,18 @@ def run(arguments: list[str]) -> int:
 
 def _explain(error: Exception) -> tuple[str, ExitCode]:
     """The sentence and status of an exception that no subcommand turned into a UserError."""
-    from waystage.events import EventError
-    from waystage.topology import TopologyError
-
     if os.environ.get("WAYSTAGE_DEBUG"):
         traceback.print_exception(error)
-    if isinstance(error, EventError | TopologyError):
-        return str(error), ExitCode.BAD_INPUT
+    for kind in type(error).__mro__:
+        code = ERRORS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if code is not None:
+            return str(error), code
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}", ExitCode.FAILED
-    kind = type(error).__name__
+    name = type(error).__name__
     return (
-        f"internal error, {kind}: {error} (set WAYSTAGE_DEBUG=1 to see where, and report it)",
+        f"internal error, {name}: {error} (set WAYSTAGE_DEBUG=1 to see where, and report it)",
         ExitCode.FAILED,
     )
 
