@@ -18,11 +18,7 @@ pub struct LatencyHistogram {
 
 impl Default for LatencyHistogram {
     fn default() -> Self {
-        Self {
-            counts: vec![0; BUCKETS],
-            total: 0,
-            largest_ns: 0,
-        }
+        Self { counts: vec![0; BUCKETS], total: 0, largest_ns: 0 }
     }
 }
 

@@ -18,15 +18,9 @@ where
     F: FnOnce() -> Result<T, ProbeError> + Send,
 {
     let Some(name) = name else { return open() };
-    let failed = |source: io::Error| ProbeError::Namespace {
-        name: name.to_owned(),
-        source,
-    };
+    let failed = |source: io::Error| ProbeError::Namespace { name: name.to_owned(), source };
     if name.is_empty() || name.contains(['/', '\0']) || name.starts_with('.') {
-        return Err(failed(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a namespace's name",
-        )));
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "not a namespace's name")));
     }
     let handle = File::open(format!("/run/netns/{name}")).map_err(failed)?;
     thread::scope(|scope| {
@@ -36,9 +30,7 @@ where
                 open()
             })
             .join()
-            .unwrap_or(Err(ProbeError::State(
-                "opening sockets in a namespace panicked",
-            )))
+            .unwrap_or(Err(ProbeError::State("opening sockets in a namespace panicked")))
     })
 }
 
@@ -55,10 +47,7 @@ mod tests {
     #[test]
     fn a_name_cannot_leave_the_folder_of_namespaces() {
         for name in ["../../proc/1/ns/net", "", ".hidden", "a/b"] {
-            assert!(matches!(
-                within(Some(name), || Ok(())),
-                Err(ProbeError::Namespace { .. })
-            ));
+            assert!(matches!(within(Some(name), || Ok(())), Err(ProbeError::Namespace { .. })));
         }
     }
 }

@@ -113,9 +113,7 @@ impl Prober {
     /// Open every socket, each in its namespace. Nothing is sent yet.
     pub fn open(streams: Vec<Stream>, payload_bytes: usize) -> Result<Self, ProbeError> {
         if streams.is_empty() {
-            return Err(ProbeError::State(
-                "there is no stream to probe: give at least one",
-            ));
+            return Err(ProbeError::State("there is no stream to probe: give at least one"));
         }
         for (index, stream) in streams.iter().enumerate() {
             check(stream, payload_bytes).map_err(|reason| ProbeError::Stream { index, reason })?;
@@ -182,19 +180,14 @@ impl Prober {
         let sent = sent.map_err(|_| ProbeError::State("the sending thread panicked"))?;
         let harvest = harvest
             .map_err(|_| ProbeError::State("the receiving thread panicked"))?
-            .map_err(|source| ProbeError::Socket {
-                what: "receiving probes".into(),
-                source,
-            })?;
+            .map_err(|source| ProbeError::Socket { what: "receiving probes".into(), source })?;
         let overflowed = self.overflowed()?.saturating_sub(running.overflowed_before);
         Ok(report(&sent, harvest, sending, overflowed))
     }
 
     fn begin(&mut self, kind: Kind) -> Result<(), ProbeError> {
         if self.running.is_some() {
-            return Err(ProbeError::State(
-                "the probes are running already: stop them first",
-            ));
+            return Err(ProbeError::State("the probes are running already: stop them first"));
         }
         self.run = self.run.wrapping_add(1);
         let shared = Arc::new(Shared {
@@ -202,11 +195,7 @@ impl Prober {
             stop_receiving: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
-            reached: self
-                .streams
-                .iter()
-                .map(|_| AtomicBool::new(false))
-                .collect(),
+            reached: self.streams.iter().map(|_| AtomicBool::new(false)).collect(),
         });
         let overflowed_before = self.overflowed()?;
         let receiver = self.spawn_receiver(&shared)?;
@@ -218,13 +207,7 @@ impl Prober {
             }
         };
         let started = Instant::now();
-        self.running = Some(Running {
-            shared,
-            started,
-            overflowed_before,
-            sender,
-            receiver,
-        });
+        self.running = Some(Running { shared, started, overflowed_before, sender, receiver });
         Ok(())
     }
 
@@ -274,27 +257,14 @@ impl Prober {
         let Some(running) = &self.running else {
             return Vec::new();
         };
-        let reached = running
-            .shared
-            .reached
-            .iter()
-            .map(|flag| flag.load(Ordering::Relaxed));
-        reached
-            .enumerate()
-            .filter(|(_, reached)| !reached)
-            .map(|(index, _)| index)
-            .collect()
+        let reached = running.shared.reached.iter().map(|flag| flag.load(Ordering::Relaxed));
+        reached.enumerate().filter(|(_, reached)| !reached).map(|(index, _)| index).collect()
     }
 
     fn overflowed(&self) -> Result<u64, ProbeError> {
-        self.inlets
-            .iter()
-            .map(overflowed)
-            .sum::<io::Result<u64>>()
-            .map_err(|source| ProbeError::Socket {
-                what: "asking a receiving socket for its drops".into(),
-                source,
-            })
+        self.inlets.iter().map(overflowed).sum::<io::Result<u64>>().map_err(|source| {
+            ProbeError::Socket { what: "asking a receiving socket for its drops".into(), source }
+        })
     }
 }
 
@@ -325,12 +295,7 @@ fn report(sent: &[Sent], harvest: Harvest, sending: Duration, overflowed: u64) -
             latency: arrived.latency,
         })
         .collect();
-    Report {
-        streams,
-        sending,
-        overflowed,
-        foreign: harvest.foreign,
-    }
+    Report { streams, sending, overflowed, foreign: harvest.foreign }
 }
 
 fn spawn<T: Send + 'static>(
@@ -340,17 +305,12 @@ fn spawn<T: Send + 'static>(
     thread::Builder::new()
         .name(name.to_owned())
         .spawn(body)
-        .map_err(|source| ProbeError::Socket {
-            what: format!("starting thread {name}"),
-            source,
-        })
+        .map_err(|source| ProbeError::Socket { what: format!("starting thread {name}"), source })
 }
 
 /// Different for engines that are open at the same time, in this process or another.
 fn first_run() -> u32 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.subsec_nanos() ^ (std::process::id() << 16)
 }
 
@@ -387,20 +347,14 @@ mod tests {
     fn every_packet_over_loopback_is_accounted_for() {
         let streams = vec![loopback(free_port(), 1000), loopback(free_port(), 200)];
         let mut prober = Prober::open(streams, 64).unwrap();
-        assert_eq!(
-            prober.warm_up(Duration::from_secs(5)).unwrap(),
-            Vec::<usize>::new()
-        );
+        assert_eq!(prober.warm_up(Duration::from_secs(5)).unwrap(), Vec::<usize>::new());
         for _ in 0..2 {
             let report = run_for(&mut prober, Duration::from_millis(300));
             assert_eq!(report.foreign, 0);
             for stream in &report.streams {
                 assert!(stream.sent > 0, "{stream:?}");
                 assert_eq!(stream.received, stream.sent);
-                assert_eq!(
-                    (stream.lost, stream.duplicated, stream.reordered),
-                    (0, 0, 0)
-                );
+                assert_eq!((stream.lost, stream.duplicated, stream.reordered), (0, 0, 0));
                 assert_eq!(stream.latency.total(), stream.sent);
             }
             assert!(report.streams[0].sent > report.streams[1].sent);
@@ -412,13 +366,8 @@ mod tests {
         let port = free_port();
         let mut prober = Prober::open(vec![loopback(port, 500), loopback(port, 100)], 64).unwrap();
         let report = run_for(&mut prober, Duration::from_millis(200));
-        let sums = report
-            .streams
-            .iter()
-            .map(|s| (s.sent, s.received, s.duplicated));
-        assert!(sums
-            .into_iter()
-            .all(|(sent, received, again)| sent == received && again == 0));
+        let sums = report.streams.iter().map(|s| (s.sent, s.received, s.duplicated));
+        assert!(sums.into_iter().all(|(sent, received, again)| sent == received && again == 0));
     }
 
     #[test]
@@ -433,11 +382,8 @@ mod tests {
             .iter()
             .position(|s| s.local_addr().unwrap().as_socket_ipv4().unwrap().port() != taken)
             .unwrap();
-        let mut inlets: Vec<Socket> = prober
-            .inlets
-            .iter()
-            .map(|s| s.try_clone().unwrap())
-            .collect();
+        let mut inlets: Vec<Socket> =
+            prober.inlets.iter().map(|s| s.try_clone().unwrap()).collect();
         inlets.remove(index);
         prober.inlets = Arc::new(inlets);
         assert_eq!(prober.warm_up(Duration::from_millis(200)).unwrap(), vec![1]);
@@ -445,17 +391,8 @@ mod tests {
         thread::sleep(Duration::from_millis(100));
         let report = prober.stop(Duration::from_millis(50)).unwrap();
         let gone = &report.streams[1];
-        assert!(
-            gone.sent > 0 && gone.lost == gone.sent && gone.received == 0,
-            "{gone:?}"
-        );
-        assert_eq!(
-            gone.loss_runs,
-            vec![LossRun {
-                first: 0,
-                count: gone.sent
-            }]
-        );
+        assert!(gone.sent > 0 && gone.lost == gone.sent && gone.received == 0, "{gone:?}");
+        assert_eq!(gone.loss_runs, vec![LossRun { first: 0, count: gone.sent }]);
         assert_eq!(report.streams[0].lost, 0);
     }
 
@@ -465,9 +402,7 @@ mod tests {
         let mut prober = Prober::open(vec![loopback(port, 100)], 64).unwrap();
         prober.start().unwrap();
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-        stranger
-            .send_to(b"not a probe", ("127.0.0.1", port))
-            .unwrap();
+        stranger.send_to(b"not a probe", ("127.0.0.1", port)).unwrap();
         thread::sleep(Duration::from_millis(100));
         let report = prober.stop(Duration::from_secs(5)).unwrap();
         assert_eq!(report.foreign, 1);
@@ -479,26 +414,15 @@ mod tests {
         let refused = |change: fn(&mut Stream), payload: usize, word: &str| {
             let mut stream = loopback(9, 100);
             change(&mut stream);
-            let error = Prober::open(vec![stream], payload)
-                .err()
-                .unwrap()
-                .to_string();
+            let error = Prober::open(vec![stream], payload).err().unwrap().to_string();
             assert!(error.contains(word), "{error}");
         };
         refused(|s| s.rate_pps = 0, 64, "rate 0");
         refused(|s| s.dscp = 64, 64, "code point 64");
         refused(|s| s.port = 0, 64, "port 0");
         refused(|_| (), 8, "payload of 8");
-        refused(
-            |s| s.source = Ipv4Addr::new(192, 0, 2, 1),
-            64,
-            "sending from 192.0.2.1",
-        );
-        refused(
-            |s| s.target_namespace = Some("waystage-none".into()),
-            64,
-            "waystage-none",
-        );
+        refused(|s| s.source = Ipv4Addr::new(192, 0, 2, 1), 64, "sending from 192.0.2.1");
+        refused(|s| s.target_namespace = Some("waystage-none".into()), 64, "waystage-none");
         assert!(Prober::open(Vec::new(), 64).is_err());
     }
 

@@ -43,15 +43,9 @@ pub(crate) struct Intake<'a> {
 pub(crate) fn receive_all(sockets: &[Socket], intake: &Intake<'_>) -> io::Result<Harvest> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     for (index, socket) in sockets.iter().enumerate() {
-        epoll.add(
-            socket.as_fd(),
-            EpollEvent::new(EpollFlags::EPOLLIN, index as u64),
-        )?;
+        epoll.add(socket.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, index as u64))?;
     }
-    let mut harvest = Harvest {
-        streams: vec![Arrived::default(); intake.streams],
-        foreign: 0,
-    };
+    let mut harvest = Harvest { streams: vec![Arrived::default(); intake.streams], foreign: 0 };
     let mut events = [EpollEvent::empty(); 64];
     while !intake.stop.load(Ordering::Relaxed) {
         // A stop is seen within 20 ms.

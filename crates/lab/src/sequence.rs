@@ -92,10 +92,7 @@ impl SequenceTracker {
             match runs.last_mut() {
                 Some(run) if run.first + run.count == sequence => run.count += 1,
                 _ if at_limit => break,
-                _ => runs.push(LossRun {
-                    first: sequence,
-                    count: 1,
-                }),
+                _ => runs.push(LossRun { first: sequence, count: 1 }),
             }
         }
         runs
@@ -139,23 +136,17 @@ mod tests {
         fn reordered(&self) -> u64 {
             let first_arrival = |at: usize| !self.0[..at].contains(&self.0[at]);
             let late = |at: usize| self.0[..at].iter().any(|&before| before > self.0[at]);
-            (0..self.0.len())
-                .filter(|&at| first_arrival(at) && late(at))
-                .count() as u64
+            (0..self.0.len()).filter(|&at| first_arrival(at) && late(at)).count() as u64
         }
 
         fn lost(&self, sent: u64) -> Vec<u64> {
-            (0..sent)
-                .filter(|sequence| !self.0.contains(sequence))
-                .collect()
+            (0..sent).filter(|sequence| !self.0.contains(sequence)).collect()
         }
     }
 
     fn tracked(arrivals: &[u64]) -> SequenceTracker {
         let mut tracker = SequenceTracker::default();
-        arrivals
-            .iter()
-            .for_each(|&sequence| tracker.arrived(sequence));
+        arrivals.iter().for_each(|&sequence| tracker.arrived(sequence));
         tracker
     }
 
@@ -197,9 +188,6 @@ mod tests {
     #[test]
     fn a_wild_number_costs_no_memory() {
         let tracker = tracked(&[u64::MAX, MAX_SEQUENCE]);
-        assert_eq!(
-            (tracker.out_of_range(), tracker.unique(), tracker.seen.len()),
-            (2, 0, 0)
-        );
+        assert_eq!((tracker.out_of_range(), tracker.unique(), tracker.seen.len()), (2, 0, 0));
     }
 }

@@ -25,10 +25,7 @@ pub(crate) fn check(stream: &Stream, payload_bytes: usize) -> Result<(), String>
         ));
     }
     if stream.dscp > 63 {
-        return Err(format!(
-            "code point {} is not between 0 and 63",
-            stream.dscp
-        ));
+        return Err(format!("code point {} is not between 0 and 63", stream.dscp));
     }
     if stream.port == 0 {
         return Err("port 0 is no target: choose one from 1 to 65535".into());
@@ -103,9 +100,6 @@ fn open_socket(
             socket.bind(&bound.into())?;
             Ok(socket)
         };
-        open().map_err(|source| ProbeError::Socket {
-            what: what(),
-            source,
-        })
+        open().map_err(|source| ProbeError::Socket { what: what(), source })
     })
 }

@@ -9,12 +9,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use waystage_lab::probe::{Prober, Report, Stream};
 
-create_exception!(
-    _native,
-    ProbeError,
-    PyRuntimeError,
-    "Probes that cannot be set up or run."
-);
+create_exception!(_native, ProbeError, PyRuntimeError, "Probes that cannot be set up or run.");
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ProbeError", module.py().get_type::<ProbeError>())?;
@@ -93,9 +88,7 @@ impl PyProber {
     #[pyo3(signature = (streams, payload_bytes=64))]
     fn new(py: Python<'_>, streams: Vec<ProbeStream>, payload_bytes: usize) -> PyResult<Self> {
         let streams = streams.into_iter().map(|stream| stream.0).collect();
-        let prober = py
-            .detach(|| Prober::open(streams, payload_bytes))
-            .map_err(raise)?;
+        let prober = py.detach(|| Prober::open(streams, payload_bytes)).map_err(raise)?;
         Ok(Self(Mutex::new(prober)))
     }
 
@@ -120,8 +113,7 @@ impl PyProber {
     #[pyo3(signature = (drain_s=1.0))]
     fn stop(&self, py: Python<'_>, drain_s: f64) -> PyResult<ProbeReport> {
         let drain = duration(drain_s)?;
-        py.detach(|| self.with(|prober| prober.stop(drain)))
-            .map(wrap)
+        py.detach(|| self.with(|prober| prober.stop(drain))).map(wrap)
     }
 }
 
@@ -130,20 +122,15 @@ impl PyProber {
         &self,
         call: impl FnOnce(&mut Prober) -> Result<T, waystage_lab::ProbeError>,
     ) -> PyResult<T> {
-        let mut prober = self
-            .0
-            .lock()
-            .map_err(|_| ProbeError::new_err("an earlier call panicked"))?;
+        let mut prober =
+            self.0.lock().map_err(|_| ProbeError::new_err("an earlier call panicked"))?;
         call(&mut prober).map_err(raise)
     }
 }
 
 fn wrap(report: Report) -> ProbeReport {
     let mut all = waystage_lab::LatencyHistogram::default();
-    report
-        .streams
-        .iter()
-        .for_each(|stream| all.merge(&stream.latency));
+    report.streams.iter().for_each(|stream| all.merge(&stream.latency));
     let streams = report.streams.into_iter().map(|stream| ProbeResult {
         sent: stream.sent,
         refused: stream.refused,
@@ -152,11 +139,7 @@ fn wrap(report: Report) -> ProbeReport {
         lost: stream.lost,
         duplicated: stream.duplicated,
         reordered: stream.reordered,
-        loss_runs: stream
-            .loss_runs
-            .iter()
-            .map(|run| (run.first, run.count))
-            .collect(),
+        loss_runs: stream.loss_runs.iter().map(|run| (run.first, run.count)).collect(),
         latency_p50_ns: stream.latency.quantile_ns(0.5),
         latency_p99_ns: stream.latency.quantile_ns(0.99),
         latency_max_ns: stream.latency.largest_ns(),
@@ -173,8 +156,7 @@ fn wrap(report: Report) -> ProbeReport {
 }
 
 fn address(text: &str) -> PyResult<Ipv4Addr> {
-    text.parse()
-        .map_err(|_| PyValueError::new_err(format!("{text:?} is not an IPv4 address")))
+    text.parse().map_err(|_| PyValueError::new_err(format!("{text:?} is not an IPv4 address")))
 }
 
 fn duration(seconds: f64) -> PyResult<Duration> {
