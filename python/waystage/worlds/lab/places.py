@@ -43,8 +43,7 @@ class Places:
         self.fabric = f"ws-{name}-fabric"
 
     def namespace(self, host: str) -> str:
-        # A host may be called `fabric`; `@` cannot be in a host's name.
-        return f"ws-{self.name}-{host}" if host != "fabric" else f"ws-{self.name}-fabric@host"
+        return f"ws-{self.name}-{host}"
 
     def host_dir(self, host: str) -> Path:
         return self.run_dir / "hosts" / host

@@ -180,6 +180,10 @@ def _with_addresses(topology: Topology) -> Topology:
     )
     hosts = []
     for host in topology.hosts:
+        if host.name == "fabric":
+            raise TopologyError(
+                "host fabric: the lab gives this name to the switches' namespace: rename the host"
+            )
         if host.ip is not None and ipaddress.IPv4Address(host.ip) not in SUBNET:
             raise TopologyError(
                 f"host {host.name}: ip {host.ip} is outside the lab's subnet {SUBNET}: change it or leave it out"

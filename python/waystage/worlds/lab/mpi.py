@@ -1,0 +1,181 @@
+"""MPI jobs on the lab's hosts, with Open MPI.
+
+Arrives: hosts in rank order, and a program: a shipped one by name, or any by path.
+Leaves: a running job that ends whole when it is killed.
+Must not know: when jobs start, what is measured.
+
+`mpirun` starts on the first host and reaches the others through a remote-shell agent that enters their
+namespaces. The whole job lives in a process namespace of its own, so that killing it leaves no daemon
+and no hung rank behind, whatever the program did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from waystage.worlds.lab.commands import environment, first_line, program, require
+from waystage.worlds.lab.errors import LabError
+from waystage.worlds.lab.wiring import SUBNET
+
+if TYPE_CHECKING:
+    from waystage.worlds.lab.lab import Lab
+
+SHIPPED = ("alltoall", "ring", "none")
+"""Programs in the folder `programs`; compiled when first used, and again when their source changes."""
+
+_COMMON = ("harness.c", "harness.h")
+_FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
+_COMPILE_TIMEOUT_S = 120
+
+
+class MpiJob(subprocess.Popen[str]):
+    """A running job. It ends whole: `terminate` is `kill`, since the first process waits for its children."""
+
+    def terminate(self) -> None:
+        self.kill()
+
+
+def start(
+    lab: Lab,
+    nodes: Sequence[str],
+    argv: Sequence[str],
+    *,
+    processes_per_node: int = 1,
+    options: Sequence[str] = (),
+    **popen: Any,
+) -> MpiJob:
+    """Start `argv` with its first rank on `nodes[0]`; keywords are those of `subprocess.Popen`, in text mode."""
+    launch = command(lab, nodes, argv, processes_per_node=processes_per_node, options=options)
+    contained = [
+        *lab.places.enter_host(nodes[0]),
+        program("unshare"),
+        *("--pid", "--mount-proc", "--fork", "--kill-child=KILL", "--"),
+        *launch,
+    ]
+    keywords: dict[str, Any] = {
+        "start_new_session": True,
+        "env": environment({"TMPDIR": str(lab.run_dir / "mpi")}),
+        # A program that fills its working directory fills a bounded one.
+        "cwd": lab.host_dir(nodes[0]),
+        **popen,
+    }
+    return MpiJob(contained, text=True, errors="replace", **keywords)
+
+
+def command(
+    lab: Lab,
+    nodes: Sequence[str],
+    argv: Sequence[str],
+    *,
+    processes_per_node: int = 1,
+    options: Sequence[str] = (),
+) -> list[str]:
+    """The `mpirun` command line, to be started on `nodes[0]`. Raises LabError for an unknown host."""
+    require("mpirun")
+    if not nodes:
+        raise LabError("an MPI job needs at least one node")
+    for node in nodes:
+        lab.host_ip(node)
+    scratch = lab.run_dir / "mpi"
+    scratch.mkdir(exist_ok=True)
+    parameters = {
+        "plm": "rsh",
+        "plm_rsh_agent": str(_agent(lab, scratch)),
+        "plm_rsh_no_tree_spawn": "1",
+        "pml": "ob1",
+        "btl": "tcp,self",
+        "btl_tcp_if_include": str(SUBNET),
+        "oob_tcp_if_include": str(SUBNET),
+        # More ranks than processors is the rule here: a rank that waits must let others run.
+        "mpi_yield_when_idle": "1",
+        "orte_tmpdir_base": str(scratch),
+        "hwloc_base_binding_policy": "none",
+        "rmaps_base_mapping_policy": "slot",
+        "rmaps_base_no_oversubscribe": "0",
+    }
+    hosts = ",".join(f"{node}:{processes_per_node}" for node in nodes)
+    words = [program("mpirun"), "--allow-run-as-root", "--host", hosts]
+    words += ["-np", str(len(nodes) * processes_per_node)]
+    for name, value in parameters.items():
+        words += ["--mca", name, value]
+    return [*words, *options, *argv]
+
+
+def shipped(
+    name: str, *, iterations: int = 50, message: int = 65536, time_s: float = 0.0, spin: bool = False
+) -> list[str]:
+    """The command of a shipped program, compiled if need be. `message` is bytes to each peer."""
+    words = [str(build(name)), "--iterations", str(iterations), "--message", str(message)]
+    words += ["--time-ms", repr(time_s * 1000)]
+    return [*words, "--spin"] if spin else words
+
+
+def build(name: str) -> Path:
+    """The executable of a shipped program, from the cache or compiled now. Raises LabError."""
+    if name not in SHIPPED:
+        raise LabError(f"there is no shipped program {ascii(name)[:40]}: there are {', '.join(SHIPPED)}")
+    folder = resources.files("waystage.worlds.lab") / "programs"
+    sources = {file: (folder / file).read_bytes() for file in (f"{name}.c", *_COMMON)}
+    digest = hashlib.sha256()
+    for file, text in sources.items():
+        digest.update(f"{file} {len(text)}\n".encode() + text)
+    digest.update(" ".join(_FLAGS).encode())
+    cache = _cache_folder()
+    binary = cache / f"{name}-{digest.hexdigest()[:16]}"
+    if not binary.exists():
+        _compile(name, sources, binary)
+    return binary
+
+
+def _compile(name: str, sources: dict[str, bytes], binary: Path) -> None:
+    require("mpicc")
+    work = binary.with_name(f".{binary.name}.{os.getpid()}")
+    work.mkdir(parents=True)
+    try:
+        for file, text in sources.items():
+            (work / file).write_bytes(text)
+        done = subprocess.run(
+            [program("mpicc"), *_FLAGS, "-o", "program", f"{name}.c", "harness.c"],
+            cwd=work,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_COMPILE_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise LabError(f"mpicc could not compile {name}.c: {first_line(done.stderr, done.returncode)}")
+        os.replace(work / "program", binary)  # whole or not at all, also beside another build
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "waystage" / "programs"
+
+
+def _agent(lab: Lab, scratch: Path) -> Path:
+    """The remote-shell agent: `agent HOST COMMAND...`, as ssh would be called."""
+    path = scratch / "agent.sh"
+    if not path.exists():
+        enter = " ".join(lab.places.enter_host("$host"))
+        draft = scratch / f".agent.{os.getpid()}"
+        draft.write_text(
+            "#!/bin/sh\n"
+            "# Called by mpirun in place of ssh: agent HOST COMMAND...\n"
+            "host=$1\nshift\nexec "
+            + enter.replace("/$host", '/"$host"').replace("-$host", '-"$host"')
+            + ' sh -c "$*"\n',
+            encoding="utf-8",
+        )
+        draft.chmod(0o755)
+        os.replace(draft, path)
+    return path

@@ -1,0 +1,162 @@
+"""One job on the lab: stage-in, computation, stage-out, with the notifications around them.
+
+Arrives: a job and its nodes.
+Leaves: its record; the job's own faults (a crash, a hang, a full disk) are in the record, not raised.
+Must not know: policies, controllers, other jobs.
+
+The order is the paper's (seed 000, section III.C): staging belongs to the job, so the job starts on its
+nodes, stages in, computes, stages out and ends. Staging begins at once when it is notified; it does not wait
+for the paths, which change while it runs (progressive switching, section IV.A.2).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from waystage.events import Direction
+from waystage.experiment.queue import Start
+from waystage.experiment.results import JobRecord
+from waystage.experiment.schema import Limits
+from waystage.experiment.workload import JobRequest
+from waystage.jobs.notify import Notifier
+
+
+class JobFailed(Exception):
+    """A part of a job that did not work; the message is the cause a user reads."""
+
+
+class Parts(Protocol):
+    """How the world carries out the parts. Each raises JobFailed, also where `stop` is set meanwhile."""
+
+    def prepare(self, request: JobRequest, start: Start) -> None: ...
+
+    def stage(
+        self, request: JobRequest, start: Start, direction: Direction, limit_s: float, stop: threading.Event
+    ) -> None: ...
+
+    def compute(self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None: ...
+
+    def io(self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None: ...
+
+    def clear(self, start: Start) -> None: ...
+
+
+class JobRun:
+    """Callable as `one_set.RunJob`. `now` gives seconds since the start of the run."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        notifier: Notifier,
+        limits: Limits,
+        *,
+        policy: str,
+        set_index: int,
+        set_began_s: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._parts = parts
+        self._notifier = notifier
+        self._limits = limits
+        self._policy = policy
+        self._set = set_index
+        self._set_began_s = set_began_s
+        self._now = now
+
+    def __call__(self, request: JobRequest, start: Start, stop: threading.Event) -> JobRecord:
+        took = {"in": 0.0, "compute": 0.0, "out": 0.0}
+        cause = ""
+        began = self._now()
+        try:
+            self._parts.prepare(request, start)
+            began = self._now()
+            self._run(request, start, stop, took)
+        except JobFailed as failure:
+            cause = str(failure)
+        ended = self._now()
+        self._parts.clear(start)
+        return JobRecord(
+            policy=self._policy,
+            set=self._set,
+            index=request.index,
+            job_id=start.job_id,
+            kind=request.kind,
+            nodes=start.nodes,
+            storage=request.storage,
+            submitted_at_s=self._set_began_s + request.submit_s,
+            started_at_s=began,
+            ended_at_s=ended,
+            stage_in_s=took["in"],
+            compute_s=took["compute"],
+            stage_out_s=took["out"],
+            status="failed" if cause else "done",
+            cause=cause,
+        )
+
+    def _run(self, request: JobRequest, start: Start, stop: threading.Event, took: dict[str, float]) -> None:
+        self._notifier.job_started(start.job_id, start.nodes)
+        try:
+            self._stage(request, start, "in", stop, took)
+            self._compute(request, start, stop, took)
+            self._stage(request, start, "out", stop, took)
+        finally:
+            self._notifier.job_finished(start.job_id)
+
+    def _stage(
+        self,
+        request: JobRequest,
+        start: Start,
+        direction: Direction,
+        stop: threading.Event,
+        took: dict[str, float],
+    ) -> None:
+        staging = request.stage_in if direction == "in" else request.stage_out
+        if not staging.bytes:
+            return
+        amount = staging.bytes * (len(start.nodes) if staging.to == "each" else 1)
+        began = time.monotonic()
+        self._notifier.staging_started(start.job_id, direction, bytes=amount)
+        try:
+            self._parts.stage(request, start, direction, self._limits.staging_s, stop)
+        finally:
+            self._notifier.staging_finished(start.job_id, direction)
+            took[direction] = time.monotonic() - began
+
+    def _compute(
+        self, request: JobRequest, start: Start, stop: threading.Event, took: dict[str, float]
+    ) -> None:
+        began = time.monotonic()
+        try:
+            if request.io is None:
+                self._parts.compute(request, start, self._limits.compute_s, stop)
+            else:
+                self._compute_beside_io(request, start, stop)
+        finally:
+            took["compute"] = time.monotonic() - began
+
+    def _compute_beside_io(self, request: JobRequest, start: Start, stop: threading.Event) -> None:
+        """The computation's time includes its I/O: it has ended when both have."""
+        failures: list[JobFailed] = []
+
+        def move() -> None:
+            assert request.io is not None
+            try:
+                self._notifier.io_started(start.job_id, bytes=request.io.bytes)
+                try:
+                    self._parts.io(request, start, self._limits.compute_s, stop)
+                finally:
+                    self._notifier.io_finished(start.job_id)
+            except JobFailed as failure:
+                failures.append(failure)
+
+        beside = threading.Thread(target=move, name=f"io of {start.job_id}")
+        beside.start()
+        try:
+            self._parts.compute(request, start, self._limits.compute_s, stop)
+        finally:
+            beside.join()
+        if failures:
+            raise failures[0]

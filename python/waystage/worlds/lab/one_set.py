@@ -1,0 +1,99 @@
+"""One set of jobs on the lab: submissions in time, each job in a thread of its own.
+
+Arrives: the jobs of the set, a queue that gives nodes, a function that runs one job.
+Leaves: a record a job.
+Must not know: MPI, rsync, controllers.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from waystage.experiment.queue import Queue, Start
+from waystage.experiment.results import JobRecord
+from waystage.experiment.workload import JobRequest
+
+LOOK_ROUND_S = 0.5
+"""How often a set looks whether controller and switches still live."""
+
+
+class RunJob(Protocol):
+    """Runs one job to its end and returns its record; never raises for what the job itself does wrong."""
+
+    def __call__(self, request: JobRequest, start: Start, stop: threading.Event) -> JobRecord: ...
+
+
+class SetRun:
+    """`done` is called in the caller's thread with each record; `look_round` may raise to end the set."""
+
+    def __init__(
+        self,
+        jobs: Sequence[JobRequest],
+        fcfs: Queue,
+        run_job: RunJob,
+        *,
+        job_id: Callable[[JobRequest], str],
+        stop_on_failure: bool,
+    ) -> None:
+        self._jobs = {job_id(job): job for job in jobs}
+        self._fcfs = fcfs
+        self._run_job = run_job
+        self._stop_on_failure = stop_on_failure
+        self._stop = threading.Event()
+        self._ended: queue.SimpleQueue[tuple[str, JobRecord | BaseException]] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def run(self, done: Callable[[JobRecord], None], look_round: Callable[[], None]) -> bool:
+        """Run the set; False where a failed job ended it early.
+
+        Whatever ends it, no job's thread is left behind.
+        """
+        try:
+            return self._loop(done, look_round)
+        finally:
+            self._stop.set()
+            for thread in self._threads:
+                thread.join()
+
+    def _loop(self, done: Callable[[JobRecord], None], look_round: Callable[[], None]) -> bool:
+        begin = time.monotonic()
+        coming = sorted(self._jobs.items(), key=lambda entry: (entry[1].submit_s, entry[1].index))
+        left = len(coming)
+        while left:
+            now = time.monotonic() - begin
+            while coming and coming[0][1].submit_s <= now:
+                job_id, request = coming.pop(0)
+                self._launch(self._fcfs.submit(job_id, request.nodes))
+            wait = min(LOOK_ROUND_S, coming[0][1].submit_s - now) if coming else LOOK_ROUND_S
+            try:
+                job_id, outcome = self._ended.get(timeout=max(0.0, wait))
+            except queue.Empty:
+                look_round()
+                continue
+            if isinstance(outcome, BaseException):
+                raise outcome
+            left -= 1
+            done(outcome)
+            if outcome.status == "failed":
+                look_round()  # a dead controller or switch is the better explanation
+                if self._stop_on_failure:
+                    return False
+            self._launch(self._fcfs.finish(job_id))
+        return True
+
+    def _launch(self, starts: Sequence[Start]) -> None:
+        for start in starts:
+            thread = threading.Thread(target=self._one, args=(start,), name=f"job {start.job_id}")
+            self._threads.append(thread)
+            thread.start()
+
+    def _one(self, start: Start) -> None:
+        try:
+            record: JobRecord | BaseException = self._run_job(self._jobs[start.job_id], start, self._stop)
+        except BaseException as error:
+            record = error
+        self._ended.put((start.job_id, record))

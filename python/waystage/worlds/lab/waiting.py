@@ -1,0 +1,103 @@
+"""Waiting for a program of a job: until it ends, is out of time, or is no longer wanted.
+
+Arrives: a started process.
+Leaves: its exit status and the last it said; or `JobFailed` with the cause.
+Must not know: what the program does.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from typing import IO, Any
+
+from waystage.worlds.lab.one_job import JobFailed
+
+KEPT_LINES = 200
+"""The end of what a program says is kept: enough for its last words, however much it prints."""
+
+_LOOK_ROUND_S = 0.2
+
+
+class Watched:
+    """A process whose output (stdout and stderr, given as one pipe) is read as it comes."""
+
+    def __init__(self, process: subprocess.Popen[Any], what: str) -> None:
+        self.process = process
+        self.what = what
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        assert process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(process.stdout,), name=f"output of {what}")
+        self._reader.start()
+
+    def wait(self, limit_s: float, stop: threading.Event) -> str:
+        """What it said, once it has ended well. Raises JobFailed; then it and its children have been killed."""
+        try:
+            ended = self._until_end(limit_s, stop)
+        finally:
+            self.kill()
+        if not ended:
+            why = (
+                "was stopped with the run"
+                if stop.is_set()
+                else f"did not end within {limit_s:g} s and was stopped"
+            )
+            raise JobFailed(f"{self.what} {why}{self._last_words()}")
+        status = self.process.returncode
+        if status != 0:
+            raise JobFailed(f"{self.what} {_how(status)}{self._last_words()}")
+        return "\n".join(self._lines)
+
+    def kill(self) -> None:
+        """End the process and its session, and collect both it and the reader."""
+        if self.process.poll() is None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                self.process.kill()
+        self.process.wait()
+        self._reader.join(timeout=2.0)
+
+    def _until_end(self, limit_s: float, stop: threading.Event) -> bool:
+        """A pidfd becomes readable the moment the process ends; Popen.wait with a timeout would look only so often."""
+        deadline = time.monotonic() + limit_s
+        descriptor = os.pidfd_open(self.process.pid)
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            while (left := deadline - time.monotonic()) > 0 and not stop.is_set():
+                if poll.poll(min(left, _LOOK_ROUND_S) * 1000):
+                    return True
+            return False
+        finally:
+            os.close(descriptor)
+
+    def _read(self, pipe: IO[Any]) -> None:
+        with pipe:
+            while chunk := pipe.readline(4096):
+                text = chunk if isinstance(chunk, str) else chunk.decode(errors="replace")
+                self._lines.append(text.rstrip())
+
+    def _last_words(self) -> str:
+        """The line that most likely says why: the first that speaks of an error, else the last one."""
+        lines = [line.strip() for line in self._lines if any(c.isalnum() for c in line)]
+        if not lines:
+            return ""
+        telling = (w for w in lines if "No space left" in w or "error" in w.lower() or "fail" in w.lower())
+        return f": {next(telling, lines[-1])[:200]}"
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        status = 128 - status
+    if status > 128:
+        try:
+            return f"was ended by {signal.Signals(status - 128).name}"
+        except ValueError:
+            pass
+    return f"ended with status {status}"
