@@ -51,7 +51,13 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Event(_Body, frozen=True, kw_only=True):
-    """A typed fact on the backplane. Subclass to define one."""
+    """A typed fact on the backplane. Subclass to define one.
+
+    `telemetry = True` marks a type whose newest value makes the older ones worthless: it may be
+    dropped, counted, where a receiver is too slow. Every other type is a control event, never lost.
+    """
+
+    telemetry: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -177,6 +183,8 @@ class PortUse(msgspec.Struct, frozen=True, kw_only=True):
 
 class LinkUse(Event, frozen=True, kw_only=True):
     """Use of every port over `interval_ns`, ending when the envelope says."""
+
+    telemetry: ClassVar[bool] = True
 
     interval_ns: int
     ports: tuple[PortUse, ...]

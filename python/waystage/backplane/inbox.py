@@ -1,0 +1,135 @@
+"""What a subscriber has had from each source: finds duplicates and gaps, and puts things in order.
+
+Arrives: events with their source, number, and the number before them of the same type.
+Leaves: a verdict on each; after a replay, the events to deliver in order.
+Must not know: Zenoh, threads, queues, what an event says.
+
+A source is `live` (in order), `held` (a gap was found: what arrives waits for the replay) or `behind` (the
+subscriber's queue was full: what arrives is dropped, since the replay will bring it).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from waystage.events import Envelope
+
+HELD_MAX = 4096
+"""Events of one source that wait for its replay; later ones are left for the next replay."""
+
+
+class Arrival(NamedTuple):
+    """`previous` is None where a foreign publisher does not number by type: then no gap can be seen."""
+
+    envelope: Envelope
+    type: str
+    previous: int | None
+
+
+class Verdict(Enum):
+    DELIVER = "deliver"
+    DUPLICATE = "duplicate"
+    GAP = "gap"
+    WAITS = "waits"
+    DEFERRED = "deferred"
+
+
+class _Source:
+    __slots__ = ("behind", "held", "last")
+
+    def __init__(self, last: dict[str, int] | None = None) -> None:
+        self.last = last or {}
+        self.held: list[Arrival] | None = None
+        self.behind = False
+
+
+class Inbox:
+    """`strict`: a source never heard of is expected from its first event, not from where it is found.
+
+    Not thread-safe: its owner holds a lock.
+    """
+
+    def __init__(self, cursors: dict[str, dict[str, int]], strict: bool) -> None:
+        self._strict = strict
+        self._sources = {name: _Source(dict(last)) for name, last in cursors.items()}
+
+    def last(self, source: str) -> dict[str, int]:
+        """Type -> number of the last event of that source accepted."""
+        found = self._sources.get(source)
+        return dict(found.last) if found else {}
+
+    def offer(self, item: Arrival, room: bool) -> Verdict:
+        """Judge an event that just came; `room` says whether the queue could take it."""
+        envelope = item.envelope
+        source = self._sources.setdefault(envelope.source, _Source())
+        last = source.last.get(item.type)
+        if last is not None and envelope.seq <= last:
+            return Verdict.DUPLICATE
+        if source.behind:
+            return Verdict.DEFERRED
+        if source.held is not None:
+            if len(source.held) >= HELD_MAX:
+                source.behind = True
+                return Verdict.DEFERRED
+            source.held.append(item)
+            return Verdict.WAITS
+        if item.previous is not None and self._gap(last, item.previous):
+            source.held = [item]
+            return Verdict.GAP
+        if not room:
+            source.behind = True
+            return Verdict.DEFERRED
+        source.last[item.type] = envelope.seq
+        return Verdict.DELIVER
+
+    def hold(self, name: str) -> None:
+        """A replay of this source begins: what arrives from now on waits for it."""
+        source = self._sources.setdefault(name, _Source())
+        source.held = source.held or []
+        source.behind = False
+
+    def next(self, name: str, replayed: list[Arrival]) -> tuple[list[Arrival], list[str]]:
+        """After a replay: what to deliver now, in order, and the types of which something is lost.
+
+        Takes what was held in the meantime too. Once nothing is left, the source is live again and the
+        lists are empty: call with what remains (`[]`) until they are.
+        """
+        source = self._sources[name]
+        held, source.held = source.held or [], []
+        by_seq = {a.envelope.seq: a for a in (*replayed, *held)}
+        deliver: list[Arrival] = []
+        lost: dict[str, None] = {}
+        for seq in sorted(by_seq):
+            item = by_seq[seq]
+            last = source.last.get(item.type)
+            if last is not None and seq <= last:
+                continue
+            if last is not None and item.previous is not None and item.previous > last:
+                lost[item.type] = None
+            source.last[item.type] = seq
+            deliver.append(item)
+        if not deliver and not source.behind:
+            source.held = None
+        return deliver, list(lost)
+
+    def skip(self, name: str, last: dict[str, int]) -> None:
+        """These events are gone for good: do not ask for them again."""
+        source = self._sources.setdefault(name, _Source())
+        for type_name, seq in last.items():
+            source.last[type_name] = max(seq, source.last.get(type_name, 0))
+
+    def behind(self) -> list[str]:
+        """Sources that must be replayed once there is room."""
+        return [name for name, source in self._sources.items() if source.behind]
+
+    def forget(self, name: str) -> None:
+        """A live subscription need not remember a source that is gone."""
+        source = self._sources.get(name)
+        if source is not None and source.held is None and not source.behind:
+            del self._sources[name]
+
+    def _gap(self, last: int | None, previous: int) -> bool:
+        if last is None:
+            return self._strict and previous > 0
+        return previous > last

@@ -1,0 +1,63 @@
+"""The names under which everything on the backplane is found.
+
+Arrives: event types, scopes, source names.
+Leaves: Zenoh key expressions.
+Must not know: sessions, sockets, what an event says.
+
+    waystage/v1/control/<Type>/<scope>/<source>   control events: never lost
+    waystage/v1/event/<Type>/<scope>/<source>     telemetry: may be dropped, counted
+    waystage/v1/alive/<source>                    liveliness of a publisher that holds events
+    waystage/v1/replay/<source>/<Type>            query: what that publisher still holds of a type
+    waystage/v1/ack/<source>                      the holder above has journalled that much of it
+    waystage/v1/confirm/<source>                  query: journal this event, then answer
+    waystage/v1/journal                           query: what the global controller has journalled
+    waystage/v1/snapshot                          query: the state of the global controller
+
+Access rights are given by these keys (see `access.py`), so the type stands before the scope and the
+scope before the source.
+"""
+
+from __future__ import annotations
+
+import re
+
+from waystage.events import Event, EventError, UnknownEvent
+
+ROOT = "waystage/v1"
+ALIVE = f"{ROOT}/alive"
+REPLAY = f"{ROOT}/replay"
+ACK = f"{ROOT}/ack"
+CONFIRM = f"{ROOT}/confirm"
+JOURNAL = f"{ROOT}/journal"
+SNAPSHOT = f"{ROOT}/snapshot"
+
+_PART = re.compile(r"^[A-Za-z0-9_.=-]{1,128}$")
+"""One chunk of a key: no '/', and none of Zenoh's own '*', '$', '?', '#'."""
+
+
+def check_part(what: str, value: str) -> str:
+    """`value`, which may stand in a key. Raises EventError."""
+    if not _PART.match(value):
+        raise EventError(f"the {what} {ascii(value)[:60]} must be 1 to 128 of A-Z a-z 0-9 _ . = -")
+    return value
+
+
+def type_name(event: Event) -> str:
+    """The name an event travels under."""
+    return event.type if isinstance(event, UnknownEvent) else type(event).__name__
+
+
+def event_key(event: Event, scope: str, source: str) -> str:
+    """Where `event` is published."""
+    kind = "event" if event.telemetry else "control"
+    return f"{ROOT}/{kind}/{check_part('event type', type_name(event))}/{scope}/{source}"
+
+
+def type_key(name: str) -> str:
+    """What a subscriber to one type, or to all (`*`), listens to: control events and telemetry."""
+    return f"{ROOT}/*/{name}/*/*"
+
+
+def last_part(key: str) -> str:
+    """The source at the end of a key."""
+    return key.rpartition("/")[2]

@@ -1,0 +1,279 @@
+"""One subscriber's queue: what it asked for, in order, each event once.
+
+Arrives: events from the network, in whatever order and number they come.
+Leaves: to a callback, a queue or a caller: each control event once and in its source's order, or a
+`Missed` that says which are lost.
+Must not know: Zenoh; `Link` fetches what must be sent again.
+
+A full queue never blocks the network: the source is marked as behind, later ones are not even queued,
+and once there is room again its publisher is asked for what was not taken. Telemetry is dropped instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue as queues
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from waystage.backplane.cursors import CursorStore
+from waystage.backplane.inbox import Arrival, Inbox, Verdict
+from waystage.backplane.outbox import ReplayEnd, ReplayRequest
+from waystage.backplane.properties import Wanted
+from waystage.events import Envelope, Event, new_event_id
+
+log = logging.getLogger(__name__)
+
+Callback = Callable[[Envelope], object]
+
+
+class Missed(Event, frozen=True, kw_only=True):
+    """Told to one subscriber: control events of `publisher` are lost to it. Take a snapshot of the state."""
+
+    publisher: str
+    types: tuple[str, ...] = ()
+
+
+class SubscriptionStats(msgspec.Struct, kw_only=True):
+    """Counts since the subscription began; `deferred` were fetched again later, `dropped` is telemetry."""
+
+    received: int = 0
+    delivered: int = 0
+    duplicates: int = 0
+    gaps: int = 0
+    deferred: int = 0
+    replayed: int = 0
+    dropped: int = 0
+    missed: int = 0
+    callback_errors: int = 0
+
+
+class Link(Protocol):
+    """How a subscription has events sent again. None: nobody answered."""
+
+    def replay(
+        self, source: str, types: tuple[str, ...], request: ReplayRequest
+    ) -> tuple[list[Arrival], ReplayEnd] | None: ...
+
+    def closed(self, subscription: Subscription) -> None: ...
+
+
+class Subscription:
+    """Iterate, `get`, or give a callback or queue. Close it, or use it in a `with` statement."""
+
+    def __init__(
+        self,
+        link: Link,
+        wanted: Wanted,
+        *,
+        capacity: int,
+        callback: Callback | None = None,
+        queue: queues.Queue[Envelope] | None = None,
+        cursors: CursorStore | None = None,
+    ) -> None:
+        self.wanted = wanted
+        self.stats = SubscriptionStats()
+        self._link, self._capacity, self._cursors = link, capacity, cursors
+        self._since_ns = cursors.since_ns if cursors else time.time_ns()
+        self._inbox = Inbox(cursors.load() if cursors else {}, strict=cursors is not None)
+        self._entries: deque[tuple[Envelope, str]] = deque()
+        self._taken: list[tuple[str, str, int]] = []
+        self._to_mend: dict[str, None] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [threading.Thread(target=self._mend_all, name="waystage-mender", daemon=True)]
+        sink = callback or (queue and self._into(queue))
+        if sink:
+            self._threads.append(
+                threading.Thread(target=self._run, args=(sink,), name="waystage-subscriber", daemon=True)
+            )
+        for thread in self._threads:
+            thread.start()
+
+    # -- for the caller -------------------------------------------------------------------------
+
+    def get(self, timeout: float | None = None) -> Envelope | None:
+        """The next event, or None after `timeout` seconds or when closed. Commits the one before."""
+        batch = self.take(1, timeout)
+        return batch[0] if batch else None
+
+    def take(self, most: int, timeout: float | None = None) -> list[Envelope]:
+        """Up to `most` events, waiting for the first; `[]` after `timeout` or when closed. Commits those before."""
+        self.commit()
+        with self._changed:
+            self._changed.wait_for(lambda: self._entries or self._closed, timeout)
+            batch = [self._entries.popleft() for _ in range(min(most, len(self._entries)))]
+            self._taken = [(e.source, name, e.seq) for e, name in batch if e.seq]
+            self.stats.delivered += len(batch)
+            self._changed.notify_all()
+        return [envelope for envelope, _ in batch]
+
+    def commit(self) -> None:
+        """What was taken has been dealt with; a durable subscriber does not get it again."""
+        taken, self._taken = self._taken, []
+        if taken and self._cursors is not None:
+            self._cursors.save(taken)
+
+    def __iter__(self) -> Iterator[Envelope]:
+        while (item := self.get()) is not None:
+            yield item
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def close(self) -> None:
+        """Stop; waits for a callback under way, unless called from it."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._link.closed(self)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=5.0)
+        self.commit()
+        if self._cursors is not None:
+            self._cursors.close()
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- for the backplane ----------------------------------------------------------------------
+
+    def offer(self, item: Arrival) -> None:
+        """An event arrived; never blocks."""
+        with self._changed:
+            if self._closed:
+                return
+            self.stats.received += 1
+            room = len(self._entries) < self._capacity
+            if item.envelope.event.telemetry or item.envelope.seq == 0:
+                self._offer_telemetry(item, room)
+                return
+            verdict = self._inbox.offer(item, room)
+            if verdict is Verdict.DELIVER:
+                self._append(item)
+            elif verdict is Verdict.DUPLICATE:
+                self.stats.duplicates += 1
+            elif verdict is Verdict.GAP:
+                self.stats.gaps += 1
+                self._mend_later(item.envelope.source)
+            elif verdict is Verdict.DEFERRED:
+                if self.stats.deferred == 0:
+                    log.warning(
+                        "a subscriber's queue of %d is full: events of %s will be fetched again",
+                        self._capacity,
+                        item.envelope.source,
+                    )
+                self.stats.deferred += 1
+                self._changed.notify_all()
+
+    def mend(self, source: str) -> None:
+        """Ask `source` for whatever this subscriber has not had of it."""
+        with self._changed:
+            self._mend_later(source)
+
+    def forget(self, source: str) -> None:
+        """`source` is gone; only a durable subscription remembers how far it had come."""
+        with self._changed:
+            if self._cursors is None:
+                self._inbox.forget(source)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _offer_telemetry(self, item: Arrival, room: bool) -> None:
+        if room:
+            self._append(item)
+            return
+        if self.stats.dropped == 0:
+            log.warning("a subscriber's queue of %d is full: telemetry is dropped", self._capacity)
+        self.stats.dropped += 1
+
+    def _append(self, item: Arrival) -> None:
+        if self.wanted.matches(item.envelope.event):
+            self._entries.append((item.envelope, item.type))
+            self._changed.notify_all()
+
+    def _mend_later(self, source: str) -> None:
+        self._to_mend[source] = None
+        self._changed.notify_all()
+
+    def _mend_all(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._to_mend or self._behind_with_room())
+                if self._closed:
+                    return
+                for source in self._behind_with_room():
+                    self._to_mend[source] = None
+                source = next(iter(self._to_mend))
+                del self._to_mend[source]
+                self._inbox.hold(source)
+                request = ReplayRequest(last=self._inbox.last(source), since_ns=self._since_ns)
+            try:
+                self._mend(source, request)
+            except Exception:
+                log.exception("fetching events of %s again failed", source)
+
+    def _behind_with_room(self) -> list[str]:
+        return self._inbox.behind() if len(self._entries) <= self._capacity // 2 else []
+
+    def _mend(self, source: str, request: ReplayRequest) -> None:
+        answer = self._link.replay(source, self.wanted.types, request)
+        replayed, end = answer if answer is not None else ([], ReplayEnd())
+        with self._changed:
+            self.stats.replayed += len(replayed)
+            if end.missed:
+                self._inbox.skip(source, end.missed)
+                self._tell_missed(source, tuple(end.missed))
+        while True:
+            with self._changed:
+                deliver, lost = self._inbox.next(source, replayed)
+                if lost:
+                    self._tell_missed(source, tuple(lost))
+            if not deliver:
+                return
+            replayed = []
+            for item in deliver:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed or len(self._entries) < self._capacity)
+                    if self._closed:
+                        return
+                    self._append(item)
+
+    def _tell_missed(self, source: str, types: tuple[str, ...]) -> None:
+        self.stats.missed += 1
+        log.warning("events of %s are lost to this subscriber: %s", source, ", ".join(types))
+        event = Missed(publisher=source, types=types)
+        note = Envelope(event=event, event_id=new_event_id(), time_ns=time.time_ns())
+        self._entries.append((note, "Missed"))
+        self._changed.notify_all()
+
+    def _run(self, sink: Callback) -> None:
+        while not self._closed:
+            for envelope in self.take(1):
+                try:
+                    sink(envelope)
+                except Exception:
+                    self.stats.callback_errors += 1
+                    log.exception("a subscriber failed on %s", type(envelope.event).__name__)
+
+    def _into(self, queue: queues.Queue[Envelope]) -> Callback:
+        def put(envelope: Envelope) -> None:
+            while not self._closed:
+                try:
+                    queue.put(envelope, timeout=0.5)
+                    return
+                except queues.Full:
+                    continue
+
+        return put

@@ -1,0 +1,186 @@
+"""Bytes on the network: puts, queries and answers, replays in chunks.
+
+Arrives: sessions, keys, bytes.
+Leaves: bytes; an answer to a query whenever it is ready.
+Must not know: subscriptions, outboxes, what an event means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import zenoh
+
+from waystage.backplane import keys
+from waystage.backplane.config import BackplaneConfig, BackplaneError
+from waystage.backplane.inbox import Arrival
+from waystage.backplane.outbox import Held, ReplayEnd, ReplayRequest
+from waystage.events import EventError, decode
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES = 256 * 1024
+"""A replay travels in pieces of about this size, so that it does not hold up live events for long."""
+
+Handler = Callable[[bytes, bytes, Callable[[bytes], None]], None]
+
+
+class _Chunk(msgspec.Struct, frozen=True, array_like=True):
+    items: list[tuple[str, int, bytes]]
+    end: ReplayEnd | None = None
+
+
+_chunk_decoder = msgspec.msgpack.Decoder(_Chunk)
+_request_decoder = msgspec.json.Decoder(ReplayRequest)
+
+
+def open_session(config: BackplaneConfig) -> zenoh.Session:
+    """Raises BackplaneError naming the endpoints and what may be wrong with them."""
+    settings = zenoh.Config()
+    for path, value in config.zenoh().items():
+        settings.insert_json5(path, json.dumps(value))
+    for endpoint in config.listen:
+        if endpoint.startswith("unixsock-stream/"):
+            _clear_stale_socket(Path(endpoint.partition("/")[2]))
+    try:
+        return zenoh.open(settings)
+    except zenoh.ZError as error:
+        reason = str(error).split(" at /")[0]
+        if config.listen and any(word in reason.lower() for word in ("listen", "bind", "in use")):
+            where = ", ".join(config.listen)
+            raise BackplaneError(
+                f"cannot listen on {where}: is it in use by another controller, or not an address of this "
+                f"machine? ({reason})"
+            ) from None
+        where = ", ".join(config.connect) or ", ".join(config.listen) or "the embedded backplane"
+        raise BackplaneError(
+            f"cannot reach {where}: is a controller listening there, and do the certificates fit? ({reason})"
+        ) from None
+
+
+def put(
+    session: zenoh.Session, key: str, data: bytes, previous: int | None, *, telemetry: bool = False
+) -> None:
+    """Control events wait where a link is congested; telemetry is dropped there. Raises BackplaneError."""
+    control = zenoh.CongestionControl
+    try:
+        session.put(
+            key,
+            data,
+            attachment=None if previous is None else str(previous).encode(),
+            congestion_control=control.DROP if telemetry else control.BLOCK,
+            priority=zenoh.Priority.DATA_LOW if telemetry else zenoh.Priority.DATA_HIGH,
+        )
+    except zenoh.ZError as error:
+        raise BackplaneError(f"cannot publish: {error}") from None
+
+
+def ask(
+    session: zenoh.Session, key: str, payload: bytes, timeout: float, attachment: bytes = b""
+) -> Iterator[tuple[str, bytes]]:
+    """Every answer, key and bytes, until all who can have answered or `timeout` has passed."""
+    try:
+        replies = session.get(
+            key,
+            payload=payload,
+            attachment=attachment,
+            timeout=timeout,
+            target=zenoh.QueryTarget.ALL,
+            consolidation=zenoh.ConsolidationMode.NONE,
+        )
+        for reply in replies:
+            if reply.ok is not None:
+                yield str(reply.ok.key_expr), bytes(reply.ok.payload)
+    except zenoh.ZError as error:
+        raise BackplaneError(f"cannot ask for {key}: {error}") from None
+
+
+def answer(session: zenoh.Session, key: str, handler: Handler) -> Any:
+    """Declare that queries to `key` are answered by `handler`; one that raises answers nothing."""
+
+    def called(query: zenoh.Query) -> None:
+        payload = bytes(query.payload) if query.payload is not None else b""
+        attachment = bytes(query.attachment) if query.attachment is not None else b""
+        reply_key = query.key_expr
+
+        def reply(data: bytes) -> None:
+            with contextlib.suppress(zenoh.ZError):  # who asked is gone, and will ask again
+                query.reply(reply_key, data)
+
+        try:
+            handler(payload, attachment, reply)
+        except (EventError, msgspec.MsgspecError) as error:
+            log.warning("refused a malformed query to %s: %s", key, error)
+        except Exception:
+            log.exception("answering a query to %s failed", key)
+
+    return session.declare_queryable(key, zenoh.handlers.Callback(called, indirect=True), complete=True)
+
+
+def arrival(source: str, type_name: str | None, data: bytes, attachment: bytes) -> Arrival:
+    """Raises EventError where the bytes are no event, or claim another source or type than their key."""
+    item = decode(data)
+    name = keys.type_name(item.event)
+    if item.source != source or (type_name is not None and name != type_name):
+        raise EventError(f"it claims to be {name[:60]!r} of {item.source[:60]!r}, which its key does not say")
+    if item.seq < 0 or item.time_ns < 0:
+        raise EventError("its number or time is below zero")
+    if not attachment:
+        return Arrival(item, name, None)
+    try:
+        return Arrival(item, name, int(attachment))
+    except ValueError:
+        raise EventError("the number of the event before it is no number") from None
+
+
+def decode_request(payload: bytes, attachment: bytes) -> tuple[ReplayRequest, str]:
+    """A replay's cursor, and the type asked for."""
+    try:
+        return _request_decoder.decode(payload), attachment.decode("ascii")
+    except UnicodeDecodeError:
+        raise EventError("the type asked for is no text") from None
+
+
+def chunks(items: list[Held], end: ReplayEnd) -> Iterator[bytes]:
+    """A replay as answers: the last one carries its end."""
+    batch: list[tuple[str, int, bytes]] = []
+    size = 0
+    for item in items:
+        batch.append((item.type, item.previous, item.data))
+        size += len(item.data)
+        if size >= CHUNK_BYTES:
+            yield msgspec.msgpack.encode(_Chunk(batch))
+            batch, size = [], 0
+    yield msgspec.msgpack.encode(_Chunk(batch, end))
+
+
+def decode_chunk(data: bytes) -> tuple[list[tuple[str, int, bytes]], ReplayEnd | None]:
+    """One answer of a replay; an answer that is none is empty."""
+    try:
+        chunk = _chunk_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        log.warning("dropped a malformed answer to a replay: %s", error)
+        return [], None
+    return chunk.items, chunk.end
+
+
+def _clear_stale_socket(path: Path) -> None:
+    """A killed process leaves its socket file; one that nobody answers is removed, so that the address is free."""
+    import socket
+
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except OSError:
+            return
