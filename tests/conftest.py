@@ -6,18 +6,16 @@ where this machine cannot do that.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from harness import Ran, Waystage
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -55,22 +53,6 @@ def _why_no_lab() -> str | None:
     if made.returncode != 0:
         return f"network namespaces cannot be made here: {made.stderr.strip()}"
     return None
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a run of the command line left."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Waystage = Callable[..., Ran]
 
 
 @pytest.fixture

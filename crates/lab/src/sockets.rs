@@ -103,3 +103,25 @@ fn open_socket(
         open().map_err(|source| ProbeError::Socket { what: what(), source })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_sent_with_its_own_mark_and_sockets_are_shared() {
+        let stream = |dscp| Stream {
+            source_namespace: None,
+            source: Ipv4Addr::LOCALHOST,
+            target_namespace: None,
+            target: Ipv4Addr::LOCALHOST,
+            port: 9,
+            dscp,
+            rate_pps: 1,
+        };
+        let outlets = open_outlets(&[stream(10), stream(0), stream(10)]).unwrap();
+        let marks = outlets.iter().map(|outlet| outlet.socket.tos_v4().unwrap() >> 2);
+        assert_eq!(marks.collect::<Vec<_>>(), [10, 0, 10]);
+        assert!(Arc::ptr_eq(&outlets[0].socket, &outlets[2].socket));
+    }
+}

@@ -9,7 +9,12 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use waystage_lab::probe::{Prober, Report, Stream};
 
-create_exception!(_native, ProbeError, PyRuntimeError, "Probes that cannot be set up or run.");
+create_exception!(
+    waystage._native,
+    ProbeError,
+    PyRuntimeError,
+    "Probes that cannot be set up or run."
+);
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ProbeError", module.py().get_type::<ProbeError>())?;

@@ -1,0 +1,245 @@
+"""The command line as a user meets it: help, output, errors and exit statuses."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from harness import Waystage
+from waystage import __version__
+from waystage.cli import main as entry
+from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+
+ALL_ERRORS = sorted(entry.ERRORS)
+
+
+def commands(
+    group: click.Group, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+EVERY = dict(commands(entry.group))
+
+
+def test_help_lists_every_subcommand_with_one_line(waystage: Waystage) -> None:
+    ran = waystage("--help")
+    assert ran.code == 0
+    for name in entry.group.list_commands(click.Context(entry.group)):
+        assert f"  {name} " in ran.out
+        assert entry.SUBCOMMANDS[name][:40] in ran.out
+
+
+def test_version(waystage: Waystage) -> None:
+    assert __version__ in waystage("--version").out
+
+
+@pytest.mark.parametrize("path", sorted(EVERY), ids=" ".join)
+def test_each_subcommand_and_each_option_is_explained(path: tuple[str, ...]) -> None:
+    command = EVERY[path]
+    assert command.help, f"waystage {' '.join(path)} has no help"
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"waystage {' '.join(path)}: {parameter.opts} has no help"
+
+
+@pytest.mark.parametrize("path", sorted(EVERY), ids=" ".join)
+def test_each_leaf_prints_its_help(path: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.run([*path, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: waystage {' '.join(path)}")
+
+
+def test_each_leaf_knows_json_and_quiet() -> None:
+    lacking = [
+        " ".join(path)
+        for path, command in EVERY.items()
+        if not isinstance(command, click.Group)
+        and path
+        not in {("completion",), ("lab", "exec")}  # one prints a script, one is another program's output
+        and not {"--json", "--quiet"} <= {o for p in command.params for o in p.opts}
+    ]
+    assert not lacking
+
+
+def test_an_unknown_subcommand_is_a_usage_error_in_one_line(waystage: Waystage) -> None:
+    ran = waystage("unheard-of")
+    assert (ran.code, ran.out) == (ExitCode.USAGE, "")
+    assert ran.err.startswith("waystage: error: ") and ran.err.count("\n") == 1
+    assert "unheard-of" in ran.err
+
+
+def test_with_json_an_error_is_one_object_on_stdout(waystage: Waystage) -> None:
+    ran = waystage("bench", "unheard-of", "--json", WAYSTAGE_BENCH_DIR="/nowhere")
+    assert ran.code == ExitCode.BAD_INPUT
+    assert ran.json["exit_code"] == ExitCode.BAD_INPUT
+    assert "/nowhere" in ran.json["error"]
+
+
+def test_json_after_a_double_dash_belongs_to_somebody_else(capsys: pytest.CaptureFixture[str]) -> None:
+    entry.run(["unheard-of", "--", "--json"])
+    captured = capsys.readouterr()
+    assert captured.out == "" and "waystage: error:" in captured.err
+
+
+def run_raising(error: BaseException, monkeypatch: pytest.MonkeyPatch, *extra: str) -> int:
+    """The exit status of `waystage` where its subcommand raises `error`."""
+
+    @click.command()
+    @output_options
+    def failing(output: Output) -> None:
+        raise error
+
+    monkeypatch.setattr(entry.LazyGroup, "get_command", lambda self, context, name: failing)
+    return entry.run(["failing", *extra])
+
+
+@pytest.mark.parametrize("code", [c for c in ExitCode if c is not ExitCode.OK])
+def test_a_user_error_is_its_sentence_and_its_status(
+    code: ExitCode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_raising(UserError("mend it", code), monkeypatch) == code
+    assert capsys.readouterr().err == "waystage: error: mend it\n"
+
+
+def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_raising(KeyboardInterrupt(), monkeypatch) == ExitCode.INTERRUPTED
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_system_error_names_the_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_raising(FileNotFoundError(2, "No such file or directory", "/a/b"), monkeypatch) == 1
+    assert capsys.readouterr().err == "waystage: error: /a/b: No such file or directory\n"
+
+
+def test_a_defect_is_one_line_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_raising(ZeroDivisionError("division by zero"), monkeypatch) == ExitCode.FAILED
+    error = capsys.readouterr().err
+    assert "internal error, ZeroDivisionError: division by zero" in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ALL_ERRORS)
+def test_each_error_of_the_table_exists_and_has_its_status(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, _, attribute = name.rpartition(".")
+    kind = getattr(importlib.import_module(module), attribute)
+    assert issubclass(kind, Exception)
+    assert run_raising(Exception.__new__(kind, "what, where, how to mend"), monkeypatch) == entry.ERRORS[name]
+    assert "internal error" not in capsys.readouterr().err
+
+
+def test_termination_unwinds_as_an_interrupt_does(tmp_path: Path) -> None:
+    """`kill` must leave a command the chance to take its lab down."""
+    program = (
+        "import sys, time, click\n"
+        "from waystage.cli import main as entry\n"
+        "@click.command()\n"
+        "def waiting():\n"
+        "    try:\n"
+        "        print('ready', flush=True); time.sleep(60)\n"
+        "    finally:\n"
+        "        print('cleaned up', flush=True)\n"
+        "entry.LazyGroup.get_command = lambda *_: waiting\n"
+        "entry.main(['waiting'])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert out == "cleaned up\n" and "interrupted" in err
+    assert process.returncode == ExitCode.INTERRUPTED
+
+
+def test_a_reader_that_goes_away_gets_no_complaint() -> None:
+    ran = subprocess.run(
+        f"{sys.executable} -m waystage --help | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_help_opens_no_heavy_library(waystage: Waystage) -> None:
+    """The command line answers at once: what a subcommand needs is imported when it is called."""
+    program = (
+        "import sys\nfrom waystage.cli import main as entry\nentry.run(['--help'])\n"
+        "heavy = {'numpy', 'matplotlib', 'zenoh', 'os_ken', 'pyarrow'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, waystage: Waystage) -> None:
+    ran = waystage("completion", shell)
+    assert ran.code == 0 and "_WAYSTAGE_COMPLETE" in ran.out and "waystage" in ran.out
+
+
+def test_completion_completes_subcommands_and_options(waystage: Waystage) -> None:
+    words = {"_WAYSTAGE_COMPLETE": "bash_complete", "COMP_WORDS": "waystage doc", "COMP_CWORD": "1"}
+    program = "from waystage.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **words},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "plain,doctor"
+
+
+def test_quiet_and_json_silence_what_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(quiet=True).result({"a": 1}, "for people")
+    Output(json=True).say("for people")
+    Output(json=True).result({"a": 1}, "for people")
+    assert capsys.readouterr().out == '{"a": 1}\n'
+
+
+def test_progress_off_a_terminal_is_lines_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    with Output().progress() as progress:
+        for step in range(100):
+            progress(f"step {step}", step / 100)
+        progress("done", 1.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "[  0%] step 0" and lines[-1] == "[100%] done"
+    assert len(lines) < 10
+    with Output(quiet=True).progress() as progress:
+        progress("silent", 0.5)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_table_aligns_numbers_to_the_right() -> None:
+    rows = [{"name": "a", "value": 1.5}, {"name": "bcd", "value": 1000}]
+    assert table(rows, ["name", "value"]) == "name  value\na       1.5\nbcd    1000"
+
+
+def test_startup_is_quick(waystage: Waystage) -> None:
+    """Generous: it takes a tenth of this on an idle machine."""
+    began = time.monotonic()
+    assert waystage("--version").code == 0
+    assert time.monotonic() - began < 10

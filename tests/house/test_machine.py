@@ -1,0 +1,43 @@
+"""The machine: described, and watched while something runs."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from waystage.machine import CpuWatch, describe
+
+
+def test_a_machine_is_described_by_what_a_figure_depends_on() -> None:
+    machine = describe()
+    assert machine["cores"] == len(os.sched_getaffinity(0))
+    assert machine["kernel"] == os.uname().release
+    assert machine["memory_bytes"] > 0
+
+
+def test_work_shows_in_the_idle_share() -> None:
+    """One busy thread: the machine cannot have been wholly idle, whatever else runs on it."""
+    with CpuWatch(period_s=0.1) as watch:
+        end = time.monotonic() + 0.6
+        while time.monotonic() < end:
+            pass
+    cores = os.cpu_count() or 1
+    assert watch.idle_pct <= 100 - 50 / cores
+    assert 0 <= watch.lowest_idle_pct <= watch.idle_pct + 1e-9
+    assert len(watch.timeline) >= 2
+    assert [t for t, _ in watch.timeline] == sorted(t for t, _ in watch.timeline)
+
+
+def test_a_watch_that_ends_at_once_has_no_share_to_blame() -> None:
+    watch = CpuWatch(period_s=60).start()
+    watch.stop()
+    watch.stop()
+    assert 0 <= watch.idle_pct <= 100
+
+
+def test_short_of_cpu_is_below_five_percent_idle() -> None:
+    watch = CpuWatch()
+    watch._first, watch._last = (0, 0), (49, 1000)
+    assert watch.short_of_cpu
+    watch._last = (51, 1000)
+    assert not watch.short_of_cpu
