@@ -1,0 +1,272 @@
+"""What this machine can run, found out by trying.
+
+Arrives: nothing; each check looks or tries for itself.
+Leaves: findings: ok, limited or missing, why, and how to get it.
+Must not know: how findings are printed.
+
+A check tries the real thing wherever that takes well under a second and leaves nothing behind:
+what is tried in a namespace goes with it, and the small cluster is taken down by the lab itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from waystage.topology import Host, Link, Switch, Topology
+from waystage.worlds.base import WorldError
+from waystage.worlds.lab.commands import SEARCH_PATH, run
+
+Status = Literal["ok", "limited", "missing"]
+
+LOW_MEMORY_BYTES = 4 << 30
+"""Six ranks, two stagings and the switches of the demo fit below this; a larger cluster does not."""
+
+MPI_PROGRAM = """
+#include <mpi.h>
+int main(int argc, char **argv) {
+    int size;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Finalize();
+    return size == 2 ? 0 : 1;
+}
+"""
+
+BPF_PROGRAM = """
+__attribute__((section("tc"), used)) int pass(void *skb) { return 0; }
+__attribute__((section("license"), used)) char license[] = "GPL";
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`needed`: the main job cannot run without it. `remedy` is empty where nothing is to be done."""
+
+    name: str
+    needed: bool
+    purpose: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+
+class Trouble(Exception):
+    """Why a check did not find what it looked for."""
+
+    def __init__(self, detail: str, remedy: str = "", status: Status = "missing") -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.remedy = remedy
+        self.status: Status = status
+
+
+@dataclass(frozen=True)
+class Check:
+    """`look` returns what it found, or raises Trouble."""
+
+    name: str
+    needed: bool
+    purpose: str
+    look: Callable[[], str]
+
+    def finding(self) -> Finding:
+        try:
+            detail = self.look()
+        except Trouble as trouble:
+            status, detail, remedy = trouble.status, trouble.detail, trouble.remedy
+            return Finding(self.name, self.needed, self.purpose, status, detail, remedy)
+        except (OSError, WorldError) as error:
+            return Finding(self.name, self.needed, self.purpose, "missing", str(error))
+        except Exception as error:
+            # Whatever breaks while it is tried does not work here: that is the finding.
+            detail = f"{type(error).__name__}: {error}"
+            return Finding(self.name, self.needed, self.purpose, "missing", detail)
+        return Finding(self.name, self.needed, self.purpose, "ok", detail)
+
+
+def _program(name: str, package: str) -> str:
+    path = shutil.which(name, path=SEARCH_PATH)
+    if path is None:
+        raise Trouble(f"{name} is not installed", f"apt-get install {package}")
+    return path
+
+
+def _version(name: str, package: str, *arguments: str) -> str:
+    _program(name, package)
+    lines = run([name, *(arguments or ("--version",))], check=False).splitlines()
+    return lines[0].strip() if lines else f"{name} is installed"
+
+
+def _root() -> str:
+    if os.geteuid() != 0:
+        raise Trouble("this user is not root", "run with sudo, or as root in a container")
+    return "running as root"
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise Trouble("cannot be tried without root", "run 'sudo waystage doctor'")
+
+
+def _namespaces() -> str:
+    _need_root()
+    _program("unshare", "util-linux")
+    run(["unshare", "--net", "--uts", "--mount", "true"])
+    return "a network, a host-name and a mount namespace were made and left"
+
+
+def _links() -> str:
+    _need_root()
+    for name, package in (("ip", "iproute2"), ("tc", "iproute2"), ("ethtool", "ethtool")):
+        _program(name, package)
+    script = (
+        "ip link add wa mtu 9000 type veth peer name wb mtu 9000 && ip link set wa up && ip link set wb up && "
+        "tc qdisc add dev wa root tbf rate 100mbit burst 64kb latency 30ms && ethtool -K wa tx off gso off"
+    )
+    try:
+        run(["unshare", "--net", "sh", "-c", script])
+    except WorldError as error:
+        raise Trouble(str(error), "a kernel with veth and sch_tbf is needed") from None
+    return "a veth pair with a rate limit (TBF) was made and left"
+
+
+def _open_vswitch() -> str:
+    _program("ovsdb-server", "openvswitch-switch")
+    return _version("ovs-vswitchd", "openvswitch-switch")
+
+
+def _cluster() -> str:
+    _need_root()
+    from waystage.worlds.lab.lab import Lab
+
+    topology = Topology.build(
+        "doctor",
+        [Host(name="one"), Host(name="two")],
+        [Switch(name="s", dpid=1)],
+        [
+            Link(a="one", a_port=1, b="s", b_port=1, capacity_bps=100_000_000),
+            Link(a="two", a_port=1, b="s", b_port=2, capacity_bps=100_000_000),
+        ],
+    )
+    began = time.monotonic()
+    with Lab(f"doctor{os.getpid()}"[:16], topology) as lab:
+        lab.check()
+        took = time.monotonic() - began
+    return f"two hosts and an Open vSwitch bridge (userspace datapath) came up in {took:.1f} s and went"
+
+
+def _mpi() -> str:
+    _program("mpicc", "libopenmpi-dev")
+    version = _version("mpirun", "openmpi-bin")
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "two.c"), Path(folder, "two")
+        source.write_text(MPI_PROGRAM, encoding="ascii")
+        run(["mpicc", "-o", str(binary), str(source)])
+        run(
+            ["mpirun", "--oversubscribe", "-n", "2", str(binary)],
+            env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+        )
+    return f"{version}: a program was compiled and ran on two ranks"
+
+
+def _backplane() -> str:
+    from waystage.backplane import Backplane, BackplaneConfig
+
+    began = time.monotonic()
+    with Backplane.open(BackplaneConfig()):
+        took = time.monotonic() - began
+    return f"a Zenoh session opened in {took * 1000:.0f} ms"
+
+
+def _native() -> str:
+    try:
+        import waystage._native as native
+    except ImportError as error:
+        raise Trouble(f"the compiled module is not there: {error}", "make build") from None
+    return f"waystage._native {native.__version__}"
+
+
+def _machine() -> str:
+    from waystage.machine import describe
+
+    machine = describe()
+    found = f"{machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, kernel {machine['kernel']}"
+    if machine["cores"] < 2 or machine["memory_bytes"] < LOW_MEMORY_BYTES:
+        raise Trouble(
+            found, "the demo wants 2 cores and 4 GiB: a run will say that it was short of CPU", "limited"
+        )
+    return found
+
+
+def _ebpf() -> str:
+    _program("clang", "clang")
+    _program("bpftool", "bpftool")
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        raise Trouble("the kernel has no BTF", "boot a kernel built with CONFIG_DEBUG_INFO_BTF", "limited")
+    _need_root()
+    with tempfile.TemporaryDirectory() as folder:
+        source, binary = Path(folder, "pass.c"), Path(folder, "pass.o")
+        source.write_text(BPF_PROGRAM, encoding="ascii")
+        run(["clang", "-O2", "-target", "bpf", "-c", str(source), "-o", str(binary)])
+        attach = (
+            f"tc qdisc add dev lo clsact && tc filter add dev lo egress bpf direct-action obj {binary} sec tc"
+        )
+        run(["unshare", "--net", "--mount", "sh", "-c", attach])
+    return "a classifier was compiled and loaded at a clsact hook"
+
+
+def _fuse() -> str:
+    if not Path("/dev/fuse").exists():
+        raise Trouble(
+            "/dev/fuse is not there", "modprobe fuse, or start the container with --device /dev/fuse"
+        )
+    return _version("fusermount3", "fuse3")
+
+
+def _slurm() -> str:
+    for name, package in (("slurmctld", "slurmctld"), ("slurmd", "slurmd"), ("munged", "munge")):
+        _program(name, package)
+    return _version("slurmctld", "slurmctld", "-V")
+
+
+def _completion() -> str:
+    path = shutil.which("waystage")
+    if path is None:
+        raise Trouble(
+            "the command waystage is not on the PATH",
+            f"export PATH={Path(sys.executable).parent}:$PATH",
+            "limited",
+        )
+    return path
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("machine", True, "everything", _machine),
+    Check("command", False, "calling waystage by its name", _completion),
+    Check("native module", True, "probes", _native),
+    Check("backplane", True, "events between controllers", _backplane),
+    Check("root", True, "the lab", _root),
+    Check("namespaces", True, "hosts of the lab", _namespaces),
+    Check("links", True, "links of the lab", _links),
+    Check("Open vSwitch", True, "switches of the lab", _open_vswitch),
+    Check("lldpd", True, "hosts that announce themselves", lambda: _version("lldpd", "lldpd", "-v")),
+    Check("cluster", True, "the lab as a whole", _cluster),
+    Check("Open MPI", True, "programs of the jobs", _mpi),
+    Check("rsync", True, "staging", lambda: _version("rsync", "rsync")),
+    Check("eBPF", False, "tags on the packets of MPI programs", _ebpf),
+    Check("FUSE", False, "the emulated striped file system", _fuse),
+    Check("Slurm", False, "notifications from a batch system", _slurm),
+)
+
+
+def ready(findings: list[Finding]) -> bool:
+    """Whether the main job can run here."""
+    return all(finding.status != "missing" for finding in findings if finding.needed)
