@@ -1,0 +1,181 @@
+"""How many core switches each class of traffic could fill.
+
+Arrives: the state. Leaves: the demand of each active class, in core switches. Must not know: plans, rules, worlds.
+
+Only what crosses the core counts. Write a class's transfers as groups of sources S and destinations D: staging in is
+storage hosts to the jobs' nodes, MPI is a job's nodes to each other, and so on. No more of a group can leave edge
+switch e, or arrive at it, than
+
+    out(e) = min(links of S at e, links of D elsewhere)      in(e) = min(links of D at e, links of S elsewhere)
+
+and a core switch carries u(e) = (uplinks of e) / (core switches) of it. So the class runs unhindered on
+
+    full = max over e of max(sum of out(e), sum of in(e)) / u(e)
+
+core switches, where each sum is over the class's groups and at most what the hosts' links at e carry. Its total rate is then
+`total`, the smaller of all out and all in. Three kinds of knowledge, best first:
+
+* declared rate r (every job of the class declared one):  demand = full * min(1, r / total)
+* measured rate m, not for staging, which takes what it gets: used = full * m / total. Where the class uses more than 85 %
+  of what its core switches can give, it may want more than they let it show: demand = full. Else used / 85 %.
+* neither:  demand = full
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import msgspec
+
+from waystage.events import CLASSES, TrafficClass
+from waystage.state import JobInfo, State
+from waystage.topology import Topology
+
+SATURATED = 0.85
+"""TCP over shared queues seldom fills more of a link than this over a second with several flows."""
+
+SETTLE_NS = 3_000_000_000
+"""A measurement counts when the class and the plan are this old: three of the one-second intervals of `LinkUse`."""
+
+SMALLEST = 0.01
+"""The least demand of an active class, in core switches, so that ratios stay finite."""
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """`full` in core switches and `total` in bit/s, as above."""
+
+    full: float
+    total: float
+
+
+def demands(
+    state: State, topology: Topology, usable: tuple[str, ...], cores: dict[TrafficClass, tuple[str, ...]]
+) -> dict[TrafficClass, float]:
+    """Demand of every active class in core switches; `cores` is the division in force, empty where there is none."""
+    found: dict[TrafficClass, float] = {}
+    for traffic in CLASSES:
+        jobs = active_jobs(state, traffic)
+        declared = declared_bps(jobs, traffic)
+        reach = _reach(topology, usable, _groups(topology, jobs, traffic))
+        if reach is None and not declared:
+            continue
+        if reach is None:  # where it goes is not known: spread over every edge switch
+            found[traffic] = max(SMALLEST, declared / _core_bps(topology, usable))
+            continue
+        given = float(len(cores.get(traffic, ())) or len(usable))
+        found[traffic] = max(SMALLEST, _demand(state, traffic, jobs, reach, declared, given))
+    return found
+
+
+def active_jobs(state: State, traffic: TrafficClass) -> list[JobInfo]:
+    """Jobs that have traffic of the class now. A job that stages does not compute."""
+    jobs = state.jobs.values()
+    if traffic == "staging":
+        return [job for job in jobs if job.staging]
+    if traffic == "io":
+        return [job for job in jobs if job.io]
+    if traffic == "mpi":
+        return [job for job in jobs if job.running and not job.staging]
+    return [job for job in jobs if job.demand_bps.get(traffic)]
+
+
+def declared_bps(jobs: list[JobInfo], traffic: TrafficClass) -> int:
+    """The sum of what the jobs declared, or 0 where one of them declared nothing."""
+    rates = [job.demand_bps.get(traffic, 0) for job in jobs]
+    return sum(rates) if all(rates) else 0
+
+
+def _demand(
+    state: State, traffic: TrafficClass, jobs: list[JobInfo], reach: Reach, declared: int, given: float
+) -> float:
+    if declared:
+        return reach.full * min(1.0, declared / reach.total)
+    if traffic == "staging" or not _is_settled(state, jobs):
+        return reach.full
+    used = reach.full * state.class_rate_bps.get(traffic, 0.0) / reach.total
+    if used >= SATURATED * min(given, reach.full):
+        return reach.full
+    return min(reach.full, used / SATURATED)
+
+
+def _is_settled(state: State, jobs: list[JobInfo]) -> bool:
+    """Whether the last measurement is of these jobs under this plan."""
+    newest = max([state.requested_ns, *(job.started_ns for job in jobs)])
+    return bool(state.class_rate_bps) and state.time_ns - newest >= SETTLE_NS
+
+
+# -- the topology's part -------------------------------------------------------------------------------
+
+Group = tuple[frozenset[str], frozenset[str]]
+"""Source hosts and destination hosts."""
+
+
+def _groups(topology: Topology, jobs: list[JobInfo], traffic: TrafficClass) -> list[Group]:
+    storage = frozenset(topology.storage_hosts)
+    if traffic == "mpi":
+        return [(nodes, nodes) for nodes in (_nodes(topology, [job]) for job in jobs)]
+    if traffic == "wan" or not jobs:
+        return []
+    if traffic == "io":
+        nodes = _nodes(topology, jobs)
+        return [(storage, nodes), (nodes, storage)]
+    arriving = [job for job in jobs if "in" in job.staging]
+    leaving = [job for job in jobs if "out" in job.staging]
+    return [(storage, _nodes(topology, arriving)), (_nodes(topology, leaving), storage)]
+
+
+def _nodes(topology: Topology, jobs: Iterable[JobInfo]) -> frozenset[str]:
+    """The jobs' nodes; every computing host where a job's are not known."""
+    found: set[str] = set()
+    for job in jobs:
+        known = [node for node in job.nodes if node in topology.host_by_name]
+        found.update(known or topology.compute_hosts)
+    return frozenset(found)
+
+
+def _reach(topology: Topology, usable: tuple[str, ...], groups: list[Group]) -> Reach | None:
+    """None where nothing of it crosses the core."""
+    leaving: dict[str, float] = defaultdict(float)
+    arriving: dict[str, float] = defaultdict(float)
+    total = 0.0
+    for sources, targets in groups:
+        out_links, in_links = _links_by_edge(topology, sources), _links_by_edge(topology, targets)
+        all_out, all_in = sum(out_links.values()), sum(in_links.values())
+        out = {e: min(here, all_in - in_links.get(e, 0)) for e, here in out_links.items()}
+        into = {e: min(here, all_out - out_links.get(e, 0)) for e, here in in_links.items()}
+        total += min(sum(out.values()), sum(into.values()))
+        for edge, rate in out.items():
+            leaving[edge] += rate
+        for edge, rate in into.items():
+            arriving[edge] += rate
+    if total <= 0:
+        return None
+    everyone = _links_by_edge(topology, frozenset().union(*(s | t for s, t in groups)))
+    full = max(
+        min(rate, everyone[edge]) / per_core
+        for rates in (leaving, arriving)
+        for edge, rate in rates.items()
+        if (per_core := uplink_bps(topology, edge) / len(usable)) > 0
+    )
+    return Reach(full, total)
+
+
+def _links_by_edge(topology: Topology, hosts: frozenset[str]) -> dict[str, int]:
+    """edge switch -> the summed capacity of the links of `hosts` there."""
+    found: dict[str, int] = defaultdict(int)
+    for host in hosts:
+        if host in topology.attachment:
+            found[topology.attachment[host][0]] += topology.adjacency[host][0].capacity_bps
+    return found
+
+
+def uplink_bps(topology: Topology, edge: str) -> int:
+    """The summed capacity of an edge switch's links to other switches."""
+    switches = topology.switch_by_name
+    return sum(link.capacity_bps for link in topology.adjacency[edge] if link.other(edge) in switches)
+
+
+def _core_bps(topology: Topology, usable: tuple[str, ...]) -> float:
+    """What one core switch carries from all edge switches together."""
+    return sum(uplink_bps(topology, edge) for edge in topology.edge_switches) / len(usable)
