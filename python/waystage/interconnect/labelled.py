@@ -319,9 +319,10 @@ def mark_rules(table: int, next_table: int, marks: tuple[Mark, ...]) -> list[Rul
 
 
 def _arrival_rules(topology: Topology, edge: str) -> list[Rule]:
-    mine = Field("eth_dst", *labels.edge_prefix(topology, edge))
+    # Switches take a pop only behind a match on the tag (OpenFlow 1.3, section 7.2.5).
+    mine = (Field("eth_dst", *labels.edge_prefix(topology, edge)), pipeline.TAGGED)
     return [
-        stamped(pipeline.ARRIVAL, pipeline.PRIORITY_EXACT, (mine,), (PopVlan(), Goto(pipeline.LOCAL))),
+        stamped(pipeline.ARRIVAL, pipeline.PRIORITY_EXACT, mine, (PopVlan(), Goto(pipeline.LOCAL))),
         stamped(pipeline.ARRIVAL, pipeline.PRIORITY_DEFAULT, (), (Goto(pipeline.TRANSIT),)),
     ]
 
