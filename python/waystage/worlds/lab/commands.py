@@ -17,6 +17,7 @@ from waystage.worlds.lab.errors import LabError, MissingProgram
 PACKAGES = {
     "ip": "iproute2",
     "tc": "iproute2",
+    "ss": "iproute2",
     "ethtool": "ethtool",
     "nsenter": "util-linux",
     "unshare": "util-linux",

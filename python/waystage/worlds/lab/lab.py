@@ -13,6 +13,7 @@ a runtime to install and nothing that namespaces do not have.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -27,9 +28,13 @@ from waystage.machine import CpuWatch
 from waystage.topology import Topology, TopologyError
 from waystage.worlds.lab.claim import Claim, Owner
 from waystage.worlds.lab.commands import environment, require, run, run_together
+from waystage.worlds.lab.counters import Reading
+from waystage.worlds.lab.counters import read as read_counters
+from waystage.worlds.lab.daemons import Daemon
 from waystage.worlds.lab.errors import LabBusy, LabError, NotRoot
 from waystage.worlds.lab.lldp import start_lldp
 from waystage.worlds.lab.places import Places, netns_is_mounted
+from waystage.worlds.lab.processes import ProcessId
 from waystage.worlds.lab.switches import Switches
 from waystage.worlds.lab.wiring import QUIET_IPV6, Wiring
 
@@ -58,7 +63,7 @@ class Lab:
         self.host_bytes = host_bytes
         self.switches = Switches(self.places.ovs, ())
         self._claim = Claim(self.places.lock, name)
-        self._daemons: list[subprocess.Popen[Any]] = []
+        self._children: list[subprocess.Popen[Any]] = []
 
     @classmethod
     def attach(cls, name: str) -> Lab:
@@ -67,6 +72,10 @@ class Lab:
         owner = Owner.read(places.owner)
         if owner is None or owner.phase != "up":
             raise LabError(f"lab '{name}' is not up: bring it up with 'waystage lab up --name {name}'")
+        if not owner.alive:
+            raise LabError(
+                f"lab '{name}' was left behind by a process that was killed: 'waystage lab down --name {name}' removes it"
+            )
         try:
             topology = read_topology(places.topology)
         except TopologyError as error:
@@ -95,7 +104,7 @@ class Lab:
             self._claim.release()
             raise
         try:
-            self._remove(owner)
+            _remove(self.places)
             self._build()
         except BaseException:
             self._take_down()
@@ -108,12 +117,10 @@ class Lab:
 
         Raises LabBusy where another living process owns it: ending that takes its lab down too.
         """
-        _needs_root("taking a lab down")
         if self._claim.held:
             self._take_down()
-            return
-        with self._claim, _undisturbed():
-            self._remove(Owner.read(self.places.owner))
+        else:
+            take_down(self.name)
 
     def __enter__(self) -> Lab:
         self.up()
@@ -166,6 +173,18 @@ class Lab:
         """The host's node-local storage: a tmpfs that is full at `host_bytes`."""
         return self.places.host_dir(self._known(host))
 
+    def enter(self, host: str) -> tuple[list[str], dict[str, str]]:
+        """The words before a command, and the environment, that run it on a host; or, for `fabric`,
+        beside the switches, where the tools of Open vSwitch find them."""
+        if host == "fabric":
+            return self.places.enter_fabric(), environment(self.switches.environment)
+        return self.places.enter_host(self._known(host)), environment()
+
+    def rule_count(self, switch: str) -> int:
+        """How many flow entries a switch holds."""
+        found = re.search(r"flow_count=(\d+)", self.ofctl("dump-aggregate", switch))
+        return int(found[1]) if found else 0
+
     def ofctl(self, *arguments: str) -> str:
         """`ovs-ofctl COMMAND SWITCH ...`: a switch's name may stand wherever a bridge's does."""
         return self.switches.ofctl(*(self.wiring.bridges.get(a, a) for a in arguments))
@@ -179,6 +198,10 @@ class Lab:
         end = next(e for e in wire.ends if not e.is_host)
         run(["ip", "-n", self.places.fabric, "link", "set", end.device, "up" if up else "down"])
 
+    def links(self) -> Reading:
+        """Counters of every link now; two readings give rates. By class they are the controller's to know."""
+        return read_counters(self)
+
     def cpu(self) -> CpuWatch:
         """Between its start and stop (or as a context manager), how idle the machine was."""
         return CpuWatch()
@@ -186,6 +209,22 @@ class Lab:
     def check(self) -> None:
         """Raises LabError saying what has died."""
         self.switches.check()
+        for daemon in Daemon.read_all(self.places.daemons):
+            if not daemon.process.alive:
+                raise LabError(
+                    f"{daemon.name} of lab '{self.name}' has stopped: see {daemon.log}, then take the lab down and up"
+                )
+
+    def watch(self, name: str, process: subprocess.Popen[Any], log: Path) -> None:
+        """Let `check` say so when this process, started in the lab, has died; `down` waits for it."""
+        self._children.append(process)
+        found = ProcessId.of(process.pid)
+        if found is None:
+            raise LabError(f"{name} of lab '{self.name}' ended at once: see {log}")
+        Daemon.write_all(
+            self.places.daemons,
+            [*Daemon.read_all(self.places.daemons), Daemon(name=name, process=found, log=str(log))],
+        )
 
     # -- below -------------------------------------------------------------------------------
 
@@ -227,7 +266,8 @@ class Lab:
             | {h: ([*places.enter_host(h), "sh", "-s"], self.wiring.host_script(h)) for h in hosts}
         )
         self.switches.build(self.wiring, CONTROLLER_LISTEN)
-        self._daemons += start_lldp(self)
+        for host, daemon in start_lldp(self).items():
+            self.watch(f"lldpd on {host}", daemon, places.lldp / f"{host}.log")
         Owner(
             process=owner.process,
             phase="up",
@@ -252,15 +292,35 @@ class Lab:
     def _take_down(self) -> None:
         with _undisturbed():
             try:
-                self._remove(Owner.read(self.places.owner))
+                _remove(self.places)
             finally:
                 self._claim.release()
+                self._wait_children()
 
-    def _remove(self, owner: Owner | None) -> None:
-        if self.places.anything_left:
-            self.places.remove_all(unmount_netns=owner is not None and owner.unmount_netns)
-        while self._daemons:
-            self._daemons.pop().wait()
+    def _wait_children(self) -> None:
+        while self._children:
+            self._children.pop().wait()
+
+
+def take_down(name: str) -> bool:
+    """Remove a lab by its name alone, whoever made it and however that ended; whether there was anything.
+
+    Raises NotRoot, LabBusy where a living process owns it, LabError.
+    """
+    _needs_root("taking a lab down")
+    places = Places(name)
+    if not places.anything_left and not places.lock.exists():
+        return False
+    with Claim(places.lock, name), _undisturbed():
+        return _remove(places)
+
+
+def _remove(places: Places) -> bool:
+    if not places.anything_left:
+        return False
+    owner = Owner.read(places.owner)
+    places.remove_all(unmount_netns=owner is not None and owner.unmount_netns)
+    return True
 
 
 def _needs_root(doing: str) -> None:

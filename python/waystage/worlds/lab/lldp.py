@@ -20,9 +20,9 @@ TX_INTERVAL_S = 5
 """IEEE 802.1AB recommends 30 s; a controller that starts after the hosts should not wait that long."""
 
 
-def start_lldp(lab: Lab) -> list[subprocess.Popen[Any]]:
-    """Start all daemons; they announce themselves as soon as they have read their configuration."""
-    daemons = []
+def start_lldp(lab: Lab) -> dict[str, subprocess.Popen[Any]]:
+    """Start all daemons, by host; they announce themselves as soon as they have read their configuration."""
+    daemons = {}
     for host in lab.topology.hosts:
         base = lab.places.lldp / host.name
         config = base.with_name(f"{host.name}.conf")
@@ -34,7 +34,7 @@ def start_lldp(lab: Lab) -> list[subprocess.Popen[Any]]:
             encoding="utf-8",
         )
         with base.with_name(f"{host.name}.log").open("wb") as log:
-            daemon = lab.exec(
+            daemons[host.name] = lab.exec(
                 host.name,
                 [
                     program("lldpd"),
@@ -47,5 +47,4 @@ def start_lldp(lab: Lab) -> list[subprocess.Popen[Any]]:
                 stdout=log,
                 stderr=log,
             )
-        daemons.append(daemon)
     return daemons

@@ -35,6 +35,7 @@ class Places:
         self.run_dir = RUN_ROOT / name
         self.lock = RUN_ROOT / f"{name}.lock"
         self.owner = self.run_dir / "owner.json"
+        self.daemons = self.run_dir / "daemons.json"
         self.topology = self.run_dir / "topology.graphml"
         self.ovs = self.run_dir / "ovs"
         self.lldp = self.run_dir / "lldp"

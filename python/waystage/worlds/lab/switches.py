@@ -32,7 +32,7 @@ class Switches:
     def __init__(self, folder: Path, enter: Sequence[str]) -> None:
         self._folder = folder
         self._enter = tuple(enter)
-        self._env = {
+        self.environment = {
             name: str(folder) for name in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR")
         }
         self.database = f"unix:{folder}/db.sock"
@@ -42,7 +42,7 @@ class Switches:
         if not SCHEMA.exists():
             raise LabError(f"{SCHEMA} is missing: install with 'apt-get install openvswitch-switch'")
         database = self._folder / "conf.db"
-        run(["ovsdb-tool", "create", str(database), str(SCHEMA)], env=self._env)
+        run(["ovsdb-tool", "create", str(database), str(SCHEMA)], env=self.environment)
         common = ["--detach", "--no-chdir", "-vconsole:off", "-vsyslog:off", "-vfile:info"]
         self._run(
             "ovsdb-server",
@@ -116,7 +116,7 @@ class Switches:
 
     def _run(self, name: str, *arguments: str) -> str:
         try:
-            return run([*self._enter, program(name), *arguments], env=self._env)
+            return run([*self._enter, program(name), *arguments], env=self.environment)
         except LabError as error:
             if self._started_once():
                 self.check()
