@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from waystage.experiment.queue import Queue, QueueError, alternate_edges
 from waystage.experiment.schema import Arrivals, Compute, Experiment, Jobs, Mix, PolicyChoice, Staging
 from waystage.experiment.workload import jobs_of_set

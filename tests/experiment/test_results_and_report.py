@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
 from waystage.experiment import results
 from waystage.experiment.report import render, write_report
 from waystage.experiment.results import JobRecord, PortSample, ResultError, RunResult, SwitchOver

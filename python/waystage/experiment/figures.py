@@ -112,7 +112,9 @@ def port_timelines(
     by_port: dict[tuple[str, int, str], dict[str, list[tuple[float, float]]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    chosen = [s for s in samples if s.policy == policy and s.set == set_index and s.traffic != "all"]
+    chosen = [
+        s for s in samples if s.policy == policy and s.set == set_index and s.core and s.traffic != "all"
+    ]
     if not chosen:
         return None
     start = min(s.at_s - s.interval_s for s in chosen)

@@ -84,7 +84,7 @@ class SwitchOver(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class PortSample(msgspec.Struct, frozen=True, kw_only=True):
     """What left `node` through `port` (towards `peer`) in one class over an interval ending at `at_s`.
 
-    `traffic` is a class, or `all` for the port's own counter.
+    `traffic` is a class, or `all` for the port's own counter. `core`: the node is a core switch.
     """
 
     policy: str
@@ -96,6 +96,7 @@ class PortSample(msgspec.Struct, frozen=True, kw_only=True):
     peer: str
     traffic: str
     bytes: int
+    core: bool = True
 
 
 class Drops(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +177,7 @@ def save_timelines(path: Path, samples: Sequence[PortSample]) -> None:
         "bytes": pa.int64(),
         "at_s": pa.float64(),
         "interval_s": pa.float64(),
+        "core": pa.bool_(),
     }
     table = pa.table({n: pa.array(v, type=kinds.get(n, pa.string())) for n, v in columns.items()})
     whole = path.with_suffix(".part")

@@ -130,7 +130,7 @@ class Limits(_Part, frozen=True, kw_only=True):
 class LabOptions(_Part, frozen=True, kw_only=True):
     """What only the emulated cluster understands: its name, the space of a host's tmpfs, more `mpirun` arguments."""
 
-    name: Name = "lab"
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]{1,16}$")] = "lab"
     tmpfs: Positive = 256 * 1024 * 1024
     mpirun: tuple[str, ...] = ()
 

@@ -103,7 +103,9 @@ class JobRun:
             self._compute(request, start, stop, took)
             self._stage(request, start, "out", stop, took)
         finally:
-            self._notifier.job_finished(start.job_id)
+            # When the run is being ended its controller may be gone, and goes anyway: nobody waits for its answer.
+            if not stop.is_set():
+                self._notifier.job_finished(start.job_id)
 
     def _stage(
         self,
@@ -117,13 +119,14 @@ class JobRun:
         if not staging.bytes:
             return
         amount = staging.bytes * (len(start.nodes) if staging.to == "each" else 1)
-        began = time.monotonic()
         self._notifier.staging_started(start.job_id, direction, bytes=amount)
+        began = time.monotonic()
         try:
             self._parts.stage(request, start, direction, self._limits.staging_s, stop)
         finally:
-            self._notifier.staging_finished(start.job_id, direction)
             took[direction] = time.monotonic() - began
+            if not stop.is_set():
+                self._notifier.staging_finished(start.job_id, direction)
 
     def _compute(
         self, request: JobRequest, start: Start, stop: threading.Event, took: dict[str, float]
@@ -148,7 +151,8 @@ class JobRun:
                 try:
                     self._parts.io(request, start, self._limits.compute_s, stop)
                 finally:
-                    self._notifier.io_finished(start.job_id)
+                    if not stop.is_set():
+                        self._notifier.io_finished(start.job_id)
             except JobFailed as failure:
                 failures.append(failure)
 

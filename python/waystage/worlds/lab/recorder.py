@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
 
 from waystage.events import (
     CLASSES,
@@ -42,22 +41,10 @@ class Recorder:
         self._policy, self._set = "", 0
         self._causes: OrderedDict[str, int] = OrderedDict()
         self._lock = threading.Lock()
-        self._in_force = threading.Event()
 
     def begin(self, policy: str, set_index: int) -> None:
         with self._lock:
             self._policy, self._set = policy, set_index
-            self._in_force.clear()
-
-    def wait_for_paths(self, timeout_s: float, alive: Callable[[], None]) -> bool:
-        """Until paths are in force for the first time since `begin`; `alive` is called now and then and may raise."""
-        waited = 0.0
-        while waited < timeout_s:
-            if self._in_force.wait(0.1):
-                return True
-            waited += 0.1
-            alive()
-        return False
 
     def __call__(self, item: Envelope) -> None:
         event = item.event
@@ -65,7 +52,6 @@ class Recorder:
             self._keep(item)
             if isinstance(event, PathsChanged):
                 self._paths_changed(item, event)
-                self._in_force.set()
             elif isinstance(event, LinkUse):
                 self._link_use(item, event)
             elif isinstance(event, PathsRefused):

@@ -38,7 +38,7 @@ class Watched:
     def wait(self, limit_s: float, stop: threading.Event) -> str:
         """What it said, once it has ended well. Raises JobFailed; then it and its children have been killed."""
         try:
-            ended = self._until_end(limit_s, stop)
+            ended = until_end(self.process.pid, limit_s, stop)
         finally:
             self.kill()
         if not ended:
@@ -63,20 +63,6 @@ class Watched:
         self.process.wait()
         self._reader.join(timeout=2.0)
 
-    def _until_end(self, limit_s: float, stop: threading.Event) -> bool:
-        """A pidfd becomes readable the moment the process ends; Popen.wait with a timeout would look only so often."""
-        deadline = time.monotonic() + limit_s
-        descriptor = os.pidfd_open(self.process.pid)
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            while (left := deadline - time.monotonic()) > 0 and not stop.is_set():
-                if poll.poll(min(left, _LOOK_ROUND_S) * 1000):
-                    return True
-            return False
-        finally:
-            os.close(descriptor)
-
     def _read(self, pipe: IO[Any]) -> None:
         with pipe:
             while chunk := pipe.readline(4096):
@@ -90,6 +76,32 @@ class Watched:
             return ""
         telling = (w for w in lines if "No space left" in w or "error" in w.lower() or "fail" in w.lower())
         return f": {next(telling, lines[-1])[:200]}"
+
+
+def until_end(pid: int, limit_s: float, stop: threading.Event) -> bool:
+    """Whether the child `pid` ended before the limit and before `stop` was set. It is not collected.
+
+    A pidfd becomes readable the moment the process ends; Popen.wait with a timeout looks only every 50 ms,
+    which would show in the times of short stagings.
+    """
+    deadline = time.monotonic() + limit_s
+    descriptor = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        while (left := deadline - time.monotonic()) > 0 and not stop.is_set():
+            if poll.poll(min(left, _LOOK_ROUND_S) * 1000):
+                return True
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def why_ended(limit_s: float, stop: threading.Event) -> str:
+    """Why `until_end` said no."""
+    return (
+        "was stopped with the run" if stop.is_set() else f"did not end within {limit_s:g} s and was stopped"
+    )
 
 
 def _how(status: int) -> str:

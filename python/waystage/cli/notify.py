@@ -1,0 +1,163 @@
+"""`waystage notify`: a scheduler's hooks tell the controllers what happens to jobs.
+
+Arrives: a job id and what happens to it.
+Leaves: one event, journalled by the controller, or an error.
+Must not know: policies, paths, who else listens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from waystage import events
+from waystage.cli.common import ExitCode, Output, UserError, output_options
+
+
+def _options(function: Callable[..., None]) -> Callable[..., None]:
+    """The job id and how to reach the controllers, the same for every notification."""
+    for option in (
+        click.argument("job_id"),
+        click.option(
+            "--endpoint",
+            envvar="WAYSTAGE_ENDPOINT",
+            help="Where a controller listens [default: tcp/127.0.0.1:7447, or $WAYSTAGE_ENDPOINT].",
+        ),
+        click.option(
+            "--config",
+            type=click.Path(dir_okay=False, path_type=Path),
+            envvar="WAYSTAGE_CONFIG",
+            help="A YAML file with endpoints and certificates [or $WAYSTAGE_CONFIG].",
+        ),
+        output_options,
+    ):
+        function = option(function)
+    return function
+
+
+_DIRECTION = click.option(
+    "--direction",
+    type=click.Choice(["in", "out"]),
+    default="in",
+    show_default=True,
+    help="in: to the job's nodes; out: back to the storage.",
+)
+_BYTES = click.option(
+    "--bytes", "amount", default="0", metavar="AMOUNT", help="How much will move, such as 8000000 or '8 GB'."
+)
+
+
+@click.group()
+def command() -> None:
+    """Tell the controllers that a job, its staging or its I/O starts or ends.
+
+    Made for the hooks of a scheduler: a notification returns once the controller has it on disk. It may be
+    repeated, and notifications may overtake each other.
+    """
+
+
+@command.command("job-start")
+@click.option(
+    "--nodes",
+    required=True,
+    metavar="LIST",
+    help="The job's nodes, its head first: c1,c4 or c[1-3] as Slurm writes them.",
+)
+@_options
+def job_start(job_id: str, nodes: str, **common: Any) -> None:
+    """JOB_ID starts on --nodes."""
+    names = _nodes(nodes)
+    _notify(events.JobStarted(job_id=job_id, nodes=names), **common)
+
+
+@command.command("job-end")
+@_options
+def job_end(job_id: str, **common: Any) -> None:
+    """JOB_ID has ended; the end of an unknown job changes nothing."""
+    _notify(events.JobFinished(job_id=job_id), **common)
+
+
+@command.command("staging-start")
+@_DIRECTION
+@_BYTES
+@click.option("--nodes", metavar="LIST", help="The job's nodes, where staging begins before the job does.")
+@_options
+def staging_start(job_id: str, direction: Any, amount: str, nodes: str | None, **common: Any) -> None:
+    """A stage-in or stage-out of JOB_ID begins."""
+    names = _nodes(nodes) if nodes is not None else ()
+    count = _amount(amount)
+    event = events.StagingStarted(job_id=job_id, direction=direction, bytes=count, nodes=names)
+    _notify(event, **common)
+
+
+@command.command("staging-end")
+@_DIRECTION
+@_options
+def staging_end(job_id: str, direction: Any, **common: Any) -> None:
+    """A stage-in or stage-out of JOB_ID has ended."""
+    _notify(events.StagingFinished(job_id=job_id, direction=direction), **common)
+
+
+@command.command("io-start")
+@_BYTES
+@_options
+def io_start(job_id: str, amount: str, **common: Any) -> None:
+    """The computing job JOB_ID begins to use the global file system."""
+    count = _amount(amount)
+    _notify(events.IoStarted(job_id=job_id, bytes=count), **common)
+
+
+@command.command("io-end")
+@_options
+def io_end(job_id: str, **common: Any) -> None:
+    """The computing job JOB_ID no longer uses the global file system."""
+    _notify(events.IoFinished(job_id=job_id), **common)
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    from waystage.jobs.hostlist import HostlistError, expand
+
+    try:
+        return expand(text)
+    except HostlistError as error:
+        raise UserError(str(error), ExitCode.USAGE) from None
+
+
+def _amount(text: str) -> int:
+    from waystage.experiment.units import parse_bytes
+
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise UserError(f"--bytes {error}", ExitCode.USAGE) from None
+
+
+def _notify(event: events.Event, endpoint: str | None, config: Path | None, output: Output) -> None:
+    from waystage.backplane import Backplane, BackplaneError
+    from waystage.jobs.notify import Notifier, checked
+
+    try:
+        checked(event)  # what is wrong with the event is said whether or not a controller answers
+        with Notifier(Backplane.open(_configuration(endpoint, config))) as notifier:
+            item = notifier.send(event)
+    except events.EventError as error:
+        raise UserError(str(error), ExitCode.USAGE) from None
+    except BackplaneError as error:
+        raise UserError(str(error), ExitCode.FAILED) from None
+    output.result({"event": type(event).__name__, "event_id": item.event_id, "time_ns": item.time_ns})
+
+
+def _configuration(endpoint: str | None, config: Path | None) -> Any:
+    import msgspec
+
+    from waystage.backplane import BackplaneConfig
+    from waystage.backplane.config import config_from, load_config
+    from waystage.jobs.notify import DEFAULT_ENDPOINT
+
+    base = config_from(load_config(config), str(config)) if config is not None else BackplaneConfig()
+    if endpoint is not None or not base.connect:
+        base = msgspec.structs.replace(base, connect=(endpoint or DEFAULT_ENDPOINT,))
+    return msgspec.structs.replace(base, listen=())

@@ -1,0 +1,167 @@
+"""`waystage run`: run an experiment and compare its policies.
+
+Arrives: an experiment file and the world to run it in.
+Leaves: a folder of results, its report, and the comparison as a table.
+Must not know: how any world works.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options
+
+if TYPE_CHECKING:
+    from waystage.experiment.schema import Experiment
+    from waystage.worlds.base import World
+
+WORLDS = ("lab", "sim", "cluster")
+
+
+@click.command()
+@click.argument("experiment", type=click.Path(path_type=Path))
+@click.option(
+    "--on", "world", type=click.Choice(WORLDS), default="lab", show_default=True, help="Where to run it."
+)
+@click.option(
+    "--policy", "policies", multiple=True, help="Run this policy of the file, or by name; may be repeated."
+)
+@click.option("--sets", type=click.IntRange(min=1), help="Job sets a policy, instead of the file's number.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="Seed of arrivals and hashes, instead of the file's."
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the results [default: results/NAME-TIME].",
+)
+@output_options
+def command(
+    experiment: Path,
+    world: str,
+    policies: tuple[str, ...],
+    sets: int | None,
+    seed: int | None,
+    out: Path | None,
+    output: Output,
+) -> None:
+    """Run EXPERIMENT and compare its policies, set by set.
+
+    Ends with the comparison and the path of a report. The lab needs root. Exit status: 1 where a job or the
+    lab failed, 3 where EXPERIMENT is wrong, 6 where another run holds the lab, 7 where the result is not
+    valid, 130 after Ctrl-C; what had finished by then is kept.
+    """
+    from waystage.experiment.loading import load
+    from waystage.experiment.problems import ExperimentError
+    from waystage.worlds.base import WorldError
+
+    try:
+        loaded, _ = load(experiment)
+        chosen = _adjust(loaded, policies, sets, seed)
+    except ExperimentError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    place = _world(world)
+    folder = out or _default_folder(chosen.name)
+    _check_folder(folder)
+    try:
+        with output.progress() as progress:
+            place.run(chosen, folder, progress)
+    except KeyboardInterrupt:
+        _show(folder, output)
+        raise
+    except WorldError as error:
+        _show(folder, output)
+        raise UserError(str(error), _exit_code(error)) from None
+    invalid, failed = _show(folder, output)
+    if invalid:
+        click.get_current_context().exit(ExitCode.INVALID)
+    if failed:
+        click.get_current_context().exit(ExitCode.FAILED)
+
+
+def _adjust(experiment: Experiment, names: tuple[str, ...], sets: int | None, seed: int | None) -> Experiment:
+    """The experiment with what the command line says instead. Raises ExperimentError."""
+    import msgspec
+
+    from waystage.experiment.checks import build_policy
+    from waystage.experiment.problems import ExperimentError
+    from waystage.experiment.schema import PolicyChoice
+    from waystage.policies.base import PolicyError
+
+    by_name = {choice.shown: choice for choice in experiment.policies}
+    if names:
+        chosen = tuple(by_name.get(n, PolicyChoice(name=n)) for n in dict.fromkeys(names))
+        for choice in chosen:
+            try:
+                build_policy(choice, experiment, 0)
+            except PolicyError as error:
+                raise ExperimentError(f"--policy: {error}") from None
+        experiment = msgspec.structs.replace(experiment, policies=chosen)
+    if sets is not None:
+        experiment = msgspec.structs.replace(experiment, sets=sets)
+    if seed is not None:
+        experiment = msgspec.structs.replace(experiment, seed=seed)
+    return experiment
+
+
+def _world(name: str) -> World:
+    if name != "lab":
+        what = {"sim": "the simulator", "cluster": "running on a real cluster"}[name]
+        raise UserError(
+            f"--on {name}: {what} is not part of this version yet; the same file runs with --on lab",
+            ExitCode.USAGE,
+        )
+    from waystage.worlds.lab.runner import LabWorld
+
+    return LabWorld()
+
+
+def _default_folder(name: str) -> Path:
+    """`results/NAME-20260102T030405Z`, with a number behind where two runs start in one second."""
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    folder = Path("results") / f"{name}-{stamp}"
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = Path("results") / f"{name}-{stamp}-{number}"
+    return folder
+
+
+def _check_folder(folder: Path) -> None:
+    """Before minutes are spent: results of another run are not overwritten, and these can be written."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"--out {folder} is there already and not empty: name another folder", ExitCode.USAGE)
+    parent = folder
+    while not parent.exists():
+        parent = parent.parent
+    if not os.access(parent, os.W_OK):
+        raise UserError(f"--out {folder}: cannot write in {parent}: name another folder", ExitCode.USAGE)
+
+
+def _show(folder: Path, output: Output) -> tuple[bool, bool]:
+    """Write the report and print the table of what is in `folder`; whether the run is invalid, whether jobs failed."""
+    from waystage.cli.report import describe
+    from waystage.experiment.results import RESULT_FILE, load
+
+    if not (folder / RESULT_FILE).exists():
+        return False, False
+    result = load(folder)
+    if not result.jobs:
+        return bool(result.invalid), False
+    value, text = describe(folder)
+    ended_well = not result.interrupted and not result.failure
+    if ended_well or not output.json:  # with --json the answer to a failed run is the error alone
+        output.result(value, text)
+    return bool(result.invalid), any(job.status == "failed" for job in result.jobs)
+
+
+def _exit_code(error: Exception) -> ExitCode:
+    from waystage.worlds.lab.errors import LabBusy, MissingProgram, NotRoot
+
+    codes = {NotRoot: ExitCode.NEEDS_ROOT, MissingProgram: ExitCode.MISSING, LabBusy: ExitCode.BUSY}
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), ExitCode.FAILED)

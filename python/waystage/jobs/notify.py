@@ -1,0 +1,105 @@
+"""The notificator (seed 000, section IV.C.1): tells the controllers what happens to jobs.
+
+Arrives: calls of a scheduler's hooks, of the command line, of a world that runs jobs.
+Leaves: job, staging and I/O events on the backplane, each confirmed by the controller's journal.
+Must not know: who listens, policies, paths.
+
+Every call may be repeated and calls may overtake each other: what then holds is defined by `state.State`
+(between a start and an end the later time wins; a repeated start or an unknown end changes nothing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol
+
+from waystage.backplane import Backplane, BackplaneConfig
+from waystage.events import (
+    Direction,
+    Envelope,
+    Event,
+    EventError,
+    IoFinished,
+    IoStarted,
+    JobFinished,
+    JobStarted,
+    StagingFinished,
+    StagingStarted,
+    check_names,
+)
+
+DEFAULT_ENDPOINT = "tcp/127.0.0.1:7447"
+"""Where a site's controller listens unless it is told otherwise."""
+
+
+class Publisher(Protocol):
+    """The part of a backplane that a notifier uses."""
+
+    def publish(self, event: Event, *, confirm: bool = False) -> Envelope: ...
+
+    def close(self) -> None: ...
+
+
+class Notifier:
+    """Each method returns once the controller has journalled the event, and raises BackplaneError if it has not.
+
+    EventError is raised, before anything is sent, for a job id or node name that is empty, longer than 256
+    bytes or holds control characters. A context manager.
+    """
+
+    def __init__(self, publisher: Publisher, *, confirm: bool = True) -> None:
+        self._publisher = publisher
+        self._confirm = confirm
+
+    @classmethod
+    def connect(cls, endpoint: str = DEFAULT_ENDPOINT) -> Notifier:
+        """A notifier of its own session. Raises BackplaneError where nobody answers at `endpoint`."""
+        return cls(Backplane.open(BackplaneConfig(connect=(endpoint,))))
+
+    def __enter__(self) -> Notifier:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._publisher.close()
+
+    def job_started(self, job_id: str, nodes: Sequence[str]) -> Envelope:
+        """The job runs on `nodes`, its head first. A repeated start with other nodes replaces them."""
+        return self.send(JobStarted(job_id=job_id, nodes=tuple(nodes)))
+
+    def job_finished(self, job_id: str) -> Envelope:
+        """The job has ended; a stage-out that goes on is still followed."""
+        return self.send(JobFinished(job_id=job_id))
+
+    def staging_started(
+        self, job_id: str, direction: Direction = "in", *, bytes: int = 0, nodes: Sequence[str] = ()
+    ) -> Envelope:
+        """Staging begins; `bytes` is the declared amount, 0 where unknown; `nodes` where the job has not started."""
+        return self.send(StagingStarted(job_id=job_id, direction=direction, bytes=bytes, nodes=tuple(nodes)))
+
+    def staging_finished(self, job_id: str, direction: Direction = "in") -> Envelope:
+        return self.send(StagingFinished(job_id=job_id, direction=direction))
+
+    def io_started(self, job_id: str, *, bytes: int = 0) -> Envelope:
+        """The computing job begins to use the global file system."""
+        return self.send(IoStarted(job_id=job_id, bytes=bytes))
+
+    def io_finished(self, job_id: str) -> Envelope:
+        return self.send(IoFinished(job_id=job_id))
+
+    def send(self, event: Event) -> Envelope:
+        """Publish an event that may be one; see `checked`."""
+        return self._publisher.publish(checked(event), confirm=self._confirm)
+
+
+def checked(event: Event) -> Event:
+    """`event`, where it is one that controllers accept. Raises EventError saying what is wrong with it."""
+    check_names(event)
+    if isinstance(event, JobStarted) and not event.nodes:
+        raise EventError(f"job {event.job_id!r} starts on no node: name its nodes")
+    amount = getattr(event, "bytes", 0)
+    if not 0 <= amount < 2**63:
+        raise EventError(f"{amount} bytes are declared: give 0 (unknown) or more, below 2^63")
+    return event

@@ -1,0 +1,221 @@
+"""The lab as a world: runs an experiment on an emulated cluster, with real switches, MPI and files.
+
+Arrives: an experiment.
+Leaves: its results in the folder, whole or as far as they came; nothing else on the machine.
+Must not know: how namespaces, MPI and rsync work, what a policy decides.
+
+Policies alternate set by set, each set with a controller of its own, and take turns at going first: whatever
+drifts on the machine drifts for all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import waystage
+from waystage.backplane import Backplane, BackplaneError
+from waystage.events import Envelope, EventError
+from waystage.experiment import results
+from waystage.experiment.checks import policy_options
+from waystage.experiment.queue import Queue
+from waystage.experiment.results import Drops, JobRecord, RunResult
+from waystage.experiment.schema import Experiment, PolicyChoice
+from waystage.experiment.workload import JobRequest, jobs_of_set
+from waystage.interconnect.graphml import read_topology
+from waystage.jobs.database import JobDatabase
+from waystage.jobs.notify import Notifier
+from waystage.machine import SHORT_OF_CPU_IDLE_PCT, CpuWatch, describe
+from waystage.topology import Topology
+from waystage.worlds.base import Progress, WorldError
+from waystage.worlds.lab import counters
+from waystage.worlds.lab.lab import Lab
+from waystage.worlds.lab.one_job import JobRun
+from waystage.worlds.lab.one_set import SetRun
+from waystage.worlds.lab.parts import LabParts
+from waystage.worlds.lab.recorder import Recorder
+from waystage.worlds.lab.session import ControlSession
+from waystage.worlds.lab.staging import StagingServices
+
+
+class LabWorld:
+    """`run` needs root. Raises WorldError where the lab cannot be brought up or dies; results so far are kept."""
+
+    name = "lab"
+
+    def run(self, experiment: Experiment, out: Path, progress: Progress) -> RunResult:
+        return _Run(experiment, out, progress).run()
+
+
+class _Run:
+    """One run: `result` grows as sets end, and is saved however the run ends."""
+
+    def __init__(self, experiment: Experiment, out: Path, progress: Progress) -> None:
+        self._experiment = experiment
+        self._out = out
+        self._progress = progress
+        self._topology: Topology = read_topology(experiment.topology)
+        self._begin = time.monotonic()
+        self._recorder = Recorder(self._topology, time.time_ns())
+        self._cpu = CpuWatch()
+        self._done = 0
+        self._total = experiment.sets * len(experiment.policies) * experiment.jobs.count
+        self.result = RunResult(
+            name=experiment.name,
+            world="lab",
+            experiment=experiment,
+            waystage=waystage.__version__,
+            started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            machine=describe(),
+        )
+
+    def run(self) -> RunResult:
+        lab = Lab(self._experiment.lab.name, self._topology, host_bytes=self._experiment.lab.tmpfs)
+        self._progress("bringing the lab up", 0.0)
+        lab.up()  # nothing is written where nothing ran: without root, or while another run holds the lab
+        try:
+            with contextlib.ExitStack() as stack:
+                stack.callback(lab.down)
+                stack.enter_context(StagingServices(lab))
+                parts = LabParts(lab, self._experiment.lab.mpirun)
+                self._prepare(parts)
+                with self._cpu:
+                    self._sets(lab, parts)
+        except KeyboardInterrupt:
+            self.result.interrupted = True
+            raise
+        except (BackplaneError, EventError) as error:
+            self.result.failure = f"the lab's controller is out of reach: {error}"
+            raise WorldError(self.result.failure) from None
+        except Exception as error:
+            self.result.failure = str(error)
+            raise
+        finally:
+            self._save()
+        return self.result
+
+    def _prepare(self, parts: LabParts) -> None:
+        jobs = self._experiment.jobs
+        parts.build([jobs.compute, *(mix.compute for mix in jobs.mixes if mix.compute is not None)])
+
+    def _sets(self, lab: Lab, parts: LabParts) -> None:
+        policies = self._experiment.policies
+        for number in range(self._experiment.sets):
+            jobs = jobs_of_set(self._experiment, self._topology, number)
+            first = number % len(policies)
+            for choice in (*policies[first:], *policies[:first]):
+                whole = self._set(lab, parts, choice, number, jobs)
+                if not whole:
+                    self.result.notes.append(
+                        f"set {number + 1} under {choice.shown} ended early at a failed job, as limits.on_failure says"
+                    )
+
+    def _set(
+        self, lab: Lab, parts: LabParts, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]
+    ) -> bool:
+        what = f"set {number + 1} of {self._experiment.sets}, {choice.shown}"
+        self._report(f"{what}: starting the controller")
+        self._recorder.begin(choice.shown, number)
+        before = counters.read(lab)
+        control = ControlSession(
+            lab,
+            choice.name,
+            policy_options(choice, self._experiment, number),
+            name=f"{choice.shown}-{number + 1}",
+            poll_interval_s=self._experiment.measure.interval_s,
+        )
+        with control, self._watching(control.backplane, lab):
+            began = self._now()
+            queue = Queue(
+                self._topology,
+                placement=self._experiment.jobs.placement,
+                concurrent=self._experiment.jobs.concurrent,
+            )
+            run_job = JobRun(
+                parts,
+                Notifier(control.backplane),
+                self._experiment.limits,
+                policy=choice.shown,
+                set_index=number,
+                set_began_s=began,
+                now=self._now,
+            )
+            jobs_done = 0
+
+            def done(record: JobRecord) -> None:
+                nonlocal jobs_done
+                jobs_done += 1
+                self._done += 1
+                self.result.jobs.append(record)
+                self._report(f"{what}: {jobs_done} of {len(jobs)} jobs")
+
+            def look_round() -> None:
+                lab.check()
+                control.check()
+
+            self._report(f"{what}: 0 of {len(jobs)} jobs")
+            whole = SetRun(
+                jobs,
+                queue,
+                run_job,
+                job_id=lambda job: f"{choice.shown}-{number + 1}-{job.index + 1}",
+                stop_on_failure=self._experiment.limits.on_failure == "stop",
+            ).run(done, look_round)
+        after = counters.read(lab)
+        self.result.drops.append(
+            Drops(
+                policy=choice.shown,
+                set=number,
+                cpu=after.cpu_drops - before.cpu_drops,
+                queue=after.queue_drops - before.queue_drops,
+            )
+        )
+        return whole
+
+    @contextlib.contextmanager
+    def _watching(self, backplane: Backplane, lab: Lab) -> Iterator[None]:
+        """Record what is published, and keep the job database, while a set runs."""
+        with JobDatabase(lab.run_dir / "jobs.db") as database:
+
+            def record(item: Envelope) -> None:
+                database.record(item)
+                self._recorder(item)
+
+            subscription = backplane.subscribe(None, record)
+            try:
+                yield
+            finally:
+                subscription.close()
+
+    def _save(self) -> None:
+        result, recorder = self.result, self._recorder
+        result.wall_s = time.monotonic() - self._begin
+        result.idle_pct, result.lowest_idle_pct = self._cpu.idle_pct, self._cpu.lowest_idle_pct
+        result.switch_overs = list(recorder.switch_overs)
+        result.notes += list(dict.fromkeys(recorder.problems))[:20]
+        result.invalid = self._why_invalid()
+        results.save(self._out, result, recorder.samples, recorder.events)
+
+    def _why_invalid(self) -> list[str]:
+        reasons = []
+        if self._cpu.timeline and self._cpu.short_of_cpu:
+            reasons.append(
+                f"the machine was {self.result.idle_pct:.1f} % idle, below {SHORT_OF_CPU_IDLE_PCT:g} %: the processor "
+                "was measured and not the network; run on a quieter machine, or with slower links"
+            )
+        dropped = sum(drops.cpu for drops in self.result.drops)
+        if dropped:
+            reasons.append(
+                f"switches dropped {dropped} packets for want of processor time: run on a quieter machine, "
+                "or with slower links"
+            )
+        return reasons
+
+    def _report(self, what: str) -> None:
+        self._progress(what, self._done / self._total)
+
+    def _now(self) -> float:
+        return time.monotonic() - self._begin
