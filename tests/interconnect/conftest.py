@@ -84,6 +84,10 @@ class PrivateOvs:
                 *("set", "controller", switch, "max_backoff=1000", "connection_mode=out-of-band"),
             )
 
+    def disconnect(self, switch: str) -> None:
+        """Lose the control channel. Open vSwitch empties a switch that has no controller at all, so point it at nobody."""
+        self.connect(switch, port=1)
+
     def pause(self) -> None:
         """Stop the switches' process without ending it."""
         os.kill(self._pid("ovs-vswitchd"), signal.SIGSTOP)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from waystage.interconnect.openflow import OpenFlowError, OpenFlowServer, PortState
 from waystage.interconnect.rules import (
     Bucket,

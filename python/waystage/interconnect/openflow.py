@@ -29,7 +29,8 @@ from os_ken.lib import hub
 
 from waystage.interconnect import openflow_wire as wire
 from waystage.interconnect.openflow_connection import Connection, PortState
-from waystage.interconnect.openflow_install import Outcome, install
+from waystage.interconnect.openflow_install import install
+from waystage.interconnect.outcome import Outcome
 from waystage.interconnect.rules import Change, SwitchRules
 
 log = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class OpenFlowServer:
     def connected(self) -> dict[int, dict[int, PortState]]:
         """dpid -> ports of every switch whose control channel is open and whose rules were read."""
         with self._lock:
-            return {dpid: dict(c.ports_now) for dpid, c in self._switches.items()}
+            return {dpid: _real_ports(connection) for dpid, connection in self._switches.items()}
 
     def install(
         self, changes: Mapping[int, Sequence[Change]], timeout_s: float = ANSWER_TIMEOUT_S
@@ -319,7 +320,7 @@ def _port_state(port: Any) -> PortState:
 
 
 def _real_ports(connection: Connection) -> dict[int, PortState]:
-    return {port: state for port, state in connection.ports_now.items() if port < MAX_PORT}
+    return {port: state for port, state in list(connection.ports_now.items()) if port < MAX_PORT}
 
 
 def _collect(flows: Future[list[Any]], groups: Future[list[Any]], timeout_s: float) -> SwitchRules:

@@ -18,10 +18,9 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-import msgspec
-
 from waystage.interconnect import openflow_wire as wire
 from waystage.interconnect.openflow_connection import Connection, Disconnected, Refusal
+from waystage.interconnect.outcome import Outcome
 from waystage.interconnect.rules import Change, Rule
 
 log = logging.getLogger(__name__)
@@ -30,17 +29,6 @@ PER_CHANGE_S = 0.002
 """Added to the timeout for each change: twice what a switch of 40,000 changes a minute takes."""
 
 _bundle_ids = itertools.count(1)
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """`error` None: in force. `unknown`: what the switch holds now must be read again.
-
-    `own` is False where the switch itself objected to nothing, and was left alone because another did.
-    """
-
-    error: str | None = None
-    unknown: bool = False
-    own: bool = True
 
 
 class _Work:
@@ -172,7 +160,7 @@ def _stage(works: Mapping[int, _Work], timeout_s: float) -> None:
             log.info("switch %#x has no bundles: it gets plain messages", work.connection.id)
             work.connection.bundles = False
         elif refused:
-            work.outcome = Outcome(error=f"it refused {work.name_refused(refused)}")
+            work.outcome = Outcome(error=f"it refused {work.name_refused(refused)}", lasting=True)
             work.discard()
         else:
             work.staged = True
@@ -187,6 +175,5 @@ def _commit(works: Mapping[int, _Work], timeout_s: float) -> None:
         if refused and work.outcome is None:
             reason = work.name_refused(refused)
             # A refused bundle changed nothing; of plain messages those before and after it did.
-            work.outcome = Outcome(
-                error=f"it refused {reason}", unknown=not work.staged and len(work.changes) > 1
-            )
+            partly = not work.staged and len(work.changes) > 1
+            work.outcome = Outcome(error=f"it refused {reason}", unknown=partly, lasting=True)

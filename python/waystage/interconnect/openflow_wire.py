@@ -90,8 +90,9 @@ def barrier(version: int) -> bytes:
     return encode(protocol(version).ofproto_parser.OFPBarrierRequest(protocol(version)))
 
 
+@functools.lru_cache(maxsize=4096)
 def packet_out(version: int, port: int, data: bytes) -> bytes:
-    """Send `data` out of `port`, as if the controller had made it."""
+    """Send `data` out of `port`. Kept, because discovery sends the same frames for ever."""
     desc = protocol(version)
     ofp, parser = desc.ofproto, desc.ofproto_parser
     return encode(
@@ -125,8 +126,12 @@ def bundle_add(version: int, bundle_id: int, message: bytes) -> bytes:
 
 
 class FlowCount(msgspec.Struct, frozen=True):
-    """What one flow entry has counted since it was installed; `cookie` says what for."""
+    """What one flow entry has counted since it was installed; `cookie` says what for.
 
+    `key` is the same for the same entry (table, priority, match) in every reply, and has no other meaning.
+    """
+
+    key: bytes
     cookie: int
     packets: int
     bytes: int
@@ -154,9 +159,11 @@ def port_counts_request(version: int) -> bytes:
     return encode(desc.ofproto_parser.OFPPortStatsRequest(desc, 0, desc.ofproto.OFPP_ANY))
 
 
-_FLOW_STATS = struct.Struct("!H22xQQQ")  # length .. cookie, packets, bytes: OpenFlow 1.3, section A.3.5.2
+# length, table, priority, cookie, packets, bytes, type and length of the match: 1.3, section A.3.5.2
+_FLOW_STATS = struct.Struct("!HBx8xH10xQQQ2xH")
+_MATCH_AT = 48
 _PORT_STATS_13 = struct.Struct("!I4x6Q")  # 1.3, section A.3.5.6: fixed size
-_PORT_STATS_14 = struct.Struct("!H2xII4x6Q")  # 1.4, section 7.3.5.6: length first
+_PORT_STATS_14 = struct.Struct("!H2xI8x6Q")  # 1.4, section 7.3.5.6: length first
 _PORT_STATS_13_SIZE = 112
 
 
@@ -169,10 +176,12 @@ def flow_counts(body: bytes) -> list[FlowCount]:
     found: list[FlowCount] = []
     at = 0
     while at < len(body):
-        length, cookie, packets, octets = _unpack(_FLOW_STATS, body, at)
+        length, table, priority, cookie, packets, octets, match_length = _unpack(_FLOW_STATS, body, at)
         if length < _FLOW_STATS.size:
             raise ValueError(f"flow statistics entry of {length} bytes")
-        found.append(FlowCount(cookie, packets, octets))
+        match = body[at + _MATCH_AT : at + _MATCH_AT + match_length]
+        key = bytes((table, priority >> 8, priority & 0xFF)) + match
+        found.append(FlowCount(key, cookie, packets, octets))
         at += length
     return found
 
