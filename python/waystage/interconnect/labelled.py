@@ -123,8 +123,6 @@ def slot_choices(
 ) -> dict[str, dict[int, SlotChoice]]:
     """edge switch -> slot -> choice, for a class that may use the core switches `usable`."""
     woods = forest(topology, live)
-    if not usable:
-        return {}
     homes = spread.cores_of_slots(topology.core_switches, usable)
     found: dict[str, dict[int, SlotChoice]] = {}
     for edge in topology.edge_switches:
@@ -139,11 +137,12 @@ def _choose(
     topology: Topology, woods: Forest, edge: str, slot: int, home: str, usable: tuple[str, ...]
 ) -> SlotChoice:
     """The slot's own tree where that is as short as any; where not, another of the class's; else any at all."""
-    tree = woods.trees[home]
-    if edge in tree.up and not tree.down[edge] and not woods.detours(home, edge):
+    tree = woods.trees.get(home)
+    if tree is not None and edge in tree.up and not tree.down[edge] and not woods.detours(home, edge):
         default = Uplink(home, tree.up[edge][1])
         return SlotChoice(default, _backup(topology, woods, edge, slot, default))
-    order = [home, *_rotated(usable, slot), *_rotated(tuple(woods.trees), slot)]
+    order = [root for root in (home, *_rotated(usable, slot)) if root in woods.trees]
+    order += _rotated(tuple(woods.trees), slot)
     chosen: dict[str, Uplink] = {}
     for dst, fewest in woods.fewest[edge].items():
         root = next(r for r in order if woods.trees[r].hops.get(edge, {}).get(dst) == fewest)
@@ -166,7 +165,7 @@ def _backup(topology: Topology, woods: Forest, edge: str, slot: int, default: Up
 
 
 def _rotated(items: tuple[str, ...], by: int) -> tuple[str, ...]:
-    cut = by % len(items)
+    cut = by % max(1, len(items))
     return (*items[cut:], *items[:cut])
 
 
@@ -214,7 +213,7 @@ def _static_rules(
     found: dict[str, list[Rule]] = {
         switch: _trunk_rules(topology, switch) for switch in topology.switch_by_name
     }
-    choices = slot_choices(topology, live, tuple(forest(topology, live).trees))
+    choices = slot_choices(topology, live, usable_cores(topology, live, PathPlan(), "mpi"))
     for edge in topology.edge_switches:
         found[edge] += control_rules()
         found[edge] += _host_port_rules(topology, edge)

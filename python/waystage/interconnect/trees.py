@@ -1,4 +1,4 @@
-"""Spanning trees: one rooted at each core switch.
+"""Spanning trees: one rooted at each core switch, and one for each part that failures cut off from all of them.
 
 Arrives: the full topology, and the same without what is down.
 Leaves: trees with their VLAN ids, and the way from one edge switch to another in each.
@@ -16,7 +16,7 @@ import hashlib
 
 import msgspec
 
-from waystage.topology import Topology
+from waystage.topology import Topology, natural_key
 
 FIRST_VID, LAST_VID = 2, 4094
 """VLAN 1 is many switches' default and 4095 is reserved (IEEE 802.1Q table 9-2), so neither is used."""
@@ -33,6 +33,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     up: dict[str, tuple[str, int]]
     down: dict[str, dict[str, int]]
     depth: dict[str, int]
+    root_is_edge: bool = False
     vid: int = 0
 
     @functools.cached_property
@@ -40,8 +41,6 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The edge switches it reaches."""
         below = set(self.down[self.root])
         return frozenset(below | {self.root}) if self.root_is_edge else frozenset(below)
-
-    root_is_edge: bool = False
 
     def path(self, src: str, dst: str) -> tuple[str, ...]:
         """Switches from edge switch `src` to edge switch `dst`, both included; empty where it does not reach both."""
@@ -82,7 +81,11 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Forest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Every tree of a live topology, by root; core switches that reach no edge switch have none."""
+    """Every tree of a live topology, by root; core switches that reach no edge switch have none.
+
+    Edge switches that reach one another but no core switch are served by a tree of their own, rooted at
+    the switch of the highest level among them.
+    """
 
     trees: dict[str, Tree]
 
@@ -116,12 +119,19 @@ def forest(
 ) -> Forest:
     """The trees over `live`; `topology` gives the core switches and the indexes that labels carry.
 
-    Raises ValueError where there are more core switches than ids.
+    Raises ValueError where there are more trees than ids.
     """
     grown = [tree for tree in (_grow(topology, live, root) for root in topology.core_switches) if tree.edges]
+    served = frozenset[str]().union(*(tree.edges for tree in grown))
+    for edge in topology.edge_switches:
+        if edge not in served:
+            reached = [s for s in live.distances(edge) if s in live.switch_by_name]
+            root = min(reached, key=lambda name: (-topology.level[name], natural_key(name)))
+            grown.append(_grow(topology, live, root))
+            served |= grown[-1].edges
     space = last_vid - first_vid + 1
     if len(grown) > space:
-        raise ValueError(f"{len(grown)} core switches need as many VLAN ids; there are {space}")
+        raise ValueError(f"{len(grown)} trees need as many VLAN ids; there are {space}")
     index = {edge: i for i, edge in enumerate(topology.edge_switches)}
     digests = sorted((_digest(tree, index), tree.root) for tree in grown)
     taken: dict[int, str] = {}
