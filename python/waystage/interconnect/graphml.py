@@ -195,6 +195,7 @@ class _Reader:
     def add_halves(self, edges: Iterable[Element]) -> None:
         """Directed edges: the n-th from a to b and the n-th from b to a are one link."""
         by_ends: dict[tuple[str, str], list[Element]] = {}
+        joined: set[tuple[str, str]] = set()
         for edge in edges:
             self._check_ends(edge)
             by_ends.setdefault((edge.source, edge.target), []).append(edge)
@@ -205,7 +206,8 @@ class _Reader:
                     forth[len(back)],
                     f"has no edge from {b} to {a} beside it: a directed file gives each link in both directions",
                 )
-            if len(forth) == len(back) and forth[0].line < back[0].line:
+            if len(forth) == len(back) and (b, a) not in joined:
+                joined.add((a, b))
                 for there, here in zip(forth, back, strict=True):
                     capacity = self._capacity(there)
                     if self._capacity(here) != capacity:
@@ -221,7 +223,14 @@ class _Reader:
         used: dict[str, dict[int, Element]] = {}
         for edge, ports, _ in self._links:
             for end, port in zip((edge.source, edge.target), ports, strict=True):
-                if port is None or end in self.hosts:
+                if end in self.hosts:
+                    first = used.setdefault(end, {}).setdefault(1, edge)
+                    if first is not edge:
+                        self._refuse(
+                            edge, f"is a second link of host {end}, after line {first.line}: a host has one"
+                        )
+                    continue
+                if port is None:
                     continue
                 other = used.setdefault(end, {}).setdefault(port, edge)
                 if other is not edge:
