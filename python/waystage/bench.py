@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,7 @@ def _load(name: str, path: Path) -> Callable[[BenchOptions], Mapping[str, Any]]:
     if spec is None or spec.loader is None:
         raise BenchError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their own module up there
     spec.loader.exec_module(module)
     function = getattr(module, "run", None)
     if not callable(function):

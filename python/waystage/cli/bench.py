@@ -74,6 +74,11 @@ def as_text(result: dict[str, Any]) -> str:
     peers = [{"peer": k, "value": v} for k, v in result["peers"].items() if isinstance(v, int | float)]
     if peers:
         parts += ["", table(peers, ["peer", "value"])]
+    details = [
+        {"detail": k, "value": v} for k, v in result["details"].items() if not isinstance(v, dict | list)
+    ]
+    if details:
+        parts += ["", table(details, ["detail", "value"])]
     warning = "  SHORT OF CPU: the machine was measured, not the method" if machine["short_of_cpu"] else ""
     parts += [
         "",

@@ -1,0 +1,256 @@
+"""Packets lost and duplicated while paths are switched a hundred times.
+
+The paper's cluster is brought up with a controller that separates links. Probes of 1,000 packets a second
+cross it on every ordered pair of hosts, in class mpi and in class staging, while a job's staging is
+announced to begin and to end: each announcement moves all traffic, OFF -> ON -> OFF. Lost and duplicated
+packets are counted exactly. The same probes without a switch-over are the peer.
+
+Where the machine cannot carry all streams at once they take turns in groups, each through all
+switch-overs. A group's streams must reach 95 % of their rate; packets that a receive buffer of the
+machine dropped make the run invalid.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from waystage._native import ProbeError, Prober, ProbeReport, ProbeStream
+from waystage.backplane import Backplane, BackplaneConfig
+from waystage.bench import BenchError, BenchOptions
+from waystage.events import PathsChanged, TrafficClass
+from waystage.interconnect.graphml import read_topology
+from waystage.interconnect.marks import DEFAULT_MARKS
+from waystage.jobs.notify import Notifier
+from waystage.machine import CpuWatch
+from waystage.stats import median, percentile
+from waystage.topology import Topology
+from waystage.worlds.lab.controller_process import start_controller
+from waystage.worlds.lab.lab import Lab
+
+RATE_PPS = 1000
+SWITCH_OVERS = 100
+REACHED_SHARE = 0.95
+"""A group whose streams sent less than this share of their packets was too large for the machine."""
+
+LEAST_IDLE_PCT = 10.0
+"""A trial that leaves less than this measures the CPU once a controller works beside it."""
+
+PAUSE_S = 0.02
+"""Between switch-overs, so that packets cross in every state and not only in the change."""
+
+CHANGE_TIMEOUT_S = 10.0
+PORTS: dict[TrafficClass, int] = {"mpi": 9100, "staging": 9101}
+DSCP = {mark.traffic: mark.dscp for mark in DEFAULT_MARKS if mark.dscp is not None}
+JOB = "probes"
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One stream of probes; `traffic` is the class it is marked as."""
+
+    source: str
+    target: str
+    traffic: TrafficClass
+
+
+@dataclass
+class Counts:
+    """Sums over groups of streams."""
+
+    sent: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    reordered: int = 0
+    refused: int = 0
+    skipped: int = 0
+    overflowed: int = 0
+    slowest_pps: float = float("inf")
+    p99_ms: list[float] = field(default_factory=list)
+    losses: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, flows: Sequence[Flow], report: ProbeReport) -> None:
+        for flow, stream in zip(flows, report.streams, strict=True):
+            self.sent += stream.sent
+            self.lost += stream.lost
+            self.duplicated += stream.duplicated
+            self.reordered += stream.reordered
+            self.refused += stream.refused
+            self.skipped += stream.skipped
+            self.slowest_pps = min(self.slowest_pps, stream.sent / report.sending_s)
+            self.losses += [
+                {"source": flow.source, "target": flow.target, "class": flow.traffic, "first": f, "count": c}
+                for f, c in stream.loss_runs
+            ]
+        self.overflowed += report.overflowed
+        self.p99_ms.append(report.latency_p99_ns / 1e6)
+
+
+def flows_of(topology: Topology) -> list[Flow]:
+    """Every ordered pair of hosts in class mpi and in class staging; with the storage host all is staging."""
+    hosts = [host.name for host in topology.hosts]
+    storage = set(topology.storage_hosts)
+    flows = []
+    for source, target in itertools.permutations(hosts, 2):
+        if not {source, target} & storage:
+            flows.append(Flow(source, target, "mpi"))
+        flows.append(Flow(source, target, "staging"))
+    return flows
+
+
+def groups_of(flows: Sequence[Flow], count: int) -> list[list[Flow]]:
+    """`count` groups of nearly equal size, each a mixture of sources, targets and classes."""
+    return [list(flows[start::count]) for start in range(count)]
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    if os.geteuid() != 0:
+        raise BenchError("the benchmark probes brings up a lab, which needs root: run it with sudo")
+    switch_overs = options.repetitions or (10 if options.quick else SWITCH_OVERS)
+    topology = read_topology("paper")
+    with Lab("probes", topology) as lab:
+        options.progress("starting the controller", 0.02)
+        start_controller(lab, "link-separation")
+        config = BackplaneConfig(connect=(lab.backplane_endpoint,))
+        with Notifier.connect(lab.backplane_endpoint) as notifier, Backplane.open(config) as backplane:
+            notifier.job_started(JOB, topology.compute_hosts[:3])
+            bench = _Bench(lab, notifier, backplane, options)
+            return bench.measure(flows_of(topology), switch_overs)
+
+
+class _Bench:
+    """The lab with everything open."""
+
+    def __init__(self, lab: Lab, notifier: Notifier, backplane: Backplane, options: BenchOptions) -> None:
+        self._lab = lab
+        self._notifier = notifier
+        self._changes = backplane.watch(PathsChanged)
+        self._options = options
+        self._switch_ms: list[float] = []
+
+    def measure(self, flows: Sequence[Flow], switch_overs: int) -> dict[str, Any]:
+        trials, groups = self._find_groups(flows)
+        moved, rest = Counts(), Counts()
+        for index, group in enumerate(groups):
+            self._options.progress(
+                f"probes, group {index + 1} of {len(groups)}", 0.1 + 0.9 * index / len(groups)
+            )
+            with self._probing(group, moved):
+                began = time.monotonic()
+                for _ in range(switch_overs):
+                    self._switch(on=True)
+                    self._switch(on=False)
+                took = time.monotonic() - began
+            with self._probing(group, rest):
+                time.sleep(took)
+        slow = min(moved.slowest_pps, rest.slowest_pps) < REACHED_SHARE * RATE_PPS
+        return {
+            "figures": {"lost": moved.lost, "duplicated": moved.duplicated},
+            "peers": {"lost_without_switching": rest.lost, "duplicated_without_switching": rest.duplicated},
+            "details": {
+                "valid": not slow and moved.overflowed == 0,
+                "streams": len(flows),
+                "groups": len(groups),
+                "streams_at_once": max(len(group) for group in groups),
+                "trials": trials,
+                "rate_wanted_pps": RATE_PPS,
+                "rate_reached_pps": round(moved.slowest_pps, 1),
+                "switch_overs_each_group": switch_overs,
+                "switch_over_median_ms": round(median(self._switch_ms), 3),
+                "switch_over_p99_ms": round(percentile(self._switch_ms, 99), 3),
+                "sent": moved.sent,
+                "sent_without_switching": rest.sent,
+                "reordered": moved.reordered,
+                "reordered_without_switching": rest.reordered,
+                "latency_p99_ms": round(max(moved.p99_ms), 3),
+                "latency_p99_ms_without_switching": round(max(rest.p99_ms), 3),
+                "refused_by_sender": moved.refused,
+                "skipped_by_sender": moved.skipped,
+                "overflowed_in_receiver": moved.overflowed,
+                "losses": moved.losses[:50],
+            },
+        }
+
+    def _find_groups(self, flows: Sequence[Flow]) -> tuple[list[dict[str, Any]], list[list[Flow]]]:
+        """The fewest groups that the machine carries, found by trying the largest first."""
+        trials: list[dict[str, Any]] = []
+        for count in (1, 2, 3, 4, 6, 8, 12, 18, 24, len(flows)):
+            self._options.progress(f"trying {count} group(s) of streams", 0.05)
+            groups = groups_of(flows, count)
+            found = Counts()
+            with CpuWatch() as cpu, self._probing(groups[0], found):
+                time.sleep(0.5 if self._options.quick else 2.0)
+            trial = {
+                "groups": count,
+                "streams": len(groups[0]),
+                "rate_reached_pps": round(found.slowest_pps, 1),
+                "lost": found.lost,
+                "overflowed": found.overflowed,
+                "idle_pct": round(cpu.idle_pct, 1),
+            }
+            trials.append(trial)
+            carried = (
+                found.slowest_pps >= REACHED_SHARE * RATE_PPS and not found.lost and not found.overflowed
+            )
+            if carried and cpu.idle_pct >= LEAST_IDLE_PCT:
+                return trials, groups
+        raise BenchError(f"this machine carries not even one stream of probes at {RATE_PPS} packets a second")
+
+    @contextmanager
+    def _probing(self, flows: Sequence[Flow], into: Counts) -> Iterator[None]:
+        """Probe while the body runs, and add what became of the packets to `into`."""
+        try:
+            prober = Prober([self._stream(flow) for flow in flows])
+            unreached = prober.warm_up(10.0)
+        except ProbeError as error:
+            raise BenchError(f"probes: {error}") from error
+        if unreached:
+            flow = flows[unreached[0]]
+            raise BenchError(
+                f"{len(unreached)} of {len(flows)} streams find no path, "
+                f"the first from {flow.source} to {flow.target} in class {flow.traffic}"
+            )
+        prober.start()
+        try:
+            yield
+        finally:
+            report = prober.stop(drain_s=2.0)
+        into.add(flows, report)
+
+    def _stream(self, flow: Flow) -> ProbeStream:
+        return ProbeStream(
+            source=self._lab.host_ip(flow.source),
+            source_namespace=self._lab.places.namespace(flow.source),
+            target=self._lab.host_ip(flow.target),
+            target_namespace=self._lab.places.namespace(flow.target),
+            port=PORTS[flow.traffic],
+            dscp=DSCP.get(flow.traffic, 0),
+            rate_pps=RATE_PPS,
+        )
+
+    def _switch(self, *, on: bool) -> None:
+        """Announce that staging begins or ends, and wait until the paths have changed accordingly."""
+        if on:
+            announced = self._notifier.staging_started(JOB, "in")
+        else:
+            announced = self._notifier.staging_finished(JOB, "in")
+        deadline = time.monotonic() + CHANGE_TIMEOUT_S
+        while (left := deadline - time.monotonic()) > 0:
+            change = self._changes.get(left)
+            if change is None:
+                break
+            assert isinstance(change.event, PathsChanged)
+            if change.event.cause_id == announced.event_id and change.event.plan.separated == on:
+                self._switch_ms.append((change.time_ns - announced.time_ns) / 1e6)
+                time.sleep(PAUSE_S)
+                return
+        state = "begins" if on else "ends"
+        raise BenchError(
+            f"within {CHANGE_TIMEOUT_S:.0f} s of the news that staging {state} the paths did not change: see "
+            f"{self._lab.places.controller}/controller.log"
+        )
