@@ -55,9 +55,13 @@ def assemble(
         speed = _speed(switches, (dpid, port), (peer, peer_port))
         _add(links, Link(a=names[dpid], a_port=port, b=names[peer], b_port=peer_port, capacity_bps=speed))
     dpids = {name: dpid for dpid, name in names.items()}
+    taken: set[str | None] = set()
     for seen in sorted(hosts, key=lambda h: natural_key(h.host)):
         role: Role = "storage" if seen.host in storage else "compute"
-        found_hosts[seen.host] = Host(name=seen.host, role=role, mac=seen.mac, ip=seen.ip)
+        # Of two hosts with one address the first has it, or no topology could be made at all.
+        mac, ip = (None if address in taken else address for address in (seen.mac, seen.ip))
+        taken |= {mac, ip}
+        found_hosts[seen.host] = Host(name=seen.host, role=role, mac=mac, ip=ip)
         speed = _speed(switches, (dpids.get(seen.switch, 0), seen.port))
         _add(links, Link(a=seen.host, a_port=1, b=seen.switch, b_port=seen.port, capacity_bps=speed))
     if before is not None:
