@@ -68,6 +68,10 @@ class Outbox:
             self._evicted[old.type] = (old.seq, old.time_ns)
         return item
 
+    def newest(self) -> Held | None:
+        """The last event added."""
+        return self._held[-1] if self._held else None
+
     def would_evict_unacknowledged(self, size: int) -> bool:
         """Whether another event of `size` bytes pushes out one that no controller has journalled."""
         if not self._held or self._held[0].seq <= self.acknowledged:

@@ -13,7 +13,6 @@ import os
 import queue as queues
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +136,18 @@ class Backplane:
             self._confirm(data, held.previous, timeout)
         return item
 
+    def confirm_published(self, timeout: float = 5.0) -> bool:
+        """Whether, within `timeout` seconds, the controller has journalled everything published so far."""
+        with self._outbox_changed:
+            newest = self._outbox.newest()
+        if newest is None:
+            return True
+        try:
+            self._confirm(newest.data, newest.previous, timeout)
+        except NotConfirmed:
+            return False
+        return True
+
     def subscribe(
         self,
         properties: Properties = None,
@@ -211,7 +222,7 @@ class Backplane:
 
     def snapshot(self, timeout: float = 5.0) -> Snapshot:
         """The state of the global controller. Raises BackplaneError where none answers."""
-        for _, payload in wire.ask(self._session, keys.SNAPSHOT, b"", timeout):
+        for payload in wire.ask(self._session, keys.SNAPSHOT, b"", timeout):
             return msgspec.json.decode(payload, type=Snapshot)
         raise BackplaneError(f"no controller answered within {timeout:g} s: is one running and connected?")
 
@@ -235,8 +246,8 @@ class Backplane:
 
     # -- for controllers, which hold what others publish ----------------------------------------
 
-    def answer(self, key: str, handler: Callable[[bytes, bytes, Callable[[bytes], None]], None]) -> None:
-        """Answer queries to `key`: `handler(payload, attachment, reply)` may call `reply` later, from any thread."""
+    def answer(self, key: str, handler: wire.Handler) -> None:
+        """Answer queries to `key`, which may hold `*`; the handler may reply later, from any thread."""
         self._declared.append(wire.answer(self._session, key, handler))
 
     def acknowledge(self, source: str, seq: int) -> None:
@@ -341,12 +352,12 @@ class Backplane:
             "reachable at the endpoints to connect to?"
         )
 
-    def _answer_replay(self, payload: bytes, attachment: bytes, reply: Callable[[bytes], None]) -> None:
-        request, type_name = wire.decode_request(payload, attachment)
+    def _answer_replay(self, key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:
+        request = wire.decode_request(payload)
         with self._outbox_changed:
-            items, end = self._outbox.replay(request, type_name)
+            items, end = self._outbox.replay(request, keys.last_part(key))
         self.stats.replays_answered += 1
-        for chunk in wire.chunks(items, end):
+        for chunk in wire.chunks(((item.type, item.previous, item.data) for item in items), end):
             reply(chunk)
 
     def _replay_from(
@@ -355,8 +366,7 @@ class Backplane:
         payload = msgspec.json.encode(request)
         end: ReplayEnd | None = None
         arrivals: list[Arrival] = []
-        attachment = keys.last_part(key).encode()
-        for _, data in wire.ask(self._session, key, payload, REPLAY_TIMEOUT_S, attachment):
+        for data in wire.ask(self._session, key, payload, REPLAY_TIMEOUT_S):
             items, last = wire.decode_chunk(data)
             end = last or end
             for name, previous, body in items:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import zenoh
 from waystage.backplane import keys
 from waystage.backplane.config import BackplaneConfig, BackplaneError
 from waystage.backplane.inbox import Arrival
-from waystage.backplane.outbox import Held, ReplayEnd, ReplayRequest
+from waystage.backplane.outbox import ReplayEnd, ReplayRequest
 from waystage.events import EventError, decode
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 * 1024
 """A replay travels in pieces of about this size, so that it does not hold up live events for long."""
 
-Handler = Callable[[bytes, bytes, Callable[[bytes], None]], None]
+Reply = Callable[[bytes], None]
+Handler = Callable[[str, bytes, bytes, Reply], None]
+"""Called with the key asked, payload, attachment, and what to answer with, as often as wanted."""
 
 
 class _Chunk(msgspec.Struct, frozen=True, array_like=True):
@@ -83,8 +85,8 @@ def put(
 
 def ask(
     session: zenoh.Session, key: str, payload: bytes, timeout: float, attachment: bytes = b""
-) -> Iterator[tuple[str, bytes]]:
-    """Every answer, key and bytes, until all who can have answered or `timeout` has passed."""
+) -> Iterator[bytes]:
+    """Every answer, until all who can have answered or `timeout` has passed."""
     try:
         replies = session.get(
             key,
@@ -96,7 +98,7 @@ def ask(
         )
         for reply in replies:
             if reply.ok is not None:
-                yield str(reply.ok.key_expr), bytes(reply.ok.payload)
+                yield bytes(reply.ok.payload)
     except zenoh.ZError as error:
         raise BackplaneError(f"cannot ask for {key}: {error}") from None
 
@@ -114,7 +116,7 @@ def answer(session: zenoh.Session, key: str, handler: Handler) -> Any:
                 query.reply(reply_key, data)
 
         try:
-            handler(payload, attachment, reply)
+            handler(str(query.key_expr), payload, attachment, reply)
         except (EventError, msgspec.MsgspecError) as error:
             log.warning("refused a malformed query to %s: %s", key, error)
         except Exception:
@@ -139,21 +141,18 @@ def arrival(source: str, type_name: str | None, data: bytes, attachment: bytes) 
         raise EventError("the number of the event before it is no number") from None
 
 
-def decode_request(payload: bytes, attachment: bytes) -> tuple[ReplayRequest, str]:
-    """A replay's cursor, and the type asked for."""
-    try:
-        return _request_decoder.decode(payload), attachment.decode("ascii")
-    except UnicodeDecodeError:
-        raise EventError("the type asked for is no text") from None
+def decode_request(payload: bytes) -> ReplayRequest:
+    """A replay's cursor. Raises msgspec.MsgspecError."""
+    return _request_decoder.decode(payload)
 
 
-def chunks(items: list[Held], end: ReplayEnd) -> Iterator[bytes]:
-    """A replay as answers: the last one carries its end."""
+def chunks(items: Iterable[tuple[str, int, bytes]], end: ReplayEnd) -> Iterator[bytes]:
+    """A replay, as (type, number before it of its type, bytes), in answers: the last one carries its end."""
     batch: list[tuple[str, int, bytes]] = []
     size = 0
     for item in items:
-        batch.append((item.type, item.previous, item.data))
-        size += len(item.data)
+        batch.append(item)
+        size += len(item[2])
         if size >= CHUNK_BYTES:
             yield msgspec.msgpack.encode(_Chunk(batch))
             batch, size = [], 0

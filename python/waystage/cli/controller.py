@@ -1,0 +1,168 @@
+"""`waystage controller`: one controller of a site, in the foreground, for systemd or a lab.
+
+Arrives: a configuration file and options, which go before it.
+Leaves: one line when it is ready; exit status 0 after SIGTERM or SIGINT, once all is handled and saved.
+Must not know: what controllers do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="WAYSTAGE_CONTROLLER_CONFIG",
+    help="YAML file with any of the settings below; options go before it.",
+)
+@click.option(
+    "--tier",
+    type=click.Choice(["global", "application", "node"]),
+    help="Place in the hierarchy [default: global].",
+)
+@click.option(
+    "--listen", multiple=True, metavar="ENDPOINT", help="Where those below connect, such as tls/HOST:7447."
+)
+@click.option(
+    "--connect", multiple=True, metavar="ENDPOINT", help="Where the tier above listens (tiers below global)."
+)
+@click.option("--topology", metavar="FILE", help="GraphML file, or the name of a shipped topology.")
+@click.option(
+    "--policy",
+    metavar="NAME[:KEY=VALUE,...]",
+    help="A shipped policy, or your own as module:Class [default: null].",
+)
+@click.option(
+    "--openflow", metavar="HOST:PORT", help="Where switches connect; without it none is controlled."
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False),
+    help="Folder of the journal [default: /var/lib/waystage, or ~/.local/state/waystage].",
+)
+@click.option(
+    "--tls-ca",
+    type=click.Path(dir_okay=False),
+    help="PEM file of the authority that signed every certificate.",
+)
+@click.option(
+    "--tls-certificate", type=click.Path(dir_okay=False), help="PEM file of this controller's certificate."
+)
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM file of this controller's private key.")
+@click.option(
+    "--insecure", is_flag=True, help="Listen beyond this machine without TLS: anyone may read and publish."
+)
+@click.option("--name", help="Name in the source of published events [default: host and process id].")
+@click.option("--scope", help="Where this controller is: node3, job-17 [default: site].")
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Written when ready, removed at the end.",
+)
+@output_options
+def command(ready_file: Path | None, output: Output, **options: Any) -> None:
+    """Run a controller until SIGTERM or Ctrl-C, then finish what has arrived and exit with 0.
+
+    Prints one line when it is ready (with --json an object: tier, source, listen, policy, pid), and tells systemd
+    where it was started with Type=notify. The log goes to stderr.
+    """
+    logging.basicConfig(
+        level=logging.WARNING if output.quiet else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    site = _start(options)
+    try:
+        about = site.describe()
+        where = ", ".join(about["listen"]) or "this process alone"
+        output.result(about, f"ready: {about['tier']} controller {about['source']} at {where}")
+        sys.stdout.flush()
+        if ready_file is not None:
+            ready_file.write_text(f"{os.getpid()}\n", encoding="ascii")
+        _tell_systemd("READY=1")
+        stop.wait()
+        _tell_systemd("STOPPING=1")
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+        site.close()
+
+
+def _start(options: dict[str, Any]) -> Any:
+    from waystage.backplane import BackplaneError
+    from waystage.controllers import JournalError, site
+    from waystage.interconnect.openflow import OpenFlowError
+    from waystage.policies.base import PolicyError
+    from waystage.topology import TopologyError
+
+    try:
+        return site.start(_configuration(options))
+    except (site.SiteError, PolicyError) as error:
+        raise UserError(str(error), ExitCode.USAGE) from None
+    except TopologyError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    except (BackplaneError, JournalError, OpenFlowError) as error:
+        raise UserError(str(error), ExitCode.FAILED) from None
+
+
+def _configuration(options: dict[str, Any]) -> Any:
+    from waystage.backplane import BackplaneError, load_config
+    from waystage.controllers import site
+
+    path: Path | None = options["config"]
+    try:
+        values = load_config(path) if path is not None else {}
+        for name in ("tier", "topology", "openflow", "state_dir"):
+            if options[name] is not None:
+                values[name] = options[name]
+        if options["policy"] is not None:
+            values["policy"], values["policy_options"] = site.parse_policy(options["policy"])
+        values.setdefault("state_dir", site.default_state_dir())
+        below = values.setdefault("backplane", {})
+        above = values.get("above") or {}
+        if options["connect"]:
+            above["connect"] = list(options["connect"])
+        if options["listen"]:
+            below["listen"] = list(options["listen"])
+        if options["insecure"]:
+            below["insecure"] = True
+        tls = {
+            k: options[f"tls_{k}"] for k in ("ca", "certificate", "key") if options[f"tls_{k}"] is not None
+        }
+        for side in (below, above) if above else (below,):
+            side |= {k: options[k] for k in ("name", "scope") if options[k] is not None}
+            if tls:
+                side["tls"] = {**(side.get("tls") or {}), **tls}
+        if above:
+            values["above"] = above
+        return site.site_from(values, str(path) if path is not None else "options")
+    except BackplaneError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+
+
+def _tell_systemd(text: str) -> None:
+    """The sd_notify protocol: one datagram to the socket that systemd named."""
+    import socket
+
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        try:
+            channel.sendto(text.encode(), "\0" + address[1:] if address.startswith("@") else address)
+        except OSError as error:
+            logging.getLogger(__name__).warning("cannot tell systemd %s: %s", text, error)

@@ -1,0 +1,20 @@
+"""What carries actions out.
+
+Arrives: actions, and the event that caused them.
+Leaves: whatever the actuator does to the world, and events about it.
+Must not know: policies, the backplane.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from waystage.events import Action, Envelope
+
+
+class Actuator(Protocol):
+    """`apply` is called in the controller's one engine thread and must not block for long."""
+
+    def accepts(self, action: Action) -> bool: ...
+
+    def apply(self, action: Action, cause: Envelope) -> None: ...

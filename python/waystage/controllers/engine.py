@@ -1,0 +1,52 @@
+"""The pure core of a controller: an event in, actions out.
+
+Arrives: envelopes in the order they are to be folded.
+Leaves: the actions of the policy.
+Must not know: the backplane, actuators, threads, clocks. The simulator uses it as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from waystage.events import Action, AssignPaths, Decided, Envelope
+from waystage.policies.base import Policy
+from waystage.state import State
+
+log = logging.getLogger(__name__)
+
+
+class PolicyEngine:
+    """Folds each event into `state`, then asks `policy`. A policy that raises is logged and counted."""
+
+    def __init__(self, policy: Policy, state: State | None = None) -> None:
+        self.policy = policy
+        self.state = state if state is not None else State()
+        self.policy_errors = 0
+
+    def handle(self, item: Envelope) -> list[Action]:
+        """The policy's actions on this event, already recorded in the state; `[]` where it raised."""
+        self.state.apply(item)
+        if isinstance(item.event, Decided):
+            return []  # its own answer: nothing to answer
+        try:
+            actions = list(self.policy(item.event, self.state))
+            for action in actions:
+                if not isinstance(action, Action):
+                    raise TypeError(f"it returned a {type(action).__name__}, which is no action")
+        except Exception:
+            self.policy_errors += 1
+            log.exception("policy %s failed on %s", self.policy.name, type(item.event).__name__)
+            return []
+        self.record(actions)
+        return actions
+
+    def fold(self, item: Envelope, decided: tuple[Action, ...]) -> None:
+        """Repeat what was done before: fold the event and the decision taken on it, ask nobody."""
+        self.state.apply(item)
+        self.record(decided)
+
+    def record(self, actions: tuple[Action, ...] | list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, AssignPaths):
+                self.state.record_request(action)

@@ -1,0 +1,255 @@
+"""The controller of a whole system: the one place where events become decisions.
+
+Arrives: every event on the backplane, through the intake.
+Leaves: `Decided` events, actions to actuators, snapshots of the state to whoever asks.
+Must not know: OpenFlow, how an actuator works, what a policy thinks.
+
+Two threads. The intake journals; the engine folds, asks the policy, records its decision and acts. A slow
+actuator delays decisions, never the journal. After a crash the engine repeats from the journal what
+had been done, without asking anyone, and does the rest: an event whose decision was not recorded is
+handled as if it had just come. Actions are whole plans, so doing one twice is harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from waystage.backplane import Backplane, Snapshot, keys, wire
+from waystage.backplane.config import BackplaneError
+from waystage.controllers.actuator import Actuator
+from waystage.controllers.engine import PolicyEngine
+from waystage.controllers.intake import Intake
+from waystage.controllers.journal import Entry, Journal, Restored, Sync
+from waystage.events import (
+    Action,
+    AssignPaths,
+    Decided,
+    Envelope,
+    Event,
+    EventError,
+    PathPlan,
+    TopologyChanged,
+    encode_action,
+)
+from waystage.policies.base import Policy
+from waystage.state import State
+from waystage.topology import Topology
+
+log = logging.getLogger(__name__)
+
+ENGINE_QUEUE = 4096
+"""Journalled events that wait for the engine; when it is full the intake waits, and publishers hold the rest."""
+
+Item = Entry | Callable[[], None]
+
+
+class ControllerStats(msgspec.Struct, kw_only=True):
+    """Counts since the start."""
+
+    handled: int = 0
+    decisions: int = 0
+    actions: int = 0
+    unclaimed_actions: int = 0
+    policy_errors: int = 0
+    actuator_errors: int = 0
+
+
+class GlobalController:
+    """`start` and `stop` in pairs; also a context manager. `state` belongs to the engine's thread: use `snapshot`.
+
+    Construct it before its actuators are started: `requested` is then the plan they must keep in force.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        actuators: Sequence[Actuator],
+        backplane: Backplane,
+        state_dir: Path,
+        *,
+        sync: Sync = "full",
+    ) -> None:
+        self.stats = ControllerStats()
+        self.actuators: list[Actuator] = list(actuators)
+        self.backplane = backplane
+        self._journal = Journal(state_dir / "journal.db", sync=sync)
+        self._queue: queue.Queue[Item | None] = queue.Queue(ENGINE_QUEUE)
+        self._intake = Intake(backplane, self._journal, self._accepted)
+        self._thread = threading.Thread(target=self._run, name="waystage-engine", daemon=True)
+        self._done = 0
+        self._decisions: dict[int, tuple[Action, ...]] = {}
+        self._place: dict[str, dict[str, int]] = {}
+        restored = self._journal.restore()
+        self._engine = PolicyEngine(policy, self._restored_state(restored))
+        self._pending = self._fold(restored)
+
+    # -- life ---------------------------------------------------------------------------------
+
+    @property
+    def requested(self) -> PathPlan | None:
+        """The plan last asked for, restored or decided."""
+        return self._engine.state.requested
+
+    def start(self) -> None:
+        """Act on what was left undone, re-apply the plan in force, then take in events."""
+        if self.requested is not None:
+            cause = Envelope(event=Decided(policy="", cause_id="", actions=()), event_id="restored")
+            self._act([AssignPaths(plan=self.requested)], cause)
+        for entry in self._pending:
+            self._handle(entry)
+        self._pending = []
+        self._record()
+        self._thread.start()
+        self._intake.start()
+        self.backplane.answer(keys.SNAPSHOT, self._answer_snapshot)
+
+    def stop(self) -> None:
+        """Take in and handle what has arrived, keep a snapshot, then stop."""
+        self._intake.stop()
+        self._queue.put(None)
+        self._thread.join(timeout=30.0)
+        if not self._thread.is_alive():
+            self._record()
+            self._journal.compact(self._done, self._engine.state.snapshot())
+        self._journal.close()
+
+    def __enter__(self) -> GlobalController:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def publish(self, event: Event) -> None:
+        """For actuators: what they have to tell. Logged, not raised, where it cannot be sent."""
+        try:
+            self.backplane.publish(event)
+        except (BackplaneError, EventError) as error:
+            log.error("cannot publish %s: %s", type(event).__name__, error)
+
+    def publish_topology(self, topology: Topology) -> None:
+        """Tell everyone the topology in force, where no interconnect controller does."""
+        self.publish(TopologyChanged(topology=topology))
+
+    def snapshot(self, timeout: float = 5.0) -> State:
+        """A copy of the state between two events. Raises TimeoutError where the engine is busy longer."""
+        data = self._between_events(timeout)
+        return State.restore(bytes(data.state))
+
+    # -- the engine -------------------------------------------------------------------------------
+
+    def _accepted(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._queue.put(entry)
+
+    def _run(self) -> None:
+        while True:
+            item = self._queue.get()
+            while item is not None:
+                if isinstance(item, Entry):
+                    self._handle(item)
+                else:
+                    self._record()
+                    item()
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            self._record()
+            if item is None:
+                return
+            if self._journal.wants_snapshot:
+                self._journal.compact(self._done, self._engine.state.snapshot())
+
+    def _handle(self, entry: Entry) -> None:
+        actions = self._engine.handle(entry.envelope)
+        self.stats.handled += 1
+        self.stats.policy_errors = self._engine.policy_errors
+        self._note(entry)
+        if actions:
+            self._decisions[entry.n] = tuple(actions)
+            self.stats.decisions += 1
+            self._act(actions, entry.envelope)
+            self.publish(
+                Decided(
+                    policy=self._engine.policy.name,
+                    cause_id=entry.envelope.event_id,
+                    actions=tuple(encode_action(action) for action in actions),
+                )
+            )
+
+    def _act(self, actions: Sequence[Action], cause: Envelope) -> None:
+        for action in actions:
+            takers = [a for a in self.actuators if a.accepts(action)]
+            if not takers:
+                self.stats.unclaimed_actions += 1
+            for actuator in takers:
+                try:
+                    actuator.apply(action, cause)
+                    self.stats.actions += 1
+                except Exception:
+                    self.stats.actuator_errors += 1
+                    log.exception("%s failed on %s", type(actuator).__name__, type(action).__name__)
+
+    def _record(self) -> None:
+        """Written after the actions: a crash in between repeats them, which is harmless, and loses none."""
+        decisions, self._decisions = self._decisions, {}
+        self._journal.record(self._done, decisions)
+
+    def _note(self, entry: Entry) -> None:
+        item = entry.envelope
+        self._done = entry.n
+        if item.seq:
+            self._place.setdefault(item.source, {})[keys.type_name(item.event)] = item.seq
+
+    # -- restoring and showing -----------------------------------------------------------------
+
+    def _restored_state(self, restored: Restored) -> State:
+        if restored.state is None:
+            return State()
+        try:
+            return State.restore(restored.state)
+        except EventError as error:
+            log.error(
+                "the snapshot in %s cannot be read (%s): only the events after it count",
+                self._journal.path,
+                error,
+            )
+            return State()
+
+    def _fold(self, restored: Restored) -> list[Entry]:
+        """Repeat what was done; returns what was accepted and not done."""
+        self._done = restored.processed
+        self._place = self._journal.cursors()
+        pending = []
+        for entry in restored.entries:
+            if entry.n <= restored.processed:
+                self._engine.fold(entry.envelope, restored.decisions.get(entry.n, ()))
+            else:
+                pending.append(entry)
+        return pending
+
+    def _between_events(self, timeout: float) -> Snapshot:
+        box: queue.Queue[Snapshot] = queue.Queue(1)
+        self._queue.put(lambda: box.put(self._take_snapshot()), timeout=timeout)
+        try:
+            return box.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"the engine was busy for {timeout:g} s") from None
+
+    def _take_snapshot(self) -> Snapshot:
+        state = self._engine.state
+        return Snapshot(
+            state=msgspec.Raw(state.snapshot()),
+            events=state.events,
+            cursors={source: dict(last) for source, last in self._place.items()},
+        )
+
+    def _answer_snapshot(self, key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:
+        reply(msgspec.json.encode(self._between_events(timeout=5.0)))

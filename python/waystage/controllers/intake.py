@@ -1,0 +1,220 @@
+"""The way into a controller: from the backplane, through the journal, to whoever acts.
+
+Arrives: every event on the backplane, and questions whether one has been journalled.
+Leaves: accepted events, in the order of the journal, each exactly once; acknowledgements.
+Must not know: policies, states, actuators.
+
+One thread takes what there is, writes it in one transaction, hands it on, flushes, and only then says that
+it is journalled. So a decision does not wait for the disk, and who was told `journalled` was told the truth.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from waystage.backplane import Backplane, Missed, keys, wire
+from waystage.backplane.inbox import Arrival
+from waystage.backplane.outbox import ReplayEnd
+from waystage.controllers.journal import Entry, Journal, JournalError
+from waystage.events import Envelope
+
+log = logging.getLogger(__name__)
+
+BATCH = 256
+"""Events written in one transaction: bounds the delay of the first by the time of the others, about 5 ms."""
+
+ACK_EVERY, ACK_WITHIN_S = 64, 0.5
+"""An acknowledgement a publisher after so many events, or so long: its cache holds over 100 times as many."""
+
+RETRY_S = 1.0
+"""A disk that refuses is tried again after this long; meanwhile publishers hold what is not written."""
+
+Accepted = Callable[[list[Entry]], None]
+Confirm = Callable[[Envelope, float], bool]
+
+CONFIRM_ABOVE_S = 2.0
+"""How long a confirmation from a higher tier is waited for before the publisher has to ask again."""
+
+
+class Intake:
+    """Serves `confirm` and `journal` queries on `backplane`; `accepted` may block to slow the intake.
+
+    `confirm`: whether a higher tier has journalled an event too, where there is one.
+    """
+
+    def __init__(
+        self, backplane: Backplane, journal: Journal, accepted: Accepted, confirm: Confirm | None = None
+    ) -> None:
+        self._confirm_above = confirm
+        self._pool = ThreadPoolExecutor(4, "waystage-confirm") if confirm else None
+        self.journal_errors = 0
+        self.missed = 0
+        self._backplane, self._journal, self._accepted = backplane, journal, accepted
+        self._waiting: list[tuple[Arrival, wire.Reply]] = []
+        self._waiting_lock = threading.Lock()
+        self._acked: dict[str, tuple[int, float]] = {}
+        self._to_ack: dict[str, int] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="waystage-intake", daemon=True)
+        self._cursors: dict[tuple[str, str], int] = {}
+        for source, last in journal.cursors().items():
+            self._cursors |= {(source, name): seq for name, seq in last.items()}
+
+    def start(self) -> None:
+        """Subscribe to everything, then let publishers ask."""
+        self._subscription = self._backplane.subscribe(None, durable=_Place(self._journal))
+        self._thread.start()
+        self._backplane.answer(f"{keys.CONFIRM}/*", self._confirm)
+        self._backplane.answer(f"{keys.JOURNAL}/*/*", self._replay)
+
+    def stop(self) -> None:
+        """Take in what has arrived already, then stop."""
+        self._stopping.set()
+        self._thread.join(timeout=10.0)
+        self._subscription.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def queued(self) -> int:
+        return len(self._subscription)
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            batch = self._subscription.take(BATCH, timeout=0.05 if self._stopping.is_set() else ACK_WITHIN_S)
+            if batch:
+                self._accept(batch)
+            elif self._stopping.is_set():
+                self._acknowledge(everything=True)
+                return
+            self._acknowledge()
+
+    def _accept(self, batch: list[Envelope]) -> None:
+        for item in batch:
+            if isinstance(item.event, Missed):
+                self.missed += 1
+                log.error(
+                    "events of %s are lost (%s): its cache was too small for the time without a controller",
+                    item.event.publisher,
+                    ", ".join(item.event.types),
+                )
+        wanted = [item for item in batch if not isinstance(item.event, Missed)]
+        entries = self._write(wanted)
+        if entries is None:
+            return
+        if entries:
+            self._accepted(entries)
+        self._flush()
+        for item in wanted:
+            if item.seq:
+                self._cursors[item.source, keys.type_name(item.event)] = item.seq
+                self._to_ack[item.source] = item.seq
+        self._confirm_waiting()
+
+    def _write(self, batch: list[Envelope]) -> list[Entry] | None:
+        """Tries until the disk takes it: to go on without would be to lose it."""
+        previous: dict[tuple[str, str], int] = {}
+        pairs: list[tuple[Envelope, int | None]] = []
+        for item in batch:
+            key = (item.source, keys.type_name(item.event))
+            pairs.append((item, previous.get(key, self._cursors.get(key, 0))))
+            previous[key] = item.seq
+        while True:
+            try:
+                return self._journal.append(pairs)
+            except JournalError as error:
+                self.journal_errors += 1
+                log.error("%s; trying again, nothing is lost while publishers hold it", error)
+                if self._stopping.wait(RETRY_S):
+                    return None
+
+    def _flush(self) -> None:
+        while True:
+            try:
+                self._journal.flush()
+                return
+            except JournalError as error:
+                self.journal_errors += 1
+                log.error("%s; nothing is confirmed until it works", error)
+                if self._stopping.wait(RETRY_S):
+                    return
+
+    def _acknowledge(self, everything: bool = False) -> None:
+        now = time.monotonic()
+        for source, seq in list(self._to_ack.items()):
+            last, at = self._acked.get(source, (0, 0.0))
+            if everything or seq - last >= ACK_EVERY or now - at >= ACK_WITHIN_S:
+                del self._to_ack[source]
+                self._acked.pop(source, None)
+                self._acked[source] = (seq, now)
+                self._backplane.acknowledge(source, seq)
+        while len(self._acked) > 100_000:  # one entry a publisher, and `notify` makes many
+            del self._acked[next(iter(self._acked))]
+
+    # -- queries, in Zenoh's threads ----------------------------------------------------------------
+
+    def _confirm(self, key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:
+        item = self._backplane.decode_arrival(keys.last_part(key), None, payload, attachment)
+        if item is None:
+            return
+        with self._waiting_lock:
+            self._waiting.append((item, reply))
+        self._subscription.offer(item)
+        self._confirm_waiting()
+
+    def _confirm_waiting(self) -> None:
+        with self._waiting_lock:
+            still = []
+            for item, reply in self._waiting:
+                if self._cursors.get((item.envelope.source, item.type), 0) >= item.envelope.seq:
+                    self._say_journalled(item.envelope, reply)
+                else:
+                    still.append((item, reply))
+            self._waiting = still[-10_000:]  # who waited longer has asked again
+
+    def _say_journalled(self, item: Envelope, reply: wire.Reply) -> None:
+        confirm = self._confirm_above
+        if confirm is None or self._pool is None:
+            reply(b"journalled")
+            return
+
+        def ask() -> None:
+            if confirm(item, CONFIRM_ABOVE_S):
+                reply(b"journalled")
+
+        self._pool.submit(ask)
+
+    def _replay(self, key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:
+        request = wire.decode_request(payload)
+        source, asked = key.split("/")[-2:]
+
+        def wanted(name: str, seq: int, time_ns: int) -> bool:
+            known = request.last.get(name)
+            return seq > known if known is not None else time_ns >= request.since_ns
+
+        items, missed = self._journal.replay(source, asked, wanted)
+        for chunk in wire.chunks(items, ReplayEnd(missed=missed)):
+            reply(chunk)
+
+
+class _Place:
+    """The journal as the cursor store of the subscription: `append` moves the cursors with the events."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.since_ns = 0  # a controller wants whatever publishers still hold
+        self._journal = journal
+
+    def load(self) -> dict[str, dict[str, int]]:
+        return self._journal.cursors()
+
+    def save(self, done: list[tuple[str, str, int]]) -> None:
+        return None
+
+    def close(self) -> None:
+        return None

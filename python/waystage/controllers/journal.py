@@ -1,0 +1,316 @@
+"""What a controller has accepted, on disk: nothing that is in it is ever accepted twice or lost.
+
+Arrives: envelopes in order; decisions taken on them; snapshots of the state.
+Leaves: those that were new; after a restart, the last snapshot and what came after it.
+Must not know: Zenoh, policies.
+
+SQLite with a write-ahead log, one transaction a batch. A committed batch survives the death of the process at
+once. `flush` makes it survive a power failure (with `sync="full"`, the default): one fsync for all batches
+before it, before anyone is told that an event is journalled, but not before decisions are taken. A torn
+or corrupt tail of the log is cut off by SQLite's checksums at the last whole transaction; publishers that
+live send the rest again. A file that is no database any more is put aside and a new one begun.
+
+Bounded: after `compact_after` events a snapshot is taken and older events go, but for the last
+`history`, kept for subscribers whose publisher is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from waystage.backplane.keys import type_name
+from waystage.events import Action, Envelope, EventError, decode, decode_action, encode, encode_action
+
+log = logging.getLogger(__name__)
+
+Sync = Literal["full", "normal"]
+
+IDS_KEPT = 1_000_000
+"""Event ids remembered, so that an event forwarded again after a relay's restart is known: about 60 MB."""
+
+SOURCES_KEPT = 200_000
+"""Publishers whose place is remembered; every `waystage notify` is one."""
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT, type TEXT, seq INTEGER,
+    previous INTEGER, data BLOB);
+CREATE INDEX IF NOT EXISTS event_source ON event (source, seq);
+CREATE TABLE IF NOT EXISTS seen (n INTEGER PRIMARY KEY, id TEXT UNIQUE);
+CREATE TABLE IF NOT EXISTS cursor (source TEXT, type TEXT, seq INTEGER, at INTEGER, gone INTEGER DEFAULT 0,
+    PRIMARY KEY (source, type)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS decision (n INTEGER PRIMARY KEY, actions BLOB);
+CREATE TABLE IF NOT EXISTS snapshot (n INTEGER PRIMARY KEY, state BLOB);
+CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value INTEGER);
+"""
+
+
+class JournalError(RuntimeError):
+    """A journal that cannot be opened or written; the message names the file and the mend."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An accepted event and its place."""
+
+    n: int
+    envelope: Envelope
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to go on: fold `entries` into `state` (None: a new one) with the `decisions` taken on them.
+
+    Entries after `processed` were accepted, but what they call for may not have been done.
+    """
+
+    state: bytes | None
+    entries: list[Entry]
+    decisions: dict[int, tuple[Action, ...]]
+    processed: int
+
+
+class Journal:
+    """One file, one process; thread-safe."""
+
+    def __init__(
+        self, path: Path, *, sync: Sync = "full", compact_after: int = 20_000, history: int = 10_000
+    ) -> None:
+        self.path = path
+        self.compact_after, self.history = compact_after, history
+        self._sync = sync
+        self._lock = threading.RLock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise JournalError(
+                f"cannot make {path.parent}: {error.strerror}: give a --state-dir to write to"
+            ) from None
+        try:
+            self._db = self._open()
+        except sqlite3.OperationalError as error:
+            raise JournalError(
+                f"cannot open {path}: {error}: is another controller using it, is the disk full or read-only?"
+            ) from None
+        except sqlite3.DatabaseError as error:
+            self._put_aside(error)
+            self._db = self._open()
+        self._since_snapshot = self._count_since_snapshot()
+
+    # -- accepting ------------------------------------------------------------------------------
+
+    def append(self, batch: list[tuple[Envelope, int | None]]) -> list[Entry]:
+        """Write the new ones among `batch` (each with the number before it of its type), then return them.
+
+        Duplicates, by id or by number, are left out. Raises JournalError where the disk refuses.
+        """
+        accepted: list[Entry] = []
+        now = time.time_ns()
+        with self._transaction() as db:
+            for envelope, previous in batch:
+                name = type_name(envelope.event)
+                if envelope.seq and self._seq(db, envelope.source, name) >= envelope.seq:
+                    continue
+                if envelope.seq:
+                    db.execute(
+                        "INSERT INTO cursor (source, type, seq, at) VALUES (?, ?, ?, ?) ON CONFLICT (source, type) "
+                        "DO UPDATE SET seq = excluded.seq, at = excluded.at",
+                        (envelope.source, name, envelope.seq, now),
+                    )
+                if (
+                    envelope.event_id
+                    and db.execute("SELECT 1 FROM seen WHERE id = ?", (envelope.event_id,)).fetchone()
+                ):
+                    continue
+                cursor = db.execute(
+                    "INSERT INTO event (source, type, seq, previous, data) VALUES (?, ?, ?, ?, ?)",
+                    (envelope.source, name, envelope.seq, previous, encode(envelope)),
+                )
+                n = int(cursor.lastrowid or 0)
+                if envelope.event_id:
+                    db.execute("INSERT INTO seen VALUES (?, ?)", (n, envelope.event_id))
+                accepted.append(Entry(n=n, envelope=envelope))
+        self._since_snapshot += len(accepted)
+        return accepted
+
+    def flush(self) -> None:
+        """What was appended survives a power failure from now on; nothing to do with `sync="normal"`."""
+        if self._sync != "full":
+            return
+        try:
+            handle = os.open(f"{self.path}-wal", os.O_RDONLY)
+        except FileNotFoundError:
+            return  # checkpointed, which flushes
+        except OSError as error:
+            raise JournalError(f"cannot flush {self.path}: {error.strerror}") from error
+        try:
+            os.fdatasync(handle)
+        except OSError as error:
+            raise JournalError(f"cannot flush {self.path}: {error.strerror}: is the disk failing?") from error
+        finally:
+            os.close(handle)
+
+    def record(self, processed: int, decisions: dict[int, tuple[Action, ...]]) -> None:
+        """Everything up to `processed` has been dealt with, and these decisions were taken."""
+        with self._transaction() as db:
+            for n, actions in decisions.items():
+                data = msgspec.json.encode([encode_action(action) for action in actions])
+                db.execute("INSERT OR REPLACE INTO decision VALUES (?, ?)", (n, data))
+            db.execute("INSERT OR REPLACE INTO about VALUES ('processed', ?)", (processed,))
+
+    @property
+    def wants_snapshot(self) -> bool:
+        return self._since_snapshot >= self.compact_after
+
+    def compact(self, n: int, state: bytes) -> None:
+        """`state` is what the events up to `n` make; older events go, but for the history."""
+        with self._transaction() as db:
+            db.execute("DELETE FROM snapshot")
+            db.execute("INSERT INTO snapshot VALUES (?, ?)", (n, state))
+            oldest = n - self.history
+            db.execute(
+                "UPDATE cursor SET gone = max(gone, ifnull((SELECT max(e.seq) FROM event e WHERE e.source = "
+                "cursor.source AND e.type = cursor.type AND e.n <= ?), 0))",
+                (oldest,),
+            )
+            db.execute("DELETE FROM event WHERE n <= ?", (oldest,))
+            db.execute("DELETE FROM decision WHERE n <= ?", (n,))
+            db.execute("DELETE FROM seen WHERE n <= ?", (n - IDS_KEPT,))
+            db.execute(
+                "DELETE FROM cursor WHERE source IN (SELECT source FROM cursor GROUP BY source "
+                "ORDER BY max(at) DESC LIMIT -1 OFFSET ?)",
+                (SOURCES_KEPT,),
+            )
+        with self._lock:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._since_snapshot = self._count_since_snapshot()
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def restore(self) -> Restored:
+        """The last snapshot and what came after it. An entry that cannot be read is left out, and said so."""
+        with self._lock:
+            row = self._db.execute("SELECT n, state FROM snapshot ORDER BY n DESC LIMIT 1").fetchone()
+            start, state = (int(row[0]), bytes(row[1])) if row else (0, None)
+            found = self._db.execute("SELECT value FROM about WHERE key = 'processed'").fetchone()
+            processed = max(start, int(found[0]) if found else 0)
+            rows = self._db.execute("SELECT n, data FROM event WHERE n > ? ORDER BY n", (start,)).fetchall()
+            taken = self._db.execute("SELECT n, actions FROM decision WHERE n > ?", (start,)).fetchall()
+        entries: list[Entry] = []
+        for n, data in rows:
+            try:
+                entries.append(Entry(n=n, envelope=decode(bytes(data))))
+            except EventError as error:
+                log.error("entry %d of %s is left out: %s", n, self.path, error)
+        return Restored(
+            state=state,
+            entries=entries,
+            decisions={n: _actions(bytes(data)) for n, data in taken},
+            processed=processed,
+        )
+
+    def replay(
+        self, source: str, asked: str, wanted: Callable[[str, int, int], bool]
+    ) -> tuple[list[tuple[str, int, bytes]], dict[str, int]]:
+        """Kept events of `source`, in order, for which `wanted(type, seq, time_ns)`; and what is gone, by type."""
+        with self._lock:
+            rows = self._db.execute(
+                "SELECT type, seq, previous, data FROM event WHERE source = ? AND seq > 0 ORDER BY seq",
+                (source,),
+            ).fetchall()
+            gone = self._db.execute(
+                "SELECT type, gone FROM cursor WHERE source = ? AND gone > 0", (source,)
+            ).fetchall()
+        items = [
+            (name, previous or 0, bytes(data))
+            for name, seq, previous, data in rows
+            if asked in ("*", name) and wanted(name, seq, decode(bytes(data)).time_ns)
+        ]
+        missed = {name: seq for name, seq in gone if asked in ("*", name) and wanted(name, seq, 0)}
+        return items, missed
+
+    def events(self) -> Iterator[Envelope]:
+        """Every event still kept, in order."""
+        with self._lock:
+            rows = self._db.execute("SELECT data FROM event ORDER BY n").fetchall()
+        return (decode(bytes(data)) for (data,) in rows)
+
+    def cursors(self) -> dict[str, dict[str, int]]:
+        """Source -> type -> number of the last event accepted."""
+        found: dict[str, dict[str, int]] = {}
+        with self._lock:
+            for source, name, seq in self._db.execute("SELECT source, type, seq FROM cursor"):
+                found.setdefault(source, {})[name] = seq
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, check_same_thread=False, timeout=2.0, isolation_level=None)
+        try:
+            # Another process must not write in between: the state in memory would no longer follow.
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.executescript(_TABLES)
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("COMMIT")
+            if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                raise sqlite3.DatabaseError("its pages do not fit together")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _put_aside(self, error: Exception) -> None:
+        mark = f"corrupt-{time.time_ns() // 1_000_000_000}"
+        log.error("%s is damaged (%s): kept as %s.%s, and a new one begun", self.path, error, self.path, mark)
+        for suffix in ("", "-wal", "-shm"):
+            part = Path(f"{self.path}{suffix}")
+            if part.exists():
+                part.rename(f"{self.path}.{mark}{suffix}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._db
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise JournalError(f"cannot write {self.path}: {error}: is the disk full?") from error
+
+    def _seq(self, db: sqlite3.Connection, source: str, name: str) -> int:
+        row = db.execute("SELECT seq FROM cursor WHERE source = ? AND type = ?", (source, name)).fetchone()
+        return int(row[0]) if row else 0
+
+    def _count_since_snapshot(self) -> int:
+        row = self._db.execute(
+            "SELECT count(*) FROM event WHERE n > ifnull((SELECT max(n) FROM snapshot), 0)"
+        ).fetchone()
+        return int(row[0])
+
+
+def _actions(data: bytes) -> tuple[Action, ...]:
+    found: list[Action] = []
+    for raw in msgspec.json.decode(data, type=list[msgspec.Raw]):
+        try:
+            found.append(decode_action(raw))
+        except EventError as error:
+            log.error("a decision in the journal is left out: %s", error)
+    return tuple(found)

@@ -1,0 +1,158 @@
+"""A controller process put together from its configuration.
+
+Arrives: a configuration: tier, endpoints, topology, policy, certificates.
+Leaves: a running controller with its actuators, and what it is to be stopped with.
+Must not know: command lines, signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from waystage.backplane import Backplane, BackplaneConfig, BackplaneError
+from waystage.controllers.global_controller import GlobalController
+from waystage.controllers.journal import Sync
+from waystage.controllers.relay import RelayConfig, RelayController
+from waystage.policies.base import SHIPPED, PolicyError, load_policy
+
+Tier = Literal["global", "application", "node"]
+
+
+class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`backplane` is the side of those below; `above`, the side of the tier above, which `global` has not.
+
+    `openflow` is HOST:PORT to await switches at; without it nothing carries `AssignPaths` out.
+    """
+
+    tier: Tier = "global"
+    backplane: BackplaneConfig = BackplaneConfig()
+    above: BackplaneConfig | None = None
+    relay: RelayConfig = RelayConfig()
+    topology: str | None = None
+    policy: str = "null"
+    policy_options: dict[str, Any] = {}
+    openflow: str | None = None
+    state_dir: str = ""
+    sync: Sync = "full"
+
+
+class SiteError(ValueError):
+    """A configuration that makes no controller; the message says which option and how to mend it."""
+
+
+class Site:
+    """A controller that runs. Close it to drain and stop."""
+
+    def __init__(self, config: SiteConfig, closing: contextlib.ExitStack, name: str) -> None:
+        self.config, self.name = config, name
+        self._closing = closing
+
+    def describe(self) -> dict[str, Any]:
+        """What the ready line says."""
+        return {
+            "ready": True,
+            "tier": self.config.tier,
+            "source": self.name,
+            "listen": list(self.config.backplane.listen),
+            "connect": list(self.config.above.connect) if self.config.above else [],
+            "policy": self.config.policy if self.config.tier == "global" else None,
+            "openflow": self.config.openflow,
+            "pid": os.getpid(),
+        }
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+def start(config: SiteConfig) -> Site:
+    """Raises SiteError, BackplaneError, JournalError, PolicyError, TopologyError or OpenFlowError."""
+    if config.tier == "global":
+        if config.above is not None:
+            raise SiteError("the global controller is the highest tier: it listens, and connects to nobody")
+        return _start_global(config)
+    if config.above is None or not config.above.connect:
+        raise SiteError(f"a controller of tier {config.tier} needs --connect: where the tier above listens")
+    if config.openflow is not None:
+        raise SiteError(
+            f"switches belong to the global controller: leave --openflow off for tier {config.tier}"
+        )
+    with contextlib.ExitStack() as stack:
+        backplane = stack.enter_context(Backplane.open(config.backplane))
+        relay = RelayController(backplane, config.above, Path(config.state_dir), config.relay)
+        relay.start()
+        stack.callback(relay.stop)
+        return Site(config, stack.pop_all(), backplane.source)
+
+
+def _start_global(config: SiteConfig) -> Site:
+    from waystage.interconnect.graphml import read_topology
+
+    policy = load_policy(config.policy, **config.policy_options)
+    topology = read_topology(config.topology) if config.topology is not None else None
+    address = parse_address(config.openflow) if config.openflow is not None else None
+    with contextlib.ExitStack() as stack:
+        backplane = stack.enter_context(Backplane.open(config.backplane))
+        controller = GlobalController(policy, [], backplane, Path(config.state_dir), sync=config.sync)
+        stack.callback(controller.stop)
+        if address is not None:
+            from waystage.interconnect.controller import InterconnectController
+
+            actuator = InterconnectController(
+                controller.publish, address, topology, plan=controller.requested
+            )
+            controller.actuators.append(actuator)
+            controller.start()  # before the switches: what they report must find the journal open
+            actuator.start()
+            stack.callback(actuator.stop)
+        else:
+            controller.start()
+            if topology is not None:
+                controller.publish_topology(topology)
+        return Site(config, stack.pop_all(), backplane.source)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """HOST:PORT. Raises SiteError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise SiteError(f"--openflow {text!r} is not HOST:PORT, for example 127.0.0.1:6653")
+    return host.strip("[]"), int(port)
+
+
+def parse_policy(text: str) -> tuple[str, dict[str, Any]]:
+    """`NAME[:key=value,...]` or `module:Class[:key=value,...]`; values are JSON where they can be."""
+    name, _, rest = text.partition(":")
+    if name not in SHIPPED and rest:
+        attribute, _, rest = rest.partition(":")
+        name = f"{name}:{attribute}"
+    options: dict[str, Any] = {}
+    for pair in filter(None, rest.split(",")):
+        key, equals, value = pair.partition("=")
+        if not equals or not key.isidentifier():
+            raise PolicyError(f"policy option {pair!r} of {name} is not key=value")
+        try:
+            options[key] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            options[key] = value
+    return name, options
+
+
+def site_from(values: dict[str, Any], where: str) -> SiteConfig:
+    """Build a configuration from plain values. Raises BackplaneError naming the key."""
+    try:
+        return msgspec.convert(values, SiteConfig, strict=True)
+    except msgspec.ValidationError as error:
+        raise BackplaneError(f"{where}: {error}") from None
+
+
+def default_state_dir() -> str:
+    """/var/lib/waystage for root, else the user's own state folder."""
+    if os.geteuid() == 0:
+        return "/var/lib/waystage"
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return str(Path(base) / "waystage")
