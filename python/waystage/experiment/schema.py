@@ -114,9 +114,9 @@ class Jobs(_Part, frozen=True, kw_only=True):
 
 
 class Measure(_Part, frozen=True, kw_only=True):
-    """How often the use of links is sampled."""
+    """Over how long the use of links is summed; counters are read once a second."""
 
-    interval_s: Annotated[float, Meta(ge=0.1, le=60)] = 1.0
+    interval_s: Annotated[float, Meta(ge=1, le=60)] = 1.0
 
 
 class Limits(_Part, frozen=True, kw_only=True):

@@ -28,16 +28,29 @@ CAUSES_KEPT = 4096
 """Times of recent events remembered, to measure from a switch-over's cause; a set has some dozens."""
 
 
-class Recorder:
-    """A subscriber's callback. `begin` names the policy and set that what follows belongs to."""
+NEARLY = 0.95
+"""Readings come a little early or late: what is this near to the interval counts as the whole of it."""
 
-    def __init__(self, topology: Topology, start_ns: int) -> None:
+
+class Recorder:
+    """A subscriber's callback. `begin` names the policy and set that what follows belongs to.
+
+    Link use is summed over at least `interval_s`; counters read more often than that are no samples of their own.
+    """
+
+    def __init__(self, topology: Topology, start_ns: int, interval_s: float = 1.0) -> None:
         self.samples: list[PortSample] = []
         self.switch_overs: list[SwitchOver] = []
         self.events: list[bytes] = []
         self.problems: list[str] = []
-        self._topology = topology
+        cores = set(topology.core_switches)
+        ends = [(link.a, link.a_port, link.b) for link in topology.switch_links]
+        ends += [(link.b, link.b_port, link.a) for link in topology.switch_links]
+        self._ports = {(node, port): (peer, node in cores) for node, port, peer in ends}
         self._start_ns = start_ns
+        self._interval_ns = interval_s * 1e9
+        self._sums: dict[tuple[str, int, str], int] = {}
+        self._summed_ns = 0
         self._policy, self._set = "", 0
         self._causes: OrderedDict[str, int] = OrderedDict()
         self._lock = threading.Lock()
@@ -45,6 +58,8 @@ class Recorder:
     def begin(self, policy: str, set_index: int) -> None:
         with self._lock:
             self._policy, self._set = policy, set_index
+            self._sums.clear()
+            self._summed_ns = 0
 
     def __call__(self, item: Envelope) -> None:
         event = item.event
@@ -92,33 +107,40 @@ class Recorder:
         )
 
     def _link_use(self, item: Envelope, event: LinkUse) -> None:
-        """Ports between switches, each class that was seen there and the port's own count."""
+        """Ports between switches: each class that was seen there, and the port's own count."""
         if event.interval_ns <= 0:
             return
-        cores = set(self._topology.core_switches)
-        peers = {(link.a, link.a_port): link.b for link in self._topology.switch_links}
-        peers |= {(link.b, link.b_port): link.a for link in self._topology.switch_links}
         for use in event.ports:
-            peer = peers.get((use.node, use.port))
-            if peer is None:
+            if (use.node, use.port) not in self._ports:
                 continue
             counts: dict[str, int] = {"all": use.bytes}
             counts |= {c: use.by_class[c] for c in CLASSES if c in use.by_class}
             for traffic, count in counts.items():
-                self.samples.append(
-                    PortSample(
-                        policy=self._policy,
-                        set=self._set,
-                        at_s=self._seconds(item.time_ns),
-                        interval_s=event.interval_ns / 1e9,
-                        node=use.node,
-                        port=use.port,
-                        peer=peer,
-                        traffic=traffic,
-                        bytes=count,
-                        core=use.node in cores,
-                    )
+                key = (use.node, use.port, traffic)
+                self._sums[key] = self._sums.get(key, 0) + count
+        self._summed_ns += event.interval_ns
+        if self._summed_ns >= NEARLY * self._interval_ns:
+            self._emit(self._seconds(item.time_ns))
+
+    def _emit(self, at_s: float) -> None:
+        for (node, port, traffic), count in self._sums.items():
+            peer, core = self._ports[node, port]
+            self.samples.append(
+                PortSample(
+                    policy=self._policy,
+                    set=self._set,
+                    at_s=at_s,
+                    interval_s=self._summed_ns / 1e9,
+                    node=node,
+                    port=port,
+                    peer=peer,
+                    traffic=traffic,
+                    bytes=count,
+                    core=core,
                 )
+            )
+        self._sums.clear()
+        self._summed_ns = 0
 
     def _seconds(self, time_ns: int) -> float:
         return (time_ns - self._start_ns) / 1e9

@@ -59,7 +59,7 @@ class _Run:
         self._progress = progress
         self._topology: Topology = read_topology(experiment.topology)
         self._begin = time.monotonic()
-        self._recorder = Recorder(self._topology, time.time_ns())
+        self._recorder = Recorder(self._topology, time.time_ns(), experiment.measure.interval_s)
         self._cpu = CpuWatch()
         self._done = 0
         self._total = experiment.sets * len(experiment.policies) * experiment.jobs.count
@@ -125,7 +125,6 @@ class _Run:
             choice.name,
             policy_options(choice, self._experiment, number),
             name=f"{choice.shown}-{number + 1}",
-            poll_interval_s=self._experiment.measure.interval_s,
         )
         with control, self._watching(control.backplane, lab):
             began = self._now()

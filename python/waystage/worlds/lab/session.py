@@ -38,13 +38,10 @@ class ControlSession:
 
     backplane: Backplane
 
-    def __init__(
-        self, lab: Lab, policy: str, options: Mapping[str, Any], *, name: str, poll_interval_s: float
-    ) -> None:
+    def __init__(self, lab: Lab, policy: str, options: Mapping[str, Any], *, name: str) -> None:
         self._lab = lab
         self._policy = policy
         self._options = dict(options)
-        self._poll_interval_s = poll_interval_s
         # A folder of its own for every start: the journal of another policy would be taken up again.
         self._folder = lab.places.controller / name
         self._process: subprocess.Popen[bytes] | None = None
@@ -92,16 +89,17 @@ class ControlSession:
             raise LabError(f"the lab's controller {how}: {self._last_words()}")
 
     def _command(self) -> list[str]:
-        words = [sys.executable, "-m", "waystage", "controller"]
-        words += ["--policy", self._policy]
-        for name, value in self._options.items():
-            words += ["--option", f"{name}={value if isinstance(value, str) else json.dumps(value)}"]
-        words += ["--topology", str(self._lab.topology_file)]
-        words += ["--openflow", self._lab.controller_listen]
-        words += ["--listen", self._lab.backplane_endpoint]
-        words += ["--state-dir", str(self._folder / "state")]
-        words += ["--poll-interval", f"{self._poll_interval_s:g}"]
-        return words
+        settings = {
+            "policy": self._policy,
+            "policy_options": self._options,
+            "topology": str(self._lab.topology_file),
+            "openflow": self._lab.controller_listen,
+            "state_dir": str(self._folder / "state"),
+            "backplane": {"name": "lab-controller", "listen": [self._lab.backplane_endpoint]},
+        }
+        file = self._folder / "controller.yaml"
+        file.write_text(json.dumps(settings, indent=1), encoding="utf-8")  # JSON is YAML
+        return [sys.executable, "-m", "waystage", "controller", "--config", str(file)]
 
     def _connect(self, deadline: float) -> Backplane:
         while True:
@@ -121,7 +119,9 @@ class ControlSession:
         while True:
             self.check()
             try:
-                if State.restore(bytes(self.backplane.snapshot(1.0).state)).in_force is not None:
+                state = State.restore(bytes(self.backplane.snapshot(1.0).state))
+                # A policy that asks for nothing leaves the switches with the controller's own first plan.
+                if state.in_force is not None and state.requested in (None, state.in_force):
                     return
             except BackplaneError:
                 pass  # it listens before it answers
@@ -141,4 +141,5 @@ class ControlSession:
 
 def _environment() -> dict[str, str]:
     """Without the settings of a site whose commands may be used in the same shell."""
-    return {k: v for k, v in environment().items() if k not in ("WAYSTAGE_ENDPOINT", "WAYSTAGE_CONFIG")}
+    foreign = ("WAYSTAGE_ENDPOINT", "WAYSTAGE_CONFIG", "WAYSTAGE_CONTROLLER_CONFIG", "NOTIFY_SOCKET")
+    return {name: value for name, value in environment().items() if name not in foreign}
