@@ -1,0 +1,191 @@
+"""Cookies, marks, generated topologies, slots, and the order of changes to a pair's path."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waystage import spread
+from waystage.events import CLASSES, PairPath, PathPlan
+from waystage.interconnect import cookies, labels, planner
+from waystage.interconnect.cookies import Cookie
+from waystage.interconnect.generate import fat_tree, leaf_spine, paper
+from waystage.interconnect.marks import Mark
+from waystage.interconnect.rules import Output, Rule, SetEthDst
+from waystage.interconnect.soft_table import Packet, SoftNetwork
+from waystage.policies.off_status import base_pairs
+from waystage.topology import Topology, TopologyError
+
+
+@given(
+    kind=st.sampled_from(cookies.KINDS),
+    traffic=st.sampled_from([None, *CLASSES]),
+    port=st.integers(0, 0xFFFF),
+    rank=st.integers(0, 15),
+    content=st.integers(0, cookies.HASH_MASK),
+)
+def test_a_cookie_keeps_all_its_parts(kind, traffic, port, rank, content) -> None:  # type: ignore[no-untyped-def]
+    cookie = Cookie(kind=kind, traffic=traffic, port=port, rank=rank, content=content)
+    assert cookies.decode(cookies.encode(cookie)) == cookie
+    assert 0 <= cookies.encode(cookie) < 2**64
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_foreign_cookie_is_none_or_encodes_to_itself(value: int) -> None:
+    cookie = cookies.decode(value)
+    assert cookie is None or cookies.encode(cookie) == value
+
+
+def test_rules_with_other_steps_have_other_cookies() -> None:
+    one, other = (cookies.stamped(1, 1, (), (SetEthDst(mac), Output(1))) for mac in (1, 2))
+    assert one.cookie != other.cookie
+    assert cookies.content_of(one) == cookies.content_of(Rule(table=1, priority=1, steps=one.steps))
+
+
+def test_every_rule_is_accounted_for_by_its_port_and_class() -> None:
+    topology = paper()
+    macs = {host.name: i for i, host in enumerate(topology.hosts, start=1)}
+    for plan in (
+        PathPlan(),
+        PathPlan(style="per-pair", base_pairs=base_pairs(topology, topology, "pair", 0)),
+    ):
+        held = planner.desired(topology, topology, macs, plan)
+        for switch, rules in held.items():
+            ports = {link.port_at(switch) for link in topology.adjacency[switch]}
+            counted = Counter()  # type: ignore[var-annotated]
+            for rule in rules.rules.values():
+                cookie = cookies.decode(rule.cookie)
+                assert cookie is not None
+                counted[cookie.kind] += 1
+                if cookie.kind != "none":
+                    assert cookie.port in ports and cookie.traffic is not None
+            assert counted["rx"] or counted["tx"]
+
+
+def test_a_mark_needs_exactly_one_header_in_range() -> None:
+    for wrong in ({}, {"dscp": 10, "tcp_port": 1}, {"dscp": 64}, {"dscp": 0}, {"tcp_port": 65536}):
+        with pytest.raises(ValueError, match="mark for io"):
+            Mark(traffic="io", **wrong)
+
+
+def test_an_operators_own_marks_replace_the_defaults() -> None:
+    topology = paper()
+    macs = {host.name: i for i, host in enumerate(topology.hosts, start=1)}
+    plan = PathPlan(cores={"mpi": ("core1",), "io": ("core2",)})
+    marks = (Mark(traffic="io", tcp_port=2049),)
+    net = SoftNetwork(topology, topology, planner.desired(topology, topology, macs, plan, marks=marks))
+    label = labels.label_of(topology, "c4")
+    for headers, core in (
+        ({"dst_port": 2049}, "core2"),
+        ({"src_port": 2049}, "core2"),
+        ({"dst_port": 8731}, "core1"),
+        ({"ip_dscp": 12}, "core1"),
+        ({"dst_port": 2049, "ip_proto": 17}, "core1"),
+    ):
+        journey = net.send("c1", Packet(eth_src=macs["c1"], eth_dst=label, **headers))
+        assert core in journey.path, headers
+
+
+# -- generated topologies -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topology", "hosts", "cores", "edges"),
+    [
+        (paper(), 7, 2, 2),
+        (leaf_spine(8, 8, 4, storage_hosts=2), 64, 4, 8),
+        (leaf_spine(32, 32, 16, storage_hosts=32), 1024, 16, 32),
+        (fat_tree(4), 16, 4, 8),
+        (fat_tree(16, storage_hosts=8), 1024, 64, 128),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_generated_topologies_have_the_shape_asked_for(
+    topology: Topology, hosts: int, cores: int, edges: int
+) -> None:
+    assert (len(topology.hosts), len(topology.core_switches), len(topology.edge_switches)) == (
+        hosts,
+        cores,
+        edges,
+    )
+    assert len({len(topology.hosts_at[edge]) for edge in topology.edge_switches}) <= 2
+
+
+def test_a_shape_that_cannot_be_built_is_an_error() -> None:
+    for build in (
+        lambda: leaf_spine(0, 1, 1),
+        lambda: leaf_spine(1, 1, 1, storage_hosts=2),
+        lambda: fat_tree(3),
+        lambda: fat_tree(0),
+    ):
+        with pytest.raises(TopologyError, match="give"):
+            build()
+
+
+# -- slots ---------------------------------------------------------------------------------------------------------
+
+
+@given(cores=st.integers(1, 200), data=st.data())
+def test_slots_divide_evenly_and_a_slot_keeps_its_core_switch_where_it_may(
+    cores: int, data: st.DataObject
+) -> None:
+    names = [f"core{i}" for i in range(cores)]
+    usable = data.draw(st.lists(st.sampled_from(names), unique=True, min_size=1))
+    homes, everywhere = spread.cores_of_slots(names, usable), spread.cores_of_slots(names, ())
+    assert set(homes) <= set(usable)
+    assert all(home == own for home, own in zip(homes, everywhere, strict=True) if own in usable)
+    counts = Counter(homes)
+    if cores <= 16:
+        assert set(homes) == set(usable)
+        assert max(counts.values()) - min(counts.values()) <= max(1, max(counts.values()) // 2)
+    if cores <= 4:
+        assert len(set(counts.values())) == 1
+    assert spread.lane_count(cores) % spread.slot_count(cores) == 0
+    assert spread.lane_count(cores) <= spread.MAX_SLOTS
+
+
+def test_the_pair_table_is_bounded_balanced_and_seeded() -> None:
+    for cores in range(1, 200):
+        table = spread.pair_table(cores, 1)
+        cells = Counter(itertools.chain.from_iterable(table))
+        assert sum(cells.values()) <= 12 * 16
+        assert set(cells) <= set(range(spread.slot_count(cores)))
+        assert max(cells.values()) - min(cells.values()) <= 1
+    assert spread.pair_table(4, 1) != spread.pair_table(4, 2)
+
+
+# -- the order in which a pair's path changes --------------------------------------------------------------------------
+
+
+def test_a_path_that_shares_switches_with_the_old_one_is_put_in_from_its_end() -> None:
+    """Three levels: both paths pass agg1, which must not send to core2 before core2 knows the pair."""
+    topology = fat_tree(4)
+    macs = {host.name: i for i, host in enumerate(topology.hosts, start=1)}
+    base = base_pairs(topology, topology, "pair", 0)
+    src, dst = "c1", "c15"
+    label = labels.label_of(topology, dst)
+    ways = topology.shortest_paths(src, dst)
+    orders = set()
+    for (old, new), seed in itertools.product(itertools.permutations(ways, 2), range(3)):
+        story = [
+            PathPlan(style="per-pair", base_pairs=base, pairs=pairs)
+            for pairs in ((), (PairPath(path=old),), (PairPath(path=new),), ())
+        ]
+        for before, after in itertools.pairwise(story):
+            held, wanted = (planner.desired(topology, topology, macs, plan) for plan in (before, after))
+            net, order = SoftNetwork(topology, topology, held), random.Random(seed)
+            phases = planner.difference(held, wanted)
+            orders.add(tuple(phase.name for phase in phases))
+            for phase in phases:
+                todo = [(switch, change) for switch, changes in phase.changes.items() for change in changes]
+                order.shuffle(todo)
+                for switch, change in todo:
+                    net.apply(switch, change)
+                    assert net.send(src, Packet(eth_src=macs[src], eth_dst=label)).host == dst
+            assert net.held == wanted
+    assert ("prepare", "switch", "switch", "clean") in orders or ("prepare", "switch", "switch") in orders
