@@ -10,6 +10,7 @@ subscriber's queue was full: what arrives is dropped, since the replay will brin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -83,16 +84,24 @@ class Inbox:
         source.last[item.type] = envelope.seq
         return Verdict.DELIVER
 
-    def hold(self, name: str) -> None:
-        """A replay of this source begins: what arrives from now on waits for it."""
+    def hold(self, name: str) -> bool:
+        """A replay of this source begins: what arrives from now on waits for it.
+
+        True where something is known to be missing: a gap was found, or events were not taken.
+        """
         source = self._sources.setdefault(name, _Source())
+        missing = source.behind or bool(source.held)
         source.held = source.held or []
         source.behind = False
+        return missing
 
-    def next(self, name: str, replayed: list[Arrival]) -> tuple[list[Arrival], list[str]]:
+    def next(
+        self, name: str, replayed: list[Arrival], gone: Mapping[str, int] | None = None
+    ) -> tuple[list[Arrival], list[str]]:
         """After a replay: what to deliver now, in order, and the types of which something is lost.
 
-        Takes what was held in the meantime too. Once nothing is left, the source is live again and the
+        `gone`: the publisher holds wanted events of these types, up to these numbers, no longer; what came while
+        the replay was asked for may fill that hole. Once nothing is left, the source is live again and the
         lists are empty: call with what remains (`[]`) until they are.
         """
         source = self._sources[name]
@@ -100,24 +109,25 @@ class Inbox:
         by_seq = {a.envelope.seq: a for a in (*replayed, *held)}
         deliver: list[Arrival] = []
         lost: dict[str, None] = {}
+        gone = gone or {}
         for seq in sorted(by_seq):
             item = by_seq[seq]
             last = source.last.get(item.type)
             if last is not None and seq <= last:
                 continue
-            if last is not None and item.previous is not None and item.previous > last:
+            hole = item.previous is not None and item.previous > (last or 0)
+            # A type never heard of begins where it is found, unless its beginning was wanted and is gone.
+            if hole and (last is not None or gone.get(item.type, 0) >= (item.previous or 0)):
                 lost[item.type] = None
             source.last[item.type] = seq
             deliver.append(item)
+        for type_name, seq in gone.items():
+            if seq > source.last.get(type_name, 0):
+                source.last[type_name] = seq
+                lost[type_name] = None
         if not deliver and not source.behind:
             source.held = None
         return deliver, list(lost)
-
-    def skip(self, name: str, last: dict[str, int]) -> None:
-        """These events are gone for good: do not ask for them again."""
-        source = self._sources.setdefault(name, _Source())
-        for type_name, seq in last.items():
-            source.last[type_name] = max(seq, source.last.get(type_name, 0))
 
     def behind(self) -> list[str]:
         """Sources that must be replayed once there is room."""

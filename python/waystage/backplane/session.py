@@ -117,6 +117,7 @@ class Backplane:
     ) -> Envelope:
         """`publish`, keeping the id and time that an event got where it was first published."""
         check_names(event)
+        _refuse_missed(event)
         if self._closed:
             raise BackplaneError("the backplane is closed: open another")
         if event.telemetry:
@@ -263,7 +264,9 @@ class Backplane:
         message that claims to be of another source or type is refused.
         """
         try:
-            return wire.arrival(source, type_name, data, attachment)
+            item = wire.arrival(source, type_name, data, attachment)
+            _refuse_missed(item.envelope.event)
+            return item
         except EventError as error:
             self.stats.malformed += 1
             if source not in self._blamed and len(self._blamed) < 1024:
@@ -394,7 +397,7 @@ class Backplane:
         (self._alive.add if appeared else self._alive.discard)(source)
         for subscription in list(self._subscriptions):
             if not appeared:
-                subscription.forget(source)
+                subscription.gone(source)
             elif source != self.source:
                 subscription.mend(source)
 
@@ -402,5 +405,10 @@ class Backplane:
         parts = str(sample.key_expr).split("/")
         attachment = bytes(sample.attachment) if sample.attachment is not None else b""
         item = self.decode_arrival(parts[-1], parts[-3], bytes(sample.payload), attachment)
-        if item is not None and not isinstance(item.envelope.event, Missed):
+        if item is not None:
             subscription.offer(item)
+
+
+def _refuse_missed(event: Event) -> None:
+    if isinstance(event, Missed):
+        raise EventError("Missed is what a subscription tells its own subscriber; it does not travel")

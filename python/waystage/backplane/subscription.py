@@ -29,6 +29,13 @@ from waystage.events import Envelope, Event, new_event_id
 
 log = logging.getLogger(__name__)
 
+GONE_KEPT = 4096
+"""Publishers out of sight whose place a live subscription still knows, in case only a link was cut."""
+
+ASK_AGAIN_S, GIVE_UP_S = 0.5, 15.0
+"""How often a publisher that does not answer is asked again, and when its events are given up: longer
+than a router or a link takes to come back."""
+
 Callback = Callable[[Envelope], object]
 
 
@@ -84,6 +91,8 @@ class Subscription:
         self._entries: deque[tuple[Envelope, str]] = deque()
         self._taken: list[tuple[str, str, int]] = []
         self._to_mend: dict[str, None] = {}
+        self._gone: dict[str, None] = {}
+        self._unanswered: dict[str, float] = {}
         self._changed = threading.Condition()
         self._closed = False
         self._threads = [threading.Thread(target=self._mend_all, name="waystage-mender", daemon=True)]
@@ -180,13 +189,19 @@ class Subscription:
     def mend(self, source: str) -> None:
         """Ask `source` for whatever this subscriber has not had of it."""
         with self._changed:
+            self._gone.pop(source, None)
             self._mend_later(source)
 
-    def forget(self, source: str) -> None:
-        """`source` is gone; only a durable subscription remembers how far it had come."""
+    def gone(self, source: str) -> None:
+        """`source` is gone, or only the way to it: its place is remembered until many others are gone too."""
+        if self._cursors is not None:
+            return
         with self._changed:
-            if self._cursors is None:
-                self._inbox.forget(source)
+            self._gone[source] = None
+            while len(self._gone) > GONE_KEPT:
+                oldest = next(iter(self._gone))
+                del self._gone[oldest]
+                self._inbox.forget(oldest)
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -208,41 +223,57 @@ class Subscription:
         self._changed.notify_all()
 
     def _mend_all(self) -> None:
+        """The mender's thread: one source after the other is asked for what is missing of it."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._to_mend or self._behind_with_room())
+                self._changed.wait_for(
+                    lambda: self._closed or self._to_mend or self._behind_with_room(),
+                    ASK_AGAIN_S if self._unanswered else None,
+                )
                 if self._closed:
                     return
-                for source in self._behind_with_room():
-                    self._to_mend[source] = None
+                for source in (*self._behind_with_room(), *self._unanswered):
+                    self._to_mend.setdefault(source)
+                if not self._to_mend:
+                    continue
                 source = next(iter(self._to_mend))
                 del self._to_mend[source]
-                self._inbox.hold(source)
+                missing = self._inbox.hold(source) or source in self._unanswered
                 request = ReplayRequest(last=self._inbox.last(source), since_ns=self._since_ns)
             try:
-                self._mend(source, request)
+                self._mend(source, request, missing)
             except Exception:
                 log.exception("fetching events of %s again failed", source)
 
     def _behind_with_room(self) -> list[str]:
         return self._inbox.behind() if len(self._entries) <= self._capacity // 2 else []
 
-    def _mend(self, source: str, request: ReplayRequest) -> None:
+    def _mend(self, source: str, request: ReplayRequest, missing: bool) -> None:
         answer = self._link.replay(source, self.wanted.types, request)
+        give_up = False
+        if answer is None and missing:
+            # It may be the way that is cut, and not the publisher that is gone.
+            since = self._unanswered.setdefault(source, time.monotonic())
+            give_up = time.monotonic() - since > GIVE_UP_S
+            if not give_up:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, ASK_AGAIN_S / 10)
+                return
+        self._unanswered.pop(source, None)
         replayed, end = answer if answer is not None else ([], ReplayEnd())
         with self._changed:
             self.stats.replayed += len(replayed)
-            if end.missed:
-                self._inbox.skip(source, end.missed)
-                self._tell_missed(source, tuple(end.missed))
+            if give_up:
+                self._tell_missed(source, self.wanted.types)
+        gone = end.missed
         while True:
             with self._changed:
-                deliver, lost = self._inbox.next(source, replayed)
-                if lost:
+                deliver, lost = self._inbox.next(source, replayed, gone)
+                if lost and not give_up:
                     self._tell_missed(source, tuple(lost))
             if not deliver:
                 return
-            replayed = []
+            replayed, gone = [], {}
             for item in deliver:
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed or len(self._entries) < self._capacity)

@@ -147,17 +147,16 @@ class RelayController:
     def _run_up(self) -> None:
         checkpoint = time.monotonic()
         while True:
+            above = self._connect()
+            if above is None:
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._stopping, RECONNECT_S):
+                        return
+                continue
             with self._changed:
                 self._changed.wait_for(lambda: self._stopping or self._to_send, CHECKPOINT_S)
                 batch = list(self._to_send.items())[:256]
                 stopping = self._stopping
-            above = self._connect()
-            if above is None:
-                if stopping:
-                    return
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopping, RECONNECT_S)
-                continue
             for n, item in batch:
                 try:
                     above.forward(item.event, item.event_id, item.time_ns)

@@ -1,0 +1,184 @@
+"""Mutual TLS and access rights, with real certificates and separate sessions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+
+from waystage.backplane import AccessRule, Backplane, BackplaneConfig, BackplaneError, NotConfirmed, Tls
+from waystage.controllers import GlobalController
+from waystage.events import JobFinished, JobStarted
+from waystage.policies.base import load_policy
+
+Certify = Callable[[str], Tls]
+
+RULES = (
+    AccessRule(names=("controller.site",), controller=True),
+    AccessRule(names=("scheduler.site",), publish=("JobStarted", "JobFinished")),
+    AccessRule(names=("watcher.site",), read=("JobStarted",)),
+    AccessRule(names=("operator.site",), publish=("*",), read=("*",)),
+)
+
+
+@pytest.fixture
+def certify(tmp_path: Path) -> Certify:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    def make(name: str) -> Tls:
+        issued = authority.issue_cert("127.0.0.1", "localhost", common_name=name)
+        key, certificate = tmp_path / f"{name}.key", tmp_path / f"{name}.pem"
+        issued.private_key_pem.write_to_path(str(key))
+        certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+        return Tls(ca=str(tmp_path / "ca.pem"), certificate=str(certificate), key=str(key))
+
+    return make
+
+
+@pytest.fixture
+def endpoint(free_port: int) -> str:
+    return f"tls/127.0.0.1:{free_port}"
+
+
+def _router(endpoint: str, tls: Tls, access: tuple[AccessRule, ...] = RULES) -> Backplane:
+    return Backplane.open(BackplaneConfig(name="router", listen=(endpoint,), tls=tls, access=access))
+
+
+def _client(endpoint: str, tls: Tls, name: str) -> Backplane:
+    return Backplane.open(BackplaneConfig(name=name, connect=(endpoint,), tls=tls))
+
+
+def _job(number: int) -> JobStarted:
+    return JobStarted(job_id=str(number), nodes=("c1",))
+
+
+def test_certificates_of_the_site_let_in_and_events_pass(certify: Certify, endpoint: str) -> None:
+    with (
+        _router(endpoint, certify("controller.site")) as router,
+        _client(endpoint, certify("scheduler.site"), "scheduler") as scheduler,
+        _client(endpoint, certify("watcher.site"), "watcher") as watcher,
+    ):
+        at_router, at_watcher = router.subscribe("JobStarted"), watcher.subscribe("JobStarted")
+        _until_seen(scheduler, at_watcher)
+        assert at_router.get(5.0) is not None
+
+
+def test_another_authority_is_refused(certify: Certify, endpoint: str, tmp_path: Path) -> None:
+    foreign = trustme.CA()
+    issued = foreign.issue_cert("127.0.0.1", common_name="controller.site")
+    issued.private_key_pem.write_to_path(str(tmp_path / "foreign.key"))
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "foreign.pem"))
+    stolen = Tls(
+        ca=str(tmp_path / "ca.pem"),
+        certificate=str(tmp_path / "foreign.pem"),
+        key=str(tmp_path / "foreign.key"),
+    )
+    with _router(endpoint, certify("controller.site")), pytest.raises(BackplaneError, match="certificates"):
+        Backplane.open(BackplaneConfig(connect=(endpoint,), tls=stolen, connect_timeout_s=1.0))
+
+
+def test_no_certificate_is_refused(certify: Certify, endpoint: str) -> None:
+    plain = endpoint.replace("tls/", "tcp/")
+    with _router(endpoint, certify("controller.site")), pytest.raises(BackplaneError, match="cannot reach"):
+        Backplane.open(BackplaneConfig(connect=(plain,), connect_timeout_s=1.0))
+
+
+def test_a_client_without_rights_can_neither_read_nor_publish(certify: Certify, endpoint: str) -> None:
+    with (
+        _router(endpoint, certify("controller.site")) as router,
+        _client(endpoint, certify("operator.site"), "operator") as operator,
+        _client(endpoint, certify("stranger.site"), "stranger") as stranger,
+    ):
+        at_router = router.subscribe(None)
+        at_operator = operator.subscribe(None)
+        at_stranger = stranger.subscribe(None)
+        stranger.publish(_job(1))
+        _until_seen(operator, at_operator, 100)
+        operator.publish(JobFinished(job_id="last"))
+        seen = [at_router.get(5.0)]
+        while seen[-1] is not None and not isinstance(seen[-1].event, JobFinished):
+            seen.append(at_router.get(5.0))
+        sources = {item.source.split(".")[0] for item in seen if item is not None}
+        assert sources == {"operator"}
+        own = at_stranger.get(5.0)
+        assert own is not None and own.source == stranger.source
+        assert at_stranger.get(0.5) is None, "it read what others publish"
+        with pytest.raises(BackplaneError, match="no controller answered"):
+            stranger.snapshot(timeout=0.5)
+
+
+def test_rights_hold_for_each_type_by_itself(certify: Certify, endpoint: str) -> None:
+    with (
+        _router(endpoint, certify("controller.site")) as router,
+        _client(endpoint, certify("operator.site"), "operator") as operator,
+        _client(endpoint, certify("watcher.site"), "watcher") as watcher,
+    ):
+        everything, started = watcher.subscribe("JobFinished"), watcher.subscribe("JobStarted")
+        at_router = router.subscribe("JobFinished")
+        operator.publish(JobFinished(job_id="1"))
+        _until_seen(operator, started)
+        assert at_router.get(5.0) is not None
+        assert everything.get(0.5) is None
+        watcher.publish(JobFinished(job_id="2"))
+        assert at_router.get(0.5) is None
+
+
+def test_a_notification_is_confirmed_through_the_rules(
+    certify: Certify, endpoint: str, tmp_path: Path
+) -> None:
+    with _router(endpoint, certify("controller.site")) as router:
+        with (
+            GlobalController(load_policy("null"), [], router, tmp_path / "state") as controller,
+            _client(endpoint, certify("scheduler.site"), "scheduler") as scheduler,
+            _client(endpoint, certify("stranger.site"), "stranger") as stranger,
+            _client(endpoint, certify("operator.site"), "operator") as operator,
+        ):
+            scheduler.publish(_job(1), confirm=True, timeout=10.0)
+            with pytest.raises(NotConfirmed):
+                stranger.publish(_job(2), confirm=True, timeout=1.0)
+            assert list(controller.snapshot().jobs) == ["1"]
+            assert operator.snapshot().events == 1
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp/0.0.0.0:7447", "tcp/[::]:7447", "udp/10.0.0.1:7447", "tcp/myhost:7447"]
+)
+def test_listening_beyond_this_machine_without_tls_is_refused(endpoint: str) -> None:
+    with pytest.raises(BackplaneError, match="--insecure"):
+        BackplaneConfig(listen=(endpoint,)).check()
+    BackplaneConfig(listen=(endpoint,), insecure=True).check()
+
+
+@pytest.mark.parametrize("endpoint", ["tcp/127.0.0.1:7447", "tcp/[::1]:7447", "unixsock-stream//run/w.sock"])
+def test_listening_on_this_machine_needs_no_certificate(endpoint: str) -> None:
+    BackplaneConfig(listen=(endpoint,)).check()
+
+
+def test_access_rules_without_certificates_are_refused(certify: Certify) -> None:
+    with pytest.raises(BackplaneError, match="certificates"):
+        BackplaneConfig(listen=("tcp/127.0.0.1:7447",), access=RULES).check()
+    mixed = ("tls/127.0.0.1:7447", "tcp/127.0.0.1:7448")
+    with pytest.raises(BackplaneError, match="tls endpoints alone"):
+        BackplaneConfig(listen=mixed, access=RULES, tls=certify("controller.site")).check()
+
+
+def test_a_certificate_that_cannot_be_read_is_named(certify: Certify) -> None:
+    tls = Tls(ca="/nowhere/ca.pem", certificate="/nowhere/c.pem", key="/nowhere/k.pem")
+    with pytest.raises(BackplaneError, match=r"/nowhere/ca\.pem"):
+        BackplaneConfig(connect=("tls/127.0.0.1:7447",), tls=tls).check()
+
+
+def _until_seen(publisher: Backplane, subscription: object, first: int = 0) -> None:
+    """Publish until the subscription, which takes a moment to be known across the network, gets one."""
+    deadline = time.monotonic() + 10.0
+    number = first
+    while time.monotonic() < deadline:
+        publisher.publish(_job(number))
+        number += 1
+        if subscription.get(0.2) is not None:  # type: ignore[attr-defined]
+            return
+    pytest.fail("the subscriber got nothing in 10 s")
