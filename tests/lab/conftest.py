@@ -61,6 +61,11 @@ def give_static_paths(lab: Lab, core: str = "core1") -> None:
             lab.ofctl("add-flow", switch.name, flow)
 
 
+@pytest.fixture
+def static_paths() -> Callable[[Lab], None]:
+    return give_static_paths
+
+
 Traces = Callable[[str], list[str]]
 
 

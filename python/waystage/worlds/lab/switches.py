@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from waystage.worlds.lab.buffers import widen
 from waystage.worlds.lab.commands import program, run
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.processes import ProcessId
@@ -80,6 +81,7 @@ class Switches:
             words += ["--", "set", "port", end.device, "qos=@shaped-elsewhere"]
         self.vsctl(f"--timeout={START_TIMEOUT_S}", *words[1:])
         self._verify(wiring)
+        self._widen_buffers(wiring)
 
     def vsctl(self, *arguments: str) -> str:
         return self._run("ovs-vsctl", f"--db={self.database}", *arguments)
@@ -124,6 +126,21 @@ class Switches:
 
     def _started_once(self) -> bool:
         return (self._folder / "ovs-vswitchd.pid").exists()
+
+    def _widen_buffers(self, wiring: Wiring) -> None:
+        # The sending socket is made with the first packet that leaves: an empty frame, which hosts ignore.
+        first = wiring.ports[0]
+        frame = "packet=ffffffffffff02000000000088b500"
+        self.ofctl(
+            "packet-out",
+            wiring.bridges[first.node],
+            f"in_port=controller {frame} actions=output:{first.port}",
+        )
+        widened = widen(self._pid("ovs-vswitchd"))
+        if widened <= len(wiring.ports):
+            raise LabError(
+                f"Open vSwitch has {widened} packet sockets for {len(wiring.ports)} ports: this version is not known"
+            )
 
     def _verify(self, wiring: Wiring) -> None:
         """Every port must have got the number that was asked for."""

@@ -25,8 +25,9 @@ HOST_MTU = 9000  # at 1500 one ovs-vswitchd saturates a core near 100-200 Mbit/s
 FABRIC_MTU = 9100  # room for the tag that a packet carries between switches
 
 DEVICE_NAME_MAX = 15  # IFNAMSIZ - 1
-BURST_MIN_BYTES = 65536
-BURST_SECONDS = 0.001  # the shaper's timer may be late by this much and still keep the rate
+BURST_MIN_BYTES = 2 * FABRIC_MTU  # less than one packet would never pass
+BURST_MAX_BYTES = 1 << 20
+BURST_SECONDS = 0.005  # the shaper's timer may be late by this much and still keep the rate
 QUEUE_SECONDS = 0.03
 """How long a full queue takes to drain: a shallow-buffered switch's, in time, at these rates."""
 
@@ -164,7 +165,7 @@ _OFFLOADS = "tx off sg off tso off gso off gro off"
 
 def _shape(device: str, link: Link) -> str:
     rate = link.capacity_bps
-    burst = max(BURST_MIN_BYTES, round(rate / 8 * BURST_SECONDS))
+    burst = max(BURST_MIN_BYTES, min(BURST_MAX_BYTES, round(rate / 8 * BURST_SECONDS)))
     limit = burst + max(10 * FABRIC_MTU, round(rate / 8 * QUEUE_SECONDS))
     return f"qdisc add dev {device} root tbf rate {rate}bit burst {burst} limit {limit}\n"
 
