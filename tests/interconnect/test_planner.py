@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from waystage import events
 from waystage.events import PairPath, PathPlan, TopologyChanged, TrafficClass
 from waystage.interconnect import labels, pipeline, planner
 from waystage.interconnect.generate import fat_tree, leaf_spine, paper
@@ -417,6 +418,8 @@ def test_strange_packets_are_dropped_and_never_loop(style: str) -> None:
     ):
         journey = net.send("c1", packet)
         assert journey.outcome == "dropped", journey
+    nobody = net.send("c1", Packet(eth_src=macs["c1"], eth_dst=labels.Label(0, 200, False, 3).value))
+    assert nobody.path == ("c1", "edge1"), "no use of the core for a host that is not there"
     for eth_type in (pipeline.ETH_ARP, pipeline.ETH_LLDP):
         journey = net.send("c1", Packet(eth_src=macs["c1"], eth_dst=0xFFFFFFFFFFFF, eth_type=eth_type))
         assert journey.outcome == "controller"
@@ -471,8 +474,6 @@ def test_the_software_switch_refuses_what_a_switch_refuses() -> None:
 
 def test_the_same_topology_read_twice_gives_the_same_rules() -> None:
     topology = fat_tree(4)
-    from waystage import events
-
     again = events.decode(events.encode(events.envelope(TopologyChanged(topology=topology)))).event
     assert isinstance(again, TopologyChanged)
     macs = macs_of(topology)

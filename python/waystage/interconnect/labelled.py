@@ -327,7 +327,7 @@ def _arrival_rules(topology: Topology, edge: str) -> list[Rule]:
 
 
 def _local_rules(topology: Topology, edge: str, macs: dict[str, int]) -> list[Rule]:
-    """Delivery, counted by class. A label of this switch that no host has is dropped, or it would come back for ever."""
+    """Delivery, counted by class. A label of this switch that no host has is dropped here, not sent up in vain."""
     rules = [
         stamped(
             pipeline.LOCAL,
