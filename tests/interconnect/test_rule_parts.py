@@ -195,10 +195,17 @@ def test_a_path_that_meets_the_old_one_is_put_in_from_its_end(
     topology = mesh()
     macs = {host.name: i for i, host in enumerate(topology.hosts, start=1)}
     packet = Packet(eth_src=macs["x"], eth_dst=labels.label_of(topology, "y"))
-    base = base_pairs(topology, topology, "pair", 0)
+    below, above = (PairPath(path=old),), (PairPath(path=new),)
     story = [
         PathPlan(style="per-pair", base_pairs=base, pairs=pairs)
-        for pairs in ((), (PairPath(path=old),), (PairPath(path=new),), ())
+        for base, pairs in (
+            (below, ()),
+            (below, above),
+            (below, below),
+            (below, above),
+            (below, ()),
+            (above, ()),
+        )
     ]
     for before, after in itertools.pairwise(story):
         held, wanted = (planner.desired(topology, topology, macs, plan) for plan in (before, after))
