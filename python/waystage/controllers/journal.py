@@ -43,7 +43,7 @@ SOURCES_KEPT = 200_000
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT, type TEXT, seq INTEGER,
-    previous INTEGER, data BLOB);
+    previous INTEGER, time_ns INTEGER, data BLOB);
 CREATE INDEX IF NOT EXISTS event_source ON event (source, seq);
 CREATE TABLE IF NOT EXISTS seen (n INTEGER PRIMARY KEY, id TEXT UNIQUE);
 CREATE TABLE IF NOT EXISTS cursor (source TEXT, type TEXT, seq INTEGER, at INTEGER, gone INTEGER DEFAULT 0,
@@ -130,8 +130,8 @@ class Journal:
                 ):
                     continue
                 cursor = db.execute(
-                    "INSERT INTO event (source, type, seq, previous, data) VALUES (?, ?, ?, ?, ?)",
-                    (envelope.source, name, envelope.seq, previous, encode(envelope)),
+                    "INSERT INTO event (source, type, seq, previous, time_ns, data) VALUES (?, ?, ?, ?, ?, ?)",
+                    (envelope.source, name, envelope.seq, previous, envelope.time_ns, encode(envelope)),
                 )
                 n = int(cursor.lastrowid or 0)
                 if envelope.event_id:
@@ -222,7 +222,7 @@ class Journal:
         """Kept events of `source`, in order, for which `wanted(type, seq, time_ns)`; and what is gone, by type."""
         with self._lock:
             rows = self._db.execute(
-                "SELECT type, seq, previous, data FROM event WHERE source = ? AND seq > 0 ORDER BY seq",
+                "SELECT type, seq, previous, time_ns, data FROM event WHERE source = ? AND seq > 0 ORDER BY seq",
                 (source,),
             ).fetchall()
             gone = self._db.execute(
@@ -230,8 +230,8 @@ class Journal:
             ).fetchall()
         items = [
             (name, previous or 0, bytes(data))
-            for name, seq, previous, data in rows
-            if asked in ("*", name) and wanted(name, seq, decode(bytes(data)).time_ns)
+            for name, seq, previous, time_ns, data in rows
+            if asked in ("*", name) and wanted(name, seq, time_ns)
         ]
         missed = {name: seq for name, seq in gone if asked in ("*", name) and wanted(name, seq, 0)}
         return items, missed

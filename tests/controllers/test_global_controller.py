@@ -1,0 +1,264 @@
+"""The global controller: decisions, faults of policies and actuators, restarts, `kill -9`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from waystage.backplane import Backplane, BackplaneConfig
+from waystage.controllers import GlobalController, Journal
+from waystage.events import (
+    Action,
+    AssignPaths,
+    Decided,
+    Envelope,
+    Event,
+    JobFinished,
+    JobStarted,
+    PathPlan,
+    StagingFinished,
+    StagingStarted,
+    decode_action,
+)
+from waystage.state import State
+
+
+class ByStaging:
+    """Asks for the plan whose seed is the number of jobs that stage; fails on job `bad`."""
+
+    name = "by-staging"
+
+    def __call__(self, event: Event, state: State) -> list[Action]:
+        if isinstance(event, JobStarted) and event.job_id == "bad":
+            raise RuntimeError("a policy's mistake")
+        plan = PathPlan(seed=len(state.staging_jobs))
+        return [] if plan == state.requested else [AssignPaths(plan=plan)]
+
+
+class Switches:
+    def __init__(self, fails: bool = False) -> None:
+        self.applied: list[tuple[Action, Envelope]] = []
+        self.fails = fails
+
+    def accepts(self, action: Action) -> bool:
+        return isinstance(action, AssignPaths)
+
+    def apply(self, action: Action, cause: Envelope) -> None:
+        self.applied.append((action, cause))
+        if self.fails:
+            raise OSError("no switch there")
+
+
+@pytest.fixture
+def backplane() -> Iterator[Backplane]:
+    with Backplane.open() as opened:
+        yield opened
+
+
+def _until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_an_event_becomes_a_decision_an_action_and_state(backplane: Backplane, tmp_path: Path) -> None:
+    switches = Switches()
+    told = backplane.subscribe(Decided)
+    with GlobalController(ByStaging(), [switches], backplane, tmp_path) as controller:
+        cause = backplane.publish(StagingStarted(job_id="1"), confirm=True)
+        item = told.get(5.0)
+        assert item is not None and isinstance(item.event, Decided)
+        assert item.event.cause_id == cause.event_id
+        wanted = AssignPaths(plan=PathPlan(seed=1))
+        assert [decode_action(raw) for raw in item.event.actions] == [wanted]
+        assert switches.applied == [(wanted, cause)]
+        assert controller.snapshot().requested == wanted.plan
+
+
+def test_a_policy_that_raises_is_counted_and_stops_nothing(
+    backplane: Backplane, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    switches = Switches()
+    with GlobalController(ByStaging(), [switches], backplane, tmp_path) as controller:
+        for _ in range(3):
+            backplane.publish(JobStarted(job_id="bad", nodes=()))
+        backplane.publish(StagingStarted(job_id="1"), confirm=True)
+        _until(lambda: bool(switches.applied))
+        assert controller.stats.policy_errors == 3
+        assert "bad" in controller.snapshot().jobs, "the event counts, although the policy failed"
+    assert "by-staging failed on JobStarted" in caplog.text
+
+
+def test_an_actuator_that_raises_is_counted_and_stops_nothing(backplane: Backplane, tmp_path: Path) -> None:
+    switches, others = Switches(fails=True), Switches()
+    with GlobalController(ByStaging(), [switches, others], backplane, tmp_path) as controller:
+        backplane.publish(StagingStarted(job_id="1"))
+        backplane.publish(StagingFinished(job_id="1"))
+        _until(lambda: len(others.applied) == 2)
+        assert controller.stats.actuator_errors == 2
+
+
+def test_a_restart_restores_the_state_and_applies_the_plan_again(tmp_path: Path) -> None:
+    with Backplane.open() as backplane, GlobalController(ByStaging(), [], backplane, tmp_path) as first:
+        for number in range(50):
+            backplane.publish(StagingStarted(job_id=str(number)))
+        backplane.publish(StagingFinished(job_id="7"), confirm=True)
+        _until(lambda: first.snapshot().requested == PathPlan(seed=49))
+        before = first.snapshot()
+    switches = Switches()
+    with Backplane.open() as backplane:
+        second = GlobalController(ByStaging(), [switches], backplane, tmp_path)
+        assert second.requested == PathPlan(seed=49), "known before it starts, for the actuators"
+        with second:
+            assert [action for action, _ in switches.applied] == [AssignPaths(plan=PathPlan(seed=49))]
+            after = second.snapshot()
+    # `Decided` events that were still on their way at the snapshot count too.
+    assert set(after.difference(before)) <= {"events", "time_ns"}
+
+
+def test_what_was_journalled_but_not_handled_is_handled_after_the_restart(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    event = StagingStarted(job_id="1")
+    journal.append([(Envelope(event=event, event_id="e1", source="s", seq=1, time_ns=5), 0)])
+    journal.close()
+    switches = Switches()
+    with Backplane.open() as backplane, GlobalController(ByStaging(), [switches], backplane, tmp_path):
+        assert [action for action, _ in switches.applied] == [AssignPaths(plan=PathPlan(seed=1))]
+        assert switches.applied[0][1].event_id == "e1"
+
+
+def test_a_slow_actuator_does_not_delay_the_journal(backplane: Backplane, tmp_path: Path) -> None:
+    class Slow(Switches):
+        def apply(self, action: Action, cause: Envelope) -> None:
+            time.sleep(1.0)
+
+    with GlobalController(ByStaging(), [Slow()], backplane, tmp_path):
+        backplane.publish(StagingStarted(job_id="1"))
+        started = time.monotonic()
+        backplane.publish(JobStarted(job_id="1", nodes=()), confirm=True, timeout=10.0)
+        assert time.monotonic() - started < 0.9
+
+
+# -- the real program, killed ---------------------------------------------------------------------
+
+
+@contextmanager
+def _controller(endpoint: str, tmp_path: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    argv = [sys.executable, "-m", "waystage", "controller", "--listen", endpoint]
+    argv += ["--state-dir", str(tmp_path / "state"), *more]
+    with (tmp_path / "controller.log").open("a") as log:
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready"), (tmp_path / "controller.log").read_text()[
+            -2000:
+        ]
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"unixsock-stream/{tmp_path}/b.sock"
+
+
+def test_no_event_is_lost_or_doubled_when_the_controller_is_killed(endpoint: str, tmp_path: Path) -> None:
+    with _controller(endpoint, tmp_path) as process:
+        publishers = [
+            Backplane.open(BackplaneConfig(name=f"node{n}", connect=(endpoint,), scope=f"node{n}"))
+            for n in range(8)
+        ]
+        try:
+            for number in range(100):
+                for publisher in publishers:
+                    publisher.publish(JobStarted(job_id=f"{publisher.config.name}-{number}", nodes=()))
+                if number == 40:
+                    process.kill()
+                    process.wait()
+            with _controller(endpoint, tmp_path) as second:
+                for publisher in publishers:
+                    publisher.publish(
+                        JobFinished(job_id=f"{publisher.config.name}-0"), confirm=True, timeout=30.0
+                    )
+                second.send_signal(signal.SIGTERM)
+                assert second.wait(20) == 0
+        finally:
+            for publisher in publishers:
+                publisher.close()
+    journal = Journal(tmp_path / "state" / "journal.db")
+    events = [item.event for item in journal.events()]
+    journal.close()
+    started = [event.job_id for event in events if isinstance(event, JobStarted)]
+    for n in range(8):
+        own = [job_id for job_id in started if job_id.startswith(f"node{n}-")]
+        assert own == [f"node{n}-{number}" for number in range(100)]
+
+
+def test_sigterm_drains_and_the_ready_file_comes_and_goes(endpoint: str, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    with _controller(endpoint, tmp_path, "--ready-file", str(ready)) as process:
+        _until(ready.exists)
+        assert int(ready.read_text()) == process.pid
+        with Backplane.open(BackplaneConfig(connect=(endpoint,))) as publisher:
+            publisher.publish(JobStarted(job_id="1", nodes=()), confirm=True)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(20) == 0
+        assert not ready.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--listen", "tcp/0.0.0.0:7447"], 1, "--insecure"),
+        (["--policy", "no-such-policy"], 2, "unknown policy"),
+        (["--policy", "ecmp:5"], 2, "not key=value"),
+        (["--topology", "no-such.graphml"], 3, "no-such"),
+        (["--openflow", "nonsense"], 2, "HOST:PORT"),
+        (["--tier", "node"], 2, "--connect"),
+        (["--config", "absent.yaml"], 3, "absent.yaml"),
+    ],
+)
+def test_what_cannot_run_says_why(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
+    argv = [sys.executable, "-m", "waystage", "controller", "--state-dir", str(tmp_path / "s"), *arguments]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == code, done.stderr
+    assert done.stderr.startswith("waystage: error: ") and words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_port_in_use_is_named(tmp_path: Path, endpoint: str) -> None:
+    with _controller(endpoint, tmp_path):
+        argv = [sys.executable, "-m", "waystage", "controller", "--state-dir", str(tmp_path / "other")]
+        done = subprocess.run(
+            [*argv, "--listen", endpoint], capture_output=True, text=True, check=False, timeout=60
+        )
+    assert done.returncode == 1
+    assert f"cannot listen on {endpoint}: is it in use by another controller" in done.stderr
+
+
+def test_a_configuration_file_gives_what_options_leave_out(tmp_path: Path, endpoint: str) -> None:
+    config = tmp_path / "site.yaml"
+    config.write_text(f"policy: ecmp\nbackplane:\n  name: head\n  listen: ['{endpoint}']\n")
+    argv = [sys.executable, "-m", "waystage", "controller", "--config", str(config), "--json"]
+    with subprocess.Popen(
+        [*argv, "--state-dir", str(tmp_path / "s")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        process.terminate()
+        assert process.wait(20) == 0
+    assert '"policy": "ecmp"' in said and '"source": "head.' in said and endpoint in said

@@ -1,0 +1,153 @@
+"""The tiers node -> application -> global: nothing lost while one of them is away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from waystage.backplane import Backplane, BackplaneConfig, NotConfirmed
+from waystage.controllers import GlobalController
+from waystage.controllers.relay import RelayConfig, RelayController
+from waystage.events import Decided, Event, JobFinished, JobStarted
+from waystage.policies.base import load_policy
+
+
+class NodeLoad(Event, frozen=True, kw_only=True):
+    telemetry: ClassVar[bool] = True
+
+    value: int
+
+
+class Site:
+    """A global, an application and a node controller, each with a socket of its own in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stacks: dict[str, ExitStack] = {}
+
+    def endpoint(self, tier: str) -> str:
+        return f"unixsock-stream/{self.folder}/{tier}.sock"
+
+    def start_global(self) -> GlobalController:
+        stack = self.stacks["global"] = ExitStack()
+        config = BackplaneConfig(name="global", listen=(self.endpoint("global"),))
+        backplane = stack.enter_context(Backplane.open(config))
+        return stack.enter_context(
+            GlobalController(load_policy("null"), [], backplane, self.folder / "global")
+        )
+
+    def start_relay(self, tier: str, above: str, config: RelayConfig | None = None) -> RelayController:
+        stack = self.stacks[tier] = ExitStack()
+        below = stack.enter_context(Backplane.open(BackplaneConfig(name=tier, listen=(self.endpoint(tier),))))
+        up = BackplaneConfig(name=f"{tier}-up", connect=(self.endpoint(above),), connect_timeout_s=0.5)
+        return stack.enter_context(RelayController(below, up, self.folder / tier, config))
+
+    def client(self, tier: str) -> Backplane:
+        stack = self.stacks.setdefault("clients", ExitStack())
+        return stack.enter_context(
+            Backplane.open(BackplaneConfig(name="client", connect=(self.endpoint(tier),)))
+        )
+
+    def stop(self, tier: str) -> None:
+        self.stacks.pop(tier).close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    for tier in ("clients", "node", "application", "global"):
+        if tier in made.stacks:
+            made.stop(tier)
+
+
+def _until(condition: Callable[[], bool], timeout: float = 20.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def _jobs(controller: GlobalController) -> list[str]:
+    return list(controller.snapshot().jobs)
+
+
+def test_events_go_up_through_three_tiers_and_decisions_come_down(site: Site) -> None:
+    top = site.start_global()
+    site.start_relay("application", "global")
+    site.start_relay("node", "application")
+    client = site.client("node")
+    decisions = client.subscribe(Decided)
+    sent = client.publish(JobStarted(job_id="1", nodes=("c1",)), confirm=True, timeout=15.0)
+    assert _jobs(top) == ["1"]
+    assert top.snapshot().time_ns == sent.time_ns, "it keeps the time it was published at"
+    top.publish(Decided(policy="test", cause_id="x", actions=()))
+    item = decisions.get(15.0)
+    assert item is not None and item.event == Decided(policy="test", cause_id="x", actions=())
+
+
+def test_the_tier_above_may_be_away_and_the_publisher_gone(site: Site) -> None:
+    relay = site.start_relay("node", "global")
+    client = site.client("node")
+    for number in range(100):
+        client.publish(JobStarted(job_id=str(number), nodes=()))
+    with pytest.raises(NotConfirmed):
+        client.publish(JobFinished(job_id="none"), confirm=True, timeout=0.5)
+    site.stop("clients")
+    assert relay.stats.up == 0
+    top = site.start_global()
+    _until(lambda: len(_jobs(top)) == 100)
+    assert _jobs(top) == [str(number) for number in range(100)], "in order"
+
+
+def test_a_relay_that_restarts_sends_what_the_tier_above_has_not_and_nothing_twice(site: Site) -> None:
+    relay = site.start_relay("node", "global")
+    client = site.client("node")
+    for number in range(50):
+        client.publish(JobStarted(job_id=str(number), nodes=()))
+    _until(lambda: relay.stats.waiting == 50)
+    site.stop("clients")
+    site.stop("node")
+    top = site.start_global()
+    site.start_relay("node", "global")
+    _until(lambda: len(_jobs(top)) == 50)
+    events = top.snapshot().events
+    site.stop("node")
+    site.start_relay("node", "global")
+    again = site.client("node")
+    again.publish(JobStarted(job_id="last", nodes=()), confirm=True, timeout=15.0)
+    assert top.snapshot().events == events + 1
+
+
+def test_telemetry_is_merged_on_its_way_up(site: Site) -> None:
+    top = site.start_global()
+    seen = top.backplane.subscribe(NodeLoad)
+    relay = site.start_relay("node", "global", RelayConfig(telemetry_interval_s=0.3))
+    _until(lambda: relay.stats.connected)
+    client = site.client("node")
+    stop = time.monotonic() + 1.5
+    value = 0
+    while time.monotonic() < stop:
+        value += 1
+        client.publish(NodeLoad(value=value))
+        time.sleep(0.01)
+    got = []
+    while (item := seen.get(0.6)) is not None:
+        got.append(item.event.value)  # type: ignore[attr-defined]
+    assert 1 <= len(got) <= 8 and got == sorted(got)
+    assert relay.stats.telemetry_merged > 50
+
+
+def test_types_that_the_tier_above_does_not_want_stay_below(site: Site) -> None:
+    top = site.start_global()
+    site.start_relay("node", "global", RelayConfig(up=("JobFinished",), down=()))
+    client = site.client("node")
+    client.publish(JobStarted(job_id="1", nodes=()))
+    client.publish(JobFinished(job_id="1"), confirm=True, timeout=15.0)
+    state = top.snapshot()
+    assert list(state.jobs) == [] and list(state.finished) == ["1"]
