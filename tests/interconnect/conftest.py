@@ -46,6 +46,9 @@ class PrivateOvs:
     def add_namespace(self, name: str) -> None:
         self.run("ip", "netns", "add", name, inside=False)
         self.namespaces.append(name)
+        # The kernel's own neighbour discovery on every device would be noise on the links.
+        quiet = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+        self.run("ip", "netns", "exec", name, "sysctl", "-qw", *quiet, inside=False)
         self.run("ip", "-n", name, "link", "set", "lo", "up", inside=False)
 
     def add_switch(self, name: str, dpid: int, versions: str = "OpenFlow13,OpenFlow14,OpenFlow15") -> None:

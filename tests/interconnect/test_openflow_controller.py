@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from waystage.events import (
@@ -19,6 +25,7 @@ from waystage.events import (
     LinkDown,
     LinkUp,
     LinkUse,
+    PairPath,
     PathPlan,
     PathsChanged,
     PathsRefused,
@@ -28,6 +35,7 @@ from waystage.events import (
 )
 from waystage.interconnect import labels
 from waystage.interconnect.controller import InterconnectController
+from waystage.interconnect.graphml import write_topology
 from waystage.interconnect.watch import Options
 from waystage.topology import Host, Link, Switch, Topology
 
@@ -129,29 +137,25 @@ def world(ovs: Any, wait_until: Callable[..., None], caplog: pytest.LogCaptureFi
 
 
 class Stream:
-    """Pings every 10 ms in the background; counts what was lost."""
+    """Pings every 10 ms in the background; counts what was lost between the first and the last answer."""
 
     def __init__(self, world: World, src: int, dst: int) -> None:
-        self._command = ["ping", "-q", "-i", "0.01", "-W", "1", f"10.9.0.{dst}"]
-        self._world, self._namespace = world, f"{world.ovs.name}-h{src}"
+        namespace = f"{world.ovs.name}-h{src}"
+        self._command = ["ip", "netns", "exec", namespace, "ping", "-i", "0.01", f"10.9.0.{dst}"]
 
     def __enter__(self) -> Stream:
-        import subprocess
-
-        self._process = subprocess.Popen(
-            ["ip", "netns", "exec", self._namespace, *self._command], stdout=subprocess.PIPE, text=True
-        )
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
         time.sleep(0.2)
         return self
 
     def __exit__(self, *_: object) -> None:
-        import signal
-
         time.sleep(0.2)
         self._process.send_signal(signal.SIGINT)
-        summary, _ = self._process.communicate(timeout=10)
-        sent, received = re.search(r"(\d+) packets transmitted, (\d+) received", summary).groups()  # type: ignore[union-attr]
-        self.sent, self.lost = int(sent), int(sent) - int(received)
+        said, _ = self._process.communicate(timeout=10)
+        answered = [int(number) for number in re.findall(r"icmp_seq=(\d+) ttl", said)]
+        assert len(answered) == len(set(answered)), "an answer came twice"
+        self.sent = max(answered)
+        self.lost = self.sent - len(answered)
 
 
 def test_every_pair_talks_and_learns_labels_not_addresses(world: World) -> None:
@@ -269,12 +273,69 @@ def test_addresses_are_learnt_back_from_the_rules(world: World) -> None:
     known = fabric_topology()
     build(world.ovs, known)
     world.ready(known)
+    assert world.ping(1, 3)
+    held = {switch.name: world.ovs.flows(switch.name) for switch in known.switches}
     assert world.controller is not None
     world.controller.stop()
     world.events.clear()
     world.start(fabric_topology(addresses=False))
     world.connect()
     assert world.await_event(PathsChanged).messages == 0
+    time.sleep(0.3)  # what is no longer wanted is removed a little later
+    assert {switch.name: world.ovs.flows(switch.name) for switch in known.switches} == held
+    assert world.ping(1, 3)
+
+
+CONTROLLER = """
+import sys, time
+from waystage.interconnect.controller import InterconnectController
+from waystage.interconnect.graphml import read_topology
+from waystage.events import PathPlan, PathsChanged
+import msgspec
+plan = msgspec.json.decode(sys.argv[2], type=PathPlan)
+def publish(event):
+    if isinstance(event, PathsChanged):
+        print(event.messages, flush=True)
+with InterconnectController(publish, ("127.0.0.1", 6653), read_topology(sys.argv[1]), plan=plan):
+    time.sleep(3600)
+"""
+
+
+def test_a_controller_killed_at_any_moment_is_replaced_without_a_packet_lost(
+    world: World, tmp_path: Path
+) -> None:
+    topology = fabric_topology()
+    build(world.ovs, topology)
+    write_topology(topology, tmp_path / "square.graphml")
+    world.ovs.connect("edge1", "edge2", "core1", "core2", port=6653)
+
+    def start() -> subprocess.Popen[str]:
+        arguments = (str(tmp_path / "square.graphml"), msgspec.json.encode(SEPARATED).decode())
+        return subprocess.Popen(
+            ["ip", "netns", "exec", world.ovs.name, sys.executable, "-c", CONTROLLER, *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    processes = [start()]
+    try:
+        assert processes[0].stdout is not None
+        assert int(processes[0].stdout.readline()) > 50, "an empty fabric is filled"
+        assert world.ping(1, 3)
+        assert world.ping(4, 1)
+        with Stream(world, 1, 3) as mpi, Stream(world, 4, 1) as staging:
+            for _ in range(2):
+                processes[-1].kill()
+                processes[-1].wait()
+                processes.append(start())
+                assert processes[-1].stdout is not None
+                assert int(processes[-1].stdout.readline()) == 0, "nothing had to be changed"
+        assert (mpi.lost, staging.lost) == (0, 0)
+        assert mpi.sent > 50
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def test_a_switch_that_refuses_a_rule_is_named_and_the_plan_in_force_stays(world: World) -> None:
@@ -287,8 +348,6 @@ def test_a_switch_that_refuses_a_rule_is_named_and_the_plan_in_force_stays(world
         "--", "--id=@t", "create", "Flow_Table", *table, "--", "set", "bridge", "core1", "flow_tables:8=@t"
     )
     pairs = [("h1", "edge1", "core1", "edge2", "h3"), ("h3", "edge2", "core1", "edge1", "h1")]
-    from waystage.events import PairPath
-
     plan = PathPlan(style="per-pair", base_pairs=tuple(PairPath(path=p) for p in pairs))
     cause = envelope(StagingStarted(job_id="1"))
     controller.apply(AssignPaths(plan=plan), cause)
@@ -405,10 +464,6 @@ def test_a_topology_is_discovered_where_none_is_given(world: World) -> None:
 
 def speak(world: World, topology: Topology, done: threading.Event) -> None:
     """Send what an LLDP daemon on each host would send, every half second."""
-    import ipaddress
-    import subprocess
-    import sys
-
     script = (
         "import socket,sys,time\n"
         "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW);s.bind(('eth0',0))\n"

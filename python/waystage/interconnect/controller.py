@@ -100,7 +100,7 @@ class InterconnectController:
         self._dead: set[str] = set()
         self._dirty = False
         self._never_planned = True
-        self._started_s = 0.0
+        self._first_came_s = 0.0
         self._clean_due_s = 0.0
         self._again_due_s = 0.0
         self._planned_view: View | None = None
@@ -110,7 +110,6 @@ class InterconnectController:
     def start(self) -> None:
         """Listen for switches. Raises OpenFlowError where that is impossible."""
         self._server.start()
-        self._started_s = time.monotonic()
         self._inputs.put(lambda: self._tell(self._discovery.announce()))
         self._worker = threading.Thread(target=self._work, name="interconnect", daemon=True)
         self._worker.start()
@@ -208,8 +207,8 @@ class InterconnectController:
 
     def _patience_s(self) -> float:
         due = [t for t in (self._clean_due_s, self._again_due_s) if t]
-        if self._dirty:
-            due.append(self._started_s + self._options.gather_s)
+        if self._dirty and self._first_came_s:
+            due.append(self._first_came_s + self._options.gather_s)
         return max(0.0, min(due, default=time.monotonic() + 3600) - time.monotonic())
 
     def _bring_up_to_date(self) -> None:
@@ -228,8 +227,10 @@ class InterconnectController:
         topology = self._discovery.topology
         if topology is None:
             return False
-        if not self._never_planned or now_s - self._started_s >= self._options.gather_s:
-            return bool(self._installer.held)
+        if not self._installer.held:
+            return False
+        if not self._never_planned or now_s - self._first_came_s >= self._options.gather_s:
+            return True
         return all(switch.name in self._installer.held for switch in topology.switches)
 
     def _ask(self, request: Request) -> None:
@@ -244,6 +245,7 @@ class InterconnectController:
             )
             return
         self._names[dpid] = name
+        self._first_came_s = self._first_came_s or time.monotonic()
         self._installer.connected(name, held)
         log.info("switch %s is connected and holds %d rules", name, len(held.rules))
         if self._given is None:

@@ -37,8 +37,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How the interconnect is controlled; the defaults suit a fabric of tens of switches.
 
     `announce_s` is the LLDP interval; `poll_s` the interval of counters, 0 for never; `gather_s` how long
-    switches of a given topology are awaited at the start before a plan is made without the missing
-    ones. `failover` lets edge switches turn to another uplink by themselves. `storage_hosts` names
+    after the first switch the others of a given topology are awaited before a plan is made without them. `failover` lets edge switches turn to another uplink by themselves. `storage_hosts` names
     hosts of that role where no topology is given.
     """
 
