@@ -8,7 +8,8 @@ of running jobs are searched and listed as there. In style `labelled` the first 
 names each class's core switches and needs no path of any job.
 
 Beyond the paper: a third class, I/O of computing jobs, has core switches of its own where there are three or
-more, and otherwise shares those of staging; so does wide-area traffic. ON status holds while there is staging or I/O.
+more, and otherwise shares those of staging. ON status holds while there is staging or I/O. A class of which there is
+none is not restricted: that would cost messages and gain nothing.
 """
 
 from __future__ import annotations
@@ -138,11 +139,12 @@ def allocate(state: State, off: PathPlan, usable: tuple[str, ...], kept: Cores) 
     busiest = sorted(usable, key=lambda core: (core not in mine, -held[core], usable.index(core)))
     mpi = in_order(usable, busiest[: len(usable) - others])
     bulk = in_order(usable, busiest[len(usable) - others :])
-    staging, io = bulk, bulk
     if io_apart:
         half = -(-len(bulk) // 2)
-        staging, io = bulk[:half], bulk[half:]
-    return {"mpi": mpi, "staging": staging, "io": io, "wan": staging}
+        return {"mpi": mpi, "staging": bulk[:half], "io": bulk[half:]}
+    if state.io_jobs:
+        return {"mpi": mpi, "staging": bulk, "io": bulk}
+    return {"mpi": mpi, "staging": bulk}
 
 
 def paths_held(state: State, off: PathPlan) -> Counter[str]:
@@ -178,8 +180,9 @@ def path_search(
     state: State, topology: Topology, live: Topology, cores: Cores, seed: int
 ) -> tuple[PairPath, ...]:
     """Algorithm 1 over every job that runs, stages or does I/O on known nodes; each path once."""
+    io_cores = cores.get("io", cores["staging"])
     st_subnetwork = _Subnetwork(topology, live, cores["staging"], seed)
-    io_subnetwork = _Subnetwork(topology, live, cores["io"], seed)
+    io_subnetwork = _Subnetwork(topology, live, io_cores, seed)
     in_subnetwork = _Subnetwork(topology, live, cores["mpi"], seed)
     storage_nodes = topology.storage_hosts
     path_list: dict[PairPath, None] = {}
@@ -189,7 +192,7 @@ def path_search(
             for dst in alloc_com_nodes:
                 st_subnetwork.add(path_list, src, dst, "staging")
                 st_subnetwork.add(path_list, dst, src, "staging")
-                if cores["io"] != cores["staging"]:
+                if io_cores != cores["staging"]:
                     io_subnetwork.add(path_list, src, dst, "io")
                     io_subnetwork.add(path_list, dst, src, "io")
         for src, dst in node_pairs(topology, alloc_com_nodes):  # lines 12 to 20
@@ -218,7 +221,8 @@ class _Subnetwork:
 
     def __init__(self, topology: Topology, live: Topology, cores: tuple[str, ...], seed: int) -> None:
         self._topology, self._live, self._seed = topology, live, seed
-        self._avoid = frozenset(topology.core_switches) - set(cores)
+        self._hosts = frozenset(topology.host_by_name)
+        self._avoid = self._hosts | frozenset(topology.core_switches) - set(cores)
         self._homes = spread.cores_of_slots(topology.core_switches, cores)
         self._found: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
@@ -242,6 +246,6 @@ class _Subnetwork:
                 return 1.001 if link.other(at) in others else 1.0
 
             way = live.dijkstra(*ends, avoid=self._avoid - set(ends), weight=weight)
-            self._found[key] = way or live.dijkstra(*ends) or ()
+            self._found[key] = way or live.dijkstra(*ends, avoid=self._hosts) or ()
         way = self._found[key]
         return (src, *way, dst) if way else ()
