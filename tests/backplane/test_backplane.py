@@ -294,10 +294,10 @@ def test_a_lost_event_is_fetched_again_and_put_in_order(router: Backplane, unix_
         lost = {1, 2, 5}
         deliver = subscription.offer
 
-        def lossy(arrival: Arrival) -> None:
-            event = arrival.envelope.event
+        def lossy(item: Arrival) -> None:
+            event = item.envelope.event
             if not (isinstance(event, JobStarted) and int(event.job_id) in lost):
-                deliver(arrival)
+                deliver(item)
 
         subscription.offer = lossy  # type: ignore[method-assign]
         for number in range(10):

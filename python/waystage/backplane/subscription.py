@@ -29,8 +29,8 @@ from waystage.events import Envelope, Event, new_event_id
 
 log = logging.getLogger(__name__)
 
-GONE_KEPT = 4096
-"""Publishers out of sight whose place a live subscription still knows, in case only a link was cut."""
+GONE_KEPT = 100_000
+"""Publishers out of sight whose place is still known, in case only a link was cut; every `notify` is one."""
 
 ASK_AGAIN_S, GIVE_UP_S = 0.5, 15.0
 """How often a publisher that does not answer is asked again, and when its events are given up: longer
@@ -194,8 +194,6 @@ class Subscription:
 
     def gone(self, source: str) -> None:
         """`source` is gone, or only the way to it: its place is remembered until many others are gone too."""
-        if self._cursors is not None:
-            return
         with self._changed:
             self._gone[source] = None
             while len(self._gone) > GONE_KEPT:

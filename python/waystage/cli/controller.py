@@ -92,7 +92,7 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
         output.result(about, f"ready: {about['tier']} controller {about['source']} at {where}")
         sys.stdout.flush()
         if ready_file is not None:
-            ready_file.write_text(f"{os.getpid()}\n", encoding="ascii")
+            _write_whole(ready_file, f"{os.getpid()}\n")
         _tell_systemd("READY=1")
         stop.wait()
         _tell_systemd("STOPPING=1")
@@ -152,6 +152,16 @@ def _configuration(options: dict[str, Any]) -> Any:
         return site.site_from(values, str(path) if path is not None else "options")
     except BackplaneError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Who waits for the file never sees it empty."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="ascii")
+        draft.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write --ready-file {path}: {error.strerror}") from None
 
 
 def _tell_systemd(text: str) -> None:

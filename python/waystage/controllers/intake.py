@@ -4,8 +4,9 @@ Arrives: every event on the backplane, and questions whether one has been journa
 Leaves: accepted events, in the order of the journal, each exactly once; acknowledgements.
 Must not know: policies, states, actuators.
 
-One thread takes what there is, writes it in one transaction, hands it on, flushes, and only then says that
-it is journalled. So a decision does not wait for the disk, and who was told `journalled` was told the truth.
+One thread takes what there is, writes it in one transaction and hands it on. Another flushes what was written,
+and only then says that it is journalled. So no decision waits for the disk, nor for the flush of the event
+before it, and who was told `journalled` was told the truth.
 """
 
 from __future__ import annotations
@@ -30,8 +31,14 @@ BATCH = 256
 ACK_EVERY, ACK_WITHIN_S = 64, 0.5
 """An acknowledgement a publisher after so many events, or so long: its cache holds over 100 times as many."""
 
+FLUSH_EVERY = 1024
+"""A flush after so many events, after ACK_WITHIN_S, or as soon as somebody waits for a confirmation."""
+
 RETRY_S = 1.0
 """A disk that refuses is tried again after this long; meanwhile publishers hold what is not written."""
+
+PLACES_KEPT = 200_000
+"""Publishers remembered in memory, the latest; the journal itself knows as many."""
 
 Accepted = Callable[[list[Entry]], None]
 Confirm = Callable[[Envelope, float], bool]
@@ -59,22 +66,30 @@ class Intake:
         self._acked: dict[str, tuple[int, float]] = {}
         self._to_ack: dict[str, int] = {}
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="waystage-intake", daemon=True)
-        self._cursors: dict[tuple[str, str], int] = {}
-        for source, last in journal.cursors().items():
-            self._cursors |= {(source, name): seq for name, seq in last.items()}
+        self._written: list[tuple[str, str, int]] = []
+        self._written_changed = threading.Condition()
+        self._all_written = False
+        self._threads = [
+            threading.Thread(target=self._run, name="waystage-intake", daemon=True),
+            threading.Thread(target=self._run_flush, name="waystage-flush", daemon=True),
+        ]
+        places = {(s, name): seq for s, last in journal.cursors().items() for name, seq in last.items()}
+        self._accepted_to: dict[tuple[str, str], int] = dict(places)
+        self._durable_to: dict[tuple[str, str], int] = places
 
     def start(self) -> None:
         """Subscribe to everything, then let publishers ask."""
         self._subscription = self._backplane.subscribe(None, durable=_Place(self._journal))
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         self._backplane.answer(f"{keys.CONFIRM}/*", self._confirm)
         self._backplane.answer(f"{keys.JOURNAL}/*/*", self._replay)
 
     def stop(self) -> None:
         """Take in what has arrived already, then stop."""
         self._stopping.set()
-        self._thread.join(timeout=10.0)
+        for thread in self._threads:
+            thread.join(timeout=30.0)
         self._subscription.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -83,7 +98,7 @@ class Intake:
     def queued(self) -> int:
         return len(self._subscription)
 
-    # -- the thread -------------------------------------------------------------------------------
+    # -- writing --------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
@@ -91,9 +106,10 @@ class Intake:
             if batch:
                 self._accept(batch)
             elif self._stopping.is_set():
-                self._acknowledge(everything=True)
-                return
-            self._acknowledge()
+                break
+        with self._written_changed:
+            self._all_written = True
+            self._written_changed.notify_all()
 
     def _accept(self, batch: list[Envelope]) -> None:
         for item in batch:
@@ -108,14 +124,13 @@ class Intake:
         entries = self._write(wanted)
         if entries is None:
             return
+        places = [(item.source, keys.type_name(item.event), item.seq) for item in wanted if item.seq]
+        _remember(self._accepted_to, places)
+        with self._written_changed:
+            self._written += places
+            self._written_changed.notify_all()
         if entries:
             self._accepted(entries)
-        self._flush()
-        for item in wanted:
-            if item.seq:
-                self._cursors[item.source, keys.type_name(item.event)] = item.seq
-                self._to_ack[item.source] = item.seq
-        self._confirm_waiting()
 
     def _write(self, batch: list[Envelope]) -> list[Entry] | None:
         """Tries until the disk takes it: to go on without would be to lose it."""
@@ -123,7 +138,7 @@ class Intake:
         pairs: list[tuple[Envelope, int | None]] = []
         for item in batch:
             key = (item.source, keys.type_name(item.event))
-            pairs.append((item, previous.get(key, self._cursors.get(key, 0))))
+            pairs.append((item, previous.get(key, self._accepted_to.get(key, 0))))
             previous[key] = item.seq
         while True:
             try:
@@ -134,18 +149,41 @@ class Intake:
                 if self._stopping.wait(RETRY_S):
                     return None
 
-    def _flush(self) -> None:
+    # -- flushing -----------------------------------------------------------------------------------
+
+    def _run_flush(self) -> None:
+        while True:
+            with self._written_changed:
+                self._written_changed.wait_for(self._flush_is_due, ACK_WITHIN_S)
+                written, self._written = self._written, []
+                last = self._all_written
+            if written and not self._flush():
+                return
+            _remember(self._durable_to, written)
+            for source, _, seq in written:
+                self._to_ack[source] = max(seq, self._to_ack.get(source, 0))
+            self._confirm_waiting()
+            self._acknowledge(everything=last)
+            if last:
+                return
+
+    def _flush_is_due(self) -> bool:
+        """Not after every event: writing waits while the disk flushes, and so would decisions."""
+        asked = bool(self._waiting) and bool(self._written)
+        return self._all_written or asked or len(self._written) >= FLUSH_EVERY
+
+    def _flush(self) -> bool:
         while True:
             try:
                 self._journal.flush()
-                return
+                return True
             except JournalError as error:
                 self.journal_errors += 1
                 log.error("%s; nothing is confirmed until it works", error)
                 if self._stopping.wait(RETRY_S):
-                    return
+                    return False
 
-    def _acknowledge(self, everything: bool = False) -> None:
+    def _acknowledge(self, everything: bool) -> None:
         now = time.monotonic()
         for source, seq in list(self._to_ack.items()):
             last, at = self._acked.get(source, (0, 0.0))
@@ -154,7 +192,7 @@ class Intake:
                 self._acked.pop(source, None)
                 self._acked[source] = (seq, now)
                 self._backplane.acknowledge(source, seq)
-        while len(self._acked) > 100_000:  # one entry a publisher, and `notify` makes many
+        while len(self._acked) > PLACES_KEPT:
             del self._acked[next(iter(self._acked))]
 
     # -- queries, in Zenoh's threads ----------------------------------------------------------------
@@ -167,12 +205,14 @@ class Intake:
             self._waiting.append((item, reply))
         self._subscription.offer(item)
         self._confirm_waiting()
+        with self._written_changed:
+            self._written_changed.notify_all()
 
     def _confirm_waiting(self) -> None:
         with self._waiting_lock:
             still = []
             for item, reply in self._waiting:
-                if self._cursors.get((item.envelope.source, item.type), 0) >= item.envelope.seq:
+                if self._durable_to.get((item.envelope.source, item.type), 0) >= item.envelope.seq:
                     self._say_journalled(item.envelope, reply)
                 else:
                     still.append((item, reply))
@@ -201,6 +241,14 @@ class Intake:
         items, missed = self._journal.replay(source, asked, wanted)
         for chunk in wire.chunks(items, ReplayEnd(missed=missed)):
             reply(chunk)
+
+
+def _remember(places: dict[tuple[str, str], int], done: list[tuple[str, str, int]]) -> None:
+    for source, name, seq in done:
+        places.pop((source, name), None)
+        places[source, name] = seq
+    while len(places) > PLACES_KEPT:
+        del places[next(iter(places))]
 
 
 class _Place:

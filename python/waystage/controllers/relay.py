@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -41,6 +42,12 @@ RECONNECT_S = 1.0
 
 CHECKPOINT_S = 1.0
 """How often what the tier above has journalled is confirmed and noted on disk."""
+
+SPOOL_MAX = 200_000
+"""Events that may wait for the tier above, about 200 MB of memory; then publishers are slowed down."""
+
+BATCH = 256
+"""Events sent upwards before looking again at what else there is."""
 
 DOWN_IDS = 65_536
 """Ids of events passed up or down of late, so that none goes round in a circle."""
@@ -85,10 +92,11 @@ class RelayController:
         self._sent: OrderedDict[int, Envelope] = OrderedDict()
         self._newest: dict[tuple[str, str], Event] = {}
         self._recent: OrderedDict[str, None] = OrderedDict()
-        self._stopping = False
+        self._stopping = self._closing = False
         self._intake = Intake(below, self._journal, self._accepted, confirm=self._confirm_above)
         self._threads = [
             threading.Thread(target=self._run_up, name="waystage-relay-up", daemon=True),
+            threading.Thread(target=self._run_checkpoint, name="waystage-relay-checkpoint", daemon=True),
             threading.Thread(target=self._run_telemetry, name="waystage-relay-telemetry", daemon=True),
         ]
 
@@ -99,6 +107,9 @@ class RelayController:
 
     def stop(self) -> None:
         """Take in what has arrived, send what can be sent, keep the rest on disk."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
         self._intake.stop()
         with self._changed:
             self._stopping = True
@@ -120,6 +131,11 @@ class RelayController:
 
     def _accepted(self, entries: list[Entry]) -> None:
         with self._changed:
+            if len(self._sent) + len(self._to_send) >= SPOOL_MAX:
+                log.warning("%d events wait for the tier above: publishers must hold what is new", SPOOL_MAX)
+                self._changed.wait_for(
+                    lambda: self._closing or len(self._sent) + len(self._to_send) < SPOOL_MAX
+                )
             for entry in entries:
                 event = entry.envelope.event
                 if event.telemetry:
@@ -145,7 +161,6 @@ class RelayController:
     # -- upwards ------------------------------------------------------------------------------------
 
     def _run_up(self) -> None:
-        checkpoint = time.monotonic()
         while True:
             above = self._connect()
             if above is None:
@@ -154,24 +169,32 @@ class RelayController:
                         return
                 continue
             with self._changed:
-                self._changed.wait_for(lambda: self._stopping or self._to_send, CHECKPOINT_S)
-                batch = list(self._to_send.items())[:256]
-                stopping = self._stopping
+                self._changed.wait_for(lambda: self._stopping or self._to_send)
+                batch = list(islice(self._to_send.items(), BATCH))
+                if self._stopping and not batch:
+                    return
             for n, item in batch:
                 try:
                     above.forward(item.event, item.event_id, item.time_ns)
                 except BackplaneError as error:
                     log.warning("cannot send to the tier above: %s", error)
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._stopping, RECONNECT_S)
                     break
                 with self._changed:
                     self._to_send.pop(n, None)
                     self._sent[n] = item
+                    self._changed.notify_all()
                 self.stats.up += 1
-            if stopping or time.monotonic() - checkpoint >= CHECKPOINT_S:
-                self._note_journalled(above)
-                checkpoint = time.monotonic()
-            if stopping and not self._to_send:
-                return
+
+    def _run_checkpoint(self) -> None:
+        """In a thread of its own, so that no event waits while the tier above is asked."""
+        stopping = False
+        while not stopping:
+            with self._changed:
+                stopping = self._changed.wait_for(lambda: self._stopping, CHECKPOINT_S)
+            if self._above is not None:
+                self._note_journalled(self._above)
 
     def _note_journalled(self, above: Backplane) -> None:
         """Ask the tier above for the newest event sent: once it has that, it has all before it."""
@@ -184,6 +207,7 @@ class RelayController:
             for n in [n for n in self._sent if n <= newest]:
                 del self._sent[n]
             self.stats.waiting = len(self._sent) + len(self._to_send)
+            self._changed.notify_all()
         self._journal.record(newest, {})
         if self._journal.wants_snapshot:
             self._journal.compact(newest, b"")
@@ -192,9 +216,9 @@ class RelayController:
         """A publisher below waits for the global controller, not for this one."""
         deadline = time.monotonic() + timeout
         with self._changed:
+            newest = next(reversed(self._to_send), 0)  # the item is not after it
             sent = self._changed.wait_for(
-                lambda: self._stopping or all(e.event_id != item.event_id for e in self._to_send.values()),
-                timeout,
+                lambda: self._stopping or next(iter(self._to_send), newest + 1) > newest, timeout
             )
         above = self._above
         if not sent or above is None:

@@ -1,0 +1,300 @@
+"""Latency of the backplane, locally and through three tiers; events lost across a controller's death.
+
+Arrives: nothing but options; starts real processes with real sessions in a scratch folder.
+Leaves: local_p99_ms, tiers_p99_ms, lost_events, and beside them the plain Zenoh session as a peer.
+Must not know: policies, switches.
+
+Latency is one way, from before `publish` to the subscriber's hands, by the clock of the one machine, at a
+rate far below saturation; each repetition is its own processes. For the tiers the subscriber is connected to
+the global controller's socket: four processes lie between it and the publisher's call. Events are counted
+in the journal of the controller, by publisher and number, after it was killed with SIGKILL and restarted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from waystage.backplane import Backplane, BackplaneConfig
+from waystage.bench import BenchOptions
+from waystage.events import JobFinished, JobStarted
+from waystage.stats import percentile, summary
+
+RATE_HZ = 500.0
+"""Events a second: a busy site's scheduler makes a few; well below the 10,000 that one process can publish."""
+
+AGENTS, AGENT_PROCESSES = 1000, 4
+EVENTS_PER_AGENT = 10
+SECONDS = 12.0
+"""How long the agents publish; the controller dies twice meanwhile."""
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    """Figures: local_p99_ms (bar 1), tiers_p99_ms (bar 10), lost_events (bar 0)."""
+    repetitions = options.repetitions or (1 if options.quick else 5)
+    count = 300 if options.quick else 2500
+    with tempfile.TemporaryDirectory(prefix="waystage-bench-") as name:
+        folder = Path(name)
+        local: list[list[float]] = []
+        plain: list[list[float]] = []
+        tiers: list[list[float]] = []
+        for index in range(repetitions):
+            options.progress(f"latency, repetition {index + 1} of {repetitions}", 0.6 * index / repetitions)
+            place = folder / str(index)
+            place.mkdir()
+            local.append(_local(place, count))
+            plain.append(_plain(place, count))
+            tiers.append(_tiers(place, count))
+        options.progress("1,000 agents while the controller is killed", 0.6)
+        lost = _lost(folder / "lost", *((100, 1) if options.quick else (AGENTS, 2)))
+    p99 = {
+        n: [percentile(r, 99) for r in runs]
+        for n, runs in (("local", local), ("tiers", tiers), ("plain", plain))
+    }
+    return {
+        "figures": {
+            "local_p99_ms": summary(p99["local"]).median,
+            "tiers_p99_ms": summary(p99["tiers"]).median,
+            "lost_events": lost["lost"],
+        },
+        "peers": {"zenoh_p99_ms": summary(p99["plain"]).median},
+        "details": {
+            "local_ms": summary([v for r in local for v in r]).as_dict(),
+            "tiers_ms": summary([v for r in tiers for v in r]).as_dict(),
+            "zenoh_ms": summary([v for r in plain for v in r]).as_dict(),
+            "p99_ms_by_repetition": p99,
+            "events_per_repetition": count,
+            "rate_hz": RATE_HZ,
+            "lost": lost,
+        },
+    }
+
+
+# -- latency --------------------------------------------------------------------------------------
+
+
+def _local(folder: Path, count: int) -> list[float]:
+    """Publisher here, subscriber in another process that listens."""
+    endpoint = f"unixsock-stream/{folder}/local.sock"
+    with _child("subscribe", "listen", endpoint, str(count)) as child:
+        _ready(child)
+        with Backplane.open(BackplaneConfig(name="bench", connect=(endpoint,))) as publisher:
+            return _send(publisher, child, count)
+
+
+def _tiers(folder: Path, count: int) -> list[float]:
+    """Publisher at the node controller, subscriber at the global controller, application controller between."""
+    sockets = {tier: f"unixsock-stream/{folder}/{tier}.sock" for tier in ("global", "application", "node")}
+    with ExitStack() as stack:
+        above = None
+        for tier, endpoint in sockets.items():
+            stack.enter_context(_controller(folder / tier, tier, endpoint, above))
+            above = endpoint
+        child = stack.enter_context(_child("subscribe", "connect", sockets["global"], str(count)))
+        _ready(child)
+        config = BackplaneConfig(name="bench", connect=(sockets["node"],))
+        publisher = stack.enter_context(Backplane.open(config))
+        publisher.publish(JobFinished(job_id="warm"), confirm=True, timeout=20.0)
+        return _send(publisher, child, count)
+
+
+def _send(publisher: Backplane, child: _Child, count: int) -> list[float]:
+    time.sleep(0.5)  # until the subscription is known everywhere
+    due = time.perf_counter()
+    for number in range(count):
+        publisher.publish(JobStarted(job_id=str(number), nodes=("c1", "c2", "c3")))
+        due += 1.0 / RATE_HZ
+        time.sleep(max(0.0, due - time.perf_counter()))
+    assert child.stdout is not None
+    times: list[float] = json.loads(child.stdout.readline())
+    if len(times) != count:
+        raise RuntimeError(f"the subscriber got {len(times)} of {count} events")
+    return times
+
+
+def _plain(folder: Path, count: int) -> list[float]:
+    """The peer: the same bytes over bare Zenoh sessions, without numbering, replay or decoding."""
+    import zenoh
+
+    endpoint = f"unixsock-stream/{folder}/plain.sock"
+    with _child("plain", endpoint, str(count)) as child:
+        _ready(child)
+        settings = _plain_settings("client", "connect", endpoint)
+        with zenoh.open(settings) as session:
+            time.sleep(0.5)
+            due = time.perf_counter()
+            for _ in range(count):
+                session.put("bench/plain", time.time_ns().to_bytes(8, "big") + b" " * 200)
+                due += 1.0 / RATE_HZ
+                time.sleep(max(0.0, due - time.perf_counter()))
+            assert child.stdout is not None
+            times: list[float] = json.loads(child.stdout.readline())
+            return times
+
+
+def _plain_settings(mode: str, side: str, endpoint: str) -> Any:
+    import zenoh
+
+    settings = zenoh.Config()
+    settings.insert_json5("mode", json.dumps(mode))
+    settings.insert_json5("scouting/multicast/enabled", "false")
+    settings.insert_json5("scouting/gossip/enabled", "false")
+    settings.insert_json5(f"{side}/endpoints", json.dumps([endpoint]))
+    return settings
+
+
+# -- loss -----------------------------------------------------------------------------------------
+
+
+def _lost(folder: Path, agents: int, kills: int) -> dict[str, Any]:
+    """Agents publish while the controller is killed `kills` times; the journal then tells what it has."""
+    from waystage.controllers import Journal
+
+    folder.mkdir()
+    endpoint = f"unixsock-stream/{folder}/global.sock"
+    seconds = SECONDS * agents / AGENTS + 3.0 * kills
+    share = agents // AGENT_PROCESSES
+    down_s: list[float] = []
+    with ExitStack() as stack:
+        controller = stack.enter_context(_controller(folder / "state", "global", endpoint, None))
+        children = [
+            stack.enter_context(_child("agents", endpoint, str(i * share), str(share), str(seconds)))
+            for i in range(AGENT_PROCESSES)
+        ]
+        for child in children:
+            _ready(child)
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        for _ in range(kills):
+            time.sleep(seconds / (kills + 1))
+            controller.kill()
+            controller.wait()
+            killed = time.monotonic()
+            controller = stack.enter_context(_controller(folder / "state", "global", endpoint, None))
+            down_s.append(time.monotonic() - killed)
+        unconfirmed = 0
+        for child in children:
+            assert child.stdout is not None
+            unconfirmed += int(child.stdout.readline())
+        controller.terminate()
+        controller.wait(60)
+    journal = Journal(folder / "state" / "journal.db")
+    found = Counter(item.event.job_id for item in journal.events() if isinstance(item.event, JobStarted))
+    journal.close()
+    wanted = {f"agent{a}-{n}" for a in range(share * AGENT_PROCESSES) for n in range(EVENTS_PER_AGENT)}
+    return {
+        "lost": len(wanted - found.keys()),
+        "doubled": sum(number > 1 for number in found.values()),
+        "unconfirmed": unconfirmed,
+        "published": len(wanted),
+        "agents": share * AGENT_PROCESSES,
+        "kills": kills,
+        "down_s": down_s,
+    }
+
+
+# -- processes ------------------------------------------------------------------------------------
+
+
+class _Child(subprocess.Popen[str]):
+    """A process that is gone at the end of its `with` statement, whatever happened in it."""
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        super().__exit__(None, None, None)
+
+
+def _child(*arguments: str) -> _Child:
+    argv = [sys.executable, str(Path(__file__).resolve()), *arguments]
+    return _Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _controller(state: Path, tier: str, endpoint: str, above: str | None) -> _Child:
+    argv = [sys.executable, "-m", "waystage", "controller", "--tier", tier, "--listen", endpoint]
+    argv += ["--state-dir", str(state), *(["--connect", above] if above else [])]
+    child = _Child(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    _ready(child)
+    return child
+
+
+def _ready(child: _Child) -> None:
+    assert child.stdout is not None
+    if not child.stdout.readline().startswith("ready"):
+        raise RuntimeError(f"{child.args!r} did not start")
+
+
+def _subscriber(side: str, endpoint: str, count: int) -> None:
+    times: list[float] = []
+    done = threading.Event()
+
+    def got(item: Any) -> None:
+        times.append((time.time_ns() - item.time_ns) / 1e6)
+        if len(times) == count:
+            done.set()
+
+    config = BackplaneConfig(name="subscriber", **{side: (endpoint,)})  # type: ignore[arg-type]
+    with Backplane.open(config) as backplane:
+        backplane.subscribe("JobStarted", got)
+        print("ready", flush=True)
+        done.wait(60 + count / RATE_HZ)
+        print(json.dumps(times), flush=True)
+
+
+def _plain_subscriber(endpoint: str, count: int) -> None:
+    import zenoh
+
+    times: list[float] = []
+    done = threading.Event()
+
+    def got(sample: Any) -> None:
+        times.append((time.time_ns() - int.from_bytes(bytes(sample.payload)[:8], "big")) / 1e6)
+        if len(times) == count:
+            done.set()
+
+    with zenoh.open(_plain_settings("router", "listen", endpoint)) as session:
+        session.declare_subscriber("bench/plain", got)
+        print("ready", flush=True)
+        done.wait(60 + count / RATE_HZ)
+        print(json.dumps(times), flush=True)
+
+
+def _agents(endpoint: str, first: int, count: int, seconds: float) -> None:
+    """`count` node agents, each with a session of its own, each publishing at its own times."""
+    agents = [
+        Backplane.open(
+            BackplaneConfig(name=f"agent{n}", scope=f"node{n}", connect=(endpoint,), connect_timeout_s=30)
+        )
+        for n in range(first, first + count)
+    ]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    started = time.monotonic()
+    step = seconds / (count * EVENTS_PER_AGENT)
+    for number in range(EVENTS_PER_AGENT):
+        for index, agent in enumerate(agents):
+            agent.publish(JobStarted(job_id=f"{agent.config.name}-{number}", nodes=()))
+            due = started + (number * count + index + 1) * step
+            time.sleep(max(0.0, due - time.monotonic()))
+    print(sum(not agent.confirm_published(timeout=60.0) for agent in agents), flush=True)
+    for agent in agents:
+        agent.close()
+
+
+if __name__ == "__main__":
+    role, *rest = sys.argv[1:]
+    if role == "subscribe":
+        _subscriber(rest[0], rest[1], int(rest[2]))
+    elif role == "plain":
+        _plain_subscriber(rest[0], int(rest[1]))
+    else:
+        _agents(rest[0], int(rest[1]), int(rest[2]), float(rest[3]))
