@@ -16,7 +16,7 @@ from waystage.interconnect import labelled, labels, planner, trees
 from waystage.interconnect.collisions import midway
 from waystage.interconnect.generate import fat_tree, leaf_spine, paper
 from waystage.interconnect.soft_table import Packet, SoftNetwork
-from waystage.topology import Host, Link, Switch, Topology
+from waystage.topology import Host, Link, Switch, Topology, TopologyError
 
 TOPOLOGIES = [paper(), leaf_spine(4, 2, 3), fat_tree(4)]
 
@@ -159,3 +159,10 @@ def test_labels_are_distinct_and_other_addresses_are_none() -> None:
     for text in ("", "02:57", "02:57:00:00:00:zz", "0257.0000.0001"):
         with pytest.raises(ValueError):
             labels.parse_mac(text)
+
+
+def test_a_switch_with_more_hosts_than_labels_have_room_for_is_named() -> None:
+    topology = leaf_spine(1, 257, 1)
+    labels.label_of(topology, "c256")
+    with pytest.raises(TopologyError, match="host storage is number 256 on switch edge1"):
+        labels.label_of(topology, "storage")

@@ -1,1 +1,8 @@
-"""."""
+"""The interconnect: topology files, discovery, the rule planner, OpenFlow.
+
+Arrives: GraphML, path plans, what switches report and hold.
+Leaves: flow rules and groups on switches, in an order that loses no packet; link use by port and class.
+Must not know: why a policy wants a path.
+
+`planner.py` is the door to the pure part, `controller.py` to the part that talks to switches.
+"""
