@@ -1,0 +1,120 @@
+"""`waystage events`: what happens, as it happens.
+
+Arrives: events on the backplane.
+Leaves: one line an event, or with --json one object a line.
+Must not know: what any event means.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options
+
+_QUIET_SECONDS = 0.5
+"""How often to look whether the user wants to stop."""
+
+
+@click.command()
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only this type; may be given again.")
+@click.option("--job", metavar="JOB_ID", help="Only events of this job.")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so long without an event."
+)
+@click.option("--list", "list_types", is_flag=True, help="List the types there are, and what they say.")
+@click.option(
+    "--endpoint",
+    envvar="WAYSTAGE_ENDPOINT",
+    help="Where a controller listens [default: tcp/127.0.0.1:7447, or $WAYSTAGE_ENDPOINT].",
+)
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    envvar="WAYSTAGE_CONFIG",
+    help="A YAML file with endpoints and certificates [or $WAYSTAGE_CONFIG].",
+)
+@output_options
+def command(
+    types: tuple[str, ...],
+    job: str | None,
+    count: int | None,
+    timeout: float | None,
+    list_types: bool,
+    endpoint: str | None,
+    config: Path | None,
+    output: Output,
+) -> None:
+    """Follow events until Ctrl-C; with --json one object a line."""
+    from waystage.backplane import Backplane, BackplaneError
+    from waystage.events import EventError
+
+    if list_types:
+        _list(output)
+        return
+    properties: dict[str, Any] = {"type": list(types) or None}
+    if job is not None:
+        properties["job_id"] = job
+    try:
+        with Backplane.open(configuration(endpoint, config)) as backplane:
+            subscription = backplane.subscribe(properties)
+            output.note(f"following {', '.join(types) or 'every event'}; end with Ctrl-C")
+            quiet_s, shown = 0.0, 0
+            while (count is None or shown < count) and (timeout is None or quiet_s < timeout):
+                item = subscription.get(_QUIET_SECONDS)
+                if item is None:
+                    quiet_s += _QUIET_SECONDS
+                    continue
+                quiet_s = 0.0
+                shown += 1
+                _show(item, output)
+    except EventError as error:
+        raise UserError(str(error), ExitCode.USAGE) from None
+    except BackplaneError as error:
+        raise UserError(str(error), ExitCode.FAILED) from None
+
+
+def configuration(endpoint: str | None, config: Path | None) -> Any:
+    """Where to connect: the file, and the endpoint before it. Raises UserError."""
+    import msgspec
+
+    from waystage.backplane import BackplaneConfig, BackplaneError, config_from, load_config
+    from waystage.jobs.notify import DEFAULT_ENDPOINT
+
+    try:
+        base = config_from(load_config(config), str(config)) if config is not None else BackplaneConfig()
+    except BackplaneError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    if endpoint is not None or not base.connect:
+        base = msgspec.structs.replace(base, connect=(endpoint or DEFAULT_ENDPOINT,))
+    return msgspec.structs.replace(base, listen=(), access=())
+
+
+def _show(item: Any, output: Output) -> None:
+    import msgspec
+
+    from waystage.backplane.keys import type_name
+    from waystage.events import UnknownEvent
+
+    body = item.event.body if isinstance(item.event, UnknownEvent) else msgspec.to_builtins(item.event)
+    when = datetime.fromtimestamp(item.time_ns / 1e9).astimezone()
+    head = {"type": type_name(item.event), "time": when.isoformat(), "source": item.source}
+    text = json.dumps(body, ensure_ascii=True)
+    short = text if len(text) <= 160 else f"{text[:157]}..."
+    output.result(
+        {**head, "seq": item.seq, "event_id": item.event_id, "body": body},
+        f"{when:%H:%M:%S.%f} {head['type']} {short} ({item.source})",
+    )
+
+
+def _list(output: Output) -> None:
+    from waystage.events import event_types
+
+    found = {name: (cls.__doc__ or "").strip().splitlines() for name, cls in sorted(event_types().items())}
+    lines = {name: doc[0] if doc and not doc[0].startswith(f"{name}(") else "" for name, doc in found.items()}
+    output.result({"types": lines}, "\n".join(f"{name:18} {text}".rstrip() for name, text in lines.items()))
