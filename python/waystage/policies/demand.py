@@ -16,8 +16,8 @@ core switches, where each sum is over the class's groups and at most what the ho
 `total`, the smaller of all out and all in. Three kinds of knowledge, best first:
 
 * declared rate r (every job of the class declared one):  demand = full * min(1, r / total)
-* measured rate m, not for staging, which takes what it gets: used = full * m / total. Where the class uses more than 85 %
-  of what its core switches can give, it may want more than they let it show: demand = full. Else used / 85 %.
+* measured rate m, not for staging, which takes what it gets: used = full * m / total. Where the class fills half of
+  its core switches or more, they may be what limits it: demand = full. Else demand = 2 * used.
 * neither:  demand = full
 """
 
@@ -32,8 +32,13 @@ from waystage.events import CLASSES, TrafficClass
 from waystage.state import JobInfo, State
 from waystage.topology import Topology
 
-SATURATED = 0.85
-"""TCP over shared queues seldom fills more of a link than this over a second with several flows."""
+BUSY = 0.5
+"""From this share of its core switches on, a class may be limited by them.
+
+A bulk-synchronous program computes and communicates in turn. If the limit were near 1, one that fills two thirds of its core
+switches would lose one, take longer to communicate, show a lower rate, and lose the next. At one half the
+share it fills rises with every core switch it loses, and it gets them back before it starves.
+"""
 
 SETTLE_NS = 3_000_000_000
 """A measurement counts when the class and the plan are this old: three of the one-second intervals of `LinkUse`."""
@@ -94,9 +99,9 @@ def _demand(
     if traffic == "staging" or not _is_settled(state, jobs):
         return reach.full
     used = reach.full * state.class_rate_bps.get(traffic, 0.0) / reach.total
-    if used >= SATURATED * min(given, reach.full):
+    if used >= BUSY * min(given, reach.full):
         return reach.full
-    return min(reach.full, used / SATURATED)
+    return min(reach.full, used / BUSY)
 
 
 def _is_settled(state: State, jobs: list[JobInfo]) -> bool:
