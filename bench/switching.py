@@ -1,0 +1,184 @@
+"""How long a switch-over takes, from the event to the last switch's answer.
+
+The paper's cluster is brought up with a controller that separates links. A job's staging is announced to
+begin (OFF -> ON) and to end (ON -> OFF), again and again, each time waiting for the change. Measured
+from the publication of the event on the backplane to the last barrier reply, in the parts of the
+paper's Fig. 14: notification processor (backplane, journal, policy), path search and rule planning, and
+installation. Style `labelled` with 1 and with 100 running jobs, and style `per-pair`, the paper's own,
+with the paper's two jobs of three nodes, take turns.
+
+The peers are the per-pair style of the same run, and the paper's own figures on its eight-node testbed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from waystage.backplane import Backplane, BackplaneConfig
+from waystage.bench import BenchError, BenchOptions
+from waystage.events import PathsChanged
+from waystage.interconnect.graphml import read_topology
+from waystage.jobs.notify import Notifier
+from waystage.stats import median, percentile
+from waystage.topology import Topology
+from waystage.worlds.lab.controller_process import start_controller
+from waystage.worlds.lab.lab import Lab
+
+SWITCH_OVERS = 200
+"""ON and OFF each, in every variant: with fewer than 100 the 99th percentile is the slowest one."""
+
+ROUNDS = 2
+"""Each style gets its controller this many times, so that a slow moment of the machine meets both."""
+
+NODES_PER_JOB = 3
+CHANGE_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 20.0
+PAPER_S = {
+    "on": 2.20,
+    "off": 0.31,
+    "on_processor": 0.0085,
+    "on_path_search": 0.17,
+    "on_flow_entries": 2.01,
+}
+"""Seed 000, section V.C and Fig. 14."""
+
+
+@dataclass
+class Times:
+    """One direction of one variant: the whole and its parts, in ms, and what was sent."""
+
+    total: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+    planner: list[float] = field(default_factory=list)
+    install: list[float] = field(default_factory=list)
+    messages: list[int] = field(default_factory=list)
+
+    def add(self, change: PathsChanged) -> None:
+        parts = (change.processor_ns / 1e6, change.planner_ns / 1e6, change.install_ns / 1e6)
+        for kept, part in zip((self.processor, self.planner, self.install), parts, strict=True):
+            kept.append(part)
+        self.total.append(sum(parts))
+        self.messages.append(change.messages)
+
+    def p99(self) -> float:
+        return round(percentile(self.total, 99), 3)
+
+    def details(self) -> dict[str, Any]:
+        parts = {"processor": self.processor, "planner": self.planner, "install": self.install}
+        return {
+            "switch_overs": len(self.total),
+            "median_ms": round(median(self.total), 3),
+            "p99_ms": self.p99(),
+            "max_ms": round(max(self.total), 3),
+            "messages_median": median(self.messages),
+            "parts_mean_ms": {name: round(sum(v) / len(v), 3) for name, v in parts.items()},
+            "parts_p99_ms": {name: round(percentile(v, 99), 3) for name, v in parts.items()},
+        }
+
+
+@dataclass
+class Variant:
+    """A style with a number of running jobs."""
+
+    style: str
+    jobs: int
+    on: Times = field(default_factory=Times)
+    off: Times = field(default_factory=Times)
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    if os.geteuid() != 0:
+        raise BenchError("the benchmark switching brings up a lab, which needs root: run it with sudo")
+    count = options.repetitions or (10 if options.quick else SWITCH_OVERS)
+    rounds = 1 if options.quick else ROUNDS
+    one, hundred = Variant("labelled", 1), Variant("labelled", 100)
+    pairs = Variant("per-pair", 2)
+    with Lab("switching", read_topology("paper")) as lab:
+        turns = [variants for _ in range(rounds) for variants in ((one, hundred), (pairs,))]
+        for turn, variants in enumerate(turns):
+            options.progress(f"switching, style {variants[0].style}", turn / len(turns))
+            with _controlled(lab, variants[0].style, turn) as driver:
+                for variant in variants:
+                    driver.measure(variant, -(-count // rounds))
+    on_p99 = one.on.p99()
+    figures = {
+        "on_p99_ms": on_p99,
+        "off_p99_ms": one.off.p99(),
+        "on_p99_ms_100_jobs": hundred.on.p99(),
+        "per_pair_on_p99_ms": pairs.on.p99(),
+        "paper_over_on_median": round(PAPER_S["on"] * 1e3 / median(one.on.total), 1),
+    }
+    names = {"labelled_1_job": one, "labelled_100_jobs": hundred, "per_pair_2_jobs": pairs}
+    return {
+        "figures": figures,
+        "peers": {
+            "per_pair_on_median_ms": round(median(pairs.on.total), 3),
+            "per_pair_off_p99_ms": pairs.off.p99(),
+            "paper_on_ms": PAPER_S["on"] * 1e3,
+            "paper_off_ms": PAPER_S["off"] * 1e3,
+        },
+        "details": {
+            "paper_parts_ms": {name: value * 1e3 for name, value in PAPER_S.items()},
+            **{name: {"on": v.on.details(), "off": v.off.details()} for name, v in names.items()},
+        },
+    }
+
+
+@contextmanager
+def _controlled(lab: Lab, style: str, turn: int) -> Iterator[_Driver]:
+    """A fresh controller of that style, with nothing restored from the one before."""
+    state_dir = lab.places.controller / f"turn-{turn}"
+    policy = f"link-separation:style={style}"
+    process = start_controller(lab, policy, ["--state-dir", str(state_dir)])
+    try:
+        config = BackplaneConfig(connect=(lab.backplane_endpoint,))
+        with Notifier.connect(lab.backplane_endpoint) as notifier, Backplane.open(config) as backplane:
+            yield _Driver(lab.topology, notifier, backplane)
+    finally:
+        process.terminate()
+        process.wait(timeout=STOP_TIMEOUT_S)
+
+
+class _Driver:
+    """Announces jobs and staging, and waits for the paths to change."""
+
+    def __init__(self, topology: Topology, notifier: Notifier, backplane: Backplane) -> None:
+        self._topology = topology
+        self._notifier = notifier
+        self._changes = backplane.watch(PathsChanged)
+
+    def measure(self, variant: Variant, count: int) -> None:
+        choices = itertools.cycle(itertools.combinations(self._topology.compute_hosts, NODES_PER_JOB))
+        jobs = [f"job-{number}" for number in range(variant.jobs)]
+        for job, nodes in zip(jobs, choices, strict=False):
+            self._notifier.job_started(job, nodes)
+        self._switch(jobs[0], on=True)  # the first one computes what is kept afterwards
+        self._switch(jobs[0], on=False)
+        for number in range(count):
+            job = jobs[number % len(jobs)]
+            variant.on.add(self._switch(job, on=True))
+            variant.off.add(self._switch(job, on=False))
+        for job in jobs:
+            self._notifier.job_finished(job)
+
+    def _switch(self, job: str, *, on: bool) -> PathsChanged:
+        announce = self._notifier.staging_started if on else self._notifier.staging_finished
+        cause = announce(job, "in")
+        deadline = time.monotonic() + CHANGE_TIMEOUT_S
+        while (left := deadline - time.monotonic()) > 0:
+            arrived = self._changes.get(left)
+            change = None if arrived is None else arrived.event
+            if not isinstance(change, PathsChanged) or change.cause_id != cause.event_id:
+                continue
+            if change.plan.separated == on:
+                return change
+        state = "begins" if on else "ends"
+        raise BenchError(
+            f"{CHANGE_TIMEOUT_S:.0f} s after the news that staging {state} the paths had not changed"
+        )
