@@ -10,6 +10,7 @@ import pytest
 import trustme
 
 from waystage.backplane import AccessRule, Backplane, BackplaneConfig, BackplaneError, NotConfirmed, Tls
+from waystage.backplane.outbox import ReplayRequest
 from waystage.controllers import GlobalController
 from waystage.events import JobFinished, JobStarted
 from waystage.policies.base import load_policy
@@ -142,6 +143,11 @@ def test_a_notification_is_confirmed_through_the_rules(
                 stranger.publish(_job(2), confirm=True, timeout=1.0)
             assert list(controller.snapshot().jobs) == ["1"]
             assert operator.snapshot().events == 1
+            scheduler.close()
+            everything = ReplayRequest(since_ns=0)
+            answer = operator.replay(scheduler.source, ("JobStarted",), everything)
+            assert answer is not None and len(answer[0]) == 1, "from the journal, since its publisher is gone"
+            assert stranger.replay(scheduler.source, ("JobStarted",), everything) is None
 
 
 @pytest.mark.parametrize(

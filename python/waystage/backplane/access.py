@@ -83,10 +83,9 @@ def _rules(name: str, rule: AccessRule) -> list[dict[str, Any]]:
             ),
             _allow(f"{name}-there", ["egress"], ["liveliness_token", "reply"], [f"{keys.ALIVE}/*"]),
         ]
-        asked = [f"{keys.REPLAY}/*/{t}" for t in rule.read]
+        asked = [f"{root}/*/{t}" for t in rule.read for root in (keys.REPLAY, keys.JOURNAL)]
         if "*" in rule.read:
-            # The journal and the state show every type, so only who may read every type may ask for them.
-            asked += [keys.JOURNAL, keys.SNAPSHOT]
+            asked.append(keys.SNAPSHOT)  # the state shows every type
         found += [
             _allow(f"{name}-ask", ["ingress"], ["query"], asked),
             _allow(f"{name}-told", ["egress"], ["reply", "declare_queryable"], asked),

@@ -10,7 +10,7 @@ Must not know: sessions, sockets, what an event says.
     waystage/v1/replay/<source>/<Type>            query: what that publisher still holds of a type
     waystage/v1/ack/<source>                      the holder above has journalled that much of it
     waystage/v1/confirm/<source>                  query: journal this event, then answer
-    waystage/v1/journal                           query: what the global controller has journalled
+    waystage/v1/journal/<source>/<Type>           query: what a controller has journalled of it
     waystage/v1/snapshot                          query: the state of the global controller
 
 Access rights are given by these keys (see `access.py`), so the type stands before the scope and the

@@ -189,6 +189,7 @@ class Backplane:
         handler = zenoh.handlers.Callback(arrived, indirect=False)
         with self._lock:
             self._watch()
+            self._subscriptions[subscription] = []  # from now on told of every publisher that appears
             present = list(self._alive)
             self._subscriptions[subscription] = [
                 self._session.declare_subscriber(keys.type_key(name), handler) for name in wanted.types
