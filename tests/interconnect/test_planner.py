@@ -104,6 +104,16 @@ def per_pair_plan(
     return PathPlan(style="per-pair", separated=True, base_pairs=base, pairs=pairs)
 
 
+def doubled() -> Topology:
+    """Two cables between each edge switch and its only core switch: the second is a reserve."""
+    topology = leaf_spine(2, 2, 1)
+    spare = [
+        Link(a=edge, a_port=9, b="core1", b_port=port, capacity_bps=10**8)
+        for port, edge in enumerate(topology.edge_switches, start=8)
+    ]
+    return Topology.build("doubled", topology.hosts, topology.switches, [*topology.links, *spare])
+
+
 # -- strategies ------------------------------------------------------------------------------------------------
 
 TOPOLOGIES = [
@@ -113,6 +123,7 @@ TOPOLOGIES = [
     leaf_spine(3, 2, 5, storage_hosts=1),
     fat_tree(4),
     line(4),
+    doubled(),
     leaf_spine(1, 4, 1),
 ]
 
