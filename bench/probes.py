@@ -3,7 +3,8 @@
 The paper's cluster is brought up with a controller that separates links. Probes of 1,000 packets a second
 cross it on every ordered pair of hosts, in class mpi and in class staging, while a job's staging is
 announced to begin and to end: each announcement moves all traffic, OFF -> ON -> OFF. Lost and duplicated
-packets are counted exactly. The same probes without a switch-over are the peer.
+packets are counted exactly. The peers are the same probes without a switch-over, and through the same
+switch-overs with the paper's per-pair rules.
 
 Where the machine cannot carry all streams at once they take turns in groups, each through all
 switch-overs. A group's streams must reach 95 % of their rate; packets that a receive buffer of the
@@ -13,9 +14,8 @@ machine dropped make the run invalid.
 from __future__ import annotations
 
 import itertools
-import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 from waystage._native import ProbeError, Prober, ProbeReport, ProbeStream
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.bench import BenchError, BenchOptions
-from waystage.events import PathsChanged, TrafficClass
+from waystage.events import PathsChanged, RuleStyle, TrafficClass
 from waystage.interconnect.graphml import read_topology
 from waystage.interconnect.marks import DEFAULT_MARKS
 from waystage.jobs.notify import Notifier
@@ -48,6 +48,8 @@ CHANGE_TIMEOUT_S = 10.0
 PORTS: dict[TrafficClass, int] = {"mpi": 9100, "staging": 9101}
 DSCP = {mark.traffic: mark.dscp for mark in DEFAULT_MARKS if mark.dscp is not None}
 JOB = "probes"
+
+Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -109,37 +111,64 @@ def groups_of(flows: Sequence[Flow], count: int) -> list[list[Flow]]:
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
-    if os.geteuid() != 0:
-        raise BenchError("the benchmark probes brings up a lab, which needs root: run it with sudo")
     switch_overs = options.repetitions or (10 if options.quick else SWITCH_OVERS)
-    topology = read_topology("paper")
-    with Lab("probes", topology) as lab:
-        options.progress("starting the controller", 0.02)
-        start_controller(lab, "link-separation")
-        config = BackplaneConfig(connect=(lab.backplane_endpoint,))
-        with Notifier.connect(lab.backplane_endpoint) as notifier, Backplane.open(config) as backplane:
-            notifier.job_started(JOB, topology.compute_hosts[:3])
-            bench = _Bench(lab, notifier, backplane, options)
-            return bench.measure(flows_of(topology), switch_overs)
+    labelled = _Part("labelled", options, 0.0, 1.0 if options.quick else 0.6)
+    found = labelled.measure(switch_overs)
+    if not options.quick:
+        per_pair = _Part("per-pair", options, 0.6, 0.4).measure(
+            switch_overs, groups=found["details"]["groups"]
+        )
+        found["peers"] |= {
+            "per_pair_lost": per_pair["figures"]["lost"],
+            "per_pair_duplicated": per_pair["figures"]["duplicated"],
+            "per_pair_sent": per_pair["details"]["sent"],
+            "per_pair_switch_over_median_ms": per_pair["details"]["switch_over_median_ms"],
+        }
+    return found
+
+
+class _Part:
+    """One rule style, in a lab of its own; its share of the whole run's progress starts at `start`."""
+
+    def __init__(self, style: RuleStyle, options: BenchOptions, start: float, share: float) -> None:
+        self._style = style
+        self._options = options
+        self._start, self._share = start, share
+
+    def measure(self, switch_overs: int, groups: int | None = None) -> dict[str, Any]:
+        topology = read_topology("paper")
+        self.progress("starting cluster and controller", 0.02)
+        with Lab("probes", topology) as lab:
+            start_controller(lab, f"link-separation:style={self._style}")
+            config = BackplaneConfig(connect=(lab.backplane_endpoint,))
+            with Notifier.connect(lab.backplane_endpoint) as notifier, Backplane.open(config) as backplane:
+                notifier.job_started(JOB, topology.compute_hosts[:3])
+                bench = _Bench(lab, notifier, backplane, self.progress, self._options.quick)
+                return bench.measure(flows_of(topology), switch_overs, groups)
+
+    def progress(self, what: str, share: float) -> None:
+        self._options.progress(f"{self._style}: {what}", self._start + self._share * share)
 
 
 class _Bench:
     """The lab with everything open."""
 
-    def __init__(self, lab: Lab, notifier: Notifier, backplane: Backplane, options: BenchOptions) -> None:
+    def __init__(
+        self, lab: Lab, notifier: Notifier, backplane: Backplane, progress: Progress, quick: bool
+    ) -> None:
         self._lab = lab
         self._notifier = notifier
         self._changes = backplane.watch(PathsChanged)
-        self._options = options
+        self._progress = progress
+        self._quick = quick
         self._switch_ms: list[float] = []
 
-    def measure(self, flows: Sequence[Flow], switch_overs: int) -> dict[str, Any]:
-        trials, groups = self._find_groups(flows)
+    def measure(self, flows: Sequence[Flow], switch_overs: int, count: int | None) -> dict[str, Any]:
+        """In `count` groups, or in the fewest that the machine carries."""
+        trials, groups = self._find_groups(flows) if count is None else ([], groups_of(flows, count))
         moved, rest = Counts(), Counts()
         for index, group in enumerate(groups):
-            self._options.progress(
-                f"probes, group {index + 1} of {len(groups)}", 0.1 + 0.9 * index / len(groups)
-            )
+            self._progress(f"probes, group {index + 1} of {len(groups)}", 0.1 + 0.9 * index / len(groups))
             with self._probing(group, moved):
                 began = time.monotonic()
                 for _ in range(switch_overs):
@@ -180,11 +209,11 @@ class _Bench:
         """The fewest groups that the machine carries, found by trying the largest first."""
         trials: list[dict[str, Any]] = []
         for count in (1, 2, 3, 4, 6, 8, 12, 18, 24, len(flows)):
-            self._options.progress(f"trying {count} group(s) of streams", 0.05)
+            self._progress(f"trying {count} group(s) of streams", 0.05)
             groups = groups_of(flows, count)
             found = Counts()
             with CpuWatch() as cpu, self._probing(groups[0], found):
-                time.sleep(0.5 if self._options.quick else 2.0)
+                time.sleep(0.5 if self._quick else 2.0)
             trial = {
                 "groups": count,
                 "streams": len(groups[0]),
