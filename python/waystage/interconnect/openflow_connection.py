@@ -342,5 +342,5 @@ class _Answer:
 
 def _is_bundle_reply(version: int, kind: int) -> bool:
     if version >= ofproto_v1_4.OFP_VERSION:
-        return kind == ofproto_v1_4.OFPT_BUNDLE_CONTROL
-    return kind == ofproto_v1_3.OFPT_EXPERIMENTER
+        return bool(kind == ofproto_v1_4.OFPT_BUNDLE_CONTROL)
+    return bool(kind == ofproto_v1_3.OFPT_EXPERIMENTER)
