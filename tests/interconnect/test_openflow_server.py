@@ -201,6 +201,32 @@ def test_a_change_replaces_the_rule_with_its_cookie_and_a_single_change_needs_no
 
 
 @pytest.mark.lab
+def test_a_switch_without_bundles_gets_plain_messages_and_its_refusal_leaves_doubt(
+    ovs: Any,
+    seen: Recorder,
+    fabric_server: OpenFlowServer,
+    wait_until: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown_experiment(version: int, bundle_id: int, kind: int) -> bytes:
+        return (
+            bytes((version, 4)) + (24).to_bytes(2, "big") + bytes(4) + bytes.fromhex("00beefee") + bytes(12)
+        )
+
+    monkeypatch.setattr("waystage.interconnect.openflow_wire.bundle_control", unknown_experiment)
+    ovs.add_switch("s1", 1, "OpenFlow13")
+    ovs.connect("s1", port=fabric_server.port)
+    wait_until(lambda: 1 in seen.up, "the switch to connect")
+    good, bad = rule(1, steps=(Output(1),)), rule(2, Field("in_port", 1), steps=(ToGroup(99),))
+    assert fabric_server.install({1: added([good, rule(3, Field("in_port", 2))])})[1].error is None
+    assert len(fabric_server.read_back(1).rules) == 2
+    outcome = fabric_server.install({1: added([rule(4, Field("in_port", 4)), bad])})[1]
+    assert "priority=2,in_port=0x1" in (outcome.error or "")
+    assert outcome.unknown
+    assert len(fabric_server.read_back(1).rules) == 3
+
+
+@pytest.mark.lab
 def test_ports_packets_and_reconnection_are_reported(
     ovs: Any, seen: Recorder, fabric_server: OpenFlowServer, wait_until: Any
 ) -> None:

@@ -15,6 +15,8 @@ import struct
 
 import msgspec
 
+from waystage.interconnect.port_rate import PortRate
+
 ETHERTYPE = 0x0806
 REQUEST, REPLY = 1, 2
 REQUESTS_PER_S = 200
@@ -57,7 +59,7 @@ class Responder:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.counts = Counts()
-        self._windows: dict[tuple[int, int], tuple[int, int]] = {}
+        self._rate = PortRate(REQUESTS_PER_S)
 
     def answer(self, dpid: int, port: int, frame: bytes, now_s: float) -> bytes | None:
         """The reply to send out of the port the frame came in by, or None."""
@@ -65,7 +67,7 @@ class Responder:
         if request is None or request.ip == request.target:  # the second announces the sender's own address
             self.counts.ignored += 1
             return None
-        if not self._within_rate(dpid, port, now_s):
+        if not self._rate.allows(dpid, port, now_s):
             self.counts.limited += 1
             return None
         entry = self.entries.get(request.target)
@@ -78,13 +80,6 @@ class Responder:
             return None
         self.counts.answered += 1
         return build_reply(request, entry.label)
-
-    def _within_rate(self, dpid: int, port: int, now_s: float) -> bool:
-        second = int(now_s)
-        started, used = self._windows.get((dpid, port), (second, 0))
-        used = used + 1 if started == second else 1
-        self._windows[dpid, port] = (second, used)
-        return used <= REQUESTS_PER_S
 
 
 def parse(frame: bytes) -> Request | None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import queue
 import secrets
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -42,6 +41,7 @@ from waystage.interconnect.labelled import control_rules
 from waystage.interconnect.openflow import OpenFlowError, OpenFlowServer, PortState
 from waystage.interconnect.outcome import Outcome
 from waystage.interconnect.planner import PlanError
+from waystage.interconnect.port_rate import PortRate
 from waystage.interconnect.rules import Change, SwitchRules
 from waystage.interconnect.watch import Options, Watcher
 from waystage.topology import Topology
@@ -52,6 +52,9 @@ ASK_AGAIN_S = 5.0
 """A plan that failed because a switch was silent is tried again after this long."""
 
 OURS = (cookies.MAGIC << 56, 0xFF << 56)
+
+LLDP_PER_S = 20
+"""Frames looked at for each port and second: four times what anybody honest sends when a cable is plugged in."""
 
 Publish = Callable[[Event], object]
 
@@ -65,7 +68,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterconnectController:
-    """The actuator of `AssignPaths`. `start` and `stop` in pairs; also a context manager.
+    """The actuator of `AssignPaths`. `start` it once and `stop` it once; also a context manager.
 
     `plan` is what to keep in force until an action comes: after a restart, the last plan requested.
     """
@@ -78,17 +81,17 @@ class InterconnectController:
         *,
         plan: PathPlan | None = None,
         options: Options | None = None,
-        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._publish_event = publish
         self._options = options or Options()
-        self._server = OpenFlowServer(self, listen, ours=OURS, tls=tls)
+        self._server = OpenFlowServer(self, listen, ours=OURS)
         self._given = topology
         self._discovery = Discovery(topology, storage_hosts=self._options.storage_hosts)
         self._installer = Installer(
             self._send, self._read, marks=self._options.marks, failover=self._options.failover
         )
         self._responder = arp.Responder()
+        self._lldp_rate = PortRate(LLDP_PER_S)
         self._key = secrets.token_bytes(32)
         self._inputs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._watcher = Watcher(self._server, self, self._key, self._options)
@@ -178,9 +181,10 @@ class InterconnectController:
             if reply is not None:
                 self._server.packet_out(dpid, port, reply)
             return
-        neighbour = lldp.parse(data, self._key)
-        if neighbour is not None:
-            heard = neighbour
+        if not self._lldp_rate.allows(dpid, port, time.monotonic()):
+            return
+        heard = lldp.parse(data, self._key)
+        if heard is not None:
             self._inputs.put(lambda: self._tell(self._discovery.heard(dpid, port, heard, time.monotonic())))
 
     # -- the worker ---------------------------------------------------------------------------
@@ -207,7 +211,7 @@ class InterconnectController:
 
     def _patience_s(self) -> float:
         due = [t for t in (self._clean_due_s, self._again_due_s) if t]
-        if self._dirty and self._first_came_s:
+        if self._dirty and self._never_planned and self._installer.held and self._discovery.topology:
             due.append(self._first_came_s + self._options.gather_s)
         return max(0.0, min(due, default=time.monotonic() + 3600) - time.monotonic())
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import ipaddress
 import logging
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -69,12 +69,10 @@ class OpenFlowServer:
         listen: tuple[str, int] = ("127.0.0.1", 6653),
         *,
         ours: tuple[int, int] = (0, 0),
-        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._callbacks = callbacks
         self._listen = listen
         self._ours = ours
-        self._tls = tls
         self._listener: socket.socket | None = None
         self._threads: set[threading.Thread] = set()
         self._open: set[Connection] = set()
@@ -89,6 +87,8 @@ class OpenFlowServer:
         if hub.HUB_TYPE != "native":
             raise OpenFlowError("os-ken would patch the process for eventlet: unset OSKEN_HUB_TYPE")
         self._listener = _listen(*self._listen)
+        if not _is_loopback(self._listen[0]):
+            log.warning("OpenFlow on %s:%d is not encrypted: use a network of its own for it", *self._listen)
         AppManager.get_instance().instantiate(_App)
         self._stopping = False
         self._spawn(self._accept, "openflow-accept", self._listener)
@@ -247,9 +247,6 @@ class OpenFlowServer:
 
     def _serve(self, sock: socket.socket, address: Any) -> None:
         try:
-            if self._tls is not None:
-                sock.settimeout(ANSWER_TIMEOUT_S)
-                sock = self._tls.wrap_socket(sock, server_side=True)
             connection = Connection(sock, address, self)
         except OSError as error:
             log.warning("no control channel with %s: %s", address, error)
@@ -331,6 +328,13 @@ def _collect(flows: Future[list[Any]], groups: Future[list[Any]], timeout_s: flo
         rules={rule.key: rule for rule in map(wire.decode_rule, held_flows)},
         groups={group.group_id: group for group in map(wire.decode_group, held_groups)},
     )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _listen(host: str, port: int) -> socket.socket:

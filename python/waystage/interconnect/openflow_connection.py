@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 SEND_TIMEOUT_S = 2.0
 """How long a switch may refuse to read, and how often a silent one is asked whether it is there."""
 
-SILENT_ROUNDS = 3
-"""A switch that has said nothing for this many timeouts, asked each time, is gone."""
+SILENT_ROUNDS = 2
+"""A switch that has said nothing for this many timeouts, and was asked in between, is gone. The time must be
+shorter than discovery's SILENCE_S, or the cables of a switch that hangs would be taken for dead first."""
 
 _MAX_XID = 0xFFFFFFFF
 _MULTIPART_HEADER = struct.Struct("!HH4x")

@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 OURS = (cookies.MAGIC << 56, 0xFF << 56)
 """Cookie and mask of Waystage's own flow entries."""
 
+COUNT_TIMEOUT_S = 2.0
+"""Longest wait for a switch's counters: nothing is announced meanwhile."""
+
 FIRST_ANNOUNCEMENTS, FIRST_INTERVAL_S = 5, 0.2
 """A new switch is announced quickly a few times, so that its cables are known within a second."""
 
@@ -144,7 +147,7 @@ class Watcher:
             if name is None:
                 continue
             try:
-                flows, ports = self._server.count(dpid, *OURS)
+                flows, ports = self._server.count(dpid, *OURS, timeout_s=COUNT_TIMEOUT_S)
             except OpenFlowError as error:
                 log.info("%s", error)
                 continue

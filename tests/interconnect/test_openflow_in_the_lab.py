@@ -1,0 +1,45 @@
+"""The controller of the command line on the lab's paper cluster, with a real LLDP daemon on every host."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from waystage.backplane import Backplane, BackplaneConfig
+from waystage.events import CablingError, HostSeen, LinkDown, LinkUse
+from waystage.interconnect.graphml import read_topology
+from waystage.worlds.lab.controller_process import start_controller
+from waystage.worlds.lab.lab import Lab
+
+
+@pytest.mark.lab
+def test_daemons_on_hosts_are_heard_and_the_cabling_is_found_to_be_as_given() -> None:
+    topology = read_topology("paper")
+    with Lab("t-openflow", topology) as lab:
+        process = start_controller(lab, "null")
+        with Backplane.open(BackplaneConfig(connect=(lab.backplane_endpoint,))) as backplane:
+            uses = backplane.watch(LinkUse)
+            wrong, down = backplane.watch(CablingError), backplane.watch(LinkDown)
+            source, target = topology.hosts[0].name, topology.storage_hosts[0]
+            ping = ["ping", "-q", "-c", "3", "-i", "0.2", lab.host_ip(target)]
+            assert lab.exec(source, ping, stdout=subprocess.DEVNULL).wait(timeout=20) == 0
+            # Hosts announce themselves every few seconds; the controller may have heard them before we listened.
+            heard = backplane.snapshot().state
+            for host in lab.topology.hosts:
+                if f'"{host.name}":{{"switch"'.encode() not in bytes(heard):
+                    seen = backplane.wait(HostSeen, timeout=30, host=host.name)
+                    assert seen is not None, host.name
+                    assert isinstance(seen.event, HostSeen)
+                    assert (seen.event.switch, seen.event.port) == topology.attachment[host.name]
+                    assert (seen.event.mac, seen.event.ip) == (host.mac, host.ip)
+            arrived = uses.get(10)
+            assert arrived is not None
+            assert isinstance(arrived.event, LinkUse)
+            assert {(u.node, u.port) for u in arrived.event.ports} == {
+                end for link in topology.links for end in ((link.a, link.a_port), (link.b, link.b_port))
+            }
+            assert wrong.get(0) is None
+            assert down.get(0) is None
+        process.terminate()
+        assert process.wait(timeout=20) == 0
