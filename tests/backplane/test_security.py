@@ -12,7 +12,7 @@ import trustme
 from waystage.backplane import AccessRule, Backplane, BackplaneConfig, BackplaneError, NotConfirmed, Tls
 from waystage.backplane.outbox import ReplayRequest
 from waystage.controllers import GlobalController
-from waystage.events import JobFinished, JobStarted
+from waystage.events import JobFinished, JobStarted, LinkDown
 from waystage.policies.base import load_policy
 
 Certify = Callable[[str], Tls]
@@ -148,6 +148,43 @@ def test_a_notification_is_confirmed_through_the_rules(
             answer = operator.replay(scheduler.source, ("JobStarted",), everything)
             assert answer is not None and len(answer[0]) == 1, "from the journal, since its publisher is gone"
             assert stranger.replay(scheduler.source, ("JobStarted",), everything) is None
+
+
+def test_rights_to_one_type_give_no_way_round_to_another(
+    certify: Certify, endpoint: str, tmp_path: Path
+) -> None:
+    """A confirmation and a replay carry events too, so rights must hold there as well."""
+    with _router(endpoint, certify("controller.site")) as router:
+        with (
+            GlobalController(load_policy("null"), [], router, tmp_path / "state") as controller,
+            _client(endpoint, certify("scheduler.site"), "scheduler") as scheduler,
+        ):
+            scheduler.publish(_job(1), confirm=True, timeout=10.0)
+            with pytest.raises(NotConfirmed):
+                scheduler.publish(LinkDown(link="a:1-b:1"), confirm=True, timeout=1.5)
+            scheduler.publish(_job(2), confirm=True, timeout=10.0)  # the hole before it is asked for again
+            state = controller.snapshot()
+            assert list(state.jobs) == ["1", "2"]
+            assert state.down_links == {}
+
+
+def test_a_name_may_be_reserved(certify: Certify, endpoint: str) -> None:
+    rules = (
+        AccessRule(names=("controller.site",), controller=True),
+        AccessRule(names=("scheduler.site",), publish=("JobStarted",), sources=("slurm",)),
+    )
+    tls = certify("scheduler.site")
+    with (
+        _router(endpoint, certify("controller.site"), rules) as router,
+        _client(endpoint, tls, "slurm") as allowed,
+        _client(endpoint, tls, "other") as refused,
+    ):
+        subscription = router.subscribe("JobStarted")
+        refused.publish(_job(1))
+        allowed.publish(_job(2))
+        item = subscription.get(5.0)
+        assert item is not None and item.event == _job(2)
+        assert subscription.get(0.3) is None
 
 
 @pytest.mark.parametrize(

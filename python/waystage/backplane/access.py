@@ -23,13 +23,15 @@ _DATA = ["put", "delete"]
 class AccessRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`names`: common names of certificates. `publish`, `read`: event types, `*` for all.
 
-    `scopes`: where its events may say they come from, `*` anywhere. `controller`: everything.
+    `scopes`: where its events may say they come from, `*` anywhere. `sources`: the names (the `name` of their
+    configuration) they may publish under, `*` any. `controller`: everything.
     """
 
     names: tuple[str, ...]
     publish: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ("*",)
+    sources: tuple[str, ...] = ("*",)
     controller: bool = False
 
 
@@ -57,18 +59,30 @@ def _rules(name: str, rule: AccessRule) -> list[dict[str, Any]]:
         return [_allow(f"{name}-all", ["ingress", "egress"], _EVERY_MESSAGE, ["waystage/**"])]
     found: list[dict[str, Any]] = []
     if rule.publish:
-        out = [f"{keys.ROOT}/*/{t}/{s}/*" for t in rule.publish for s in rule.scopes]
+        sources = ["*" if s == "*" else f"{s}.$*" for s in rule.sources]
+        pairs = [(t, s) for t in rule.publish for s in sources]
+        out = [f"{keys.ROOT}/*/{t}/{scope}/{s}" for t, s in pairs for scope in rule.scopes]
+        replay = [f"{keys.REPLAY}/{s}/*" for s in sources]
+        # The last answer to a replay carries no event.
+        answers = [f"{keys.REPLAY}/{s}/{t}" for t, s in [*pairs, *((keys.END, s) for s in sources)]]
+        confirm = [f"{keys.CONFIRM}/{s}/{t}" for t, s in pairs]
+        ack = [f"{keys.ACK}/{s}" for s in sources]
         found += [
             _allow(f"{name}-publish", ["ingress"], _DATA, out),
             # Told who listens, a client need not send what nobody wants.
             _allow(f"{name}-interest", ["egress"], ["declare_subscriber"], out),
-            _allow(f"{name}-alive", ["ingress"], ["liveliness_token"], [f"{keys.ALIVE}/*"]),
-            _allow(f"{name}-answer", ["ingress"], ["declare_queryable", "reply"], [f"{keys.REPLAY}/*/*"]),
-            _allow(f"{name}-asked", ["egress"], ["query"], [f"{keys.REPLAY}/*/*"]),
-            _allow(f"{name}-confirm", ["ingress"], ["query"], [f"{keys.CONFIRM}/*"]),
-            _allow(f"{name}-confirmed", ["egress"], ["reply", "declare_queryable"], [f"{keys.CONFIRM}/*"]),
-            _allow(f"{name}-ack-wanted", ["ingress"], ["declare_subscriber"], [f"{keys.ACK}/*"]),
-            _allow(f"{name}-ack", ["egress"], _DATA, [f"{keys.ACK}/*"]),
+            _allow(
+                f"{name}-alive", ["ingress"], ["liveliness_token"], [f"{keys.ALIVE}/{s}" for s in sources]
+            ),
+            _allow(f"{name}-replay", ["ingress"], ["declare_queryable"], replay),
+            _allow(f"{name}-answer", ["ingress"], ["reply"], answers),
+            _allow(f"{name}-asked", ["egress"], ["query"], replay),
+            _allow(f"{name}-confirm", ["ingress"], ["query"], confirm),
+            _allow(f"{name}-confirmed", ["egress"], ["reply", "declare_queryable"], confirm),
+            # Who answers confirmations does so for everyone.
+            _allow(f"{name}-confirmer", ["egress"], ["declare_queryable"], [f"{keys.CONFIRM}/*/*"]),
+            _allow(f"{name}-ack-wanted", ["ingress"], ["declare_subscriber"], ack),
+            _allow(f"{name}-ack", ["egress"], _DATA, ack),
         ]
     if rule.read:
         wanted = [f"{keys.ROOT}/*/{t}/*/*" for t in rule.read]
@@ -86,6 +100,7 @@ def _rules(name: str, rule: AccessRule) -> list[dict[str, Any]]:
         asked = [f"{root}/*/{t}" for t in rule.read for root in (keys.REPLAY, keys.JOURNAL)]
         if "*" in rule.read:
             asked.append(keys.SNAPSHOT)  # the state shows every type
+        asked += [f"{keys.REPLAY}/*/{keys.END}", f"{keys.JOURNAL}/*/{keys.END}"]
         found += [
             _allow(f"{name}-ask", ["ingress"], ["query"], asked),
             _allow(f"{name}-told", ["egress"], ["reply", "declare_queryable"], asked),

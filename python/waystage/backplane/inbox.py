@@ -48,11 +48,12 @@ class _Source:
 class Inbox:
     """`strict`: a source never heard of is expected from its first event, not from where it is found.
 
-    Not thread-safe: its owner holds a lock.
+    `whole`: every type is wanted, so that the next number must be the next event: then order holds across types even
+    where a link was cut. With some types only, it holds for each type by itself, and across them unless one was lost. Not thread-safe: its owner holds a lock.
     """
 
-    def __init__(self, cursors: dict[str, dict[str, int]], strict: bool) -> None:
-        self._strict = strict
+    def __init__(self, cursors: dict[str, dict[str, int]], strict: bool, whole: bool = False) -> None:
+        self._strict, self._whole = strict, whole
         self._sources = {name: _Source(dict(last)) for name, last in cursors.items()}
 
     def last(self, source: str) -> dict[str, int]:
@@ -75,7 +76,7 @@ class Inbox:
                 return Verdict.DEFERRED
             source.held.append(item)
             return Verdict.WAITS
-        if item.previous is not None and self._gap(last, item.previous):
+        if item.previous is not None and self._gap(source, last, item):
             source.held = [item]
             return Verdict.GAP
         if not room:
@@ -139,7 +140,9 @@ class Inbox:
         if source is not None and source.held is None and not source.behind:
             del self._sources[name]
 
-    def _gap(self, last: int | None, previous: int) -> bool:
+    def _gap(self, source: _Source, last: int | None, item: Arrival) -> bool:
+        if self._whole and (source.last or self._strict):
+            return item.envelope.seq > max(source.last.values(), default=0) + 1
         if last is None:
-            return self._strict and previous > 0
-        return previous > last
+            return self._strict and (item.previous or 0) > 0
+        return (item.previous or 0) > last

@@ -9,7 +9,7 @@ Must not know: sessions, sockets, what an event says.
     waystage/v1/alive/<source>                    liveliness of a publisher that holds events
     waystage/v1/replay/<source>/<Type>            query: what that publisher still holds of a type
     waystage/v1/ack/<source>                      the holder above has journalled that much of it
-    waystage/v1/confirm/<source>                  query: journal this event, then answer
+    waystage/v1/confirm/<source>/<Type>           query: journal this event, then answer
     waystage/v1/journal/<source>/<Type>           query: what a controller has journalled of it
     waystage/v1/snapshot                          query: the state of the global controller
 
@@ -30,6 +30,9 @@ ACK = f"{ROOT}/ack"
 CONFIRM = f"{ROOT}/confirm"
 JOURNAL = f"{ROOT}/journal"
 SNAPSHOT = f"{ROOT}/snapshot"
+
+END = "-"
+"""Stands for the type in the last answer to a replay of every type."""
 
 _PART = re.compile(r"^[A-Za-z0-9_.=-]{1,128}$")
 """One chunk of a key: no '/', and none of Zenoh's own '*', '$', '?', '#'."""

@@ -134,7 +134,7 @@ class Backplane:
                 held = self._outbox.add(keys.type_name(event), time_ns, data)
             self._put(event, data, held.previous)
         if confirm:
-            self._confirm(data, held.previous, timeout)
+            self._confirm(held.type, data, held.previous, timeout)
         return item
 
     def confirm_published(self, timeout: float = 5.0) -> bool:
@@ -144,7 +144,7 @@ class Backplane:
         if newest is None:
             return True
         try:
-            self._confirm(newest.data, newest.previous, timeout)
+            self._confirm(newest.type, newest.data, newest.previous, timeout)
         except NotConfirmed:
             return False
         return True
@@ -224,7 +224,7 @@ class Backplane:
 
     def snapshot(self, timeout: float = 5.0) -> Snapshot:
         """The state of the global controller. Raises BackplaneError where none answers."""
-        for payload in wire.ask(self._session, keys.SNAPSHOT, b"", timeout):
+        for _, payload in wire.ask(self._session, keys.SNAPSHOT, b"", timeout):
             return msgspec.json.decode(payload, type=Snapshot)
         raise BackplaneError(f"no controller answered within {timeout:g} s: is one running and connected?")
 
@@ -341,9 +341,9 @@ class Backplane:
             self._outbox.acknowledge(int(bytes(sample.payload)))
             self._outbox_changed.notify_all()
 
-    def _confirm(self, data: bytes, previous: int, timeout: float) -> None:
+    def _confirm(self, type_name: str, data: bytes, previous: int, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        key = f"{keys.CONFIRM}/{self.source}"
+        key = f"{keys.CONFIRM}/{self.source}/{type_name}"
         while (remaining := deadline - time.monotonic()) > 0:
             attempt = min(remaining, CONFIRM_RETRY_S)
             for _ in wire.ask(self._session, key, data, attempt, str(previous).encode()):
@@ -361,8 +361,8 @@ class Backplane:
         with self._outbox_changed:
             items, end = self._outbox.replay(request, keys.last_part(key))
         self.stats.replays_answered += 1
-        for chunk in wire.chunks(((item.type, item.previous, item.data) for item in items), end):
-            reply(chunk)
+        found = ((item.type, item.previous, item.data) for item in items)
+        wire.send_replay(reply, f"{keys.REPLAY}/{self.source}/{keys.last_part(key)}", found, end)
 
     def _replay_from(
         self, key: str, source: str, request: ReplayRequest
@@ -370,10 +370,11 @@ class Backplane:
         payload = msgspec.json.encode(request)
         end: ReplayEnd | None = None
         arrivals: list[Arrival] = []
-        for data in wire.ask(self._session, key, payload, REPLAY_TIMEOUT_S):
+        for answered, data in wire.ask(self._session, key, payload, REPLAY_TIMEOUT_S):
             items, last = wire.decode_chunk(data)
             end = last or end
-            for name, previous, body in items:
+            for _, previous, body in items:
+                name = keys.last_part(answered)
                 item = self.decode_arrival(source, name, body, str(previous).encode())
                 if item is not None:
                     arrivals.append(item)

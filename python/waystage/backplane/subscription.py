@@ -87,7 +87,8 @@ class Subscription:
         self.stats = SubscriptionStats()
         self._link, self._capacity, self._cursors = link, capacity, cursors
         self._since_ns = cursors.since_ns if cursors else time.time_ns()
-        self._inbox = Inbox(cursors.load() if cursors else {}, strict=cursors is not None)
+        places = cursors.load() if cursors else {}
+        self._inbox = Inbox(places, strict=cursors is not None, whole=wanted.types == ("*",))
         self._entries: deque[tuple[Envelope, str]] = deque()
         self._taken: list[tuple[str, str, int]] = []
         self._to_mend: dict[str, None] = {}

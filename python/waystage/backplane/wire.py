@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import zenoh
@@ -28,7 +28,13 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 * 1024
 """A replay travels in pieces of about this size, so that it does not hold up live events for long."""
 
-Reply = Callable[[bytes], None]
+
+class Reply(Protocol):
+    """Answers with bytes, under `key` where it is not the key asked for."""
+
+    def __call__(self, data: bytes, key: str | None = None) -> None: ...
+
+
 Handler = Callable[[str, bytes, bytes, Reply], None]
 """Called with the key asked, payload, attachment, and what to answer with, as often as wanted."""
 
@@ -85,8 +91,8 @@ def put(
 
 def ask(
     session: zenoh.Session, key: str, payload: bytes, timeout: float, attachment: bytes = b""
-) -> Iterator[bytes]:
-    """Every answer, until all who can have answered or `timeout` has passed."""
+) -> Iterator[tuple[str, bytes]]:
+    """Every answer, key and bytes, until all who can have answered or `timeout` has passed."""
     try:
         replies = session.get(
             key,
@@ -98,7 +104,7 @@ def ask(
         )
         for reply in replies:
             if reply.ok is not None:
-                yield bytes(reply.ok.payload)
+                yield str(reply.ok.key_expr), bytes(reply.ok.payload)
     except zenoh.ZError as error:
         raise BackplaneError(f"cannot ask for {key}: {error}") from None
 
@@ -109,11 +115,10 @@ def answer(session: zenoh.Session, key: str, handler: Handler) -> Any:
     def called(query: zenoh.Query) -> None:
         payload = bytes(query.payload) if query.payload is not None else b""
         attachment = bytes(query.attachment) if query.attachment is not None else b""
-        reply_key = query.key_expr
 
-        def reply(data: bytes) -> None:
+        def reply(data: bytes, key: str | None = None) -> None:
             with contextlib.suppress(zenoh.ZError):  # who asked is gone, and will ask again
-                query.reply(reply_key, data)
+                query.reply(query.key_expr if key is None else key, data)
 
         try:
             handler(str(query.key_expr), payload, attachment, reply)
@@ -146,17 +151,32 @@ def decode_request(payload: bytes) -> ReplayRequest:
     return _request_decoder.decode(payload)
 
 
-def chunks(items: Iterable[tuple[str, int, bytes]], end: ReplayEnd) -> Iterator[bytes]:
-    """A replay, as (type, number before it of its type, bytes), in answers: the last one carries its end."""
+def send_replay(reply: Reply, key: str, items: Iterable[tuple[str, int, bytes]], end: ReplayEnd) -> None:
+    """Answer a query to `key` with events, as (type, number before it of its type, bytes), and then the end.
+
+    Each event travels under a key with its type, since rights are given by type.
+    """
+    base, _, asked = key.rpartition("/")
+    by_type: dict[str, list[tuple[str, int, bytes]]] = {}
+    for item in items:
+        by_type.setdefault(item[0], []).append(item)
+    for name, own in by_type.items():
+        for batch in _batches(own):
+            reply(msgspec.msgpack.encode(_Chunk(batch)), f"{base}/{name}")
+    reply(msgspec.msgpack.encode(_Chunk([], end)), f"{base}/{keys.END}" if asked == "*" else key)
+
+
+def _batches(items: list[tuple[str, int, bytes]]) -> Iterator[list[tuple[str, int, bytes]]]:
     batch: list[tuple[str, int, bytes]] = []
     size = 0
     for item in items:
         batch.append(item)
         size += len(item[2])
         if size >= CHUNK_BYTES:
-            yield msgspec.msgpack.encode(_Chunk(batch))
+            yield batch
             batch, size = [], 0
-    yield msgspec.msgpack.encode(_Chunk(batch, end))
+    if batch:
+        yield batch
 
 
 def decode_chunk(data: bytes) -> tuple[list[tuple[str, int, bytes]], ReplayEnd | None]:

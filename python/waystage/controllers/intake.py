@@ -82,7 +82,7 @@ class Intake:
         self._subscription = self._backplane.subscribe(None, durable=_Place(self._journal))
         for thread in self._threads:
             thread.start()
-        self._backplane.answer(f"{keys.CONFIRM}/*", self._confirm)
+        self._backplane.answer(f"{keys.CONFIRM}/*/*", self._confirm)
         self._backplane.answer(f"{keys.JOURNAL}/*/*", self._replay)
 
     def stop(self) -> None:
@@ -198,7 +198,8 @@ class Intake:
     # -- queries, in Zenoh's threads ----------------------------------------------------------------
 
     def _confirm(self, key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:
-        item = self._backplane.decode_arrival(keys.last_part(key), None, payload, attachment)
+        source, name = key.split("/")[-2:]
+        item = self._backplane.decode_arrival(source, name, payload, attachment)
         if item is None:
             return
         with self._waiting_lock:
@@ -239,8 +240,7 @@ class Intake:
             return seq > known if known is not None else time_ns >= request.since_ns
 
         items, missed = self._journal.replay(source, asked, wanted)
-        for chunk in wire.chunks(items, ReplayEnd(missed=missed)):
-            reply(chunk)
+        wire.send_replay(reply, key, items, ReplayEnd(missed=missed))
 
 
 def _remember(places: dict[tuple[str, str], int], done: list[tuple[str, str, int]]) -> None:
