@@ -25,6 +25,7 @@ RESULT_FILE = "result.json"
 TIMELINES_FILE = "timelines.parquet"
 EVENTS_FILE = "events.jsonl"
 REPORT_FILE = "report.html"
+LOGS_FOLDER = "logs"
 
 
 class ResultError(ValueError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -126,7 +127,7 @@ class _Run:
             policy_options(choice, self._experiment, number),
             name=f"{choice.shown}-{number + 1}",
         )
-        with control, self._watching(control.backplane, lab):
+        with self._keeping(control), control, self._watching(control.backplane, lab):
             began = self._now()
             queue = Queue(
                 self._topology,
@@ -173,6 +174,17 @@ class _Run:
             )
         )
         return whole
+
+    @contextlib.contextmanager
+    def _keeping(self, control: ControlSession) -> Iterator[None]:
+        """The controller's log outlives the lab: it says more than any message about what went wrong."""
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                folder = self._out / results.LOGS_FOLDER
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(control.log, folder / f"controller-{control.name}.log")
 
     @contextlib.contextmanager
     def _watching(self, backplane: Backplane, lab: Lab) -> Iterator[None]:

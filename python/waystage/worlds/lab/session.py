@@ -39,6 +39,7 @@ class ControlSession:
     backplane: Backplane
 
     def __init__(self, lab: Lab, policy: str, options: Mapping[str, Any], *, name: str) -> None:
+        self.name = name
         self._lab = lab
         self._policy = policy
         self._options = dict(options)
