@@ -1,0 +1,190 @@
+"""The main job on a real lab: switches, MPI and rsync; and everything that can go wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waystage.experiment import results
+from waystage.worlds.lab.places import Places
+
+pytestmark = pytest.mark.lab
+
+LAB = "t_runner"
+
+SMALL = f"""\
+name: small
+topology: paper
+policies: [link-separation]
+sets: 1
+jobs:
+  count: 2
+  nodes: 3
+  placement: [[c4, c1, c5], [c6, c2, c3]]
+  arrivals: {{distribution: fixed, mean_s: 1.0}}
+  stage_in: {{bytes: 2 MB}}
+  compute: {{program: alltoall, iterations: 5, message: 200 kB}}
+  stage_out: {{bytes: 2 MB}}
+limits: {{staging_s: 30, compute_s: 60}}
+lab: {{name: {LAB}}}
+"""
+
+
+def start(folder: Path, text: str, *arguments: str) -> subprocess.Popen[str]:
+    (folder / "small.yaml").write_text(text)
+    return subprocess.Popen(
+        [sys.executable, "-m", "waystage", "run", "small.yaml", "--out", "out", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 150) -> tuple[int, str, str]:
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return process.returncode, out, err
+
+
+def run(folder: Path, text: str, *arguments: str) -> tuple[int, str, str]:
+    return finish(start(folder, text, *arguments))
+
+
+def program(folder: Path, name: str, body: str) -> str:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return f"./{name}"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Any:
+    yield
+    left = Places(LAB).anything_left
+    if left:
+        Places(LAB).remove_all(unmount_netns=False)
+    assert not left
+
+
+def wait_for_jobs(folder: Path, process: subprocess.Popen[str]) -> None:
+    """Until the first set's controller is ready and jobs run."""
+    staged = Places(LAB).run_dir / "hosts" / "c4" / "jobs"
+    deadline = time.monotonic() + 60
+    while not (staged.is_dir() and any(staged.iterdir())):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.05)
+
+
+def test_jobs_stage_compute_and_are_compared_in_a_report(tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, SMALL.replace("[link-separation]", "[ecmp, link-separation]"))
+    assert code in (0, 7), (
+        err
+    )  # 7: this machine was too busy for the numbers to count, which is not the point here
+    folder = tmp_path / "out"
+    result = results.load(folder)
+    assert [job.status for job in result.jobs] == ["done"] * 4
+    for job in result.jobs:
+        assert job.stage_in_s > 0.1 and job.stage_out_s > 0.1  # 2 MB at 100 Mbit/s take 0.16 s
+        assert job.compute_s > 0.1
+    switches = [s.to for s in result.switch_overs]
+    assert {"on", "off"} == set(switches) and all(s.policy == "link-separation" for s in result.switch_overs)
+    samples = results.load_timelines(folder)
+    moved = {
+        traffic: sum(s.bytes for s in samples if s.traffic == traffic and s.core and s.policy == "ecmp")
+        for traffic in ("staging", "mpi")
+    }
+    # Four stagings of 2 MB cross the core; each of 2 x 5 iterations sends 8 messages of 200 kB across it.
+    assert moved["staging"] > 0.9 * 8e6
+    assert moved["mpi"] > 0.9 * 16e6
+    events = [json.loads(line)["type"] for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert events.count("StagingStarted") == 8 and events.count("JobFinished") == 4
+    assert (folder / "report.html").exists() and "report.html" in out
+    assert list((folder / "logs").glob("controller-*.log"))
+
+
+def test_a_program_that_crashes_and_one_that_hangs_are_failed_jobs_and_the_set_goes_on(
+    tmp_path: Path,
+) -> None:
+    crash = program(tmp_path, "crash", "echo the input deck is wrong >&2; exit 9")
+    hang = program(tmp_path, "hang", "sleep 600")
+    text = SMALL.replace("  stage_out:", "  mixes:\n    - {name: good}\n  stage_out:").replace(
+        "    - {name: good}\n",
+        f"    - {{name: crashes, compute: {{program: {crash}}}}}\n    - {{name: hangs, compute: {{program: {hang}}}}}\n",
+    )
+    code, out, err = run(tmp_path, text.replace("compute_s: 60", "compute_s: 2"))
+    assert code == 1, err
+    jobs = {job.kind: job for job in results.load(tmp_path / "out").jobs}
+    assert jobs["crashes"].status == jobs["hangs"].status == "failed"
+    assert "the input deck is wrong" in jobs["crashes"].cause or "status 9" in jobs["crashes"].cause
+    assert "did not end within 2 s" in jobs["hangs"].cause
+    assert jobs["hangs"].cause in out
+
+
+def test_a_job_that_fills_the_disk_fails_with_that_cause_and_can_end_the_set(tmp_path: Path) -> None:
+    text = SMALL.replace(f"name: {LAB}", f"name: {LAB}, tmpfs: 5 MB").replace(
+        "compute_s: 60", "compute_s: 60, on_failure: stop"
+    )
+    text = text.replace("stage_in: {bytes: 2 MB}", "stage_in: {bytes: 4 MB}")
+    code, _, err = run(tmp_path, text)
+    assert code == 1, err
+    result = results.load(tmp_path / "out")
+    failed = [job for job in result.jobs if job.status == "failed"]
+    assert failed and ("space" in failed[0].cause or "do not fit" in failed[0].cause)
+    assert any("ended early" in note for note in result.notes)
+
+
+def test_ctrl_c_takes_everything_down_and_keeps_what_there_is(tmp_path: Path) -> None:
+    process = start(tmp_path, SMALL.replace("iterations: 5", "iterations: 5000"))
+    wait_for_jobs(tmp_path, process)
+    os.kill(process.pid, signal.SIGINT)
+    code, _, err = finish(process, 60)
+    assert code == 130 and "interrupted" in err
+    result = results.load(tmp_path / "out")
+    assert result.interrupted
+
+
+@pytest.mark.parametrize(
+    ("victim", "words"), [("waystage controller", "controller"), ("ovs-vswitchd", "ovs-vswitchd")]
+)
+def test_a_controller_or_switch_that_dies_ends_the_run_and_is_named(
+    tmp_path: Path, victim: str, words: str
+) -> None:
+    process = start(tmp_path, SMALL.replace("iterations: 5", "iterations: 5000"))
+    wait_for_jobs(tmp_path, process)
+    mark = str(Places(LAB).run_dir)
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if victim in line and mark in line:
+            os.kill(int(entry.name), signal.SIGKILL)
+    code, _, err = finish(process, 90)
+    assert code == 1, err
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("waystage: error: ") and words in last
+    assert words in results.load(tmp_path / "out").failure
+
+
+def test_a_second_run_on_the_same_lab_is_told_so_and_writes_nothing(tmp_path: Path) -> None:
+    first = start(tmp_path, SMALL.replace("iterations: 5", "iterations: 5000"))
+    wait_for_jobs(tmp_path, first)
+    other = tmp_path / "other"
+    other.mkdir()
+    code, _, err = run(other, SMALL)
+    assert code == 6 and LAB in err and not (other / "out").exists()
+    os.kill(first.pid, signal.SIGINT)
+    assert finish(first, 60)[0] == 130
