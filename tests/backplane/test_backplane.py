@@ -328,6 +328,25 @@ def test_events_that_died_with_their_publisher_are_reported(
     assert subscription.stats.missed == 1
 
 
+def test_a_subscriber_starts_beside_more_publishers_than_a_channel_holds(
+    router: Backplane, unix_endpoint: str
+) -> None:
+    """Zenoh's own reply channel holds 256; a controller that restarts finds every node agent there at once."""
+    publishers = [_client(unix_endpoint, f"node{n}") for n in range(300)]
+    try:
+        for publisher in publishers:
+            publisher.publish(_job(1))
+        with _client(unix_endpoint, "late") as late:
+            subscription = late.subscribe("JobStarted")
+            _settle(router, late.subscribe("JobFinished"))
+            publishers[-1].publish(_job(2))
+            item = subscription.get(5.0)
+            assert item is not None and item.event == _job(2)
+    finally:
+        for publisher in publishers:
+            publisher.close()
+
+
 def test_confirm_without_a_controller_says_so(router: Backplane, unix_endpoint: str) -> None:
     with (
         _client(unix_endpoint, "publisher") as publisher,

@@ -388,9 +388,8 @@ class Backplane:
         handler = zenoh.handlers.Callback(self._seen, indirect=False)
         liveliness = self._session.liveliness()
         self._declared.append(liveliness.declare_subscriber(f"{keys.ALIVE}/*", handler))
-        for reply in liveliness.get(f"{keys.ALIVE}/*", timeout=2.0):
-            if reply.ok is not None:
-                self._alive.add(keys.last_part(str(reply.ok.key_expr)))
+        found = wire.living(self._session, f"{keys.ALIVE}/*", timeout=2.0)
+        self._alive.update(keys.last_part(key) for key in found)
 
     def _seen(self, sample: zenoh.Sample) -> None:
         source = keys.last_part(str(sample.key_expr))

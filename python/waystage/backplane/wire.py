@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import queue
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,20 +94,47 @@ def ask(
     session: zenoh.Session, key: str, payload: bytes, timeout: float, attachment: bytes = b""
 ) -> Iterator[tuple[str, bytes]]:
     """Every answer, key and bytes, until all who can have answered or `timeout` has passed."""
+    replies = _Replies()
     try:
-        replies = session.get(
+        session.get(
             key,
+            replies.handler,
             payload=payload,
             attachment=attachment,
             timeout=timeout,
             target=zenoh.QueryTarget.ALL,
             consolidation=zenoh.ConsolidationMode.NONE,
         )
-        for reply in replies:
-            if reply.ok is not None:
-                yield str(reply.ok.key_expr), bytes(reply.ok.payload)
     except zenoh.ZError as error:
         raise BackplaneError(f"cannot ask for {key}: {error}") from None
+    for sample in replies:
+        yield str(sample.key_expr), bytes(sample.payload)
+
+
+def living(session: zenoh.Session, key: str, timeout: float) -> list[str]:
+    """The keys of the liveliness tokens there are now."""
+    replies = _Replies()
+    try:
+        session.liveliness().get(key, replies.handler, timeout=timeout)
+    except zenoh.ZError as error:
+        raise BackplaneError(f"cannot ask who is there: {error}") from None
+    return [str(sample.key_expr) for sample in replies]
+
+
+class _Replies:
+    """Answers as they come. Zenoh's own channel holds 256 and then blocks the call that would empty it."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[zenoh.Reply | None] = queue.SimpleQueue()
+        self.handler = zenoh.handlers.Callback(self._queue.put, drop=self._end, indirect=False)
+
+    def _end(self) -> None:
+        self._queue.put(None)
+
+    def __iter__(self) -> Iterator[zenoh.Sample]:
+        while (reply := self._queue.get()) is not None:
+            if reply.ok is not None:
+                yield reply.ok
 
 
 def answer(session: zenoh.Session, key: str, handler: Handler) -> Any:
