@@ -16,7 +16,7 @@ from waystage.worlds.lab.lab import Lab
 @pytest.mark.lab
 def test_daemons_on_hosts_are_heard_and_the_cabling_is_found_to_be_as_given() -> None:
     topology = read_topology("paper")
-    with Lab("t-openflow", topology) as lab:
+    with Lab("t_openflow", topology) as lab:
         process = start_controller(lab, "null")
         with Backplane.open(BackplaneConfig(connect=(lab.backplane_endpoint,))) as backplane:
             uses = backplane.watch(LinkUse)

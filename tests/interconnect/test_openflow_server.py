@@ -251,7 +251,7 @@ def test_ports_packets_and_reconnection_are_reported(
     assert next(p for p in ports if p.port == 1).rx_packets >= 1
 
     seen.up.clear()
-    ovs.vsctl("del-controller", "s2")
+    ovs.disconnect("s2")
     wait_until(lambda: seen.down == [2], "the loss of a switch")
     assert fabric_server.install({2: to_controller})[2].error == "it is not connected"
     ovs.connect("s2", port=fabric_server.port)
