@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -10,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from waystage.interconnect.graphml import read_topology
 from waystage.topology import Topology
 from waystage.worlds.lab.counters import Direction
 from waystage.worlds.lab.lab import Lab
@@ -161,3 +164,31 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_packets_that_the_switch_did_not_read_in_time_are_told_apart(lab: Lab) -> None:
+    process = lab.switches.process("ovs-vswitchd")
+    assert process is not None
+    target = lab.host_ip("c2")
+    lab.exec("c1", ["ping", "-c", "1", "-w", "5", target], stdout=subprocess.DEVNULL).wait()
+    assert lab.links().cpu_drops == 0
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        blast = (
+            "import socket\n"
+            "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+            f"for _ in range(20_000): s.sendto(bytes(1000), ({target!r}, 9))\n"
+        )
+        assert lab.exec("c1", ["/usr/bin/env", "python3", "-c", blast]).wait(timeout=30) == 0
+        assert direction(lab, "c1", 1).cpu_drops > 0
+        assert direction(lab, "c4", 1).cpu_drops == 0
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("name", ["leaf-spine-8", "sixteen", "fat-tree-4"])
+def test_every_shipped_topology_comes_up(lab_name: str, name: str) -> None:
+    with Lab(lab_name, read_topology(name)) as lab:
+        lab.check()
+        shown = lab.fabric_exec(["tc", "qdisc", "show"], stdout=subprocess.PIPE, text=True).communicate()[0]
+        assert shown.count("tbf") == len(lab.wiring.ports)

@@ -65,7 +65,7 @@ def test_hosts_without_addresses_get_their_own() -> None:
 def test_a_host_called_fabric_is_refused() -> None:
     base = star(["a", "b"], 1)
     links = [msgspec.structs.replace(k, a="fabric") if k.a == "h0" else k for k in base.links]
-    with pytest.raises(TopologyError, match="host fabric: .* rename the host"):
+    with pytest.raises(TopologyError, match=r"host fabric: .* rename the host"):
         Wiring.of(Topology.build("x", [Host(name="fabric")], base.switches, links))
 
 
