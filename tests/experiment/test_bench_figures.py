@@ -1,0 +1,82 @@
+"""What the benchmarks promise, computed from records whose answer is known."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from waystage.experiment.results import JobRecord, RunResult
+from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
+
+POLICIES = ("ecmp", "link-separation", "demand-separation")
+
+
+def bench(repository: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"bench_{name}", repository / "bench" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def made_up(policies: tuple[str, ...], times: dict[str, tuple[float, float]], sets: int = 4) -> RunResult:
+    """`times`: policy -> (staging, computation) of every job."""
+    experiment = Experiment(
+        name="made-up",
+        topology="paper",
+        policies=tuple(PolicyChoice(name=p) for p in policies),
+        jobs=Jobs(count=1, nodes=3),
+        sets=sets,
+    )
+    result = RunResult(name="made-up", world="lab", experiment=experiment)
+    for number in range(sets):
+        for policy in policies:
+            staging, compute = times[policy]
+            result.jobs.append(
+                JobRecord(
+                    policy=policy,
+                    set=number,
+                    index=0,
+                    job_id=f"{policy}-{number}",
+                    ended_at_s=staging + compute,
+                    stage_in_s=staging / 2,
+                    stage_out_s=staging / 2,
+                    compute_s=compute,
+                )
+            )
+    return result
+
+
+def test_collision_gives_the_reductions_and_the_share_of_sets(repository: Path) -> None:
+    result = made_up(POLICIES[:2], {"ecmp": (2.0, 8.0), "link-separation": (1.5, 7.5)})
+    answer = bench(repository, "collision").figures(result)
+    assert set(answer["figures"]) == {
+        "staging_reduction_pct",
+        "computation_reduction_pct",
+        "job_reduction_pct",
+        "improved_share",
+    }
+    assert math.isclose(answer["figures"]["staging_reduction_pct"], 25.0)
+    assert math.isclose(answer["figures"]["computation_reduction_pct"], 6.25)
+    assert math.isclose(answer["figures"]["job_reduction_pct"], 10.0)
+    assert answer["figures"]["improved_share"] == 1.0
+    assert answer["details"]["sets"] == 4
+
+
+def test_collision_without_a_whole_set_fails_and_says_so(repository: Path) -> None:
+    result = made_up(POLICIES[:2], {"ecmp": (2.0, 8.0), "link-separation": (1.5, 7.5)})
+    result.jobs = [job for job in result.jobs if job.policy == "ecmp"]
+    with pytest.raises(RuntimeError, match="no set was whole"):
+        bench(repository, "collision").figures(result)
+
+
+def test_mixes_compare_with_the_better_of_the_others(repository: Path) -> None:
+    times = {"ecmp": (2.0, 8.0), "link-separation": (1.0, 7.0), "demand-separation": (1.0, 6.2)}
+    mix = bench(repository, "mixes").compare(made_up(POLICIES, times))
+    assert mix["better_other"] == "link-separation"
+    assert math.isclose(mix["ratio"], 0.9)
+    assert mix["interval_95"] == pytest.approx([0.9, 0.9])
