@@ -21,6 +21,7 @@ from waystage.worlds.lab.processes import end_all, in_namespaces
 RUN_ROOT = Path("/run/waystage")
 NETNS_ROOT = Path("/run/netns")
 END_GRACE_S = 1.5
+UNMOUNT_ROUNDS = 10
 
 # No '-': it separates the lab's name from the host's in namespace names. Length: a unix socket's path
 # has at most 107 bytes, and a host's name up to 63 of them.
@@ -79,13 +80,21 @@ class Places:
                 run(["ip", "-force", "-batch", "-"], text_in=batch)
             except LabError as error:
                 failures.append(str(error))
-        for mount in self._mounts():
-            try:
-                run(["umount", "--lazy", str(mount)])
-            except LabError as error:
-                failures.append(str(error))
-        if not self._mounts():
-            shutil.rmtree(self.run_dir, ignore_errors=True)
+        # While others mount and unmount, the kernel's list can leave out entries: look until none is left.
+        for _ in range(UNMOUNT_ROUNDS):
+            mounts = self._mounts()
+            if not mounts:
+                shutil.rmtree(self.run_dir, ignore_errors=True)
+                if not self.run_dir.exists():
+                    break
+            problems: list[str] = []
+            for mount in mounts:
+                try:
+                    run(["umount", "--lazy", str(mount)])
+                except LabError as error:
+                    problems.append(str(error))
+        else:
+            failures += problems or [f"{self.run_dir} cannot be removed"]
         if unmount_netns and NETNS_ROOT.is_dir() and not any(NETNS_ROOT.iterdir()):
             run(["umount", str(NETNS_ROOT)], check=False)
         if failures:

@@ -8,6 +8,7 @@ Must not know: how jobs run, files.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 
 from waystage.events import (
@@ -51,6 +52,7 @@ class Recorder:
         self._interval_ns = interval_s * 1e9
         self._sums: dict[tuple[str, int, str], int] = {}
         self._summed_ns = 0
+        self._known_ns = 0
         self._policy, self._set = "", 0
         self._causes: OrderedDict[str, int] = OrderedDict()
         self._lock = threading.Lock()
@@ -60,6 +62,12 @@ class Recorder:
             self._policy, self._set = policy, set_index
             self._sums.clear()
             self._summed_ns = 0
+
+    def wait_for_use_after(self, time_ns: int, timeout_s: float) -> None:
+        """Until link use is known up to `time_ns`, or the timeout: counters are read after what they count."""
+        deadline = time.monotonic() + timeout_s
+        while self._known_ns < time_ns and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def __call__(self, item: Envelope) -> None:
         event = item.event
@@ -119,6 +127,7 @@ class Recorder:
                 key = (use.node, use.port, traffic)
                 self._sums[key] = self._sums.get(key, 0) + count
         self._summed_ns += event.interval_ns
+        self._known_ns = item.time_ns
         if self._summed_ns >= NEARLY * self._interval_ns:
             self._emit(self._seconds(item.time_ns))
 

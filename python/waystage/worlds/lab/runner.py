@@ -41,6 +41,9 @@ from waystage.worlds.lab.recorder import Recorder
 from waystage.worlds.lab.session import ControlSession
 from waystage.worlds.lab.staging import StagingServices
 
+LAST_USE_LIMIT_S = 2.5
+"""After a set, for the reading of counters that covers its end: they are read once a second."""
+
 
 class LabWorld:
     """`run` needs root. Raises WorldError where the lab cannot be brought up or dies; results so far are kept."""
@@ -164,6 +167,7 @@ class _Run:
                 job_id=lambda job: f"{choice.shown}-{number + 1}-{job.index + 1}",
                 stop_on_failure=self._experiment.limits.on_failure == "stop",
             ).run(done, look_round)
+            self._recorder.wait_for_use_after(time.time_ns(), LAST_USE_LIMIT_S)
         after = counters.read(lab)
         self.result.drops.append(
             Drops(
