@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,11 +100,12 @@ def run(options: BenchOptions) -> dict[str, Any]:
     rounds = 1 if options.quick else ROUNDS
     one, hundred = Variant("labelled", 1), Variant("labelled", 100)
     pairs = Variant("per-pair", 2)
+    unstoppable: list[str] = []
     with Lab("switching", read_topology("paper")) as lab:
         turns = [variants for _ in range(rounds) for variants in ((one, hundred), (pairs,))]
         for turn, variants in enumerate(turns):
             options.progress(f"switching, style {variants[0].style}", turn / len(turns))
-            with _controlled(lab, variants[0].style, turn) as driver:
+            with _controlled(lab, variants[0].style, turn, unstoppable) as driver:
                 for variant in variants:
                     driver.measure(variant, -(-count // rounds))
     on_p99 = one.on.p99()
@@ -124,6 +126,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
             "paper_off_ms": PAPER_S["off"] * 1e3,
         },
         "details": {
+            "controllers_killed": unstoppable,
             "paper_parts_ms": {name: value * 1e3 for name, value in PAPER_S.items()},
             **{name: {"on": v.on.details(), "off": v.off.details()} for name, v in names.items()},
         },
@@ -131,8 +134,11 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 
 @contextmanager
-def _controlled(lab: Lab, style: str, turn: int) -> Iterator[_Driver]:
-    """A fresh controller of that style, with nothing restored from the one before."""
+def _controlled(lab: Lab, style: str, turn: int, unstoppable: list[str]) -> Iterator[_Driver]:
+    """A fresh controller of that style, with nothing restored from the one before.
+
+    One that does not end when asked to is killed and noted: its figures stand.
+    """
     state_dir = lab.places.controller / f"turn-{turn}"
     policy = f"link-separation:style={style}"
     process = start_controller(lab, policy, ["--state-dir", str(state_dir)])
@@ -142,7 +148,12 @@ def _controlled(lab: Lab, style: str, turn: int) -> Iterator[_Driver]:
             yield _Driver(lab.topology, notifier, backplane)
     finally:
         process.terminate()
-        process.wait(timeout=STOP_TIMEOUT_S)
+        try:
+            process.wait(timeout=STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            unstoppable.append(style)
 
 
 class _Driver:
