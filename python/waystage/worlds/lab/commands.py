@@ -21,6 +21,7 @@ PACKAGES = {
     "ethtool": "ethtool",
     "nsenter": "util-linux",
     "unshare": "util-linux",
+    "setpriv": "util-linux",
     "mount": "mount",
     "ovsdb-tool": "openvswitch-common",
     "ovsdb-server": "openvswitch-switch",
@@ -74,7 +75,7 @@ def run(
     """Run to the end; its stdout. Raises LabError with the first line of its stderr."""
     try:
         done = subprocess.run(
-            [program(argv[0]), *argv[1:]],
+            [*_with_us(), program(argv[0]), *argv[1:]],
             input=text_in,
             stdin=subprocess.DEVNULL if text_in is None else None,
             capture_output=True,
@@ -101,7 +102,7 @@ def run_together(scripts: Mapping[str, tuple[Sequence[str], str]], at_once: int 
             while waiting and len(running) < at_once and failure is None:
                 name, (argv, text) = waiting.pop(0)
                 process = subprocess.Popen(
-                    [program(argv[0]), *argv[1:]],
+                    [*_with_us(), program(argv[0]), *argv[1:]],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.PIPE,
@@ -129,6 +130,12 @@ def run_together(scripts: Mapping[str, tuple[Sequence[str], str]], at_once: int 
             process.wait()
     if failure is not None:
         raise LabError(failure)
+
+
+def _with_us() -> list[str]:
+    """A tool must not go on making namespaces after its caller was killed: what it made would be missed
+    by the clean-up. Daemons that it starts are not concerned, since the wish is not inherited."""
+    return [program("setpriv"), "--pdeathsig", "KILL", "--"]
 
 
 def first_line(text: str, status: int) -> str:

@@ -42,6 +42,9 @@ CONTROLLER_LISTEN = "127.0.0.1:6653"
 HOST_BYTES = 512 * 1024 * 1024
 """Size limit of each host's node-local storage; memory is used only as it fills."""
 
+_REMOVE_ROUNDS = 3
+"""The last command of a killed owner may still be at work; it is short, and the next round finds what it made."""
+
 _PROGRAMS = (
     "ip tc ethtool nsenter unshare mount ovsdb-tool ovsdb-server ovs-vswitchd ovs-vsctl ovs-ofctl lldpd"
 )
@@ -319,7 +322,11 @@ def _remove(places: Places) -> bool:
     if not places.anything_left:
         return False
     owner = Owner.read(places.owner)
-    places.remove_all(unmount_netns=owner is not None and owner.unmount_netns)
+    unmount = owner is not None and owner.unmount_netns
+    for _ in range(_REMOVE_ROUNDS):
+        places.remove_all(unmount_netns=unmount)
+        if not places.anything_left:
+            break
     return True
 
 
