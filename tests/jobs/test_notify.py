@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -189,3 +192,49 @@ def test_a_notification_without_a_journal_is_published_yet_reported_as_not_confi
     assert ran.code == 1 and "17" not in ran.out
     item = box.get(5)
     assert item is not None and item.event == StagingStarted(job_id="17", direction="out", bytes=8_000_000)
+
+
+def test_a_controller_keeps_the_job_database_across_its_own_death(tmp_path: Path) -> None:
+    address = f"unixsock-stream/{tmp_path}/site.sock"
+    config = tmp_path / "site.yaml"
+    config.write_text(f"state_dir: {tmp_path}/state\nbackplane: {{listen: ['{address}']}}\n")
+
+    def controller() -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "waystage", "controller", "--config", str(config)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert "ready" in process.stdout.readline()
+        return process
+
+    def row(job_id: str, *, running: bool) -> bool:
+        with JobDatabase(tmp_path / "state" / "jobs.db") as database:
+            found = database.job(job_id)
+        return found is not None and found.running == running
+
+    def within(seconds: float, holds: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + seconds
+        while not holds() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return holds()
+
+    first = controller()
+    try:
+        with Notifier.connect(address) as notifier:
+            notifier.job_started("17", ["c1", "c4"])
+        assert within(10, lambda: row("17", running=True))
+    finally:
+        first.kill()
+        first.communicate()
+    second = controller()
+    try:
+        assert row("17", running=True)
+        with Notifier.connect(address) as notifier:
+            notifier.job_finished("17")
+        assert within(10, lambda: row("17", running=False))
+    finally:
+        second.terminate()
+        second.communicate()

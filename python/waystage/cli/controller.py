@@ -106,6 +106,7 @@ def _start(options: dict[str, Any]) -> Any:
     from waystage.backplane import BackplaneError
     from waystage.controllers import JournalError, site
     from waystage.interconnect.openflow import OpenFlowError
+    from waystage.jobs.database import DatabaseError
     from waystage.policies.base import PolicyError
     from waystage.topology import TopologyError
 
@@ -115,7 +116,7 @@ def _start(options: dict[str, Any]) -> Any:
         raise UserError(str(error), ExitCode.USAGE) from None
     except TopologyError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
-    except (BackplaneError, JournalError, OpenFlowError) as error:
+    except (BackplaneError, JournalError, DatabaseError, OpenFlowError) as error:
         raise UserError(str(error), ExitCode.FAILED) from None
 
 

@@ -18,6 +18,7 @@ from waystage.backplane import Backplane, BackplaneConfig, BackplaneError
 from waystage.controllers.global_controller import GlobalController
 from waystage.controllers.journal import Sync
 from waystage.controllers.relay import RelayConfig, RelayController
+from waystage.jobs.database import JOB_EVENTS, JobDatabase
 from waystage.policies.base import SHIPPED, PolicyError, load_policy
 
 Tier = Literal["global", "application", "node"]
@@ -70,7 +71,7 @@ class Site:
 
 
 def start(config: SiteConfig) -> Site:
-    """Raises SiteError, BackplaneError, JournalError, PolicyError, TopologyError or OpenFlowError."""
+    """Raises SiteError, BackplaneError, JournalError, DatabaseError, PolicyError, TopologyError or OpenFlowError."""
     if config.tier == "global":
         if config.above is not None:
             raise SiteError("the global controller is the highest tier: it listens, and connects to nobody")
@@ -97,6 +98,10 @@ def _start_global(config: SiteConfig) -> Site:
     address = parse_address(config.openflow) if config.openflow is not None else None
     with contextlib.ExitStack() as stack:
         backplane = stack.enter_context(Backplane.open(config.backplane))
+        folder = Path(config.state_dir)
+        jobs = stack.enter_context(JobDatabase(folder / "jobs.db"))
+        told = backplane.subscribe(JOB_EVENTS, jobs.record, durable="job-database", state_dir=folder)
+        stack.callback(told.close)
         controller = GlobalController(policy, [], backplane, Path(config.state_dir), sync=config.sync)
         stack.callback(controller.stop)
         if address is not None:

@@ -31,6 +31,9 @@ from waystage.events import (
 
 SCHEMA = 1
 
+JOB_EVENTS = (JobStarted, JobFinished, StagingStarted, StagingFinished, IoStarted, IoFinished)
+"""What the database takes note of: the properties to subscribe with."""
+
 _CREATE = """
 CREATE TABLE jobs (
     job_id TEXT PRIMARY KEY,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import waystage
 from waystage.backplane import Backplane, BackplaneError
-from waystage.events import Envelope, EventError
+from waystage.events import EventError
 from waystage.experiment import results
 from waystage.experiment.checks import policy_options
 from waystage.experiment.queue import Queue
@@ -27,7 +27,6 @@ from waystage.experiment.results import Drops, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest, jobs_of_set
 from waystage.interconnect.graphml import read_topology
-from waystage.jobs.database import JobDatabase
 from waystage.jobs.notify import Notifier
 from waystage.machine import SHORT_OF_CPU_IDLE_PCT, CpuWatch, describe
 from waystage.topology import Topology
@@ -41,8 +40,8 @@ from waystage.worlds.lab.recorder import Recorder
 from waystage.worlds.lab.session import ControlSession
 from waystage.worlds.lab.staging import StagingServices
 
-LAST_USE_LIMIT_S = 2.5
-"""After a set, for the reading of counters that covers its end: they are read once a second."""
+USE_LIMIT_S = 2.5
+"""Before and after a set, for readings of the counters that enclose it: they are read once a second."""
 
 
 class LabWorld:
@@ -130,7 +129,8 @@ class _Run:
             policy_options(choice, self._experiment, number),
             name=f"{choice.shown}-{number + 1}",
         )
-        with self._keeping(control), control, self._watching(control.backplane, lab):
+        with self._keeping(control), control, self._watching(control.backplane):
+            self._recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
             began = self._now()
             queue = Queue(
                 self._topology,
@@ -167,7 +167,7 @@ class _Run:
                 job_id=lambda job: f"{choice.shown}-{number + 1}-{job.index + 1}",
                 stop_on_failure=self._experiment.limits.on_failure == "stop",
             ).run(done, look_round)
-            self._recorder.wait_for_use_after(time.time_ns(), LAST_USE_LIMIT_S)
+            self._recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
         after = counters.read(lab)
         self.result.drops.append(
             Drops(
@@ -191,19 +191,13 @@ class _Run:
                 shutil.copyfile(control.log, folder / f"controller-{control.name}.log")
 
     @contextlib.contextmanager
-    def _watching(self, backplane: Backplane, lab: Lab) -> Iterator[None]:
-        """Record what is published, and keep the job database, while a set runs."""
-        with JobDatabase(lab.run_dir / "jobs.db") as database:
-
-            def record(item: Envelope) -> None:
-                database.record(item)
-                self._recorder(item)
-
-            subscription = backplane.subscribe(None, record)
-            try:
-                yield
-            finally:
-                subscription.close()
+    def _watching(self, backplane: Backplane) -> Iterator[None]:
+        """Record what is published while a set runs."""
+        subscription = backplane.subscribe(None, self._recorder)
+        try:
+            yield
+        finally:
+            subscription.close()
 
     def _save(self) -> None:
         result, recorder = self.result, self._recorder

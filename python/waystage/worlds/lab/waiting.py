@@ -70,8 +70,14 @@ class Watched:
                 self._lines.append(text.rstrip())
 
     def _last_words(self) -> str:
-        """The line that most likely says why: the first that speaks of an error, else the last one."""
+        """The line that most likely says why: of the program's own, the first that speaks of an error, else the last.
+
+        What follows a rule of dashes is mpirun's account of the end, which names no cause.
+        """
+        rule = next((i for i, line in enumerate(self._lines) if line.startswith("-" * 20)), None)
         lines = [line.strip() for line in self._lines if any(c.isalnum() for c in line)]
+        own = [line.strip() for line in list(self._lines)[:rule] if any(c.isalnum() for c in line)]
+        lines = own or lines
         if not lines:
             return ""
         telling = (w for w in lines if "No space left" in w or "error" in w.lower() or "fail" in w.lower())
