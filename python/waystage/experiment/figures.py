@@ -109,8 +109,8 @@ def port_timelines(
     result: RunResult, samples: Sequence[PortSample], policy: str, set_index: int
 ) -> str | None:
     """Figs. 13 and 15: bandwidth per core port and class over one set, stagings marked; None without samples."""
-    by_port: dict[tuple[str, int, str], dict[str, list[tuple[float, float]]]] = defaultdict(
-        lambda: defaultdict(list)
+    by_port: dict[tuple[str, int, str], dict[str, dict[float, float]]] = defaultdict(
+        lambda: defaultdict(dict)
     )
     chosen = [
         s for s in samples if s.policy == policy and s.set == set_index and s.core and s.traffic != "all"
@@ -120,7 +120,8 @@ def port_timelines(
     start = min(s.at_s - s.interval_s for s in chosen)
     for sample in chosen:
         rate = sample.bytes * 8 / sample.interval_s / 1e6
-        by_port[sample.node, sample.port, sample.peer][sample.traffic].append((sample.at_s - start, rate))
+        by_port[sample.node, sample.port, sample.peer][sample.traffic][sample.at_s] = rate
+    moments = sorted({s.at_s for s in chosen})
     ports = sorted(by_port)
     columns = 2
     rows = math.ceil(len(ports) / columns)
@@ -130,7 +131,8 @@ def port_timelines(
     for axes, key in zip(grid, ports, strict=False):
         _style(axes)
         for traffic, points in sorted(by_port[key].items()):
-            xs, ys = zip(*sorted(points), strict=True)
+            # A class without a sample had nothing on this port then.
+            xs, ys = [at - start for at in moments], [points.get(at, 0.0) for at in moments]
             axes.plot(xs, ys, color=CLASS_COLOURS.get(traffic, "#000"), label=traffic, linewidth=1.2)
         for low, high in _stagings(result, policy, set_index, start):
             axes.axvspan(low, high, color="#ff725c", alpha=0.10, linewidth=0)
