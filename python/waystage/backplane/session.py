@@ -186,7 +186,7 @@ class Backplane:
         def arrived(sample: zenoh.Sample) -> None:
             self._arrived(sample, subscription)
 
-        handler = zenoh.handlers.Callback(arrived, indirect=False)
+        handler = wire.callback(arrived)
         with self._lock:
             self._watch()
             self._subscriptions[subscription] = []  # from now on told of every publisher that appears
@@ -316,7 +316,7 @@ class Backplane:
         self._announced = True
         self.answer(f"{keys.REPLAY}/{self.source}/*", self._answer_replay)
         ack_key = f"{keys.ACK}/{self.source}"
-        handler = zenoh.handlers.Callback(self._acknowledged, indirect=False)
+        handler = wire.callback(self._acknowledged)
         self._declared.append(self._session.declare_subscriber(ack_key, handler))
         self._declared.append(self._session.liveliness().declare_token(f"{keys.ALIVE}/{self.source}"))
 
@@ -385,7 +385,7 @@ class Backplane:
         if self._watching:
             return
         self._watching = True
-        handler = zenoh.handlers.Callback(self._seen, indirect=False)
+        handler = wire.callback(self._seen)
         liveliness = self._session.liveliness()
         self._declared.append(liveliness.declare_subscriber(f"{keys.ALIVE}/*", handler))
         found = wire.living(self._session, f"{keys.ALIVE}/*", timeout=2.0)
@@ -394,7 +394,6 @@ class Backplane:
     def _seen(self, sample: zenoh.Sample) -> None:
         source = keys.last_part(str(sample.key_expr))
         appeared = sample.kind == zenoh.SampleKind.PUT
-        # No lock that a thread waiting for the network may hold: this runs in Zenoh's own thread.
         (self._alive.add if appeared else self._alive.discard)(source)
         for subscription in list(self._subscriptions):
             if not appeared:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import queue
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +27,10 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 256 * 1024
 """A replay travels in pieces of about this size, so that it does not hold up live events for long."""
+
+
+REPLIES_MAX = 1_000_000
+"""Answers to one question that may wait to be read: more than a site has publishers."""
 
 
 class Reply(Protocol):
@@ -94,11 +97,10 @@ def ask(
     session: zenoh.Session, key: str, payload: bytes, timeout: float, attachment: bytes = b""
 ) -> Iterator[tuple[str, bytes]]:
     """Every answer, key and bytes, until all who can have answered or `timeout` has passed."""
-    replies = _Replies()
     try:
-        session.get(
+        replies = session.get(
             key,
-            replies.handler,
+            _channel(),
             payload=payload,
             attachment=attachment,
             timeout=timeout,
@@ -107,34 +109,33 @@ def ask(
         )
     except zenoh.ZError as error:
         raise BackplaneError(f"cannot ask for {key}: {error}") from None
-    for sample in replies:
-        yield str(sample.key_expr), bytes(sample.payload)
+    for reply in replies:
+        if reply.ok is not None:
+            yield str(reply.ok.key_expr), bytes(reply.ok.payload)
 
 
 def living(session: zenoh.Session, key: str, timeout: float) -> list[str]:
     """The keys of the liveliness tokens there are now."""
-    replies = _Replies()
     try:
-        session.liveliness().get(key, replies.handler, timeout=timeout)
+        replies = session.liveliness().get(key, _channel(), timeout=timeout)
     except zenoh.ZError as error:
         raise BackplaneError(f"cannot ask who is there: {error}") from None
-    return [str(sample.key_expr) for sample in replies]
+    return [str(reply.ok.key_expr) for reply in replies if reply.ok is not None]
 
 
-class _Replies:
-    """Answers as they come. Zenoh's own channel holds 256 and then blocks the call that would empty it."""
+def callback(function: Callable[[Any], None]) -> zenoh.handlers.Callback[Any]:
+    """`function` in a thread of its own.
 
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[zenoh.Reply | None] = queue.SimpleQueue()
-        self.handler = zenoh.handlers.Callback(self._queue.put, drop=self._end, indirect=False)
+    Called directly in Zenoh's receiving thread it would wait there for the interpreter's lock, with Zenoh's own
+    locks held; a thread that has the interpreter's lock and enters Zenoh, if only to let go of a query,
+    then waits for ever.
+    """
+    return zenoh.handlers.Callback(function, indirect=True)
 
-    def _end(self) -> None:
-        self._queue.put(None)
 
-    def __iter__(self) -> Iterator[zenoh.Sample]:
-        while (reply := self._queue.get()) is not None:
-            if reply.ok is not None:
-                yield reply.ok
+def _channel() -> zenoh.handlers.FifoChannel[zenoh.Reply]:
+    """Answers as they come. The default holds 256, and then blocks the very call that would empty it."""
+    return zenoh.handlers.FifoChannel(REPLIES_MAX)
 
 
 def answer(session: zenoh.Session, key: str, handler: Handler) -> Any:
@@ -155,7 +156,7 @@ def answer(session: zenoh.Session, key: str, handler: Handler) -> Any:
         except Exception:
             log.exception("answering a query to %s failed", key)
 
-    return session.declare_queryable(key, zenoh.handlers.Callback(called, indirect=True), complete=True)
+    return session.declare_queryable(key, callback(called), complete=True)
 
 
 def arrival(source: str, type_name: str | None, data: bytes, attachment: bytes) -> Arrival:
