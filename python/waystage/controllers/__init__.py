@@ -9,5 +9,15 @@ from waystage.controllers.actuator import Actuator
 from waystage.controllers.engine import PolicyEngine
 from waystage.controllers.global_controller import ControllerStats, GlobalController
 from waystage.controllers.journal import Journal, JournalError
+from waystage.controllers.relay import RelayConfig, RelayController
 
-__all__ = ["Actuator", "ControllerStats", "GlobalController", "Journal", "JournalError", "PolicyEngine"]
+__all__ = [
+    "Actuator",
+    "ControllerStats",
+    "GlobalController",
+    "Journal",
+    "JournalError",
+    "PolicyEngine",
+    "RelayConfig",
+    "RelayController",
+]

@@ -232,6 +232,8 @@ class Intake:
         self._pool.submit(ask)
 
     def _replay(self, key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:
+        if self._stopping.is_set():
+            return  # whoever asks, asks again, and then the next controller
         request = wire.decode_request(payload)
         source, asked = key.split("/")[-2:]
 
