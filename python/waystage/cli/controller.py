@@ -19,6 +19,9 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
 
+SIGNAL_POLL_S = 0.2
+"""A signal may be taken by any thread, but its handler runs only once the main one wakes: so it must wake."""
+
 
 @click.command()
 @click.option(
@@ -94,7 +97,8 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
         if ready_file is not None:
             _write_whole(ready_file, f"{os.getpid()}\n")
         _tell_systemd("READY=1")
-        stop.wait()
+        while not stop.wait(SIGNAL_POLL_S):
+            pass
         _tell_systemd("STOPPING=1")
     finally:
         if ready_file is not None:
