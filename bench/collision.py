@@ -1,6 +1,6 @@
 """Staging beside MPI on the paper's cluster: link separation against ECMP, job set by job set.
 
-The figures are those of seed 000 section V.B: by how much the mean staging, computation and job times of a set
+The figures are those of Endo et al. 2020 section V.B: by how much the mean staging, computation and job times of a set
 are shorter, and in which share of the sets the mean job time is. Peers: the same sets under ECMP, alternated
 with ours in one run, and the reductions that the paper published.
 """

@@ -81,7 +81,7 @@ def _register(types: dict[str, Any], cls: type) -> None:
     types[cls.__name__] = cls
 
 
-# -- jobs and staging (seed 000 section IV.C.1: the notificator's four messages) -----------------
+# -- jobs and staging (Endo et al. 2020 section IV.C.1: the notificator's four messages) -----------------
 
 
 class JobStarted(Event, frozen=True, kw_only=True):
@@ -108,7 +108,7 @@ class StagingFinished(Event, frozen=True, kw_only=True):
 
 
 class IoStarted(Event, frozen=True, kw_only=True):
-    """A computing job begins to use the global file system (mission row A9)."""
+    """A computing job begins to use the global file system (open issue 3 of Endo et al. 2020)."""
 
     job_id: str
     bytes: int = 0
@@ -194,7 +194,7 @@ class PathsChanged(Event, frozen=True, kw_only=True):
     """A path plan is in force on every switch: its last barrier was answered.
 
     Times in ns: `processor_ns` from receipt to decision, `planner_ns` for rules and difference,
-    `install_ns` from first message to last barrier (the parts of seed 000 Fig. 14).
+    `install_ns` from first message to last barrier (the parts of Endo et al. 2020 Fig. 14).
     """
 
     plan: PathPlan

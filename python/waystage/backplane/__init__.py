@@ -4,7 +4,7 @@ Arrives: events from this process and others.
 Leaves: the same events at every subscriber, control events each exactly once and in their source's order.
 Must not know: what an event means, states, policies.
 
-The interface is that of CLARISSE's control backplane (seed 004 section III.B). Zenoh carries the
+The interface is that of CLARISSE's control backplane (section III.B of its paper). Zenoh carries the
 messages but promises at most one delivery; sequence numbers, replay from the publisher's
 memory and cursors on disk are added here (why not Zenoh's own advanced publisher: docs/decisions/0001).
 """

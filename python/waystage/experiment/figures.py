@@ -4,7 +4,7 @@ Arrives: a `RunResult`, its summary and its timelines.
 Leaves: SVG texts that need nothing from outside.
 Must not know: HTML, files.
 
-Numbers in the names are those of seed 000: Fig. 11 (times by policy), Fig. 12 (by job set), Fig. 13 and 15
+Numbers in the names are those of Endo et al. 2020: Fig. 11 (times by policy), Fig. 12 (by job set), Fig. 13 and 15
 (bandwidth by port and class), Fig. 14 (switching time by part).
 """
 

@@ -6,7 +6,7 @@ Must not know: clocks, processes, which world runs the jobs. The lab and the sim
 
 Strict FCFS (no backfilling): a job that does not fit holds back those behind it, and every job that fits
 after an end starts, not only the first. Node selection "alternate edges" follows section III.C of the
-link-separation paper (seed 000): a job's nodes are taken from one edge switch after another, so that no job lies
+link-separation paper (Endo et al. 2020): a job's nodes are taken from one edge switch after another, so that no job lies
 under a single edge switch and its communication crosses the core.
 """
 

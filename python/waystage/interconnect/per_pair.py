@@ -4,7 +4,7 @@ Arrives: the full topology, the same without what is down, true MAC addresses, a
 Leaves: what each switch shall hold; the path of a pair.
 Must not know: what the switches hold, OpenFlow, policies.
 
-It follows seed 000 section IV.C.5: `base_pairs` (the paper's OFF entries) are always there, and `pairs` (its ON
+It follows Endo et al. 2020 section IV.C.5: `base_pairs` (the paper's OFF entries) are always there, and `pairs` (its ON
 entries) lie above them by priority. It is kept as the baseline; its rules grow with pairs and jobs.
 """
 

@@ -1,4 +1,4 @@
-"""The job information database (seed 000, section IV.C.2): job id, nodes, staging flag, times.
+"""The job information database (Endo et al. 2020, section IV.C.2): job id, nodes, staging flag, times.
 
 Arrives: envelopes of job, staging and I/O events, in any order, any number of times.
 Leaves: what is known of each job, in one SQLite file that survives restarts.

@@ -1,4 +1,4 @@
-"""The notificator (seed 000, section IV.C.1): tells the controllers what happens to jobs.
+"""The notificator (Endo et al. 2020, section IV.C.1): tells the controllers what happens to jobs.
 
 Arrives: calls of a scheduler's hooks, of the command line, of a world that runs jobs.
 Leaves: job, staging and I/O events on the backplane, each confirmed by the controller's journal.

@@ -2,7 +2,7 @@
 
 Arrives: events and the state. Leaves: path plans. Must not know: rules, switches, worlds.
 
-Follows seed 000 section IV.C: the four requests of the notification processor (Fig. 8), the three steps of the
+Follows Endo et al. 2020 section IV.C: the four requests of the notification processor (Fig. 8), the three steps of the
 path searcher (core switch allocation, subnetwork formation, path search) and Algorithm 1. In style `per-pair` the paths
 of running jobs are searched and listed as there. In style `labelled` the first two steps suffice: a plan
 names each class's core switches and needs no path of any job.

@@ -4,7 +4,7 @@ Arrives: a job and its nodes.
 Leaves: its record; the job's own faults (a crash, a hang, a full disk) are in the record, not raised.
 Must not know: policies, controllers, other jobs.
 
-The order is the paper's (seed 000, section III.C): staging belongs to the job, so the job starts on its
+The order is the paper's (Endo et al. 2020, section III.C): staging belongs to the job, so the job starts on its
 nodes, stages in, computes, stages out and ends. Staging begins at once when it is notified; it does not wait
 for the paths, which change while it runs (progressive switching, section IV.A.2).
 """
