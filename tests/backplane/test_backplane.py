@@ -152,6 +152,7 @@ def test_a_callback_and_a_queue_are_fed_and_a_failing_callback_goes_on(alone: Ba
 def test_wait_and_test_take_each_event_once(alone: Backplane) -> None:
     assert alone.test("JobStarted") is None
     assert alone.wait("JobFinished", 0.01) is None
+    assert alone.watch("JobStarted") is alone.watch("JobStarted")  # what was collected is not begun anew
     alone.publish(_job(1))
     alone.publish(_job(2))
     alone.publish(JobFinished(job_id="1"))

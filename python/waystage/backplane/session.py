@@ -214,7 +214,9 @@ class Backplane:
         name = event_type if isinstance(event_type, str) else event_type.__name__
         key = repr((name, sorted(fields.items(), key=lambda pair: pair[0])))
         with self._lock:
-            box = self._mailboxes.pop(key, None) or self.subscribe({"type": name, **fields})
+            box = self._mailboxes.pop(key, None)
+            if box is None:  # an empty one is false
+                box = self.subscribe({"type": name, **fields})
             self._mailboxes[key] = box
             oldest = next(iter(self._mailboxes)) if len(self._mailboxes) > MAILBOXES else None
             surplus = self._mailboxes.pop(oldest) if oldest is not None else None
