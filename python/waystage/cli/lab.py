@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "lab"
 
+DYING_S = 0.3
+"""A process that is being killed closes its sockets this long, at most, before it counts as gone."""
+
 
 def _complete_topology(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from waystage.interconnect.graphml import shipped_topologies
@@ -202,18 +205,19 @@ def _describe(lab: Lab) -> dict[str, Any]:
     from waystage.worlds.lab.controller_process import switches_connected
     from waystage.worlds.lab.errors import LabError
 
-    problem = ""
-    try:
-        lab.check()
-    except LabError as error:
-        problem = str(error)
     connected: dict[str, bool] = {}
     rules: dict[str, int] = {}
+    problem = ""
     try:
         connected = switches_connected(lab)
         rules = {switch: lab.rule_count(switch) for switch in connected}
     except LabError as error:
-        problem = problem or str(error)
+        problem = str(error)
+        time.sleep(DYING_S)
+    try:
+        lab.check()  # last: it names the cause of what a question to the switches met
+    except LabError as error:
+        problem = str(error)
     topology = lab.topology
     return {
         "lab": lab.name,
