@@ -14,7 +14,8 @@ from typing import Any
 
 import click
 
-from waystage.cli.common import ExitCode, Output, UserError, output_options
+from waystage.cli.common import ExitCode, Output, UserError
+from waystage.cli.connecting import configuration, connection_options
 
 _QUIET_SECONDS = 0.5
 """How often to look whether the user wants to stop."""
@@ -28,18 +29,7 @@ _QUIET_SECONDS = 0.5
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so long without an event."
 )
 @click.option("--list", "list_types", is_flag=True, help="List the types there are, and what they say.")
-@click.option(
-    "--endpoint",
-    envvar="WAYSTAGE_ENDPOINT",
-    help="Where a controller listens [default: tcp/127.0.0.1:7447, or $WAYSTAGE_ENDPOINT].",
-)
-@click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    envvar="WAYSTAGE_CONFIG",
-    help="A YAML file with endpoints and certificates [or $WAYSTAGE_CONFIG].",
-)
-@output_options
+@connection_options
 def command(
     types: tuple[str, ...],
     job: str | None,
@@ -77,22 +67,6 @@ def command(
         raise UserError(str(error), ExitCode.USAGE) from None
     except BackplaneError as error:
         raise UserError(str(error), ExitCode.FAILED) from None
-
-
-def configuration(endpoint: str | None, config: Path | None) -> Any:
-    """Where to connect: the file, and the endpoint before it. Raises UserError."""
-    import msgspec
-
-    from waystage.backplane import BackplaneConfig, BackplaneError, config_from, load_config
-    from waystage.jobs.notify import DEFAULT_ENDPOINT
-
-    try:
-        base = config_from(load_config(config), str(config)) if config is not None else BackplaneConfig()
-    except BackplaneError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
-    if endpoint is not None or not base.connect:
-        base = msgspec.structs.replace(base, connect=(endpoint or DEFAULT_ENDPOINT,))
-    return msgspec.structs.replace(base, listen=(), access=())
 
 
 def _show(item: Any, output: Output) -> None:

@@ -14,28 +14,13 @@ from typing import Any
 import click
 
 from waystage import events
-from waystage.cli.common import ExitCode, Output, UserError, output_options
+from waystage.cli.common import ExitCode, Output, UserError
+from waystage.cli.connecting import configuration, connection_options
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:
     """The job id and how to reach the controllers, the same for every notification."""
-    for option in (
-        click.argument("job_id"),
-        click.option(
-            "--endpoint",
-            envvar="WAYSTAGE_ENDPOINT",
-            help="Where a controller listens [default: tcp/127.0.0.1:7447, or $WAYSTAGE_ENDPOINT].",
-        ),
-        click.option(
-            "--config",
-            type=click.Path(dir_okay=False, path_type=Path),
-            envvar="WAYSTAGE_CONFIG",
-            help="A YAML file with endpoints and certificates [or $WAYSTAGE_CONFIG].",
-        ),
-        output_options,
-    ):
-        function = option(function)
-    return function
+    return connection_options(click.argument("job_id")(function))
 
 
 _DIRECTION = click.option(
@@ -141,23 +126,10 @@ def _notify(event: events.Event, endpoint: str | None, config: Path | None, outp
 
     try:
         checked(event)  # what is wrong with the event is said whether or not a controller answers
-        with Notifier(Backplane.open(_configuration(endpoint, config))) as notifier:
+        with Notifier(Backplane.open(configuration(endpoint, config))) as notifier:
             item = notifier.send(event)
     except events.EventError as error:
         raise UserError(str(error), ExitCode.USAGE) from None
     except BackplaneError as error:
         raise UserError(str(error), ExitCode.FAILED) from None
     output.result({"event": type(event).__name__, "event_id": item.event_id, "time_ns": item.time_ns})
-
-
-def _configuration(endpoint: str | None, config: Path | None) -> Any:
-    import msgspec
-
-    from waystage.backplane import BackplaneConfig
-    from waystage.backplane.config import config_from, load_config
-    from waystage.jobs.notify import DEFAULT_ENDPOINT
-
-    base = config_from(load_config(config), str(config)) if config is not None else BackplaneConfig()
-    if endpoint is not None or not base.connect:
-        base = msgspec.structs.replace(base, connect=(endpoint or DEFAULT_ENDPOINT,))
-    return msgspec.structs.replace(base, listen=())

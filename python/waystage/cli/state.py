@@ -13,25 +13,7 @@ from typing import Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
-
-
-def _from_where(function: Any) -> Any:
-    for option in (
-        click.option(
-            "--endpoint",
-            envvar="WAYSTAGE_ENDPOINT",
-            help="Where a controller listens [default: tcp/127.0.0.1:7447, or $WAYSTAGE_ENDPOINT].",
-        ),
-        click.option(
-            "--config",
-            type=click.Path(dir_okay=False, path_type=Path),
-            envvar="WAYSTAGE_CONFIG",
-            help="A YAML file with endpoints and certificates [or $WAYSTAGE_CONFIG].",
-        ),
-        output_options,
-    ):
-        function = option(function)
-    return function
+from waystage.cli.connecting import configuration, connection_options
 
 
 @click.group()
@@ -40,7 +22,7 @@ def command() -> None:
 
 
 @command.command("show")
-@_from_where
+@connection_options
 def show(endpoint: str | None, config: Path | None, output: Output) -> None:
     """Jobs, topology and plans as the running controller knows them; everything with --json."""
     import msgspec
@@ -62,7 +44,7 @@ def show(endpoint: str | None, config: Path | None, output: Output) -> None:
 
 @command.command("save")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@_from_where
+@connection_options
 def save(file: Path, endpoint: str | None, config: Path | None, output: Output) -> None:
     """Write the state of the running controller to FILE."""
     data = _snapshot(endpoint, config)
@@ -87,7 +69,6 @@ def compare(first: Path, second: Path, output: Output) -> None:
 
 def _snapshot(endpoint: str | None, config: Path | None) -> bytes:
     from waystage.backplane import Backplane, BackplaneError
-    from waystage.cli.events import configuration
 
     try:
         with Backplane.open(configuration(endpoint, config)) as backplane:
