@@ -186,7 +186,8 @@ class Backplane:
         def arrived(sample: zenoh.Sample) -> None:
             self._arrived(sample, subscription)
 
-        handler = wire.callback(arrived)
+        # In Zenoh's own thread: one for each type would mix up the order of a source's events.
+        handler = zenoh.handlers.Callback(arrived, indirect=False)
         with self._lock:
             self._watch()
             self._subscriptions[subscription] = []  # from now on told of every publisher that appears
