@@ -7,11 +7,14 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 BIN := .venv/bin
-RUST_SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml)
+# The C sources of shims are part of the module: see crates/py/src/shim.rs.
+RUST_SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) $(wildcard shim/*/*.[ch])
 
 LAB ?= lab
 TOPOLOGY ?= paper
-BENCH ?= rules switching probes backplane mixes collision
+BENCH ?= rules switching probes backplane mixes collision pfsim-oracle mapping sim-speed sim-scale simgrid \
+  ost-contention profiler sim-accuracy walk catalog catalog-scale agent straggler loader-count first-batch nurion \
+  copy copy-crash dedup
 
 .PHONY: help demo test lint build lab-up lab-down lab-test bench fuzz docs dist lock clean packages
 

@@ -8,12 +8,14 @@ tries 20,000 inputs each ($WAYSTAGE_FUZZ_EXAMPLES), `make test` a hundred.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -34,11 +36,16 @@ from waystage.events import (
     envelope,
 )
 from waystage.experiment import loading, results
+from waystage.experiment.kinds import kind_of
 from waystage.experiment.problems import ExperimentError
 from waystage.experiment.results import ResultError
 from waystage.interconnect import arp, lldp, openflow_wire
 from waystage.interconnect.graphml import format_topology, parse_topology, read_topology
 from waystage.jobs.hostlist import HostlistError, expand
+from waystage.patterns import KINDS, Pattern, PatternError, Traffic
+from waystage.patterns.convert import to_original
+from waystage.patterns.encode import format_file, to_file
+from waystage.patterns.parse import parse as parse_pattern
 from waystage.topology import TopologyError
 
 EXAMPLES = int(os.environ.get("WAYSTAGE_FUZZ_EXAMPLES", "100"))
@@ -73,6 +80,31 @@ def flow_entry(match: bytes) -> bytes:
         + len(match).to_bytes(2, "big")
         + match
     )
+
+
+_SENT = Traffic.from_rows([0, 0, 1], [0, 1, 2], [1, 2, 0], [1, 23, 3], [4, 63, 0], [1, 2, 3], [8, 1 << 40, 0])
+PATTERN = Pattern(
+    ranks=3,
+    sent=_SENT,
+    received=_SENT,
+    phase_edges=np.array([0.0, 1.0, 2.0]),
+    nodes=("a", "b", "b"),
+    kinds=KINDS,
+    warnings=("one",),
+    run={"program": "x"},
+)
+
+
+def unchecked(data: bytes) -> bytes:
+    """The file with right checksums, so that damage reaches what they protect."""
+    head = data[:36]
+    pieces, at = [head, zlib.crc32(head).to_bytes(4, "little")], 40
+    while at + 16 <= len(data):
+        tag, length = data[at : at + 4], data[at + 8 : at + 16]
+        content = data[at + 16 : at + 16 + int.from_bytes(length, "little")]
+        pieces += [tag, zlib.crc32(tag + content).to_bytes(4, "little"), length, content]
+        at += 16 + len(content)
+    return b"".join(pieces)
 
 
 ENVELOPES = tuple(
@@ -113,7 +145,11 @@ TARGETS: dict[str, Target] = {
     "experiment": Target(
         in_file("fuzzed.yaml", loading.load),
         (ExperimentError,),
-        tuple(path.read_bytes() for path in sorted((REPOSITORY / "experiments").glob("*.yaml"))),
+        tuple(
+            path.read_bytes()
+            for path in sorted((REPOSITORY / "experiments").glob("*.yaml"))
+            if kind_of(path) == "experiment"
+        ),
     ),
     "result": Target(
         in_file(results.RESULT_FILE, lambda path: results.load(path.parent)),
@@ -124,6 +160,19 @@ TARGETS: dict[str, Target] = {
         in_file(results.TIMELINES_FILE, lambda path: results.load_timelines(path.parent)),
         (ResultError,),
         (b"PAR1" + bytes(64) + b"PAR1",),
+    ),
+    "pattern": Target(
+        lambda data, _: parse_pattern(data, "fuzzed", allow_missing=True),
+        (PatternError,),
+        (format_file(to_file(PATTERN)),),
+    ),
+    "pattern with right checksums": Target(
+        lambda data, _: parse_pattern(unchecked(data), "fuzzed", allow_missing=True),
+        (PatternError,),
+        (format_file(to_file(PATTERN)),),
+    ),
+    "the original's pattern": Target(
+        in_file("fuzzed.tar.gz", Pattern.read), (PatternError,), (to_original(PATTERN),)
     ),
     "host list": Target(
         lambda data, _: expand(data.decode("utf-8", "replace")),

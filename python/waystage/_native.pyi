@@ -1,7 +1,11 @@
 """The compiled module: engines of the data plane that Python only starts, stops and reads."""
 
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 __version__: str
 
@@ -101,3 +105,923 @@ class Prober:
 
     def stop(self, drain_s: float = 1.0) -> ProbeReport:
         """Stop sending, wait at most `drain_s` for what is under way, and report."""
+
+class TransferError(RuntimeError):
+    """Files that cannot be moved or served; the message names the file or the address."""
+
+    kind: Literal[
+        "no-space",
+        "missing",
+        "refused",
+        "damaged",
+        "stalled",
+        "ended",
+        "cancelled",
+        "port-in-use",
+        "unreachable",
+        "protocol",
+        "file",
+    ]
+
+@final
+class FileServer:
+    """Gives and takes files over TCP, from the start on until it is stopped or dropped.
+
+    A module is a name, a folder and whether files may be put there. A namespace is a name under /run/netns,
+    or None for the caller's own. Raises TransferError, ValueError on an address that is none.
+    """
+
+    def __new__(
+        cls,
+        *,
+        address: str,
+        port: int,
+        modules: Sequence[tuple[str, Path, bool]],
+        namespace: str | None = None,
+    ) -> FileServer: ...
+    @property
+    def port(self) -> int:
+        """Where it listens: of interest where 0 was given, which takes any port that is free."""
+
+    def failure(self) -> str | None:
+        """Why it no longer serves; None while it does."""
+
+    def stop(self) -> None:
+        """End it and every transfer with it; what arrived in part is gone when this returns."""
+
+@final
+class FileTransfer:
+    """Moves files between this host and a `FileServer`, in a thread of its own, verified by a digest each.
+
+    A step is a sequence of (path here, name there) and how often it is moved, None for until cancelled. A
+    name is a module, a slash and the way from the module's folder. Dropped, the transfer is cancelled.
+    """
+
+    def __new__(
+        cls,
+        *,
+        address: str,
+        port: int,
+        way: Literal["get", "put"],
+        steps: Sequence[tuple[Sequence[tuple[Path, bytes]], int | None]],
+        namespace: str | None = None,
+    ) -> FileTransfer: ...
+    @property
+    def moved(self) -> int:
+        """Bytes of files that have arrived whole so far."""
+
+    def wait(self, timeout_s: float | None = None) -> tuple[int, float] | None:
+        """(bytes, seconds) once it has ended, None where it still runs. Raises TransferError where it failed."""
+
+    def ended(self, timeout_s: float = 0.0) -> bool:
+        """Whether it ended within that time, well or not."""
+
+    def cancel(self) -> None:
+        """End it now; what arrived here in part is gone when this returns."""
+
+class FlowError(ValueError):
+    """An interconnect, pairs of hosts or paths that cannot be used; the message names which."""
+
+@final
+class FlowRoutes:
+    """What routing gave: `loads`, the bytes of the demands routed on each link.
+
+    Where paths were kept, demand i carries `bytes[i]` from host `src[i]` to `dst[i]` over
+    `links[offsets[i]:offsets[i + 1]]`, from host to host; else all other arrays are empty.
+    """
+
+    @property
+    def loads(self) -> NDArray[np.float64]: ...
+    @property
+    def src(self) -> NDArray[np.uint32]: ...
+    @property
+    def dst(self) -> NDArray[np.uint32]: ...
+    @property
+    def bytes(self) -> NDArray[np.float64]: ...
+    @property
+    def offsets(self) -> NDArray[np.uint64]: ...
+    @property
+    def links(self) -> NDArray[np.uint32]: ...
+
+@final
+class Network:
+    """Hosts, switches and directed links; nodes are numbered hosts first, then switches.
+
+    `capacity` is in bytes a second, for each link. Raises FlowError on a link that cannot be.
+    """
+
+    def __new__(
+        cls,
+        host_count: int,
+        switch_count: int,
+        links_from: NDArray[np.uint32],
+        links_to: NDArray[np.uint32],
+        capacity: NDArray[np.float64],
+        names: list[str],
+    ) -> Network: ...
+    @staticmethod
+    def xgft(m: list[int], w: list[int], host_capacity: float, capacity: float) -> Network:
+        """XGFT(h; m; w); `m` and `w` from the hosts up. Capacities, here and below, in bytes a second."""
+
+    @staticmethod
+    def fat_tree(k: int, host_capacity: float, capacity: float) -> Network:
+        """The three-tier fat tree of k-port switches: k^3 / 4 hosts."""
+
+    @staticmethod
+    def dragonfly(a: int, h: int, p: int, host_capacity: float, capacity: float) -> Network:
+        """a h + 1 groups of `a` switches with `h` cables to other groups and `p` hosts each."""
+
+    @staticmethod
+    def torus(dims: list[int], hosts: int, host_capacity: float, capacity: float) -> Network:
+        """`dims[i]` switches along dimension i, `hosts` at each."""
+
+    @property
+    def host_count(self) -> int: ...
+    @property
+    def switch_count(self) -> int: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def links_from(self) -> NDArray[np.uint32]: ...
+    @property
+    def links_to(self) -> NDArray[np.uint32]: ...
+    @property
+    def capacity(self) -> NDArray[np.float64]: ...
+    @property
+    def between_switches(self) -> NDArray[np.bool_]:
+        """For each link whether it joins two switches: only these count in maxima."""
+
+    def max_load(self, loads: NDArray[np.float64]) -> float:
+        """The largest load on a link between switches."""
+
+    def route_loads(
+        self,
+        router: str,
+        src: NDArray[np.uint32],
+        dst: NDArray[np.uint32],
+        bytes: NDArray[np.float64],
+        *,
+        seed: int = 0,
+        initial: NDArray[np.float64] | None = None,
+        per_flow: bool = False,
+        by_capacity: bool = False,
+        keep_paths: bool = False,
+        effort: float = 1.0,
+    ) -> FlowRoutes:
+        """Choose a path for each pair of hosts, always a shortest one, and add up what each link carries.
+
+        `router`: d-mod-k, s-mod-k, random, ecmp-hash, greedy-sum, greedy-max or joint. Entries of one pair
+        are added up first, in the order of first appearance; with `per_flow` each has a path of its own.
+        `initial` are loads that greedy and joint routing avoid. `by_capacity` compares loads by what a
+        link can carry. The GIL is released. Raises FlowError.
+        """
+
+    def splittable_bound(
+        self,
+        src: NDArray[np.uint32],
+        dst: NDArray[np.uint32],
+        bytes: NDArray[np.float64],
+        *,
+        initial: NDArray[np.float64] | None = None,
+        by_capacity: bool = False,
+        effort: float = 1.0,
+    ) -> tuple[float, float, NDArray[np.float64]]:
+        """A load that the busiest link between switches has at least, whatever the routing over shortest paths.
+
+        Returns (bound, busiest link of the best split found, weights): all bytes together weigh at least
+        bound, each pair by its shortest way under `weights`, which add up to 1. Raises FlowError.
+        """
+
+    def refine_mapping(
+        self,
+        src: NDArray[np.uint32],
+        dst: NDArray[np.uint32],
+        bytes: NDArray[np.float64],
+        host_of: NDArray[np.uint32],
+        slots: NDArray[np.uint32],
+        *,
+        seed: int = 0,
+        effort: float = 1.0,
+    ) -> tuple[NDArray[np.uint32], float]:
+        """Let processes change places, from `host_of`, so that the busiest link between switches carries less.
+
+        `src`, `dst` are processes; host h takes `slots[h]` of them. Returns the host of each process and the
+        busiest link under an even split of every pair. Hosts that nothing was on stay empty. Raises FlowError.
+        """
+
+    def add_paths(
+        self,
+        loads: NDArray[np.float64],
+        offsets: NDArray[np.uint64],
+        links: NDArray[np.uint32],
+        bytes: NDArray[np.float64],
+    ) -> None:
+        """Add to `loads`, in place, what paths chosen elsewhere carry. Raises FlowError on a path that is none."""
+
+@final
+class FlowProgram:
+    """Steps, done one after the other and all of them `repeat` times. A step is a pause and then a set of flows.
+
+    A step is over when all its flows have ended. Raises FlowError on what makes no sense.
+    """
+
+    def __new__(cls, repeat: int = 1) -> FlowProgram: ...
+    def step(self, pause_s: float = 0.0) -> None:
+        """Begin a step with a pause."""
+
+    def flows(
+        self,
+        routes: NDArray[np.uint32],
+        bytes: NDArray[np.float64],
+        *,
+        flow_class: int = 0,
+        weight: float = 1.0,
+        limit_bps: float = ...,
+    ) -> None:
+        """Add a flow of `bytes[i]` by the route of key `routes[i]`, for each i, to the step begun last.
+
+        Their bytes are counted under `flow_class` (0..65535). `limit_bps`, bytes a second, holds for each flow.
+        """
+
+    @property
+    def bytes(self) -> float:
+        """Bytes that one pass through the steps moves."""
+
+@final
+class FlowClock:
+    """Flows over resources in simulated time, at max-min fair rates. It starts at 0 s.
+
+    Resources are numbered as `capacities` (bytes a second) lists them. `precision` is the share of its bytes with
+    which a flow may end early, and of its capacity by which a resource may give more or less: 1e-9 is exact for all
+    purposes, 1e-3 much faster with very many flows. Same calls, same answers. Raises FlowError.
+    """
+
+    def __new__(cls, capacities: NDArray[np.float64], *, precision: float = 1e-9) -> FlowClock: ...
+    def add_routes(self, offsets: NDArray[np.uint64], resources: NDArray[np.uint32]) -> int:
+        """Add routes, the i-th `resources[offsets[i]:offsets[i + 1]]`; the key of the first, the others follow."""
+
+    def set_routes(
+        self, keys: NDArray[np.uint32], offsets: NDArray[np.uint64], resources: NDArray[np.uint32]
+    ) -> None:
+        """Let `keys[i]` stand for the i-th of these routes; flows under way move over with what is left."""
+
+    def route(self, key: int) -> NDArray[np.uint32]:
+        """The route that a key stands for now."""
+
+    def set_capacity(self, resource: int, capacity: float) -> None:
+        """Give a resource another capacity from now on; 0 stops its flows until it has one again."""
+
+    def set_curve(self, resource: int, points: Sequence[tuple[float, float]]) -> None:
+        """Let what a resource gives be a function of the number of flows on it: (flows, bytes a second)."""
+
+    def start(self, program: FlowProgram, at_s: float | None = None) -> int:
+        """Start a program, now or later; the number of this run. Later changes to the program do not touch it."""
+
+    def cancel(self, run: int) -> None:
+        """Stop a run and take its flows away; `run_until` does not report it."""
+
+    def run_until(self, limit_s: float = ...) -> list[tuple[float, int]]:
+        """Go on to the next end of a program, or to the limit; (time, run) of what ended at that time.
+
+        An empty list: the limit is reached, or nothing will ever happen again (`now` is then the limit, or with
+        none, the time of the last event). Releases the GIL; Ctrl-C interrupts it.
+        """
+
+    @property
+    def now(self) -> float:
+        """Seconds."""
+
+    @property
+    def flows_under_way(self) -> int:
+        """Flows under way; equal ones of a step count once."""
+
+    @property
+    def solutions(self) -> int:
+        """How often rates were worked out."""
+
+    def times(self, run: int) -> tuple[float, float | None]:
+        """When a run was to start, and when it ended, or None."""
+
+    def bytes_left(self, run: int) -> float:
+        """Bytes that the flows under way of a run have left."""
+
+    def totals(self, flow_class: int = 0) -> NDArray[np.float64]:
+        """Bytes that each resource has carried until now for a class."""
+
+    def rates(self, flow_class: int | None = None) -> NDArray[np.float64]:
+        """Bytes a second that each resource carries now, in all or for a class."""
+
+def contention_imbalance(loaders: NDArray[np.uint32]) -> float:
+    """CI = 1 - H / Hmax of so many loaders on each target: 0 if all have as many, 1 if one has all."""
+
+@final
+class ContentionModel:
+    """Files placed on storage targets, and loaders that read them; times in units of one object read alone.
+
+    Components are (end in bytes or None, stripes); targets are taken in turn from `first_target` on. `slowdown` lists
+    (loaders on a target, time of an object relative to one loader alone), linear in between. Raises FlowError.
+    """
+
+    def __new__(
+        cls,
+        sizes: NDArray[np.uint64],
+        *,
+        targets: int,
+        stripe_size: int,
+        components: Sequence[tuple[int | None, int]],
+        slowdown: Sequence[tuple[float, float]],
+        most_loaders: int,
+        first_target: int = 0,
+    ) -> ContentionModel: ...
+    def objects(self) -> NDArray[np.uint64]:
+        """Objects on each target."""
+
+    def file_level(self, loaders: int, *, from_queue: bool = True) -> tuple[NDArray[np.float64], float]:
+        """When each loader had read its last file, and the imbalance while all were reading.
+
+        Releases the GIL; Ctrl-C interrupts it.
+        """
+
+    def object_level(self, objects: NDArray[np.uint64], loaders: int) -> NDArray[np.float64]:
+        """When each target's objects are read, with `loaders` bound to each target."""
+
+    def best_loaders(self, most: int) -> int:
+        """The number of loaders on a target, up to `most`, that reads most objects a unit of time."""
+
+ENTRY_TYPES: list[str]
+"""The letters of an entry's type, by their number in a walk's column `type`."""
+
+LAYOUT_KINDS: list[str]
+"""The kinds of file systems that have layouts, by their number in a walk's column `layout_kind`."""
+
+def exchange_paths(one: Path, other: Path) -> None:
+    """Let two paths of one file system change their names at one moment. Raises OSError where it cannot."""
+
+@final
+class WalkBatch:
+    """Entries of a walk, as columns."""
+
+    def take(
+        self,
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], list[tuple[bytes, str]]]:
+        """Columns of entries and of directories by name, and (path, error); to be taken once."""
+
+def generated_batch(first: int, count: int) -> WalkBatch:
+    """Entries `first` to `first + count` of a tree that there is not, as a walk gives them; 65,536 at most."""
+
+@final
+class TreeWalk:
+    """A parallel walk under way. Raises OSError where `root` cannot be read as a directory.
+
+    `exclude` are patterns over names, or over paths below the root where they hold a slash. `known` are directories
+    that are not read where they have not changed: path offsets, paths, inodes, devices, mtimes, ctimes.
+    A batch has `batch_rows` entries at most. With `layouts` each file system is asked in its own way, or every file
+    for the attribute of Lustre. `tops` are where to begin, paths below the root, which is begun at otherwise.
+    """
+
+    def __new__(
+        cls,
+        root: Path,
+        *,
+        threads: int,
+        exclude: Sequence[bytes] = (),
+        one_file_system: bool = False,
+        known: tuple[
+            NDArray[np.int64],
+            bytes,
+            NDArray[np.uint64],
+            NDArray[np.uint64],
+            NDArray[np.int64],
+            NDArray[np.int64],
+        ]
+        | None = None,
+        batch_rows: int = 65_536,
+        layouts: Literal["each", "attribute"] | None = None,
+        tops: Sequence[bytes] | None = None,
+    ) -> TreeWalk: ...
+    def next(self, timeout_s: float) -> tuple[WalkBatch | None, bool]:
+        """The next batch, or None after `timeout_s`; and whether the walk is over."""
+
+    def counts(self) -> dict[str, int]: ...
+    def targets(self) -> list[tuple[int, str]]:
+        """(number, name) of every storage target met so far."""
+
+    def stop(self) -> None:
+        """End it; its threads are gone when this returns."""
+
+CHECK_KINDS: list[str]
+"""In what an entry may differ from its file, by bit number; columns of a catalog have the column's name."""
+
+CHECKSUM_ALGORITHM: str
+"""What checksums of objects are made by."""
+
+def hash_paths(
+    directories: tuple[NDArray[np.int32], NDArray[np.uint8]],
+    directory: NDArray[np.int32],
+    names: tuple[NDArray[np.int32], NDArray[np.uint8]],
+) -> NDArray[np.uint64]:
+    """A number for each path, the same wherever it is met. Raises ValueError where columns do not fit together."""
+
+@final
+class CheckedTree:
+    """A catalogued tree whose files are opened with a check. One serves all threads; calls release the GIL.
+
+    Raises OSError where `root` cannot be opened as a directory. No path leads out of it.
+    """
+
+    def __new__(cls, root: Path) -> CheckedTree: ...
+    def open(
+        self, path: bytes, recorded: tuple[int, int, int, int, int, int, int]
+    ) -> tuple[int | None, int, tuple[int, int, int, int, int] | None, dict[str, Any] | None, int]:
+        """(descriptor or None, differences as bits, what it is now, its layout now where anything differs, errno).
+
+        `recorded` is (type, size, mtime, ctime, inode, layout, layout generation): type and layout as indices into
+        ENTRY_TYPES and LAYOUT_KINDS, -1 for no layout; times in ns. What it is now are the first five of these.
+        """
+
+    def sum(
+        self, path: bytes, recorded: tuple[int, int, int, int, int, int, int]
+    ) -> tuple[
+        int,
+        tuple[int, int, int, int, int, int, int] | None,
+        list[tuple[int, int, int | None, int, int, bytes | None]] | None,
+        int,
+    ]:
+        """(differences as bits, what the file is now, sums, errno).
+
+        A sum is (component or -1, object, target, offset, length, digest); a digest is None where the object could not be
+        read, all are None where the file changed while it was read.
+        """
+
+    def mend(
+        self,
+        donor: CheckedTree,
+        path: bytes,
+        recorded: tuple[int, int, int, int, int, int, int],
+        wanted: Sequence[tuple[int, bytes]],
+    ) -> list[bool]:
+        """Make objects, (place in the list of sums, digest), whole from the same path below `donor`: which were.
+
+        Raises OSError where either file is not what it should be (ESTALE), or cannot be read or written.
+        """
+
+    def look_at(
+        self,
+        *,
+        directories: tuple[NDArray[np.int32], NDArray[np.uint8]],
+        directory: NDArray[np.int32],
+        names: tuple[NDArray[np.int32], NDArray[np.uint8]],
+        kind: NDArray[np.int8],
+        size: NDArray[np.int64],
+        mtime: NDArray[np.int64],
+        ctime: NDArray[np.int64],
+        inode: NDArray[np.uint64],
+    ) -> NDArray[np.uint16]:
+        """In what each entry differs, as bits. Raises ValueError where columns do not fit together."""
+
+    def counts(self) -> dict[str, int]:
+        """`checked`, `stale`, and how many differed in each of CHECK_KINDS."""
+
+    def stale_paths(self) -> tuple[list[bytes], bool]:
+        """Paths of entries that did not hold, 100,000 at most, and whether these are all."""
+
+    def targets(self) -> list[tuple[int, str]]:
+        """(number, name) of the storage targets of layouts that were read anew."""
+
+class CatalogAgent:
+    """Reads what preloaded libraries say of files below `root`, an absolute path without links.
+
+    With `tell_stat` programs say on closing what fstat says. `lanes` programs can write at once, each into `lane_bytes`, a
+    power of two. Raises OSError where the memory cannot be had.
+    """
+
+    def __new__(
+        cls, root: Path, *, tell_stat: bool = False, lanes: int = 64, lane_bytes: int = 1 << 19
+    ) -> CatalogAgent: ...
+    @property
+    def path(self) -> str:
+        """What programs find the memory by, as WAYSTAGE_RING, while this process lives."""
+
+    @property
+    def records(self) -> int:
+        """Records read so far."""
+
+    def finish(
+        self,
+        *,
+        threads: int,
+        exclude: Sequence[bytes] = (),
+        one_file_system: bool = False,
+        layouts: Literal["each", "attribute"] | None = None,
+    ) -> CatalogChanges:
+        """The program is over: what changed. RuntimeError when it was asked before."""
+
+class CatalogChanges:
+    """The paths that changed while an agent worked. Paths are given in Arrow's form: offsets, bytes."""
+
+    def counts(self) -> dict[str, int]:
+        """What became of records, by name."""
+
+    def targets(self) -> list[tuple[int, str]]:
+        """(number, name) of every storage target met so far."""
+
+    def add(self, paths: Sequence[bytes]) -> None:
+        """Look at more paths below the root too."""
+
+    def look(self) -> list[WalkBatch]:
+        """Entries of the next paths; an empty list when there are none."""
+
+    def to_walk(self) -> list[bytes]:
+        """Directories below which all is to be walked anew, when everything was looked at."""
+
+    def covers(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """For each path, whether an older entry of it no longer counts."""
+
+    def replaces_directories(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """For each directory, whether what was known of it no longer counts at all."""
+
+    def touches_directories(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """For each directory, whether some of its entries were looked at."""
+
+def shim_sources(library: str) -> list[tuple[str, str]]:
+    """Names and texts of the C sources of a library: "posix". KeyError for another."""
+
+class LayoutError(RuntimeError):
+    """What a file system said of a file is no layout; the message says why. Read the file by its path."""
+
+    kind: Literal["truncated", "unsupported", "invalid", "io"]
+
+def parse_layout(
+    kind: str,
+    data: bytes,
+    size: int,
+    *,
+    block_size: int | None = None,
+    mirrors: str = "all",
+    limit: int = 1000,
+) -> dict[str, Any]:
+    """The layout that `data`, as a file system of this kind tells it, gives a file of `size` bytes.
+
+    Raises LayoutError on data that is none, ValueError on a kind that is none. `block_size` is of a sharded GlusterFS
+    volume. `mirrors` is "all", "best" or a number. The keys are those of docs/reference/layouts.md; there are at most
+    `limit` extents and objects.
+    """
+
+def read_layout(
+    path: Path, *, size: int | None = None, mirrors: str = "all", limit: int = 1000
+) -> dict[str, Any] | None:
+    """The layout of a file or directory as its file system tells it; None where it tells none.
+
+    Raises OSError where it cannot be opened, LayoutError where its file system's answer is not understood.
+    """
+
+class LoadRefused(ValueError):
+    """Options, files or a state that a loader cannot use; the message says which."""
+
+class FileNotLoaded(RuntimeError):
+    """A file that could not be delivered. The iterator goes on with the next one."""
+
+    path: str
+    """Below the root."""
+    trouble: Literal["vanished", "not_a_file", "unreadable", "grown"]
+
+@final
+class LoadFiles:
+    """Files below `root` that a loader reads, as columns."""
+
+    def __new__(cls, root: Path) -> LoadFiles: ...
+    def extend(
+        self,
+        *,
+        directories: tuple[NDArray[np.int32], NDArray[np.uint8]],
+        directory: NDArray[np.int32],
+        kind: NDArray[np.int8],
+        names: tuple[NDArray[np.int32], NDArray[np.uint8]],
+        size: NDArray[np.int64],
+        mtime: NDArray[np.int64],
+        ctime: NDArray[np.int64],
+        inode: NDArray[np.uint64],
+        layout: NDArray[np.int8],
+        generation: NDArray[np.uint32],
+        objects: NDArray[np.int32],
+        object_target: NDArray[np.uint32],
+        object_offset: NDArray[np.int64],
+        object_length: NDArray[np.int64],
+    ) -> None:
+        """Append the regular files among these entries. Raises LoadRefused where columns do not fit together."""
+
+    def sort(self) -> None:
+        """Bring them into the order of their directories and names."""
+
+    def __len__(self) -> int: ...
+    @property
+    def objects(self) -> int: ...
+    @property
+    def targets(self) -> list[int]:
+        """Numbers of targets, in the order in which they were met; 2**32 - 1 is the one nobody knows."""
+
+    def bytes_by_target(self) -> list[int]: ...
+    def fingerprint(self) -> int: ...
+    def path(self, file: int) -> str: ...
+
+@final
+class LoadedBytes:
+    """Bytes that were read; supports the buffer protocol, writable."""
+
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+
+@final
+class Loading:
+    """An epoch being read: an iterator of (path, memoryview), or of (path, offset, memoryview) where not `whole_files`.
+
+    `runs` and `parts` are what was delivered before, as `progress` gives them. With `raises` a file that cannot be
+    delivered raises FileNotLoaded in its place, else it is counted. Raises LoadRefused, and OSError where the root cannot be opened.
+    """
+
+    def __new__(
+        cls,
+        files: LoadFiles,
+        *,
+        whole_files: bool,
+        seed: int,
+        epoch: int,
+        shuffle: bool,
+        rank: int,
+        world: int,
+        uneven: str,
+        loaders: int,
+        best_loaders: int | None,
+        in_order: bool,
+        memory_bytes: int,
+        piece_bytes: int,
+        steal: bool,
+        raises: bool,
+        runs: Sequence[tuple[int, int]],
+        parts: Sequence[tuple[int, Sequence[int]]],
+    ) -> Loading: ...
+    def __iter__(self) -> Loading: ...
+    def __next__(self) -> tuple[Any, ...]: ...
+    def progress(self) -> tuple[list[tuple[int, int]], list[tuple[int, list[int]]]]:
+        """Runs of positions delivered in full, and the parts delivered of units that are not."""
+
+    def counts(self) -> dict[str, Any]: ...
+    def failures(self) -> list[tuple[str, str, str]]: ...
+    def stale_paths(self) -> tuple[list[bytes], bool]: ...
+    def stop(self) -> None:
+        """End it; its threads are gone when this returns."""
+
+def choose_loaders(points: Sequence[tuple[int, float]]) -> tuple[int, list[tuple[int, float]]]:
+    """The best number of loaders on a target by (loaders, slowdown), and that curve, smoothed. Raises LoadRefused."""
+
+def measure_target(
+    files: LoadFiles,
+    *,
+    target: int,
+    skip: int,
+    pieces: int,
+    readers: int,
+    piece_bytes: int,
+    most_bytes: int,
+) -> tuple[int, float, int]:
+    """Read pieces of one target with so many readers: (bytes, seconds of all readers together, pieces)."""
+
+def simulate_load(
+    files: LoadFiles,
+    targets: Sequence[tuple[NDArray[np.float64], float]],
+    *,
+    whole_files: bool,
+    loaders: int,
+    most_readers: int | None,
+    in_order: bool,
+    steal: bool,
+    memory_bytes: int,
+    piece_bytes: int,
+    seed: int = 0,
+    shuffle: bool = True,
+) -> dict[str, Any]:
+    """The scheduler over emulated targets in simulated time: `makespan_s`, `busy_s`, `bytes`, `stolen`, `most_held`.
+
+    A target is (bytes a second for 1, 2, ... readers together, seconds of latency of each piece).
+    """
+
+def load_bound(
+    bytes: Sequence[int], targets: Sequence[tuple[NDArray[np.float64], float]], loaders: int
+) -> float:
+    """Seconds that no scheduler with so many loaders gets below, whatever it does."""
+
+class PfsError(RuntimeError):
+    """An emulated file system that cannot be had; the message says why."""
+
+@final
+class EmulatedFileSystem:
+    """A striped file system that is emulated and mounted until `end` or until somebody unmounts it.
+
+    `shape` has the keys that `waystage.worlds.lab.pfs.shape.native` writes. Without `sizes` the folder of the shape is
+    served. Raises PfsError.
+    """
+
+    def __new__(
+        cls, point: Path, name: str, shape: dict[str, Any], sizes: NDArray[np.uint64] | None = None
+    ) -> EmulatedFileSystem: ...
+    def ended(self) -> bool:
+        """Whether somebody unmounted it."""
+
+    def end(self) -> None:
+        """Unmount it; its threads are gone when this returns. A second time it does nothing."""
+
+class CopyError(RuntimeError):
+    """A copy that cannot be begun or go on; the message names the path and how to mend it."""
+
+    kind: Literal["no-space", "refused", "busy", "ends", "other-journal", "stopped", "failed"]
+
+@final
+class TreeCopy:
+    """A copy under way in threads of its own. Raises CopyError where an end cannot be used, ValueError on an odd option."""
+
+    def __new__(
+        cls,
+        source: Path,
+        destination: Path,
+        *,
+        workers: int,
+        exclude: Sequence[bytes] = ...,
+        include: Sequence[bytes] | None = None,
+        one_file_system: bool = False,
+        update: str = "changed",
+        fsync: str = "none",
+        verify: str = "none",
+        rate_bytes_per_s: int | None = None,
+        dry_run: bool = False,
+        restart: bool = False,
+        xattrs: bool = True,
+        owners: bool = True,
+        hard_links: bool = True,
+    ) -> TreeCopy: ...
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended; CopyError where it could not go on."""
+
+    def counts(self) -> dict[str, int]: ...
+    @property
+    def complete(self) -> bool: ...
+    def problems(self) -> list[tuple[bytes, str, str]]:
+        """(path, kind, text), the first ten thousand."""
+
+    def planned(self) -> list[bytes]:
+        """What a dry run would make, the first ten thousand."""
+
+    def stop(self) -> None:
+        """End it; its threads and unfinished small files are gone when this returns."""
+
+@final
+class TreeComparison:
+    """Files of two trees, by path and whether contents are read, compared in threads. OSError on a root that cannot be opened."""
+
+    def __new__(
+        cls,
+        one: Path,
+        other: Path,
+        pairs: Sequence[tuple[bytes, bool]],
+        *,
+        xattrs: bool,
+        threads: int,
+    ) -> TreeComparison: ...
+    def wait(self, timeout_s: float) -> bool: ...
+    def progress(self) -> tuple[int, int]:
+        """Pairs taken up, bytes read of each side."""
+
+    def unlike(self) -> list[tuple[int, tuple[int, str, str] | None, bool, str]]:
+        """(index of the pair, (first byte, digests) where contents differ, whether xattrs do, why it cannot be told)."""
+
+    def stop(self) -> None: ...
+
+class DedupError(RuntimeError):
+    """A deduplication profile could not be made; the message says why."""
+
+class DedupPartError(DedupError):
+    """A file that is no whole part of a profile, or parts that do not belong together."""
+
+class DedupProfile:
+    """A profile being made of files below `root`; see docs/how-to/dedup.md.
+
+    `files` are columns: path offsets, paths, sizes, mtimes, ctimes, inodes, devices, links, storage targets. With `part`
+    fingerprints are written there, as part `number` of `parts`, and nothing is reported.
+    """
+
+    def __new__(
+        cls,
+        root: Path,
+        files: tuple[
+            NDArray[np.int64],
+            NDArray[np.uint8],
+            NDArray[np.int64],
+            NDArray[np.int64],
+            NDArray[np.int64],
+            NDArray[np.uint64],
+            NDArray[np.uint64],
+            NDArray[np.uint32],
+            NDArray[np.uint32],
+        ],
+        *,
+        method: str,
+        threads: int,
+        bytes_per_s: int = 0,
+        part: Path | None = None,
+        parts: int = 1,
+        number: int = 0,
+        label: str = "",
+    ) -> DedupProfile: ...
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it is over, after at most so long."""
+
+    def progress(self) -> tuple[int, int, int]:
+        """(bytes read, files done with, files there are)."""
+
+    def stop(self) -> None:
+        """End it early; `finish` then raises."""
+
+    def finish(self) -> tuple[dict[str, Any], list[tuple[bytes, str]]]:
+        """Wait for the end: (report, [(path, what befell it)])."""
+
+def dedup_merge(
+    parts: Sequence[Path], progress: Callable[[int], object]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Join parts: (what they are of, report). `progress` is told how many chunks are in."""
+
+def dedup_estimate(
+    parts: Sequence[Path], sample: int, seed: int, progress: Callable[[int], object]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Estimate from parts in bounded memory: (what they are of, estimate)."""
+
+def dedup_question(part: Path) -> dict[str, Any]:
+    """What a part is of: `method`, `label`, `parts`, `part`."""
+
+def excluded_paths(
+    patterns: Sequence[bytes], offsets: NDArray[np.int64], paths: NDArray[np.uint8]
+) -> NDArray[np.bool_]:
+    """Which paths a walk with these patterns would never have come to."""
+
+def chunk_lengths(data: bytes, method: str) -> list[int]:
+    """How long the chunks of `data` are."""
+
+def chunk_and_digest(data: bytes, method: str) -> int:
+    """Cut `data` and take the digest of every chunk, in this thread: how many chunks there are."""
+
+class AugmentError(RuntimeError):
+    """Images could not be made; the message says why."""
+
+class Augmentation:
+    """New images being made of files below `root`; see docs/how-to/augment.md. Dropping it ends its threads.
+
+    `files` are columns: path offsets, paths, sizes, mtimes, ctimes, inodes. `target` is "tree" or "shard" with a `path`, or
+    "files" or "pixels", which `next` gives. Raises ValueError on an operation that is none.
+    """
+
+    def __new__(
+        cls,
+        root: Path,
+        files: tuple[NDArray[Any], ...],
+        *,
+        operations: Sequence[str],
+        seed: int,
+        encoding: str = "same",
+        quality: int = 90,
+        max_pixels: int,
+        first_copy: int = 0,
+        copies: int = 1,
+        threads: int,
+        bytes_per_s: int = 0,
+        target: str,
+        path: Path | None = None,
+        overwrite: bool = False,
+    ) -> Augmentation: ...
+    def next(self) -> tuple[Any, ...] | None:
+        """(path, copy, name, bytes), or (path, copy, array of height, width, channels); None when all have come."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether all is written, after at most so long."""
+
+    def progress(self) -> tuple[int, int, int]:
+        """(bytes read, files done with, files there are)."""
+
+    def stop(self) -> None:
+        """End it early; `finish` then raises."""
+
+    def finish(self) -> tuple[dict[str, int], list[tuple[bytes, str]]]:
+        """Wait for the end: (counts by name, [(path, what befell it)])."""
+
+def augment_image(
+    data: bytes,
+    operations: Sequence[str],
+    *,
+    seed: int = 0,
+    path: bytes | None = None,
+    copy: int = 0,
+    encoding: str = "same",
+    quality: int = 90,
+    max_pixels: int = ...,
+) -> bytes:
+    """One image in memory: the new one, as a file. Raises AugmentError where it is broken."""
+
+def check_operation(text: str) -> None:
+    """Raise ValueError where `text` is no operation."""

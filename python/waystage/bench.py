@@ -4,9 +4,9 @@ Arrives: a benchmark's name and how much of it to run.
 Leaves: one object, {"name", "figures", "peers", "machine", "details"}.
 Must not know: what a benchmark measures.
 
-A benchmark is a file with `def run(options: BenchOptions) -> dict` whose answer holds `figures`, what is
-promised; `peers`, what it is compared with, measured in the same run; and `details`. Its first
-docstring line is its one line of help. Benchmarks live in the repository and not in the wheel:
+A benchmark is a file, `sim_accuracy.py` for `sim-accuracy`, with `def run(options: BenchOptions) -> dict` whose answer
+holds `figures`, what is promised; `peers`, what it is compared with, measured in the same run; and `details`. Its
+first docstring line is its one line of help. Benchmarks live in the repository and not in the wheel:
 they need the repository's experiments and minutes of a quiet machine.
 """
 
@@ -25,7 +25,11 @@ from waystage.machine import CpuWatch, describe
 
 
 class BenchError(RuntimeError):
-    """A benchmark that is not there or gave no valid answer; the message says which and why."""
+    """A benchmark that could not be carried out; the message says which and why."""
+
+
+class NoBenchmark(BenchError):
+    """A file that is not there or is no benchmark."""
 
 
 def _no_progress(what: str, share: float) -> None:
@@ -37,37 +41,40 @@ class BenchOptions:
     """How much to run: `quick` for a smoke run, `repetitions` where the benchmark's own number is not wanted.
 
     `out` is a folder for files of the run, or None for none; `progress` takes what is done and the share done.
+    `inputs` are files to measure with instead of the benchmark's own, by name; a benchmark lists the names it knows
+    in `INPUTS`.
     """
 
     quick: bool = False
     repetitions: int | None = None
     out: Path | None = None
     progress: Callable[[str, float], None] = field(default=_no_progress, compare=False)
+    inputs: Mapping[str, Path] = field(default_factory=dict)
 
 
 def bench_dir() -> Path:
-    """The folder of benchmarks: $WAYSTAGE_BENCH_DIR, else that of the checkout. Raises BenchError."""
+    """The folder of benchmarks: $WAYSTAGE_BENCH_DIR, else that of the checkout. Raises NoBenchmark."""
     given = os.environ.get("WAYSTAGE_BENCH_DIR")
     candidates = [Path(given)] if given else [Path.cwd() / "bench", Path(__file__).parents[2] / "bench"]
     for candidate in candidates:
         if any(candidate.glob("*.py")):
             return candidate
     looked = " or ".join(str(c) for c in candidates)
-    raise BenchError(f"no benchmark in {looked}: run from the repository, or set WAYSTAGE_BENCH_DIR")
+    raise NoBenchmark(f"no benchmark in {looked}: run from the repository, or set WAYSTAGE_BENCH_DIR")
 
 
 def benchmarks() -> dict[str, str]:
     """Name -> one line of help, read without importing anything."""
-    return {path.stem: _first_line(path) for path in sorted(bench_dir().glob("[!_]*.py"))}
+    return {path.stem.replace("_", "-"): _first_line(path) for path in sorted(bench_dir().glob("[!_]*.py"))}
 
 
 def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
-    """Run `bench/NAME.py`. Raises BenchError where there is none or its answer has the wrong shape."""
-    path = bench_dir() / f"{name}.py"
+    """Run `bench/NAME.py`. Raises NoBenchmark where there is none, it takes no such input, or its answer has the wrong shape."""
+    path = bench_dir() / f"{name.replace('-', '_')}.py"
     if name not in benchmarks():
         known = ", ".join(benchmarks())
-        raise BenchError(f"there is no benchmark {name!r}: choose one of {known}")
-    function = _load(name, path)
+        raise NoBenchmark(f"there is no benchmark {name!r}: choose one of {known}")
+    function = _load(name, path, options)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     with CpuWatch() as watch:
@@ -87,25 +94,30 @@ def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
     }
 
 
-def _load(name: str, path: Path) -> Callable[[BenchOptions], Mapping[str, Any]]:
+def _load(name: str, path: Path, options: BenchOptions) -> Callable[[BenchOptions], Mapping[str, Any]]:
     spec = importlib.util.spec_from_file_location(f"waystage_bench_{name.replace('-', '_')}", path)
     if spec is None or spec.loader is None:
-        raise BenchError(f"{path} cannot be loaded as Python")
+        raise NoBenchmark(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their own module up there
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # what benchmarks share lies beside them
     spec.loader.exec_module(module)
+    for key in options.inputs:
+        if key not in getattr(module, "INPUTS", ()):
+            raise NoBenchmark(f"benchmark {name} takes no --{key}")
     function = getattr(module, "run", None)
     if not callable(function):
-        raise BenchError(f"{path} has no function run(options)")
+        raise NoBenchmark(f"{path} has no function run(options)")
     return cast("Callable[[BenchOptions], Mapping[str, Any]]", function)
 
 
 def _check(name: str, answer: object) -> None:
     if not isinstance(answer, Mapping) or not isinstance(answer.get("figures"), Mapping):
-        raise BenchError(f"benchmark {name} gave no mapping with 'figures'")
+        raise NoBenchmark(f"benchmark {name} gave no mapping with 'figures'")
     for key, value in answer["figures"].items():
         if not isinstance(value, int | float):
-            raise BenchError(f"benchmark {name}: figure {key} is {value!r}, which is no number")
+            raise NoBenchmark(f"benchmark {name}: figure {key} is {value!r}, which is no number")
 
 
 def _first_line(path: Path) -> str:

@@ -222,6 +222,15 @@ class Decided(Event, frozen=True, kw_only=True):
     actions: tuple[msgspec.Raw, ...]
 
 
+class PolicyFailed(Event, frozen=True, kw_only=True):
+    """A policy raised on an event of type `event`: it did nothing there. Told once for each type and error."""
+
+    policy: str
+    cause_id: str
+    event: str
+    error: str
+
+
 class UnknownEvent(Event, frozen=True, kw_only=True):
     """An event of a type or schema this version does not know, kept as it came."""
 
@@ -239,12 +248,18 @@ class PairPath(msgspec.Struct, frozen=True, kw_only=True):
     traffic: TrafficClass | None = None
 
 
+Placement = dict[TrafficClass, dict[str, tuple[str, ...]]]
+"""class -> edge switch -> core switch of each slot."""
+
+
 class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How traffic crosses the interconnect: whole, not a change, so that applying it twice is harmless.
 
     `labelled`: every class may use the core switches in `cores[class]` (all, where absent); a
     host pair is spread over them by `spread` (`pair`: a seeded hash of source and destination;
-    `destination`: the destination's index, as D-mod-K).
+    `destination`: the destination's index, as D-mod-K). `placed` names the core switch of each slot, by class and
+    edge switch of the source, where it is another than the one that the spread deals; one that the class may
+    not use, or that is down, is passed over.
     `per-pair`: the paths are listed: `base_pairs` are always there, `pairs` lie above them by priority.
     """
 
@@ -253,6 +268,7 @@ class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     separated: bool = False
     cores: dict[TrafficClass, tuple[str, ...]] = {}
+    placed: Placement = {}
     base_pairs: tuple[PairPath, ...] = ()
     pairs: tuple[PairPath, ...] = ()
 

@@ -82,10 +82,17 @@ def slot(
     topology: Topology, src: str, dst: str, *, spread: Literal["pair", "destination"], seed: int = 0
 ) -> int:
     """The slot of the directed pair `src` to `dst`; `topology` is the full one, whatever is down."""
-    cores = len(topology.core_switches)
+    lanes = lane(topology, src), lane(topology, dst)
+    return slot_of_lanes(len(topology.core_switches), *lanes, spread=spread, seed=seed)
+
+
+def slot_of_lanes(
+    cores: int, src_lane: int, dst_lane: int, *, spread: Literal["pair", "destination"], seed: int = 0
+) -> int:
+    """The slot of every pair of hosts with these lanes."""
     if spread == "destination":
-        return lane(topology, dst) % slot_count(cores)
-    return pair_table(cores, seed)[row(topology, src)][column(topology, dst)]
+        return dst_lane % slot_count(cores)
+    return pair_table(cores, seed)[src_lane % row_count(cores)][dst_lane % column_count(cores)]
 
 
 def cores_of_slots(all_cores: Sequence[str], usable: Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ the same topology gives the same paths, labels and rules on every machine and af
 
 from __future__ import annotations
 
+import functools
 import heapq
 import ipaddress
 import re
@@ -90,6 +91,14 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return topology
 
     # -- look-ups ---------------------------------------------------------------------------
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.hosts, self.switches, self.links))
+
+    def __hash__(self) -> int:
+        """Computed once: what is worked out from a topology is looked up by it at every decision."""
+        return self._hash
 
     @cached_property
     def host_by_name(self) -> dict[str, Host]:
@@ -194,15 +203,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def without(self, links: Iterable[str] = (), switches: Iterable[str] = ()) -> Topology:
         """The same nodes without the named links and without every link of the named switches."""
-        gone_links, gone_switches = set(links), set(switches)
-        if not gone_links and not gone_switches:
-            return self
-        kept = tuple(
-            link
-            for link in self.links
-            if link.name not in gone_links and not {link.a, link.b} & gone_switches
-        )
-        return Topology(name=self.name, hosts=self.hosts, switches=self.switches, links=kept)
+        gone_links, gone_switches = frozenset(links), frozenset(switches)
+        return _without(self, gone_links, gone_switches) if gone_links or gone_switches else self
 
     def distances(self, source: str, avoid: frozenset[str] = frozenset()) -> dict[str, int]:
         """Hops from `source` to every node reached through switches outside `avoid`."""
@@ -264,6 +266,13 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 step += [(*path, n) for n in sorted(names) if to_dst.get(n) == remaining]
             paths = step
         return paths
+
+
+@functools.lru_cache(maxsize=16)
+def _without(whole: Topology, links: frozenset[str], switches: frozenset[str]) -> Topology:
+    """Kept with all its look-ups, since a failure stays for many events."""
+    kept = tuple(link for link in whole.links if link.name not in links and not {link.a, link.b} & switches)
+    return Topology(name=whole.name, hosts=whole.hosts, switches=whole.switches, links=kept)
 
 
 def natural_key(text: str) -> tuple[tuple[int, int | str], ...]:

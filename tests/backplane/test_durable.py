@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,11 @@ from pathlib import Path
 import pytest
 
 from waystage.backplane import Backplane, BackplaneConfig, BackplaneError, Missed
+from waystage.backplane.cursors import FileCursors
+from waystage.backplane.inbox import Arrival
+from waystage.backplane.outbox import ReplayEnd
+from waystage.backplane.properties import Wanted
+from waystage.backplane.subscription import Subscription
 from waystage.controllers import GlobalController
 from waystage.events import Envelope, EventError, JobFinished, JobStarted, encode
 from waystage.policies.base import load_policy
@@ -102,6 +109,22 @@ def test_after_kill_9_in_a_stream_it_gets_all(router: Backplane, unix_endpoint: 
             _each_once(_wait_for(tmp_path, "199"), 200)
 
 
+def test_a_frozen_subscriber_fails_nobodys_confirmation_and_gets_all_when_it_goes_on(
+    router: Backplane, unix_endpoint: str, tmp_path: Path
+) -> None:
+    wide = tuple(f"node{number:05d}" for number in range(400))  # the sockets' buffers hold some 50 of these
+    with (
+        GlobalController(load_policy("null"), [], router, tmp_path / "controller"),
+        Backplane.open(BackplaneConfig(name="publisher", connect=(unix_endpoint,))) as publisher,
+        _reader(unix_endpoint, tmp_path) as reader,
+    ):
+        reader.send_signal(signal.SIGSTOP)
+        for number in range(150):
+            publisher.publish(JobStarted(job_id=str(number), nodes=wide), confirm=True, timeout=4.0)
+        reader.send_signal(signal.SIGCONT)
+        _each_once(_wait_for(tmp_path, "149"), 150)
+
+
 def test_events_of_a_publisher_that_is_gone_come_from_the_controllers_journal(
     router: Backplane, unix_endpoint: str, tmp_path: Path
 ) -> None:
@@ -151,6 +174,34 @@ def test_a_durable_subscriber_starts_where_it_was_first_made(
         with router.subscribe("JobStarted", durable="late", state_dir=tmp_path) as late:
             items = [late.get(5.0) for _ in range(3)]
         assert [item.event.job_id for item in items] == ["5", "6", "7"]  # type: ignore[union-attr]
+
+
+def test_a_gap_is_mended_before_publishers_that_may_have_missed_nothing(tmp_path: Path) -> None:
+    """A subscriber that knows very many publishers asks for each of them when it starts."""
+    asked: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def replay(self, source: str, types: object, request: object) -> tuple[list[Arrival], ReplayEnd]:
+            asked.append(source)
+            begun.set()
+            assert go_on.wait(10)
+            return [], ReplayEnd()
+
+        def closed(self, subscription: Subscription) -> None:
+            return None
+
+    known = FileCursors(tmp_path, "known")
+    known.save([("a", "JobFinished", 1)])
+    with Subscription(Slow(), Wanted(None), capacity=10, cursors=known) as subscription:
+        for source in ("gone-1", "gone-2", "gone-3"):
+            subscription.mend(source)
+        assert begun.wait(10)
+        item = Envelope(event=JobFinished(job_id="j"), event_id="e", source="a", seq=3, time_ns=1)
+        subscription.offer(Arrival(item, "JobFinished", 2))
+        go_on.set()
+        assert subscription.get(10) is not None
+        assert asked[1] == "a"
 
 
 def test_a_durable_name_needs_a_place_and_must_be_a_name(router: Backplane, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from waystage.events import (
     JobFinished,
     JobStarted,
     PathPlan,
+    PolicyFailed,
     StagingFinished,
     StagingStarted,
     decode_action,
@@ -88,6 +89,7 @@ def test_a_policy_that_raises_is_counted_and_stops_nothing(
     backplane: Backplane, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     switches = Switches()
+    told = backplane.subscribe(PolicyFailed)
     with GlobalController(ByStaging(), [switches], backplane, tmp_path) as controller:
         for _ in range(3):
             backplane.publish(JobStarted(job_id="bad", nodes=()))
@@ -95,6 +97,10 @@ def test_a_policy_that_raises_is_counted_and_stops_nothing(
         _until(lambda: bool(switches.applied))
         assert controller.stats.policy_errors == 3
         assert "bad" in controller.snapshot().jobs, "the event counts, although the policy failed"
+        failure = told.get(5.0)
+        assert failure is not None and isinstance(failure.event, PolicyFailed)
+        assert (failure.event.policy, failure.event.event) == ("by-staging", "JobStarted")
+        assert told.get(0.2) is None, "once, however often it fails in the same way"
     assert "by-staging failed on JobStarted" in caplog.text
 
 

@@ -72,6 +72,14 @@ def test_a_wrong_answer_is_named(folder: Path, waystage: Waystage, body: str, wo
     assert ran.code == 3 and word in ran.err and "wrong" in ran.err
 
 
+def test_a_benchmark_that_fails_is_no_bad_input(folder: Path, waystage: Waystage) -> None:
+    (folder / "late.py").write_text(
+        "from waystage.bench import BenchError\ndef run(o): raise BenchError('the paths had not changed')"
+    )
+    ran = waystage("bench", "late")
+    assert ran.code == 1 and "the paths had not changed" in ran.err
+
+
 def test_a_run_that_calls_itself_invalid_exits_with_7(folder: Path, waystage: Waystage) -> None:
     (folder / "bad.py").write_text("def run(o): return {'figures': {'a': 1}, 'details': {'valid': False}}")
     ran = waystage("bench", "bad", "--json")

@@ -70,7 +70,7 @@ def test_each_leaf_knows_json_and_quiet() -> None:
         for path, command in EVERY.items()
         if not isinstance(command, click.Group)
         and path
-        not in {("completion",), ("lab", "exec")}  # one prints a script, one is another program's output
+        not in {("completion",), ("lab", "exec"), ("profile",)}  # a script, and other programs' output
         and not {"--json", "--quiet"} <= {o for p in command.params for o in p.opts}
     ]
     assert not lacking
@@ -211,6 +211,22 @@ def test_completion_completes_subcommands_and_options(waystage: Waystage) -> Non
         check=False,
     )
     assert done.stdout.strip() == "plain,doctor"
+
+
+def test_an_interpreter_that_used_zenoh_is_left_standing_at_the_end() -> None:
+    """Taking it down while Zenoh's threads run ended one controller in thirty with SIGABRT."""
+    program = (
+        "import atexit, zenoh\n"
+        "from waystage.cli import main\n"
+        "class Kept:\n"
+        "    def __del__(self): print('taken down', flush=True)\n"
+        "kept = Kept()\n"
+        "main.run = lambda arguments: atexit.register(print, 'other exit functions ran') and 2\n"
+        "main.main([])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ran.returncode == ExitCode.USAGE, ran.stderr
+    assert ran.stdout == "other exit functions ran\n"
 
 
 def test_quiet_and_json_silence_what_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:

@@ -149,4 +149,5 @@ def test_every_exit_code_is_documented() -> None:
 def test_every_benchmark_is_documented() -> None:
     text = (REPOSITORY / "docs/reference/bench.md").read_text(encoding="utf-8")
     for file in (REPOSITORY / "bench").glob("[!_]*.py"):
-        assert f"| `{file.stem}` |" in text, file
+        name = file.stem.replace("_", "-")
+        assert f"| `{name}` |" in text, file

@@ -42,10 +42,13 @@ def test_a_user_without_root_is_told_what_root_would_show(monkeypatch: pytest.Mo
 
 def test_without_the_programs_the_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "SEARCH_PATH", "/nonexistent")
-    found = {c.name: c.finding() for c in CHECKS if c.name in ("Open vSwitch", "Open MPI", "rsync", "lldpd")}
+    names = ("Open vSwitch", "Open MPI", "lldpd", "Slurm", "eBPF")
+    found = {c.name: c.finding() for c in CHECKS if c.name in names}
     assert {f.status for f in found.values()} == {"missing"}
     assert "openvswitch-switch" in found["Open vSwitch"].remedy
-    assert found["rsync"].remedy == "apt-get install rsync"
+    assert found["lldpd"].remedy == "apt-get install lldpd"
+    assert found["Slurm"].remedy == "apt-get install slurmctld slurmd munge"
+    assert found["eBPF"].remedy == "apt-get install clang bpftool"
 
 
 def test_a_check_that_breaks_is_a_finding_and_not_a_crash() -> None:

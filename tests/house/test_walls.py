@@ -18,7 +18,8 @@ LIBRARY_ROOMS = {
     "zenoh": ("waystage.backplane",),
     "click": ("waystage.cli",),
     "rich": ("waystage.cli",),
-    "matplotlib": ("waystage.experiment", "waystage.web"),
+    "matplotlib": ("waystage.experiment", "waystage.patterns.heatmap", "waystage.web"),
+    "pymetis": ("waystage.simulate.mappers",),
     "ruamel": ("waystage.experiment", "waystage.backplane.config"),
 }
 """Library -> the only modules (by the start of their name) that may import it."""

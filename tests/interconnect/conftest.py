@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from openflow_square import World
+
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -169,3 +171,15 @@ def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 15
 @pytest.fixture(name="wait_until")
 def _wait_until() -> Callable[..., None]:
     return wait_until
+
+
+@pytest.fixture
+def world(
+    ovs: PrivateOvs, wait_until: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> Iterator[World]:
+    world = World(ovs, wait_until)
+    yield world
+    if world.controller is not None:
+        world.controller.stop()
+    errors = [r.getMessage() for r in caplog.get_records("call") if r.levelname == "ERROR"]
+    assert not errors, "the controller must meet nothing unforeseen"

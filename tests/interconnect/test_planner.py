@@ -16,8 +16,8 @@ from waystage.interconnect import labels, pipeline, planner
 from waystage.interconnect.generate import fat_tree, leaf_spine, paper
 from waystage.interconnect.rules import Change, Field, Output, Phase, Rule, SwitchRules
 from waystage.interconnect.soft_table import Journey, Packet, SoftNetwork
-from waystage.policies.link_separation import path_search
 from waystage.policies.off_status import base_pairs
+from waystage.policies.path_search import path_search
 from waystage.state import JobInfo, State
 from waystage.topology import Host, Link, Switch, Topology
 
@@ -33,6 +33,20 @@ HEADERS: dict[TrafficClass | None, dict[str, int]] = {
 
 def macs_of(topology: Topology) -> dict[str, int]:
     return {host.name: 0x020000000000 + index for index, host in enumerate(topology.hosts, start=1)}
+
+
+def desired(topology: Topology, live: Topology, plan: PathPlan) -> Held:
+    """The rules of a plan where every host's address is known."""
+    return planner.desired(topology, live, macs_of(topology), plan)
+
+
+def network(topology: Topology, live: Topology, plan: PathPlan) -> SoftNetwork:
+    """Software switches that hold the rules of a plan."""
+    return SoftNetwork(topology, live, desired(topology, live, plan))
+
+
+def switch_over(topology: Topology, old: PathPlan, new: PathPlan) -> list[Phase]:
+    return planner.difference(desired(topology, topology, old), desired(topology, topology, new))
 
 
 def send(net: SoftNetwork, src: str, dst: str, mark: TrafficClass | None = None) -> Journey:
@@ -166,7 +180,7 @@ def test_every_reachable_pair_is_delivered_over_the_path_that_path_of_tells(
 ) -> None:
     topology, live, _ = world
     plan = data.draw(plans(topology, live))
-    net = SoftNetwork(topology, live, planner.desired(topology, live, macs_of(topology), plan))
+    net = network(topology, live, plan)
     for src, dst, mark in every_packet(topology):
         told = planner.path_of(topology, live, plan, src, dst, mark)
         if reachable(live, src, dst):
@@ -183,9 +197,9 @@ def test_at_every_step_between_two_plans_every_reachable_pair_is_delivered(
     data: st.DataObject, world: tuple[Topology, Topology, Topology], seed: int
 ) -> None:
     topology, live, _ = world
-    macs, order = macs_of(topology), random.Random(seed)
-    held = planner.desired(topology, live, macs, data.draw(plans(topology, live)))
-    wanted = planner.desired(topology, live, macs, data.draw(plans(topology, live)))
+    order = random.Random(seed)
+    held = desired(topology, live, data.draw(plans(topology, live)))
+    wanted = desired(topology, live, data.draw(plans(topology, live)))
     net = SoftNetwork(topology, live, held)
     packets = [p for p in every_packet(topology) if reachable(live, p[0], p[1])]
     for _ in steps(net, planner.difference(held, wanted), order):
@@ -202,11 +216,11 @@ def test_after_a_failure_or_a_repair_no_packet_loops_and_none_that_arrived_is_lo
     data: st.DataObject, world: tuple[Topology, Topology, Topology], seed: int
 ) -> None:
     topology, before, after = world
-    macs, order = macs_of(topology), random.Random(seed)
+    order = random.Random(seed)
     labelled = data.draw(st.booleans())
     plan = PathPlan(cores={"mpi": topology.core_switches[:1]}) if labelled else None
-    held = planner.desired(topology, before, macs, plan or per_pair_plan(topology, before, (), ()))
-    wanted = planner.desired(topology, after, macs, plan or per_pair_plan(topology, after, (), ()))
+    held = desired(topology, before, plan or per_pair_plan(topology, before, (), ()))
+    wanted = desired(topology, after, plan or per_pair_plan(topology, after, (), ()))
     net = SoftNetwork(topology, after, held)
     packets = [p for p in every_packet(topology) if reachable(after, p[0], p[1])]
     arriving = [p for p in packets if send(net, *p).outcome == "delivered"]
@@ -226,9 +240,9 @@ def test_the_difference_converges_from_anything_a_killed_controller_left(
 ) -> None:
     """Some switches empty, some with half of another plan, one that is away, a rule that is not ours."""
     topology, before, live = world
-    macs, order = macs_of(topology), random.Random(seed)
+    order = random.Random(seed)
     held: Held = {}
-    for switch, rules in planner.desired(topology, before, macs, data.draw(plans(topology, before))).items():
+    for switch, rules in desired(topology, before, data.draw(plans(topology, before))).items():
         if order.random() < 0.3:
             held[switch] = SwitchRules()
             continue
@@ -237,7 +251,7 @@ def test_the_difference_converges_from_anything_a_killed_controller_left(
         held[switch] = SwitchRules.of([*kept, foreign], list(rules.groups.values()))
     away = order.choice(sorted(held))
     del held[away]
-    wanted = planner.desired(topology, live, macs, data.draw(plans(topology, live)))
+    wanted = desired(topology, live, data.draw(plans(topology, live)))
     net = SoftNetwork(topology, live, held)
     packets = every_packet(topology)
     for _ in steps(net, planner.difference(held, wanted), order):
@@ -249,7 +263,7 @@ def test_the_difference_converges_from_anything_a_killed_controller_left(
 
 def test_each_step_of_off_to_on_and_back_on_the_papers_topology_delivers_every_packet() -> None:
     topology = paper()
-    macs, packets = macs_of(topology), every_packet(topology)
+    packets = every_packet(topology)
     nodes = ("c1", "c2", "c4")
     labelled_on = PathPlan(separated=True, cores={"mpi": ("core1",), "staging": ("core2",), "io": ("core2",)})
     story = [
@@ -263,9 +277,8 @@ def test_each_step_of_off_to_on_and_back_on_the_papers_topology_delivers_every_p
         labelled_on,
     ]
     for attempt, (old, new) in enumerate(itertools.pairwise(story)):
-        held = planner.desired(topology, topology, macs, old)
-        phases = planner.difference(held, planner.desired(topology, topology, macs, new))
-        net = SoftNetwork(topology, topology, held)
+        net = network(topology, topology, old)
+        phases = switch_over(topology, old, new)
         for number, _ in enumerate(steps(net, phases, random.Random(attempt))):
             for packet in packets[number % 3 :: 3]:
                 assert_delivered(net, *packet)
@@ -284,7 +297,7 @@ def test_staging_never_crosses_a_core_switch_of_mpi(topology: Topology, data: st
     mpi = data.draw(st.lists(st.sampled_from(cores), unique=True, min_size=1, max_size=len(cores) - 1))
     staging = tuple(core for core in cores if core not in mpi)
     plan = PathPlan(separated=True, cores={"mpi": tuple(mpi), "staging": staging})
-    net = SoftNetwork(topology, topology, planner.desired(topology, topology, macs_of(topology), plan))
+    net = network(topology, topology, plan)
     storage = topology.storage_hosts[0]
     for host in topology.compute_hosts:
         for src, dst in ((storage, host), (host, storage)):
@@ -305,7 +318,7 @@ def test_per_pair_io_entries_lie_above_the_pairs_own() -> None:
             PairPath(path=("storage", "edge1", "core2", "edge2", "c4"), traffic="io"),
         ),
     )
-    net = SoftNetwork(topology, topology, planner.desired(topology, topology, macs_of(topology), plan))
+    net = network(topology, topology, plan)
     assert "core1" in assert_delivered(net, "storage", "c4").path
     assert "core1" in assert_delivered(net, "storage", "c4", "staging").path
     assert "core2" in assert_delivered(net, "storage", "c4", "io").path
@@ -314,18 +327,10 @@ def test_per_pair_io_entries_lie_above_the_pairs_own() -> None:
 # -- cost ----------------------------------------------------------------------------------------------------------
 
 
-def messages(topology: Topology, old: PathPlan, new: PathPlan) -> int:
-    macs = macs_of(topology)
-    held = planner.desired(topology, topology, macs, old)
-    return planner.count_messages(planner.difference(held, planner.desired(topology, topology, macs, new)))
-
-
 def test_a_labelled_switch_over_repoints_groups_and_nothing_else() -> None:
     topology = leaf_spine(4, 4, 4, storage_hosts=2)
     on = PathPlan(cores={"mpi": ("core1", "core2"), "staging": ("core3", "core4")})
-    macs = macs_of(topology)
-    held = planner.desired(topology, topology, macs, PathPlan())
-    phases = planner.difference(held, planner.desired(topology, topology, macs, on))
+    phases = switch_over(topology, PathPlan(), on)
     assert [phase.name for phase in phases] == ["switch"]
     assert planner.groups_touched(phases) == planner.count_messages(phases)
     slots = labels.slots(topology)
@@ -336,20 +341,19 @@ def test_a_labelled_switch_over_repoints_groups_and_nothing_else() -> None:
 
 def test_labelled_rules_do_not_grow_with_jobs_and_per_pair_rules_do() -> None:
     topology = leaf_spine(2, 8, 4)
-    macs = macs_of(topology)
     on = PathPlan(separated=True, cores={"mpi": ("core1",), "staging": ("core2",)})
-    labelled = planner.rule_counts(planner.desired(topology, topology, macs, on))
-    assert labelled == planner.rule_counts(planner.desired(topology, topology, macs, PathPlan()))
+    labelled = planner.rule_counts(desired(topology, topology, on))
+    assert labelled == planner.rule_counts(desired(topology, topology, PathPlan()))
     one = per_pair_plan(topology, topology, ("c1", "c9"), ("core1",))
     more = per_pair_plan(topology, topology, ("c1", "c9", "c2", "c10"), ("core1",))
-    counts = [planner.rule_counts(planner.desired(topology, topology, macs, p))["edge1"] for p in (one, more)]
+    counts = [planner.rule_counts(desired(topology, topology, p))["edge1"] for p in (one, more)]
     assert counts[1] > counts[0]
 
 
 def test_labelled_rules_of_a_switch_do_not_grow_with_the_pairs_elsewhere() -> None:
     def at_first_edge(leaves: int) -> int:
         topology = leaf_spine(leaves, 16, 4)
-        held = planner.desired(topology, topology, macs_of(topology), PathPlan())
+        held = desired(topology, topology, PathPlan())
         return planner.rule_counts(held)["edge1"]
 
     assert at_first_edge(4) == at_first_edge(32)
@@ -357,7 +361,7 @@ def test_labelled_rules_of_a_switch_do_not_grow_with_the_pairs_elsewhere() -> No
 
 def test_planning_for_a_thousand_hosts_takes_seconds_at_most() -> None:
     topology = leaf_spine(32, 32, 16, storage_hosts=32)
-    held = planner.desired(topology, topology, macs_of(topology), PathPlan())
+    held = desired(topology, topology, PathPlan())
     most = max(planner.rule_counts(held).values())
     pairs_at_an_edge = 32 * 992 * 2 + 32 * 31
     assert most * 100 < pairs_at_an_edge
@@ -368,8 +372,7 @@ def test_planning_for_a_thousand_hosts_takes_seconds_at_most() -> None:
 
 def test_an_edge_switch_turns_to_another_uplink_before_any_controller_does() -> None:
     topology = leaf_spine(3, 2, 3)
-    macs = macs_of(topology)
-    held = planner.desired(topology, topology, macs, PathPlan())
+    held = desired(topology, topology, PathPlan())
     uplink = topology.link_between("edge1", "core1")
     net = SoftNetwork(topology, topology.without([uplink.name]), held)
     for dst in ("c3", "c5", "storage"):
@@ -381,7 +384,7 @@ def test_a_class_leaves_its_core_switches_only_where_they_lead_the_long_way() ->
     topology = leaf_spine(3, 2, 2)
     live = topology.without([topology.link_between("edge2", "core1").name])
     plan = PathPlan(separated=True, cores={"mpi": ("core1",), "staging": ("core2",)})
-    net = SoftNetwork(topology, live, planner.desired(topology, live, macs_of(topology), plan))
+    net = network(topology, live, plan)
     assert assert_delivered(net, "c1", "c5").path == ("c1", "edge1", "core1", "edge3", "c5")
     assert assert_delivered(net, "c1", "c3").path == ("c1", "edge1", "core2", "edge2", "c3")
 
@@ -390,7 +393,7 @@ def test_a_stale_per_pair_plan_over_a_dead_link_still_delivers() -> None:
     topology = paper()
     live = topology.without(switches=["core1"])
     plan = per_pair_plan(topology, topology, ("c1", "c4"), ("core1",))
-    net = SoftNetwork(topology, live, planner.desired(topology, live, macs_of(topology), plan))
+    net = network(topology, live, plan)
     for packet in every_packet(topology):
         assert_delivered(net, *packet)
 
@@ -404,7 +407,7 @@ def test_a_path_that_the_topology_does_not_have_is_named() -> None:
     ):
         plan = PathPlan(style="per-pair", base_pairs=(PairPath(path=path),))
         with pytest.raises(planner.PlanError, match=why):
-            planner.desired(topology, topology, macs_of(topology), plan)
+            desired(topology, topology, plan)
 
 
 # -- what nobody should send -------------------------------------------------------------------------------------------
@@ -415,7 +418,7 @@ def test_strange_packets_are_dropped_and_never_loop(style: str) -> None:
     topology = leaf_spine(3, 2, 2)
     macs = macs_of(topology)
     plan = PathPlan() if style == "labelled" else per_pair_plan(topology, topology, (), ())
-    net = SoftNetwork(topology, topology, planner.desired(topology, topology, macs, plan))
+    net = network(topology, topology, plan)
     label = labels.label_of(topology, "c3")
     for packet in (
         Packet(eth_src=macs["c1"], eth_dst=0xFFFFFFFFFFFF),
@@ -444,14 +447,14 @@ def test_a_host_whose_address_is_not_known_yet_gets_nothing_and_disturbs_nobody(
     assert send(net, "c1", "c4").outcome == "dropped"
     assert_delivered(net, "c1", "c5")
     held = planner.desired(topology, topology, known, PathPlan())
-    phases = planner.difference(held, planner.desired(topology, topology, macs, PathPlan()))
+    phases = planner.difference(held, desired(topology, topology, PathPlan()))
     assert [(p.name, set(p.changes)) for p in phases] == [("prepare", {"edge2"})]
 
 
 def test_a_new_true_address_changes_one_switch() -> None:
     topology = paper()
     macs = macs_of(topology)
-    held = planner.desired(topology, topology, macs, PathPlan())
+    held = desired(topology, topology, PathPlan())
     new = planner.desired(topology, topology, macs | {"c4": 0x02AA00000001}, PathPlan())
     phases = planner.difference(held, new)
     assert {switch for phase in phases for switch in phase.changes} == {"edge2"}
@@ -459,7 +462,7 @@ def test_a_new_true_address_changes_one_switch() -> None:
 
 def test_rules_read_back_without_steps_compare_by_key_and_cookie() -> None:
     topology = paper()
-    wanted = planner.desired(topology, topology, macs_of(topology), PathPlan())
+    wanted = desired(topology, topology, PathPlan())
     read = {
         switch: SwitchRules.of(
             [
@@ -488,5 +491,5 @@ def test_the_same_topology_read_twice_gives_the_same_rules() -> None:
     again = events.decode(events.encode(events.envelope(TopologyChanged(topology=topology)))).event
     assert isinstance(again, TopologyChanged)
     macs = macs_of(topology)
-    one = planner.desired(topology, topology, macs, PathPlan())
+    one = desired(topology, topology, PathPlan())
     assert one == planner.desired(again.topology, again.topology, macs, PathPlan())

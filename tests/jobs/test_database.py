@@ -160,3 +160,9 @@ def test_a_file_that_is_no_database_is_named_with_the_mend(tmp_path: Path) -> No
         JobDatabase(path)
     with pytest.raises(DatabaseError, match="unable to open"):
         JobDatabase(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DatabaseError, match=r"cannot make .*file: .*--state-dir"):
+        JobDatabase(tmp_path / "file" / "jobs.db")

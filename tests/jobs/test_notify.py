@@ -29,7 +29,7 @@ class Site:
         self.closed = False
         self._clock = 0
 
-    def publish(self, event: Event, *, confirm: bool = False) -> Envelope:
+    def publish(self, event: Event, *, confirm: bool = False, timeout: float = 5.0) -> Envelope:
         assert confirm, "a notification must not return before it is journalled"
         self._clock += 1
         item = Envelope(event=event, event_id=str(self._clock), time_ns=self._clock)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from waystage.interconnect.graphml import read_topology
 from waystage.topology import Topology, TopologyError
-from waystage.worlds.lab.commands import environment
+from waystage.worlds.lab.commands import environment, mark
 from waystage.worlds.lab.errors import LabBusy, LabError, NotRoot
 from waystage.worlds.lab.lab import Lab, take_down
 from waystage.worlds.lab.processes import ProcessId, in_namespaces
@@ -136,6 +137,21 @@ def test_an_exception_inside_the_with_block_takes_the_lab_down(
     assert traces(lab_name) == []
 
 
+def test_a_tool_that_was_interrupted_as_it_began_is_ended_with_the_lab(lab_name: str, traces: Traces) -> None:
+    name, _, value = mark().partition("=")
+    with Lab(lab_name, read_topology("paper")):
+        late = subprocess.Popen(["sleep", "60"], env={**os.environ, name: value})
+        own = subprocess.Popen(["sleep", "60"])
+    try:
+        assert late.wait(timeout=10) != 0
+        assert own.poll() is None, "what the caller runs besides is left alone"
+        assert traces(lab_name) == []
+    finally:
+        for process in (late, own):
+            process.kill()
+            process.wait()
+
+
 @pytest.mark.parametrize("delay_s", [0.25, 0.4, 0.55, None])
 def test_ctrl_c_at_any_time_takes_the_lab_down(lab_name: str, traces: Traces, delay_s: float | None) -> None:
     owner = start_owner(lab_name)
@@ -239,6 +255,23 @@ def test_open_vswitch_dying_is_told_in_one_sentence_that_names_it(lab: Lab, daem
     if daemon == "ovs-vswitchd":
         with pytest.raises(LabError, match="ovs-vswitchd of the lab has stopped"):
             lab.ofctl("show", "edge1")
+
+
+def test_a_halted_open_vswitch_is_named_with_the_way_to_let_it_go_on(lab: Lab) -> None:
+    process = lab.switches.process("ovs-vswitchd")
+    assert process is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while not process.halted:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(LabError, match=f"halted by SIGSTOP: let it go on with 'kill -CONT {process.pid}'"):
+        lab.check()
+    os.kill(process.pid, signal.SIGCONT)
+    while process.halted:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    lab.check()
 
 
 def test_a_dead_lldp_daemon_is_named(lab: Lab) -> None:

@@ -6,7 +6,11 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import cast
 
+import msgspec
 import pytest
 
 from waystage.events import (
@@ -18,6 +22,7 @@ from waystage.events import (
     PathPlan,
     PathsChanged,
     PathsRefused,
+    PolicyFailed,
     PortUse,
     StagingStarted,
 )
@@ -27,10 +32,12 @@ from waystage.experiment.schema import Compute, ComputeIo, Limits, Staging
 from waystage.experiment.workload import JobRequest
 from waystage.interconnect.graphml import read_topology
 from waystage.jobs.notify import Notifier
+from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobFailed, JobRun
 from waystage.worlds.lab.one_set import SetRun
-from waystage.worlds.lab.recorder import Recorder
+from waystage.worlds.lab.parts import LabParts
 from waystage.worlds.lab.waiting import Watched
+from waystage.worlds.recorder import Recorder
 
 PAPER = read_topology("paper")
 
@@ -41,7 +48,7 @@ class Heard:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    def publish(self, event: Event, *, confirm: bool = False) -> Envelope:
+    def publish(self, event: Event, *, confirm: bool = False, timeout: float = 5.0) -> Envelope:
         self.events.append(event)
         return Envelope(event=event, event_id=str(len(self.events)), time_ns=len(self.events))
 
@@ -253,6 +260,38 @@ def test_a_program_that_does_not_gives_the_cause(code: str, words: str) -> None:
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_program_that_mpirun_cannot_execute_is_said_not_to_have_started() -> None:
+    rule = "-" * 74
+    account = [
+        rule,
+        'Open MPI tried to fork a new process via the "execve" system call but',
+        "failed.",
+        "  Application name:  ./deck.txt",
+        "  Error:             Exec format error",
+        rule,
+        "mpirun was unable to start the specified application as it encountered an",
+        "error:",
+    ]
+    code = f"import sys; print('\\n'.join({account!r})); sys.exit(131)"
+    with pytest.raises(JobFailed, match=r"program x could not be started: Exec format error$"):
+        watched(code).wait(20, threading.Event())
+
+
+def test_jobs_that_start_together_make_the_files_they_share_once(tmp_path: Path) -> None:
+    class Hosts:
+        def host_dir(self, host: str) -> Path:
+            folder = tmp_path / host
+            folder.mkdir(exist_ok=True)
+            return folder
+
+    job = msgspec.structs.replace(request(), stage_in=Staging(bytes=1 << 20, to="each"), stage_out=Staging())
+    parts = LabParts(cast("Lab", Hosts()), ())
+    with ThreadPoolExecutor(8) as pool:
+        starts = [Start(job_id=f"j{n}", nodes=("c1", "c2", "c3")) for n in range(8)]
+        list(pool.map(lambda start: parts.prepare(job, start), starts))
+    assert [path.stat().st_size for path in (tmp_path / "storage" / "data").iterdir()] == [1 << 20]
+
+
 def test_a_program_that_says_much_without_end_is_stopped() -> None:
     began = time.monotonic()
     with pytest.raises(JobFailed, match="did not end within"):
@@ -318,3 +357,11 @@ def test_a_refused_rule_is_kept_as_a_problem() -> None:
     recorder(Envelope(event=PathsRefused(cause_id="", switch="core1", reason="table full"), event_id="r"))
     recorder(Envelope(event=JobStarted(job_id="j", nodes=("c1",)), event_id="s"))
     assert recorder.problems == ["switch core1 refused a rule: table full"]
+
+
+def test_figures_of_a_policy_that_failed_do_not_count() -> None:
+    recorder = Recorder(PAPER, start_ns=0)
+    failed = PolicyFailed(policy="own", cause_id="c", event="JobStarted", error="KeyError: 'x'")
+    recorder(Envelope(event=failed, event_id="r"))
+    assert recorder.broken == ["policy own failed on JobStarted: KeyError: 'x'"]
+    assert recorder.problems == []

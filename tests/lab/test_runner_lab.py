@@ -1,4 +1,4 @@
-"""The main job on a real lab: switches, MPI and rsync; and everything that can go wrong with it."""
+"""The main job on a real lab: switches, MPI and files; and everything that can go wrong with it."""
 
 from __future__ import annotations
 

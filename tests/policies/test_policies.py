@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -91,6 +93,31 @@ def test_a_policy_that_is_not_there_is_named_with_what_there_is_instead() -> Non
         load_policy("link-seperation")
     with pytest.raises(PolicyError, match="style 'fast'"):
         load_policy("ecmp", style="fast")
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("class P(:\n", "fails when imported: SyntaxError"),
+        ("raise RuntimeError('no licence')", "fails when imported: RuntimeError: no licence"),
+        ("import sys; sys.exit(3)", "fails when imported: SystemExit: 3"),
+        ("P = 3", "is a int, and no class"),
+        ("class P:\n    def __init__(self): raise KeyError('x')", "cannot be built: KeyError: 'x'"),
+        ("def P(): return 3", "needs a `name`"),
+        ("Q = 3", "has no P"),
+    ],
+)
+def test_a_broken_policy_of_a_user_is_named_with_what_breaks(
+    code: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    module = f"users_policy_{abs(hash(request.node.name))}"
+    (tmp_path / f"{module}.py").write_text(code)
+    with pytest.raises(PolicyError, match=r"PYTHONPATH=\."):
+        load_policy(f"{module}:P")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PolicyError, match=re.escape(words)) as caught:
+        load_policy(f"{module}:P")
+    assert "\n" not in str(caught.value)
 
 
 def test_the_template_never_acts() -> None:

@@ -3,16 +3,13 @@
 use std::fmt;
 use std::io;
 
+use waystage_netns::NamespaceError;
+
 /// Why probes could not be set up or run.
 #[derive(Debug)]
 pub enum ProbeError {
     /// The named network namespace cannot be entered: it is not there, or this process is not root.
-    Namespace {
-        /// Its name under `/run/netns`.
-        name: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    Namespace(NamespaceError),
     /// A socket of a stream could not be opened, configured or bound.
     Socket {
         /// Which stream and end.
@@ -34,10 +31,7 @@ pub enum ProbeError {
 impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Namespace { name, source } => write!(
-                f,
-                "network namespace {name}: {source} (probes between namespaces need root, and the namespace must be in /run/netns)"
-            ),
+            Self::Namespace(error) => error.fmt(f),
             Self::Socket { what, source } => write!(f, "{what}: {source}"),
             Self::Stream { index, reason } => write!(f, "stream {index}: {reason}"),
             Self::State(reason) => f.write_str(reason),
@@ -48,8 +42,15 @@ impl fmt::Display for ProbeError {
 impl std::error::Error for ProbeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Namespace { source, .. } | Self::Socket { source, .. } => Some(source),
+            Self::Namespace(error) => Some(error),
+            Self::Socket { source, .. } => Some(source),
             Self::Stream { .. } | Self::State(_) => None,
         }
+    }
+}
+
+impl From<NamespaceError> for ProbeError {
+    fn from(error: NamespaceError) -> Self {
+        Self::Namespace(error)
     }
 }

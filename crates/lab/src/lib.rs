@@ -11,7 +11,6 @@
 
 mod error;
 mod latency;
-mod namespace;
 pub mod probe;
 mod receiver;
 mod sender;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
+use waystage_netns::within;
 
-use crate::namespace::within;
 use crate::probe::{Stream, MAX_PAYLOAD_BYTES, MAX_RATE_PPS};
 use crate::sender::Outlet;
 use crate::wire::HEADER_BYTES;

@@ -27,6 +27,14 @@ LOCAL_PROTOCOLS = frozenset({"unixsock-stream", "unixpipe"})
 PLAIN_PROTOCOLS = frozenset({"tcp", "udp", "ws"})
 
 
+STALLED_US = 1_000_000
+"""How long a receiver may take nothing before its link is closed; it comes back and is sent what it missed.
+
+Until then everything else that its sender forwards waits too. Zenoh's own 5 s are as long as a publisher waits for
+a confirmation: one frozen subscriber made the notifications of all others fail.
+"""
+
+
 class BackplaneError(RuntimeError):
     """A backplane that cannot be opened or used; the message names the endpoint or option and the mend."""
 
@@ -118,6 +126,7 @@ class BackplaneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             "transport/unicast/max_sessions": 20_000,
             "transport/unicast/accept_pending": 2_000,
             "adminspace/enabled": False,
+            "transport/link/tx/queue/congestion_control/block/wait_before_close": STALLED_US,
         }
         if self.connect and not self.listen:
             settings["connect/timeout_ms"] = int(self.connect_timeout_s * 1000)

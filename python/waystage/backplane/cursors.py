@@ -23,9 +23,13 @@ SOURCES_KEPT = 100_000
 
 
 class CursorStore(Protocol):
-    """What a durable subscription needs of whoever keeps its place."""
+    """What a durable subscription needs of whoever keeps its place.
+
+    `asks_journal`: whether events of publishers that are gone are to be had elsewhere, from a controller's journal.
+    """
 
     since_ns: int
+    asks_journal: bool
 
     def load(self) -> dict[str, dict[str, int]]: ...
     def save(self, done: list[tuple[str, str, int]]) -> None: ...
@@ -34,6 +38,8 @@ class CursorStore(Protocol):
 
 class FileCursors:
     """One SQLite file a subscriber name. Raises BackplaneError where it cannot be opened or is held."""
+
+    asks_journal = True
 
     def __init__(self, state_dir: Path, name: str) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):

@@ -96,6 +96,19 @@ class Inbox:
         source.behind = False
         return missing
 
+    def incomplete(self, name: str) -> bool:
+        """Whether something is missing among what waits for the replay of this source: it came while that was asked for."""
+        source = self._sources[name]
+        last = dict(source.last)
+        for item in sorted(source.held or [], key=lambda a: a.envelope.seq):
+            known = last.get(item.type)
+            if known is not None and item.envelope.seq <= known:
+                continue
+            if (item.previous or 0) > (known or 0) and (known is not None or self._strict):
+                return True
+            last[item.type] = item.envelope.seq
+        return source.behind
+
     def next(
         self, name: str, replayed: list[Arrival], gone: Mapping[str, int] | None = None
     ) -> tuple[list[Arrival], list[str]]:

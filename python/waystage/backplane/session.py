@@ -196,7 +196,8 @@ class Backplane:
                 self._session.declare_subscriber(keys.type_key(name), handler) for name in wanted.types
             ]
         if cursors is not None:
-            for source in dict.fromkeys((*cursors.load(), *present)):
+            known = cursors.load() if cursors.asks_journal else {}
+            for source in dict.fromkeys((*present, *known)):  # the living first: they may be waiting
                 subscription.mend(source)
         return subscription
 
@@ -240,6 +241,7 @@ class Backplane:
             subscriptions = list(self._subscriptions)
         for subscription in subscriptions:
             subscription.close()
+        self._undeclare(self._declared)  # this waits for callbacks under way; closing the session does not
         with contextlib.suppress(zenoh.ZError):
             self._session.close()  # type: ignore[no-untyped-call]
 
@@ -301,11 +303,15 @@ class Backplane:
         with self._lock:
             declared = self._subscriptions.pop(subscription, [])
             self._mailboxes = {k: s for k, s in self._mailboxes.items() if s is not subscription}
+        self._undeclare(declared)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    @staticmethod
+    def _undeclare(declared: list[Any]) -> None:
         for item in declared:
             with contextlib.suppress(zenoh.ZError):
                 item.undeclare()
-
-    # -- inside -----------------------------------------------------------------------------------
 
     def _put(self, event: Event, data: bytes, previous: int | None) -> None:
         key = keys.event_key(event, self.config.scope, self.source)

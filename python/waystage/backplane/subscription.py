@@ -15,7 +15,7 @@ import logging
 import queue as queues
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -91,7 +91,7 @@ class Subscription:
         self._inbox = Inbox(places, strict=cursors is not None, whole=wanted.types == ("*",))
         self._entries: deque[tuple[Envelope, str]] = deque()
         self._taken: list[tuple[str, str, int]] = []
-        self._to_mend: dict[str, None] = {}
+        self._to_mend: OrderedDict[str, None] = OrderedDict()
         self._gone: dict[str, None] = {}
         self._unanswered: dict[str, float] = {}
         self._changed = threading.Condition()
@@ -177,6 +177,8 @@ class Subscription:
             elif verdict is Verdict.GAP:
                 self.stats.gaps += 1
                 self._mend_later(item.envelope.source)
+                # Its events wait, and who published them may: ahead of those that may have missed nothing.
+                self._to_mend.move_to_end(item.envelope.source, last=False)
             elif verdict is Verdict.DEFERRED:
                 if self.stats.deferred == 0:
                     log.warning(
@@ -250,6 +252,8 @@ class Subscription:
     def _mend(self, source: str, request: ReplayRequest, missing: bool) -> None:
         answer = self._link.replay(source, self.wanted.types, request)
         give_up = False
+        with self._changed:
+            missing = missing or self._inbox.incomplete(source)
         if answer is None and missing:
             # It may be the way that is cut, and not the publisher that is gone.
             since = self._unanswered.setdefault(source, time.monotonic())

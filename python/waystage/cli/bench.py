@@ -39,15 +39,33 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the files of the run.",
 )
+@click.option(
+    "--trace",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Pattern file or PFSim archive to measure with, for the benchmarks that take one.",
+)
+@click.option(
+    "--topology",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="GraphML file to measure with, for the benchmarks that take one.",
+)
 @output_options
-def command(name: str | None, quick: bool, repetitions: int | None, out: Path | None, output: Output) -> None:
+def command(
+    name: str | None,
+    quick: bool,
+    repetitions: int | None,
+    out: Path | None,
+    trace: Path | None,
+    topology: Path | None,
+    output: Output,
+) -> None:
     """Run benchmark NAME, or list the benchmarks where no name is given.
 
     Prints the figures, what they are compared with (measured in the same run), and the machine. With
     --json: one object {"name", "figures", "peers", "machine", "details"}. Exit status 7 where the machine
     was so short of CPU that it was measured instead of the method.
     """
-    from waystage.bench import BenchError, BenchOptions, benchmarks, run_benchmark
+    from waystage.bench import BenchError, BenchOptions, NoBenchmark, benchmarks, run_benchmark
 
     try:
         if name is None:
@@ -55,12 +73,15 @@ def command(name: str | None, quick: bool, repetitions: int | None, out: Path | 
             rows = [{"benchmark": key, "what it measures": value} for key, value in known.items()]
             output.result({"benchmarks": known}, table(rows, ["benchmark", "what it measures"]))
             return
+        given = {"trace": trace, "topology": topology}
+        inputs = {key: path for key, path in given.items() if path is not None}
         with output.progress() as progress:
-            result = run_benchmark(
-                name, BenchOptions(quick=quick, repetitions=repetitions, out=out, progress=progress)
-            )
-    except BenchError as error:
+            options = BenchOptions(quick, repetitions, out, progress, inputs)
+            result = run_benchmark(name, options)
+    except NoBenchmark as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from error
+    except BenchError as error:
+        raise UserError(str(error), ExitCode.FAILED) from error
     output.result(result, as_text(result))
     if result["machine"]["short_of_cpu"] or result["details"].get("valid") is False:
         click.get_current_context().exit(ExitCode.INVALID)

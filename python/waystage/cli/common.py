@@ -41,6 +41,7 @@ class ExitCode(IntEnum):
     NEEDS_ROOT = 5
     BUSY = 6
     INVALID = 7
+    PARTIAL = 8
     INTERRUPTED = 130
 
 

@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
 
 BPF_PROGRAM = """
 __attribute__((section("tc"), used)) int pass(void *skb) { return 0; }
-__attribute__((section("license"), used)) char license[] = "GPL";
+__attribute__((section("license"), used)) char _license[] = "GPL";
 """
 
 
@@ -92,15 +92,17 @@ class Check:
         return Finding(self.name, self.needed, self.purpose, "ok", detail)
 
 
-def _program(name: str, package: str) -> str:
-    path = shutil.which(name, path=SEARCH_PATH)
-    if path is None:
-        raise Trouble(f"{name} is not installed", f"apt-get install {package}")
-    return path
+def _programs(**packages: str) -> None:
+    """Raises Trouble naming every program that is missing, and the packages that bring them."""
+    missing = [name for name in packages if shutil.which(name, path=SEARCH_PATH) is None]
+    if missing:
+        wanted = " ".join(dict.fromkeys(packages[name] for name in missing))
+        verb = "is" if len(missing) == 1 else "are"
+        raise Trouble(f"{', '.join(missing)} {verb} not installed", f"apt-get install {wanted}")
 
 
 def _version(name: str, package: str, *arguments: str) -> str:
-    _program(name, package)
+    _programs(**{name: package})
     lines = run([name, *(arguments or ("--version",))], check=False).splitlines()
     return lines[0].strip() if lines else f"{name} is installed"
 
@@ -118,15 +120,14 @@ def _need_root() -> None:
 
 def _namespaces() -> str:
     _need_root()
-    _program("unshare", "util-linux")
+    _programs(unshare="util-linux")
     run(["unshare", "--net", "--uts", "--mount", "true"])
     return "a network, a host-name and a mount namespace were made and left"
 
 
 def _links() -> str:
     _need_root()
-    for name, package in (("ip", "iproute2"), ("tc", "iproute2"), ("ethtool", "ethtool")):
-        _program(name, package)
+    _programs(ip="iproute2", tc="iproute2", ethtool="ethtool")
     script = (
         "ip link add wa mtu 9000 type veth peer name wb mtu 9000 && ip link set wa up && ip link set wb up && "
         "tc qdisc add dev wa root tbf rate 100mbit burst 64kb latency 30ms && ethtool -K wa tx off gso off"
@@ -139,7 +140,7 @@ def _links() -> str:
 
 
 def _open_vswitch() -> str:
-    _program("ovsdb-server", "openvswitch-switch")
+    _programs(**{"ovsdb-server": "openvswitch-switch", "ovs-vswitchd": "openvswitch-switch"})
     return _version("ovs-vswitchd", "openvswitch-switch")
 
 
@@ -164,7 +165,7 @@ def _cluster() -> str:
 
 
 def _mpi() -> str:
-    _program("mpicc", "libopenmpi-dev")
+    _programs(mpirun="openmpi-bin", mpicc="libopenmpi-dev")
     version = _version("mpirun", "openmpi-bin")
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder, "two.c"), Path(folder, "two")
@@ -207,8 +208,7 @@ def _machine() -> str:
 
 
 def _ebpf() -> str:
-    _program("clang", "clang")
-    _program("bpftool", "bpftool")
+    _programs(clang="clang", bpftool="bpftool")
     if not Path("/sys/kernel/btf/vmlinux").exists():
         raise Trouble("the kernel has no BTF", "boot a kernel built with CONFIG_DEBUG_INFO_BTF", "limited")
     _need_root()
@@ -224,16 +224,16 @@ def _ebpf() -> str:
 
 
 def _fuse() -> str:
-    if not Path("/dev/fuse").exists():
-        raise Trouble(
-            "/dev/fuse is not there", "modprobe fuse, or start the container with --device /dev/fuse"
-        )
-    return _version("fusermount3", "fuse3")
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as error:
+        remedy = "modprobe fuse, or start the container with --device /dev/fuse"
+        raise Trouble(f"/dev/fuse cannot be opened: {error.strerror}", remedy) from None
+    return "/dev/fuse can be opened"
 
 
 def _slurm() -> str:
-    for name, package in (("slurmctld", "slurmctld"), ("slurmd", "slurmd"), ("munged", "munge")):
-        _program(name, package)
+    _programs(slurmctld="slurmctld", slurmd="slurmd", munged="munge")
     return _version("slurmctld", "slurmctld", "-V")
 
 
@@ -251,7 +251,7 @@ def _completion() -> str:
 CHECKS: tuple[Check, ...] = (
     Check("machine", True, "everything", _machine),
     Check("command", False, "calling waystage by its name", _completion),
-    Check("native module", True, "probes", _native),
+    Check("native module", True, "probes, staging", _native),
     Check("backplane", True, "events between controllers", _backplane),
     Check("root", True, "the lab", _root),
     Check("namespaces", True, "hosts of the lab", _namespaces),
@@ -260,7 +260,6 @@ CHECKS: tuple[Check, ...] = (
     Check("lldpd", True, "hosts that announce themselves", lambda: _version("lldpd", "lldpd", "-v")),
     Check("cluster", True, "the lab as a whole", _cluster),
     Check("Open MPI", True, "programs of the jobs", _mpi),
-    Check("rsync", True, "staging", lambda: _version("rsync", "rsync")),
     Check("eBPF", False, "tags on the packets of MPI programs", _ebpf),
     Check("FUSE", False, "the emulated striped file system", _fuse),
     Check("Slurm", False, "notifications from a batch system", _slurm),

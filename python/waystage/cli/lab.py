@@ -17,6 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from waystage.cli.common import ExitCode, Output, UserError, needs_root, output_options, table
+from waystage.cli.lab_pfs import pfs
 
 if TYPE_CHECKING:
     from waystage.worlds.lab.lab import Lab
@@ -51,6 +52,9 @@ def command() -> None:
     Hosts are network namespaces, switches are bridges of a private Open vSwitch, links have real rates.
     Needs root; `waystage doctor` says what else.
     """
+
+
+command.add_command(pfs)
 
 
 @command.command()
@@ -209,13 +213,14 @@ def _describe(lab: Lab) -> dict[str, Any]:
     rules: dict[str, int] = {}
     problem = ""
     try:
+        lab.check()  # who is halted answers no question
         connected = switches_connected(lab)
         rules = {switch: lab.rule_count(switch) for switch in connected}
     except LabError as error:
         problem = str(error)
         time.sleep(DYING_S)
     try:
-        lab.check()  # last: it names the cause of what a question to the switches met
+        lab.check()  # again: it names the cause of what a question to the switches met
     except LabError as error:
         problem = str(error)
     topology = lab.topology

@@ -7,9 +7,12 @@ Must not know: what a subcommand does.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import signal
 import sys
@@ -28,10 +31,20 @@ SUBCOMMANDS: dict[str, str] = {
     "lab": "Bring an emulated cluster up, look into it, take it down.",
     "run": "Run an experiment and compare its policies.",
     "report": "Print and draw the results of a run.",
+    "compare": "Say what differs between two trees or catalogs, or between two runs.",
     "controller": "Run a controller of a site.",
     "notify": "Tell the controllers that a job or its staging starts or ends.",
     "events": "Watch, publish and describe events.",
     "state": "Show, save and compare what a controller knows.",
+    "profile": "Record what the ranks of an MPI program send to one another.",
+    "pattern": "Look into communication patterns, convert and merge them.",
+    "catalog": "Know what a tree holds, and ask without walking it again.",
+    "load": "Read what a tree or catalog names, and say how fast each target gave it.",
+    "profile-targets": "Measure how many loaders a storage target takes.",
+    "copy": "Copy a tree or a file: resumable, verified on request, safe against kill -9.",
+    "verify": "Say whether a copy holds what its source holds.",
+    "dedup": "Say how much of a tree is there more than once.",
+    "augment": "Make training images from images.",
     "bench": "Measure the figures that Waystage promises.",
     "completion": "Print the completion script of a shell.",
 }
@@ -52,8 +65,25 @@ ERRORS: dict[str, ExitCode] = {
     "waystage.worlds.lab.errors.NotRoot": ExitCode.NEEDS_ROOT,
     "waystage.worlds.lab.errors.MissingProgram": ExitCode.MISSING,
     "waystage.worlds.lab.errors.LabBusy": ExitCode.BUSY,
+    "waystage.patterns.errors.PatternError": ExitCode.BAD_INPUT,
+    "waystage.profiler.errors.ProfilerError": ExitCode.FAILED,
+    "waystage.profiler.errors.CompilerMissing": ExitCode.MISSING,
+    "waystage.recorder.errors.RecorderError": ExitCode.FAILED,
+    "waystage.recorder.errors.CompilerMissing": ExitCode.MISSING,
+    "waystage.catalog.errors.CatalogError": ExitCode.BAD_INPUT,
+    "waystage.catalog.errors.CatalogBusy": ExitCode.BUSY,
+    "waystage.catalog.errors.DuckdbMissing": ExitCode.MISSING,
+    "waystage.catalog.errors.BuildError": ExitCode.FAILED,
+    "waystage.loader.errors.LoaderError": ExitCode.BAD_INPUT,
     "waystage.worlds.base.WorldError": ExitCode.FAILED,
     "waystage._native.ProbeError": ExitCode.FAILED,
+    "waystage._native.CopyError": ExitCode.FAILED,
+    "waystage.trees.TreeError": ExitCode.BAD_INPUT,
+    "waystage._native.AugmentError": ExitCode.FAILED,
+    "waystage.augment.options.AugmentOptionError": ExitCode.USAGE,
+    "waystage._native.DedupPartError": ExitCode.BAD_INPUT,
+    "waystage._native.DedupError": ExitCode.FAILED,
+    "waystage.ranks.RankError": ExitCode.USAGE,
 }
 """Errors whose message is written for the user, by class, and their status. By name, so that an error in one
 room imports no other; a test checks that each class exists. A subclass's own entry comes first."""
@@ -68,7 +98,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUBCOMMANDS or not _module_exists(cmd_name):
             return None
-        module = importlib.import_module(f"waystage.cli.{cmd_name}")
+        module = importlib.import_module(_module_of(cmd_name))
         command: click.Command = module.command
         return command
 
@@ -78,7 +108,12 @@ class LazyGroup(click.Group):
 
 
 def _module_exists(name: str) -> bool:
-    return importlib.util.find_spec(f"waystage.cli.{name}") is not None
+    return importlib.util.find_spec(_module_of(name)) is not None
+
+
+def _module_of(name: str) -> str:
+    """The module of a subcommand: a dash in its name is an underscore there."""
+    return f"waystage.cli.{name.replace('-', '_')}"
 
 
 @click.command(
@@ -89,13 +124,30 @@ def group() -> None:
     """Coordinate how data moves in high-performance computing.
 
     Exit status: 0 ok, 1 failed, 2 usage, 3 bad input file, 4 something is missing on this machine,
-    5 needs root, 6 busy, 7 ran but the result is invalid, 130 interrupted.
+    5 needs root, 6 busy, 7 ran but the result is invalid, 8 done but not all of it, 130 interrupted.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run `waystage` and exit with its status."""
-    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+    ended: list[int] = []
+    atexit.register(_leave_at_once, ended)
+    ended.append(run(list(sys.argv[1:] if arguments is None else arguments)))
+    sys.exit(ended[0])
+
+
+def _leave_at_once(ended: list[int]) -> None:
+    """Last of the exit functions: end without taking the interpreter down, where Zenoh was used.
+
+    Its threads outlive its sessions and may still ask for the interpreter's lock. An interpreter that is
+    going away ends such a thread by unwinding its stack, which Rust answers with abort().
+    """
+    if ended and "zenoh" in sys.modules:
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):  # its reader is gone: `run` has said so already
+                stream.flush()
+        os._exit(ended[0])
 
 
 def run(arguments: list[str]) -> int:

@@ -24,11 +24,18 @@ if TYPE_CHECKING:
 def command(folder: Path, output: Output) -> None:
     """Make report.html in FOLDER anew from its records, and print the comparison.
 
-    FOLDER is what `waystage run` wrote. Exit status 7 where the run's result is not valid.
+    FOLDER is what `waystage run` wrote; of a scenario the comparison is printed and the report left as it is.
+    Exit status 7 where the run's result is not valid.
     """
+    from waystage.cli.run_scenario import describe_scenario
     from waystage.experiment.results import ResultError, load
+    from waystage.simulate.results import load as load_scenario
 
     try:
+        scenario = load_scenario(folder)
+        if scenario is not None:
+            output.result(*describe_scenario(folder, scenario))
+            return
         value, text = describe(folder)
         result = load(folder)
     except ResultError as error:
@@ -81,5 +88,6 @@ def _remarks(result: RunResult) -> list[str]:
         lines.append(f"job {job.job_id} failed: {job.cause}")
     if len(failed) > 5:
         lines.append(f"{len(failed) - 5} more jobs failed: see result.json")
-    lines.append(f"machine: {result.idle_pct:.0f} % idle (lowest second {result.lowest_idle_pct:.0f} %)")
+    if result.machine:  # a simulated run is the same on every machine
+        lines.append(f"machine: {result.idle_pct:.0f} % idle (lowest second {result.lowest_idle_pct:.0f} %)")
     return lines

@@ -40,6 +40,12 @@ WORLDS = ("lab", "sim", "cluster")
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for the results [default: results/NAME-TIME].",
 )
+@click.option(
+    "--processes", type=click.IntRange(min=1), help="Runs of a scenario at a time [default: one a core]."
+)
+@click.option(
+    "--yes", "agreed", is_flag=True, help="Make more than 100,000 runs of a scenario without asking."
+)
 @output_options
 def command(
     experiment: Path,
@@ -48,26 +54,45 @@ def command(
     sets: int | None,
     seed: int | None,
     out: Path | None,
+    processes: int | None,
+    agreed: bool,
     output: Output,
 ) -> None:
     """Run EXPERIMENT and compare its policies, set by set.
+
+    A scenario of the simulator (--on sim) runs every combination of its algorithms; with the --out of a run
+    that was interrupted it makes the runs that are missing.
 
     Ends with the comparison and the path of a report. The lab needs root. Exit status: 1 where a job or the
     lab failed, 3 where EXPERIMENT is wrong, 6 where another run holds the lab, 7 where the result is not
     valid, 130 after Ctrl-C; what had finished by then is kept.
     """
+    from waystage.experiment.kinds import kind_of
     from waystage.experiment.loading import load
     from waystage.experiment.problems import ExperimentError
     from waystage.worlds.base import WorldError
 
+    kind = kind_of(experiment)
+    if kind == "contention":
+        from waystage.cli.run_contention import run_contention
+
+        only_others = {"--policy": policies, "--sets": sets, "--processes": processes, "--yes": agreed}
+        run_contention(experiment, world, out, seed, only_others, output)
+        return
+    if kind == "scenario":
+        from waystage.cli.run_scenario import run_scenario
+
+        _only_for_experiments(experiment, world, {"--policy": policies, "--sets": sets})
+        run_scenario(experiment, out, seed, processes, agreed, output)
+        return
     try:
         loaded, _ = load(experiment)
         chosen = _adjust(loaded, policies, sets, seed)
     except ExperimentError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
     place = _world(world)
-    folder = out or _default_folder(chosen.name)
-    _check_folder(folder)
+    folder = out or default_folder(chosen.name)
+    check_folder(folder)
     try:
         with output.progress() as progress:
             place.run(chosen, folder, progress)
@@ -78,10 +103,20 @@ def command(
         _show(folder, output)
         raise UserError(str(error), _exit_code(error)) from None
     invalid, failed = _show(folder, output)
+    if failed:  # before anything is said of its figures
+        click.get_current_context().exit(ExitCode.FAILED)
     if invalid:
         click.get_current_context().exit(ExitCode.INVALID)
-    if failed:
-        click.get_current_context().exit(ExitCode.FAILED)
+
+
+def _only_for_experiments(path: Path, world: str, options: dict[str, object]) -> None:
+    if world != "sim":
+        raise UserError(f"{path.name} is a scenario of the simulator: run it with --on sim", ExitCode.USAGE)
+    for name, value in options.items():
+        if value:
+            raise UserError(
+                f"{name}: {path.name} is a scenario, which has algorithms instead", ExitCode.USAGE
+            )
 
 
 def _adjust(experiment: Experiment, names: tuple[str, ...], sets: int | None, seed: int | None) -> Experiment:
@@ -110,18 +145,22 @@ def _adjust(experiment: Experiment, names: tuple[str, ...], sets: int | None, se
 
 
 def _world(name: str) -> World:
-    if name != "lab":
-        what = {"sim": "the simulator", "cluster": "running on a real cluster"}[name]
+    if name == "cluster":
         raise UserError(
-            f"--on {name}: {what} is not part of this version yet; the same file runs with --on lab",
+            "--on cluster: running on a real cluster is not part of this version yet; the same file runs with "
+            "--on lab and --on sim",
             ExitCode.USAGE,
         )
+    if name == "sim":
+        from waystage.worlds.sim.runner import SimWorld
+
+        return SimWorld()
     from waystage.worlds.lab.runner import LabWorld
 
     return LabWorld()
 
 
-def _default_folder(name: str) -> Path:
+def default_folder(name: str) -> Path:
     """`results/NAME-20260102T030405Z`, with a number behind where two runs start in one second."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     folder = Path("results") / f"{name}-{stamp}"
@@ -132,7 +171,7 @@ def _default_folder(name: str) -> Path:
     return folder
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
     """Before minutes are spent: results of another run are not overwritten, and these can be written."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--out {folder} is there already and not empty: name another folder", ExitCode.USAGE)
@@ -161,7 +200,13 @@ def _show(folder: Path, output: Output) -> tuple[bool, bool]:
 
 
 def _exit_code(error: Exception) -> ExitCode:
+    from waystage.worlds.base import Unfit
     from waystage.worlds.lab.errors import LabBusy, MissingProgram, NotRoot
 
-    codes = {NotRoot: ExitCode.NEEDS_ROOT, MissingProgram: ExitCode.MISSING, LabBusy: ExitCode.BUSY}
+    codes = {
+        NotRoot: ExitCode.NEEDS_ROOT,
+        MissingProgram: ExitCode.MISSING,
+        LabBusy: ExitCode.BUSY,
+        Unfit: ExitCode.BAD_INPUT,
+    }
     return next((code for kind, code in codes.items() if isinstance(error, kind)), ExitCode.FAILED)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from waystage.events import Action, AssignPaths, Decided, Envelope
+from waystage.events import Action, AssignPaths, Decided, Envelope, PolicyFailed
 from waystage.policies.base import Policy
 from waystage.state import State
 
@@ -17,25 +17,31 @@ log = logging.getLogger(__name__)
 
 
 class PolicyEngine:
-    """Folds each event into `state`, then asks `policy`. A policy that raises is logged and counted."""
+    """Folds each event into `state`, then asks `policy`. A policy that raises is logged and counted.
+
+    `failure` is what it raised on the last event, None where it did not.
+    """
 
     def __init__(self, policy: Policy, state: State | None = None) -> None:
         self.policy = policy
         self.state = state if state is not None else State()
         self.policy_errors = 0
+        self.failure: Exception | None = None
 
     def handle(self, item: Envelope) -> list[Action]:
         """The policy's actions on this event, already recorded in the state; `[]` where it raised."""
         self.state.apply(item)
-        if isinstance(item.event, Decided):
+        self.failure = None
+        if isinstance(item.event, Decided | PolicyFailed):
             return []  # its own answer: nothing to answer
         try:
             actions = list(self.policy(item.event, self.state))
             for action in actions:
                 if not isinstance(action, Action):
                     raise TypeError(f"it returned a {type(action).__name__}, which is no action")
-        except Exception:
+        except Exception as error:
             self.policy_errors += 1
+            self.failure = error
             log.exception("policy %s failed on %s", self.policy.name, type(item.event).__name__)
             return []
         self.record(actions)

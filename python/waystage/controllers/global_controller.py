@@ -34,6 +34,7 @@ from waystage.events import (
     Event,
     EventError,
     PathPlan,
+    PolicyFailed,
     TopologyChanged,
     encode_action,
 )
@@ -45,6 +46,9 @@ log = logging.getLogger(__name__)
 
 ENGINE_QUEUE = 4096
 """Journalled events that wait for the engine; when it is full the intake waits, and publishers hold the rest."""
+
+ERROR_LENGTH, FAILURES_TOLD = 200, 20
+"""Of a policy that fails, so much of each message and so many messages are published; the log has all."""
 
 Item = Entry | Callable[[], None]
 
@@ -82,6 +86,7 @@ class GlobalController:
         self._queue: queue.Queue[Item | None] = queue.Queue(ENGINE_QUEUE)
         self._intake = Intake(backplane, self._journal, self._accepted)
         self._thread = threading.Thread(target=self._run, name="waystage-engine", daemon=True)
+        self._told: set[tuple[str, str]] = set()
         self._done = 0
         self._decisions: dict[int, tuple[Action, ...]] = {}
         self._place: dict[str, dict[str, int]] = {}
@@ -172,6 +177,8 @@ class GlobalController:
         self.stats.handled += 1
         self.stats.policy_errors = self._engine.policy_errors
         self._note(entry)
+        if self._engine.failure is not None:
+            self._tell_failure(entry.envelope, self._engine.failure)
         if actions:
             self._decisions[entry.n] = tuple(actions)
             self.stats.decisions += 1
@@ -183,6 +190,17 @@ class GlobalController:
                     actions=tuple(encode_action(action) for action in actions),
                 )
             )
+
+    def _tell_failure(self, cause: Envelope, error: Exception) -> None:
+        """Once for each type of event and error: a policy may fail on every event."""
+        name = keys.type_name(cause.event)
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:ERROR_LENGTH]
+        if (name, text) in self._told or len(self._told) >= FAILURES_TOLD:
+            return
+        self._told.add((name, text))
+        self.publish(
+            PolicyFailed(policy=self._engine.policy.name, cause_id=cause.event_id, event=name, error=text)
+        )
 
     def _act(self, actions: Sequence[Action], cause: Envelope) -> None:
         for action in actions:
@@ -237,10 +255,10 @@ class GlobalController:
 
     def _between_events(self, timeout: float) -> Snapshot:
         box: queue.Queue[Snapshot] = queue.Queue(1)
-        self._queue.put(lambda: box.put(self._take_snapshot()), timeout=timeout)
         try:
+            self._queue.put(lambda: box.put(self._take_snapshot()), timeout=timeout)
             return box.get(timeout=timeout)
-        except queue.Empty:
+        except (queue.Full, queue.Empty):
             raise TimeoutError(f"the engine was busy for {timeout:g} s") from None
 
     def _take_snapshot(self) -> Snapshot:

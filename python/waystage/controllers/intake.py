@@ -258,6 +258,7 @@ class _Place:
 
     def __init__(self, journal: Journal) -> None:
         self.since_ns = 0  # a controller wants whatever publishers still hold
+        self.asks_journal = False  # it is the journal
         self._journal = journal
 
     def load(self) -> dict[str, dict[str, int]]:

@@ -152,6 +152,13 @@ def _arrivals(arrivals: Arrivals) -> None:
 
 
 def _compute(compute: Compute, folder: Path, key: Key) -> Compute:
+    if compute.pattern is not None:
+        pattern = (folder / compute.pattern).resolve()
+        if not pattern.is_file():
+            raise Problem(
+                (*key, "pattern"), f"there is no pattern file {pattern}: make it with `waystage profile`"
+            )
+        compute = msgspec.structs.replace(compute, pattern=str(pattern))
     name = compute.program
     if "/" not in name:
         if name not in PROGRAMS:

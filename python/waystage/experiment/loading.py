@@ -4,221 +4,43 @@ Arrives: the path of a YAML file.
 Leaves: an `Experiment` that a world can run, and its `Topology`.
 Must not know: how any world runs it.
 
-An error reads `FILE:LINE: KEY: what is wrong and how to mend it`. The structure is checked by msgspec
-against `schema`; what msgspec cannot know (is there such a node, policy, program) is checked in `checks`.
+An error reads `FILE:LINE: KEY: what is wrong and how to mend it`. The structure is checked against `schema` by
+`documents`; what that cannot know (is there such a node, policy, program) is checked in `checks`.
 """
 
 from __future__ import annotations
 
-import difflib
-import re
-import typing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import DuplicateKeyError
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-from waystage.experiment import checks
-from waystage.experiment.problems import ExperimentError, Key, Problem
+from waystage.experiment import checks, documents
+from waystage.experiment.problems import Key, Problem
 from waystage.experiment.schema import Experiment
 from waystage.experiment.units import parse_bytes
 from waystage.topology import Topology
 
-MAX_FILE_BYTES = 1 << 20
-"""A hand-written experiment is a few kilobytes; what is larger is another file."""
-
 _BYTE_KEYS = frozenset({"bytes", "message", "tmpfs"})
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 def load(path: Path) -> tuple[Experiment, Topology]:
     """The experiment in `path` and the topology it names. Raises ExperimentError."""
-    document = _read(path)
+    document = documents.read(path, "an experiment", "name, topology, policies, jobs")
     try:
-        tree = _plain(document, ())
-        experiment = _convert(tree)
+        experiment = documents.convert(documents.plain(document, _spell_out), Experiment)
         return checks.check(experiment, path.resolve().parent)
     except Problem as problem:
-        line = _line(document, problem.key)
-        dotted = ".".join(str(step) for step in problem.key)
-        where = f"{path.name}:{line}" + (f": {dotted}" if dotted else "")
-        raise ExperimentError(f"{where}: {problem.text}") from None
+        raise documents.complaint(path, document, problem) from None
 
 
-def _read(path: Path) -> CommentedMap:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise ExperimentError(f"{path}: there is no such experiment file") from None
-    except OSError as error:
-        raise ExperimentError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise ExperimentError(
-            f"{path}: {len(data)} bytes are no experiment file; at most {MAX_FILE_BYTES} are read"
-        )
-    try:
-        document = YAML(typ="rt").load(data.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise ExperimentError(f"{path}: is no UTF-8 text: give an experiment in YAML") from None
-    except DuplicateKeyError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
-        found = re.search(r'found duplicate key "?([^"\s]+)', str(error.problem))
-        name = found[1] if found else "a key"
-        raise ExperimentError(f"{path.name}:{line}: {name}: is there twice: keep one") from None
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 1
-        raise ExperimentError(
-            f"{path.name}:{line}: is no valid YAML: {error.problem or error.context}"
-        ) from None
-    except (YAMLError, RecursionError, ValueError) as error:
-        first = (str(error).splitlines() or ["it is nested too deeply"])[0]
-        raise ExperimentError(f"{path.name}:1: is no valid YAML: {first}") from None
-    if not isinstance(document, CommentedMap):
-        raise ExperimentError(
-            f"{path.name}:1: an experiment is a mapping with the keys name, topology, policies, jobs"
-        )
-    return document
-
-
-def _plain(node: Any, key: Key) -> Any:
-    """YAML nodes to plain values, with amounts in bytes and bare policy names spelt out."""
-    if len(key) > 32:
-        raise Problem(key[:4], "is nested too deeply")
-    if isinstance(node, CommentedMap):
-        return {_name(k, key): _plain(v, (*key, str(k))) for k, v in node.items()}
-    if isinstance(node, CommentedSeq | list):
-        items = [_plain(v, (*key, i)) for i, v in enumerate(node)]
+def _spell_out(key: Key, value: Any) -> Any:
+    """Amounts in bytes, and bare policy names as mappings."""
+    if isinstance(value, list):
         if key == ("policies",):
-            items = [{"name": item} if isinstance(item, str) else item for item in items]
-        return items
+            return [{"name": item} if isinstance(item, str) else item for item in value]
+        return value
     if key and key[-1] in _BYTE_KEYS and "options" not in key:
         try:
-            return parse_bytes(node)
+            return parse_bytes(value)
         except ValueError as error:
             raise Problem(key, str(error)) from None
-    if isinstance(node, bool) or node is None:
-        return node
-    for kind in (int, float, str):
-        if isinstance(node, kind):
-            return kind(node)
-    return str(node)
-
-
-def _name(key: object, at: Key) -> str:
-    if not isinstance(key, str):
-        raise Problem((*at, str(key)), "is no name: keys are words")
-    return key
-
-
-def _convert(tree: Any) -> Experiment:
-    try:
-        return msgspec.convert(tree, Experiment)
-    except msgspec.ValidationError as error:
-        raise _explain(str(error)) from None
-
-
-def _explain(message: str) -> Problem:
-    """msgspec's sentence as ours, at the key it is about."""
-    found = re.fullmatch(r"(.*?)(?: - at `(?:key in )?\$(.*)`)?", message, re.DOTALL)
-    text, key = (found[1], _key(found[2] or "")) if found else (message, ())
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL):
-        return Problem((*key, unknown[1]), _suggest("unknown key", unknown[1], _fields_at(key)))
-    if missing := re.fullmatch(r"Object missing required field `(.*)`", text):
-        return Problem(key, f"{missing[1]} is missing: add it")
-    if text.startswith("Invalid enum value"):
-        value = text.removeprefix("Invalid enum value ").strip("'")
-        return Problem(key, _suggest(f"{value!r} is not known", value, _choices_at(key)))
-    text = re.sub(
-        r"`(\w+)(?: \| \w+)*`", lambda m: " or ".join(map(_noun, m[0].strip("`").split(" | "))), text
-    )
-    if "matching regex" in text:
-        text = "use letters, digits, '_', '.' and '-', starting with a letter or digit"
-    return Problem(key, text[0].lower() + text[1:])
-
-
-def _noun(kind: str) -> str:
-    nouns = {
-        "int": "a whole number",
-        "float": "a number",
-        "str": "text",
-        "array": "a list",
-        "object": "a mapping",
-    }
-    return nouns.get(kind, {"null": "nothing", "bool": "true or false"}.get(kind, kind))
-
-
-def _key(path: str) -> Key:
-    steps: list[str | int] = []
-    for name, index in _STEP.findall(path):
-        if name:
-            steps.append(name)
-        elif index:
-            steps.append(int(index))
-    return tuple(steps)
-
-
-def _suggest(text: str, given: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(given, known, n=1)
-    if near:
-        return f"{text}: did you mean {near[0]}?"
-    return f"{text}: use one of {', '.join(known)}" if known else text
-
-
-def _fields_at(key: Key) -> list[str]:
-    struct = _struct_in(_type_at(key))
-    return [] if struct is None else [f.encode_name for f in msgspec.structs.fields(struct)]
-
-
-def _choices_at(key: Key) -> list[str]:
-    kinds = [_type_at(key)]
-    while kinds:
-        kind = kinds.pop()
-        if typing.get_origin(kind) is Literal:
-            return [str(choice) for choice in typing.get_args(kind)]
-        kinds += typing.get_args(kind)
-    return []
-
-
-def _type_at(key: Key) -> Any:
-    """The declared type of the value at `key` in an Experiment."""
-    kind: Any = Experiment
-    for step in key:
-        if isinstance(step, int):
-            kind = next((a for a in typing.get_args(kind) if a is not Ellipsis), None)
-            continue
-        struct = _struct_in(kind)
-        if struct is None:
-            return None
-        kind = next((f.type for f in msgspec.structs.fields(struct) if f.encode_name == step), None)
-    return kind
-
-
-def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
-    for candidate in (kind, *typing.get_args(kind)):
-        if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
-            return candidate
-    return None
-
-
-def _line(document: CommentedMap, key: Key) -> int:
-    """The line, from 1, of `key` or of the nearest thing above it that is there."""
-    node: Any = document
-    line = node.lc.line if node.lc.line is not None else 0
-    for step in key:
-        try:
-            if isinstance(node, CommentedMap) and isinstance(step, str):
-                line = node.lc.key(step)[0]
-                node = node[step]
-            elif isinstance(node, CommentedSeq) and isinstance(step, int):
-                line = node.lc.item(step)[0]
-                node = node[step]
-            else:
-                break
-        except (KeyError, IndexError, TypeError):
-            break
-    return int(line) + 1
+    return value

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 PROGRAMS: dict[str, str] = {
     "alltoall": "every process sends `message` bytes to every other, `iterations` times (MPI_Alltoall)",
+    "cg": "sums along rows and an exchange across of a grid of processes, `message` bytes each, as the NAS benchmark CG; "
+    "a power of two of processes (MPI_Sendrecv)",
     "ring": "every process sends `message` bytes to its right neighbour, `iterations` times (MPI_Sendrecv)",
     "none": "no communication: processes only compute for `iterations` x `time_s`",
 }

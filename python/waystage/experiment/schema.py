@@ -68,7 +68,8 @@ class Compute(_Part, frozen=True, kw_only=True):
     """The computation: `program` is a shipped name, or a path to an MPI program with `arguments`.
 
     A shipped program repeats its communication `iterations` times; every process sends `message` bytes to
-    each peer in it and computes for `time_s` between two of them.
+    each peer in it and computes for `time_s` between two of them. `pattern` is a profile of the program, for the
+    simulator, which runs no program: of a whole `run`, cut into `iterations` equal parts, or of one `iteration`.
     """
 
     program: str = "alltoall"
@@ -77,6 +78,8 @@ class Compute(_Part, frozen=True, kw_only=True):
     message: Whole = 64 * 1024
     time_s: Seconds = 0.0
     processes_per_node: Positive = 1
+    pattern: str | None = None
+    pattern_of: Literal["run", "iteration"] = "run"
 
 
 class ComputeIo(_Part, frozen=True, kw_only=True):
@@ -135,6 +138,27 @@ class LabOptions(_Part, frozen=True, kw_only=True):
     mpirun: tuple[str, ...] = ()
 
 
+class SimOptions(_Part, frozen=True, kw_only=True):
+    """What only the simulator understands: what costs time or bytes beside the flows themselves.
+
+    `mtu` gives the headers that are added to every payload. The times are medians measured on the lab
+    (`waystage bench sim-accuracy` measures them anew), by programs of their own but for the first: from a decision to its paths in force; before a transfer's first byte; start and end of a
+    program; before the messages of one step; that a notification holds up its job. `queue_s` is not measured: it
+    is how long what begins on a link that others fill waits behind them. The lab's queues hold 30 ms, and TCP (CUBIC,
+    RFC 9438, which falls back to 70 %) keeps them 85 % full on average. `alltoall` is how MPI_Alltoall
+    is carried out; `auto` is what `lab.mpirun` asks Open MPI for, and `linear` where it asks for nothing.
+    """
+
+    mtu: Annotated[int, Meta(ge=576, le=65535)] = 9000
+    switch_over_s: Seconds = 0.0075
+    transfer_s: Seconds = 0.0
+    program_s: Seconds = 0.5
+    message_s: Seconds = 0.003
+    queue_s: Seconds = 0.0255
+    notify_s: Seconds = 0.006
+    alltoall: Literal["auto", "pairwise", "linear"] = "auto"
+
+
 class Experiment(_Part, frozen=True, kw_only=True):
     """One experiment file. `topology` is a shipped name or an absolute path once loaded."""
 
@@ -151,3 +175,4 @@ class Experiment(_Part, frozen=True, kw_only=True):
     measure: Measure = Measure()
     limits: Limits = Limits()
     lab: LabOptions = LabOptions()
+    sim: SimOptions = SimOptions()

@@ -72,7 +72,7 @@ def desired(
     static = _static_rules(topology, live, known, plan.spread, plan.seed, marks)
     held: dict[str, SwitchRules] = {}
     trees = forest(topology, live).trees
-    choices = {c: slot_choices(topology, live, usable_cores(topology, live, plan, c)) for c in CLASSES}
+    choices = {c: choices_of(topology, live, plan, c) for c in CLASSES}
     for switch in topology.switch_by_name:
         rules = static[switch]
         groups: dict[int, Group] = {}
@@ -99,7 +99,7 @@ def path_of(
     if ingress == egress:
         return (src, ingress, dst)
     slot = spread.slot(topology, src, dst, spread=plan.spread, seed=plan.seed)
-    choices = slot_choices(topology, live, usable_cores(topology, live, plan, traffic))
+    choices = choices_of(topology, live, plan, traffic)
     choice = choices.get(ingress, {}).get(slot)
     if choice is None or forest(topology, live).ways(ingress, egress) is None:
         return ()
@@ -117,19 +117,33 @@ def usable_cores(
     return mine or tuple(core for core in topology.core_switches if core in rooted)
 
 
+def choices_of(
+    topology: Topology, live: Topology, plan: PathPlan, traffic: TrafficClass
+) -> dict[str, dict[int, SlotChoice]]:
+    """edge switch -> slot -> choice, for a class under a plan."""
+    placed = tuple(sorted(plan.placed.get(traffic, {}).items()))
+    return slot_choices(topology, live, usable_cores(topology, live, plan, traffic), placed)
+
+
 @functools.lru_cache(maxsize=128)
 def slot_choices(
-    topology: Topology, live: Topology, usable: tuple[str, ...]
+    topology: Topology,
+    live: Topology,
+    usable: tuple[str, ...],
+    placed: tuple[tuple[str, tuple[str, ...]], ...] = (),
 ) -> dict[str, dict[int, SlotChoice]]:
-    """edge switch -> slot -> choice, for a class that may use the core switches `usable`."""
+    """The same for a class that may use the core switches `usable`, with slots placed by edge switch."""
     woods = forest(topology, live)
-    homes = spread.cores_of_slots(topology.core_switches, usable)
+    dealt = spread.cores_of_slots(topology.core_switches, usable)
+    rows = dict(placed)
     found: dict[str, dict[int, SlotChoice]] = {}
     for edge in topology.edge_switches:
         found[edge] = {}
         if woods.fewest.get(edge):
-            for slot, home in enumerate(homes):
-                found[edge][slot] = _choose(topology, woods, edge, slot, home, usable)
+            wanted = rows.get(edge, ())
+            for slot, home in enumerate(dealt):
+                asked = wanted[slot] if slot < len(wanted) and wanted[slot] in usable else home
+                found[edge][slot] = _choose(topology, woods, edge, slot, asked, usable)
     return found
 
 

@@ -115,12 +115,18 @@ class JobDatabase:
         """Opens or creates `path`. Raises DatabaseError."""
         self._path = str(path)
         self._lock = threading.Lock()
+        folder = Path(self._path).parent
         try:
             if self._path != ":memory:":
-                Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DatabaseError(
+                f"cannot make {folder}: {error.strerror}: give a --state-dir to write to"
+            ) from None
+        try:
             self._db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
             self._prepare()
-        except (sqlite3.Error, OSError) as error:
+        except sqlite3.Error as error:
             raise DatabaseError(
                 f"job database {self._path}: {error}: remove the file, or name another, if it is no job database"
             ) from None

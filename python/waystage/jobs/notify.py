@@ -36,21 +36,23 @@ DEFAULT_ENDPOINT = "tcp/127.0.0.1:7447"
 class Publisher(Protocol):
     """The part of a backplane that a notifier uses."""
 
-    def publish(self, event: Event, *, confirm: bool = False) -> Envelope: ...
+    def publish(self, event: Event, *, confirm: bool = False, timeout: float = 5.0) -> Envelope: ...
 
     def close(self) -> None: ...
 
 
 class Notifier:
-    """Each method returns once the controller has journalled the event, and raises BackplaneError if it has not.
+    """Each method returns once the controller has journalled the event, and raises BackplaneError where it has
+    not after `patience_s`.
 
     EventError is raised, before anything is sent, for a job id or node name that is empty, longer than 256
     bytes or holds control characters. A context manager.
     """
 
-    def __init__(self, publisher: Publisher, *, confirm: bool = True) -> None:
+    def __init__(self, publisher: Publisher, *, confirm: bool = True, patience_s: float = 5.0) -> None:
         self._publisher = publisher
         self._confirm = confirm
+        self._patience_s = patience_s
 
     @classmethod
     def connect(cls, endpoint: str = DEFAULT_ENDPOINT) -> Notifier:
@@ -91,7 +93,7 @@ class Notifier:
 
     def send(self, event: Event) -> Envelope:
         """Publish an event that may be one; see `checked`."""
-        return self._publisher.publish(checked(event), confirm=self._confirm)
+        return self._publisher.publish(checked(event), confirm=self._confirm, timeout=self._patience_s)
 
 
 def checked(event: Event) -> Event:

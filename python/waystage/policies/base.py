@@ -53,9 +53,20 @@ def policy_factory(name: str) -> Callable[..., Any]:
     try:
         factory: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
     except ImportError as error:
-        raise PolicyError(f"policy {name!r}: cannot import {module_name}: {error}") from error
+        # Only what is on the path is found: a program's own folder is, the folder it was started in is not.
+        absent = isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]
+        mend = ": is its folder in PYTHONPATH (PYTHONPATH=. for this one)?" if absent else ""
+        raise PolicyError(f"policy {name!r}: cannot import {module_name}: {error}{mend}") from error
     except AttributeError:
         raise PolicyError(f"policy {name!r}: module {module_name} has no {attribute}") from None
+    except (Exception, SystemExit) as error:  # the user's own module ran, and may raise anything
+        raise PolicyError(
+            f"policy {name!r}: {module_name} fails when imported: {_in_words(error)}"
+        ) from error
+    if not callable(factory):
+        raise PolicyError(
+            f"policy {name!r}: {target} is a {type(factory).__name__}, and no class to build from"
+        )
     return factory
 
 
@@ -70,8 +81,15 @@ def load_policy(name: str, **options: Any) -> Policy:
         policy = factory(**options)
     except (TypeError, ValueError) as error:
         raise PolicyError(f"policy {name!r} with {options or 'no options'}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise PolicyError(f"policy {name!r} cannot be built: {_in_words(error)}") from error
     if not callable(policy) or not isinstance(getattr(policy, "name", None), str):
         raise PolicyError(
             f"policy {name!r}: {SHIPPED.get(name, name)} needs a `name` and to be callable as (event, state)"
         )
     return policy  # type: ignore[no-any-return]
+
+
+def _in_words(error: BaseException) -> str:
+    """In one line, with the line of the user's code where a syntax error names one."""
+    return f"{type(error).__name__}: {error}".strip().replace("\n", " ")

@@ -23,6 +23,7 @@ core switches, where each sum is over the class's groups and at most what the ho
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -42,6 +43,9 @@ share it fills rises with every core switch it loses, and it gets them back befo
 
 SETTLE_NS = 3_000_000_000
 """A measurement counts when the class and the plan are this old: three of the one-second intervals of `LinkUse`."""
+
+KEPT_GROUPS = 4096
+"""Jobs whose part is worked out once, and not at every event while they run."""
 
 SMALLEST = 0.01
 """The least demand of an active class, in core switches, so that ratios stay finite."""
@@ -119,7 +123,7 @@ Group = tuple[frozenset[str], frozenset[str]]
 def _groups(topology: Topology, jobs: list[JobInfo], traffic: TrafficClass) -> list[Group]:
     storage = frozenset(topology.storage_hosts)
     if traffic == "mpi":
-        return [(nodes, nodes) for nodes in (_nodes(topology, [job]) for job in jobs)]
+        return [(nodes, nodes) for nodes in (nodes_of(topology, job.nodes) for job in jobs)]
     if traffic == "wan" or not jobs:
         return []
     if traffic == "io":
@@ -132,11 +136,15 @@ def _groups(topology: Topology, jobs: list[JobInfo], traffic: TrafficClass) -> l
 
 def _nodes(topology: Topology, jobs: Iterable[JobInfo]) -> frozenset[str]:
     """The jobs' nodes; every computing host where a job's are not known."""
-    found: set[str] = set()
-    for job in jobs:
-        known = [node for node in job.nodes if node in topology.host_by_name]
-        found.update(known or topology.compute_hosts)
-    return frozenset(found)
+    return frozenset().union(*(nodes_of(topology, job.nodes) for job in jobs))
+
+
+@functools.lru_cache(maxsize=KEPT_GROUPS)
+def nodes_of(topology: Topology, nodes: tuple[str, ...]) -> frozenset[str]:
+    """A job's nodes that the topology has; every computing host where it has none of them."""
+    return frozenset(node for node in nodes if node in topology.host_by_name) or frozenset(
+        topology.compute_hosts
+    )
 
 
 def _reach(topology: Topology, usable: tuple[str, ...], groups: list[Group]) -> Reach | None:
@@ -145,15 +153,12 @@ def _reach(topology: Topology, usable: tuple[str, ...], groups: list[Group]) -> 
     arriving: dict[str, float] = defaultdict(float)
     total = 0.0
     for sources, targets in groups:
-        out_links, in_links = _links_by_edge(topology, sources), _links_by_edge(topology, targets)
-        all_out, all_in = sum(out_links.values()), sum(in_links.values())
-        out = {e: min(here, all_in - in_links.get(e, 0)) for e, here in out_links.items()}
-        into = {e: min(here, all_out - out_links.get(e, 0)) for e, here in in_links.items()}
-        total += min(sum(out.values()), sum(into.values()))
-        for edge, rate in out.items():
-            leaving[edge] += rate
-        for edge, rate in into.items():
-            arriving[edge] += rate
+        out, into, rate = _crossing(topology, sources, targets)
+        total += rate
+        for edge, here in out.items():
+            leaving[edge] += here
+        for edge, here in into.items():
+            arriving[edge] += here
     if total <= 0:
         return None
     everyone = _links_by_edge(topology, frozenset().union(*(s | t for s, t in groups)))
@@ -164,6 +169,18 @@ def _reach(topology: Topology, usable: tuple[str, ...], groups: list[Group]) -> 
         if (per_core := uplink_bps(topology, edge) / len(usable)) > 0
     )
     return Reach(full, total)
+
+
+@functools.lru_cache(maxsize=KEPT_GROUPS)
+def _crossing(
+    topology: Topology, sources: frozenset[str], targets: frozenset[str]
+) -> tuple[dict[str, int], dict[str, int], int]:
+    """edge switch -> out(e) and in(e) of one group, and its rate; not to be changed by whoever asks."""
+    out_links, in_links = _links_by_edge(topology, sources), _links_by_edge(topology, targets)
+    all_out, all_in = sum(out_links.values()), sum(in_links.values())
+    out = {e: min(here, all_in - in_links.get(e, 0)) for e, here in out_links.items()}
+    into = {e: min(here, all_out - out_links.get(e, 0)) for e, here in in_links.items()}
+    return out, into, min(sum(out.values()), sum(into.values()))
 
 
 def _links_by_edge(topology: Topology, hosts: frozenset[str]) -> dict[str, int]:

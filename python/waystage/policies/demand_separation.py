@@ -10,6 +10,7 @@ Answers open issues 1 and 3 of Endo et al. 2020 (section VII). `demand.py` gives
 * Each of the rest gets one core switch, and every further one goes to the class with the largest d / n. That
   minimises the worst slowdown, max(d / n), and starves no class (Adams' method of apportionment). Where
   there are fewer core switches than classes, wide-area traffic and then I/O join staging.
+* Within its core switches, a class's known traffic is placed so that the busiest link carries least (`placement.py`).
 * Hysteresis: a division for the same classes and core switches stays until another makes the worst slowdown at least a
   sixth smaller, a light class stays light until d >= 1/2, and measurements alone change nothing within three
   seconds of the last change.
@@ -25,7 +26,6 @@ import msgspec
 from waystage.events import (
     CLASSES,
     Action,
-    AssignPaths,
     DemandDeclared,
     Event,
     IoFinished,
@@ -33,24 +33,21 @@ from waystage.events import (
     JobFinished,
     JobStarted,
     LinkUse,
-    PairPath,
     PathPlan,
-    RuleStyle,
     StagingFinished,
     StagingStarted,
     TrafficClass,
 )
 from waystage.policies.demand import SETTLE_NS, demands
-from waystage.policies.ecmp import check_style
-from waystage.policies.link_separation import Cores, in_order, path_search, paths_held
-from waystage.policies.off_status import TOPOLOGY_EVENTS, is_settled, live_cores, off_plan
+from waystage.policies.link_separation import in_order
+from waystage.policies.off_status import TOPOLOGY_EVENTS, live_cores
+from waystage.policies.path_policy import PathPolicy
+from waystage.policies.path_search import Cores, paths_held
+from waystage.policies.placement import GAIN, place
 from waystage.state import State
 
 LIGHT = 0.25
 """Below a quarter of a core switch, sharing costs the others less than giving one away."""
-
-GAIN = 1.2
-"""The worst slowdown must be this many times that of a new division; moving flows reorders packets of each."""
 
 LOOKS_AT: tuple[type[Event], ...] = (
     JobStarted,
@@ -65,44 +62,32 @@ LOOKS_AT: tuple[type[Event], ...] = (
 )
 
 
-class DemandSeparation:
+class DemandSeparation(PathPolicy):
     """`style` is how rules are written, `seed` selects the hash within a class's core switches."""
 
     name = "demand-separation"
 
-    def __init__(self, style: RuleStyle = "labelled", seed: int = 0) -> None:
-        check_style(style)
-        self.style: RuleStyle = style
-        self.seed = seed
-
     def __call__(self, event: Event, state: State) -> Sequence[Action]:
         if state.requested is not None and not isinstance(event, LOOKS_AT):
             return ()
-        settled = is_settled(event, state, style=self.style, spread_by="pair", seed=self.seed)
+        settled = self.settled(event, state)
         if settled and isinstance(event, LinkUse) and state.time_ns - state.requested_ns < SETTLE_NS:
             return ()
-        off = off_plan(state, style=self.style, spread_by="pair", seed=self.seed)
+        off = self.off(state)
         topology, live = state.topology, state.live_topology
         if off is None or topology is None or live is None:
             return ()
         usable = live_cores(live, topology)
         before = state.requested if settled and state.requested is not None else off
         cores = divided(state, off, usable, before.cores)
-        if not cores:
-            return () if off == state.requested else (AssignPaths(plan=off),)
-        pairs: tuple[PairPath, ...] = ()
-        if self.style == "per-pair":
+        plan = off
+        if cores:
             named: Cores = {traffic: cores.get(traffic) or usable for traffic in CLASSES}
-            pairs = path_search(state, topology, live, named, self.seed)
-        plan = PathPlan(
-            style=self.style,
-            seed=self.seed,
-            separated=True,
-            cores=cores,
-            base_pairs=off.base_pairs,
-            pairs=pairs,
-        )
-        return () if plan == state.requested else (AssignPaths(plan=plan),)
+            plan = self.separated(state, off, cores, listed=named)
+        if self.style == "labelled":
+            placed = place(state, cores, usable, spread_by=self.spread, seed=self.seed, now=state.requested)
+            plan = msgspec.structs.replace(plan, placed=placed)
+        return self.ask(plan, state)
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):

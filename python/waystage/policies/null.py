@@ -2,7 +2,7 @@
 
 Copy this file to `my_policies.py`, rename the class, and run it by its dotted path:
 
-    waystage run experiments/demo.yaml --policy my_policies:MyPolicy
+    PYTHONPATH=. waystage run experiments/demo.yaml --on lab --policy my_policies:MyPolicy
 
 Arrives: every event, each with the state into which it has just been folded.
 Leaves: actions, which the controller hands to actuators. Here: none, ever.

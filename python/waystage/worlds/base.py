@@ -24,6 +24,10 @@ class WorldError(RuntimeError):
     """A world that cannot run the experiment here; the message says what is missing and how to get it."""
 
 
+class Unfit(WorldError):
+    """The experiment asks for what this world cannot do; the message says what to change in its file."""
+
+
 class World(Protocol):
     """`run` must leave nothing behind, also when it raises or is interrupted."""
 

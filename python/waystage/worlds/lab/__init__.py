@@ -1,4 +1,4 @@
-"""The lab: a cluster in network namespaces, with Open vSwitch, Open MPI and rsync, on one machine.
+"""The lab: a cluster in network namespaces, with Open vSwitch, Open MPI and real file transfers, on one machine.
 
 Arrives: a topology, or an experiment that names one.
 Leaves: hosts, links and switches that behave like a cluster's; results; afterwards, nothing.

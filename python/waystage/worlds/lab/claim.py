@@ -86,7 +86,7 @@ class Claim:
                 os.close(fd)
                 raise LabBusy(
                     f"lab '{self._lab}' is held by process {holder or 'of another user'}: "
-                    "wait for it to end, or use another --name"
+                    "wait for it to end, or use another name (--name; in an experiment, lab.name)"
                 ) from None
             try:
                 current = os.stat(self._path).st_ino == os.fstat(fd).st_ino

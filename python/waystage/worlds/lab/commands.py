@@ -31,7 +31,6 @@ PACKAGES = {
     "lldpd": "lldpd",
     "mpirun": "openmpi-bin",
     "mpicc": "libopenmpi-dev",
-    "rsync": "rsync",
 }
 """Program -> the Debian package that brings it."""
 
@@ -39,6 +38,15 @@ SEARCH_PATH = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin:/us
 """A user's PATH may lack the sbin folders, where half of these tools live."""
 
 TIMEOUT_S = 60.0  # none of these tools takes a second; one that hangs must not hang the lab
+
+
+_MARK = "WAYSTAGE_TOOL_OF"
+
+
+def mark() -> str:
+    """NAME=VALUE in the environment of every tool this process runs: Ctrl-C can come after a tool has begun and
+    before anyone has noted that it has."""
+    return f"{_MARK}={os.getpid()}"
 
 
 def require(*programs: str) -> None:
@@ -81,7 +89,7 @@ def run(
             capture_output=True,
             text=True,
             errors="replace",
-            env=environment(env),
+            env=environment({**(env or {}), _MARK: str(os.getpid())}),
             timeout=TIMEOUT_S,
             check=False,
         )
@@ -108,7 +116,7 @@ def run_together(scripts: Mapping[str, tuple[Sequence[str], str]], at_once: int 
                     stderr=subprocess.PIPE,
                     text=True,
                     errors="replace",
-                    env=environment(),
+                    env=environment({_MARK: str(os.getpid())}),
                 )
                 assert process.stdin is not None
                 try:

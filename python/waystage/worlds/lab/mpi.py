@@ -11,15 +11,15 @@ and no hung rank behind, whatever the program did.
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waystage.compiled import CompileError, compile_into, kept_at
 from waystage.worlds.lab.commands import environment, first_line, program, require
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.wiring import SUBNET
@@ -27,12 +27,11 @@ from waystage.worlds.lab.wiring import SUBNET
 if TYPE_CHECKING:
     from waystage.worlds.lab.lab import Lab
 
-SHIPPED = ("alltoall", "ring", "none")
+SHIPPED = ("alltoall", "cg", "ring", "none")
 """Programs in the folder `programs`; compiled when first used, and again when their source changes."""
 
 _COMMON = ("harness.c", "harness.h")
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
-_COMPILE_TIMEOUT_S = 120
 
 
 class MpiJob(subprocess.Popen[str]):
@@ -123,12 +122,7 @@ def build(name: str) -> Path:
         raise LabError(f"there is no shipped program {ascii(name)[:40]}: there are {', '.join(SHIPPED)}")
     folder = resources.files("waystage.worlds.lab") / "programs"
     sources = {file: (folder / file).read_bytes() for file in (f"{name}.c", *_COMMON)}
-    digest = hashlib.sha256()
-    for file, text in sources.items():
-        digest.update(f"{file} {len(text)}\n".encode() + text)
-    digest.update(" ".join(_FLAGS).encode())
-    cache = _cache_folder()
-    binary = cache / f"{name}-{digest.hexdigest()[:16]}"
+    binary = kept_at("programs", name, sources, *_FLAGS)
     if not binary.exists():
         _compile(name, sources, binary)
     return binary
@@ -136,30 +130,10 @@ def build(name: str) -> Path:
 
 def _compile(name: str, sources: dict[str, bytes], binary: Path) -> None:
     require("mpicc")
-    work = binary.with_name(f".{binary.name}.{os.getpid()}")
-    work.mkdir(parents=True)
     try:
-        for file, text in sources.items():
-            (work / file).write_bytes(text)
-        done = subprocess.run(
-            [program("mpicc"), *_FLAGS, "-o", "program", f"{name}.c", "harness.c"],
-            cwd=work,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_COMPILE_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise LabError(f"mpicc could not compile {name}.c: {first_line(done.stderr, done.returncode)}")
-        os.replace(work / "program", binary)  # whole or not at all, also beside another build
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "waystage" / "programs"
+        compile_into(binary, (program("mpicc"), *_FLAGS), sources)
+    except CompileError as error:
+        raise LabError(f"mpicc could not compile {name}.c: {first_line(error.said, error.status)}") from None
 
 
 def _agent(lab: Lab, scratch: Path) -> Path:
@@ -167,7 +141,7 @@ def _agent(lab: Lab, scratch: Path) -> Path:
     path = scratch / "agent.sh"
     if not path.exists():
         enter = " ".join(lab.places.enter_host("$host"))
-        draft = scratch / f".agent.{os.getpid()}"
+        draft = scratch / f".agent.{os.getpid()}.{threading.get_ident()}"  # jobs may start together
         draft.write_text(
             "#!/bin/sh\n"
             "# Called by mpirun in place of ssh: agent HOST COMMAND...\n"

@@ -2,7 +2,7 @@
 
 Arrives: the jobs of the set, a queue that gives nodes, a function that runs one job.
 Leaves: a record a job.
-Must not know: MPI, rsync, controllers.
+Must not know: MPI, file transfers, controllers.
 """
 
 from __future__ import annotations

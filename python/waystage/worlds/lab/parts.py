@@ -1,4 +1,4 @@
-"""How the lab carries out the parts of a job: rsync for staging and I/O, Open MPI for computation.
+"""How the lab carries out the parts of a job: file transfers for staging and I/O, Open MPI for computation.
 
 Arrives: a job and its nodes.
 Leaves: moved bytes and ended programs, or `JobFailed` with the cause.
@@ -20,7 +20,7 @@ from waystage.worlds.lab import mpi, staging
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobFailed
-from waystage.worlds.lab.waiting import Watched, until_end, why_ended
+from waystage.worlds.lab.waiting import Watched, transfer_ended, why_ended
 
 
 class LabParts:
@@ -29,6 +29,7 @@ class LabParts:
     def __init__(self, lab: Lab, mpirun_options: Sequence[str]) -> None:
         self._lab = lab
         self._mpirun_options = tuple(mpirun_options)
+        self._preparing = threading.Lock()
 
     def build(self, computes: Sequence[Compute]) -> None:
         """Compile what the jobs will run, so that no job's time holds a compiler's. Raises LabError."""
@@ -37,18 +38,14 @@ class LabParts:
                 mpi.build(compute.program)
 
     def prepare(self, request: JobRequest, start: Start) -> None:
-        """Make the files that will be staged: a job's time shall hold their transfer and nothing else."""
+        """Make the files that will be staged: a job's time shall hold their transfer and nothing else.
+
+        One job at a time: jobs that start together stage the same files of the storage host.
+        """
         try:
-            for direction in ("in", "out"):
-                move = request.stage_in if direction == "in" else request.stage_out
-                if not move.bytes:
-                    continue
-                assert request.storage is not None
-                for node in _nodes(move, start):
-                    sender = request.storage if direction == "in" else node
-                    part, rest = divmod(move.bytes, move.files)
-                    for index in range(move.files):
-                        staging.source_file(self._lab, sender, part + (1 if index < rest else 0), index)
+            with self._preparing:
+                self._make_files(request, start, "in")
+                self._make_files(request, start, "out")
         except LabError as error:
             raise JobFailed(str(error)) from None
 
@@ -77,7 +74,7 @@ class LabParts:
             raise JobFailed(str(error)) from None
         finally:
             for transfer in transfers:
-                if transfer.poll() is None:
+                if not transfer.ended():
                     transfer.kill()
 
     def compute(self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
@@ -115,8 +112,19 @@ class LabParts:
     def clear(self, start: Start) -> None:
         staging.remove_job(self._lab, start.job_id)
 
+    def _make_files(self, request: JobRequest, start: Start, direction: Direction) -> None:
+        move = request.stage_in if direction == "in" else request.stage_out
+        if not move.bytes:
+            return
+        assert request.storage is not None
+        for node in _nodes(move, start):
+            sender = request.storage if direction == "in" else node
+            part, rest = divmod(move.bytes, move.files)
+            for index in range(move.files):
+                staging.source_file(self._lab, sender, part + (1 if index < rest else 0), index)
+
     def _finish(self, transfer: staging.Transfer, what: str, limit_s: float, stop: threading.Event) -> None:
-        if not until_end(transfer.pid, limit_s, stop):
+        if not transfer_ended(transfer, limit_s, stop):
             transfer.kill()
             raise JobFailed(f"{what} {why_ended(limit_s, stop)}")
         transfer.wait()

@@ -14,9 +14,9 @@ import re
 import shutil
 from pathlib import Path
 
-from waystage.worlds.lab.commands import program, run
+from waystage.worlds.lab.commands import mark, program, run
 from waystage.worlds.lab.errors import LabError
-from waystage.worlds.lab.processes import end_all, in_namespaces
+from waystage.worlds.lab.processes import end_all, in_namespaces, own_children
 
 RUN_ROOT = Path("/run/waystage")
 NETNS_ROOT = Path("/run/netns")
@@ -71,7 +71,8 @@ class Places:
         Goes on where one step fails, and raises LabError for the first failure at the end.
         """
         failures: list[str] = []
-        stuck = end_all(lambda: in_namespaces(self.namespace_files()), END_GRACE_S)
+        # A tool that was interrupted as it began is in no namespace yet, and would enter one later.
+        stuck = end_all(lambda: [*own_children(mark()), *in_namespaces(self.namespace_files())], END_GRACE_S)
         if stuck:
             failures.append(f"process {stuck[0]} does not end")
         batch = "".join(f"netns del {file.name}\n" for file in self.namespace_files())

@@ -21,6 +21,9 @@ import msgspec
 
 _POLL_SECONDS = 0.01
 
+KILL_PATIENCE_S = 10.0
+"""After SIGKILL a process is gone at once, but for one of low priority on a machine with no time for it."""
+
 
 class ProcessId(msgspec.Struct, frozen=True):
     """A process for good: `start` is in clock ticks since boot."""
@@ -43,6 +46,15 @@ class ProcessId(msgspec.Struct, frozen=True):
     def alive(self) -> bool:
         return ProcessId.of(self.pid) == self
 
+    @property
+    def halted(self) -> bool:
+        """Whether SIGSTOP has halted it: it lives, and does nothing."""
+        try:
+            text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        return text.rpartition(")")[2].split()[0] == "T"
+
 
 def in_namespaces(files: Iterable[Path]) -> list[int]:
     """Ids of the processes whose network namespace is one of these files."""
@@ -56,6 +68,21 @@ def in_namespaces(files: Iterable[Path]) -> list[int]:
     return [pid for pid in _pids() if _net_namespace(pid) in wanted] if wanted else []
 
 
+def own_children(mark: str) -> list[int]:
+    """Children of this process that were started with `mark`, NAME=VALUE, in their environment."""
+    found, own = [], os.getpid()
+    for pid in _pids():
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+            if int(stat.rpartition(")")[2].split()[1]) != own:
+                continue
+            if mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
 def end_all(find: Callable[[], list[int]], grace_s: float) -> list[int]:
     """End what `find` finds, again and again until it finds nothing: SIGTERM, and SIGKILL after `grace_s`.
 
@@ -65,7 +92,7 @@ def end_all(find: Callable[[], list[int]], grace_s: float) -> list[int]:
     own = os.getpid()
     left: list[int] = []
     asked: set[int] = set()
-    while time.monotonic() < deadline + 2.0:
+    while time.monotonic() < deadline + KILL_PATIENCE_S:
         left = [pid for pid in find() if pid != own]
         if not left:
             return []

@@ -2,7 +2,7 @@
 
 Arrives: an experiment.
 Leaves: its results in the folder, whole or as far as they came; nothing else on the machine.
-Must not know: how namespaces, MPI and rsync work, what a policy decides.
+Must not know: how namespaces, MPI and file transfers work, what a policy decides.
 
 Policies alternate set by set, each set with a controller of its own, and take turns at going first: whatever
 drifts on the machine drifts for all of them.
@@ -36,12 +36,19 @@ from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobRun
 from waystage.worlds.lab.one_set import SetRun
 from waystage.worlds.lab.parts import LabParts
-from waystage.worlds.lab.recorder import Recorder
 from waystage.worlds.lab.session import ControlSession
 from waystage.worlds.lab.staging import StagingServices
+from waystage.worlds.recorder import Recorder
 
 USE_LIMIT_S = 2.5
 """Before and after a set, for readings of the counters that enclose it: they are read once a second."""
+
+TOLD_LATE_NS = 1_200_000_000
+"""Open vSwitch's threads add a packet to the counters of its rules up to twice half a second later (max-revalidator)."""
+
+CONFIRM_LIMIT_S = 30.0
+"""How long a run that has taken minutes waits for a controller that lives and does not answer: one stall of a
+busy machine must not end it."""
 
 
 class LabWorld:
@@ -139,7 +146,7 @@ class _Run:
             )
             run_job = JobRun(
                 parts,
-                Notifier(control.backplane),
+                Notifier(control.backplane, patience_s=CONFIRM_LIMIT_S),
                 self._experiment.limits,
                 policy=choice.shown,
                 set_index=number,
@@ -167,7 +174,8 @@ class _Run:
                 job_id=lambda job: f"{choice.shown}-{number + 1}-{job.index + 1}",
                 stop_on_failure=self._experiment.limits.on_failure == "stop",
             ).run(done, look_round)
-            self._recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
+            # Open vSwitch tells a packet's class with a delay: ask until what the set sent is surely told.
+            self._recorder.wait_for_use_after(time.time_ns() + TOLD_LATE_NS, USE_LIMIT_S + TOLD_LATE_NS / 1e9)
         after = counters.read(lab)
         self.result.drops.append(
             Drops(
@@ -209,7 +217,7 @@ class _Run:
         results.save(self._out, result, recorder.samples, recorder.events)
 
     def _why_invalid(self) -> list[str]:
-        reasons = []
+        reasons = list(dict.fromkeys(self._recorder.broken))
         if self._cpu.timeline and self._cpu.short_of_cpu:
             reasons.append(
                 f"the machine was {self.result.idle_pct:.1f} % idle, below {SHORT_OF_CPU_IDLE_PCT:g} %: the processor "

@@ -1,12 +1,12 @@
-"""Staging and I/O in the lab: rsync between a storage host and a node's local storage.
+"""Staging and I/O in the lab: files between a storage host and a node's local storage.
 
 Arrives: who moves how many bytes which way, for which job.
 Leaves: the bytes, moved over the fabric and verified, or `LabError` naming host and reason.
 Must not know: policies, when jobs start.
 
-Every storage host runs rsync daemons on two ports, by which the switches tell the classes `staging` and
-`io` apart. rsync was chosen over the paper's scp: no encryption that would cost more processor time than
-the emulated network, and a checksum of every file that arrived.
+Every storage host has a file server on two ports, by which the switches tell the classes `staging` and `io`
+apart. Servers and transfers are threads of the data plane in this process, their sockets in the hosts'
+namespaces: no process is started for a transfer, whose time is the network's.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import hashlib
 import os
 import random
 import re
-import shlex
 import shutil
 import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from waystage._native import FileServer, FileTransfer, TransferError
 from waystage.events import Direction
 from waystage.interconnect.marks import DEFAULT_MARKS
-from waystage.worlds.lab.commands import environment, first_line, program, require
 from waystage.worlds.lab.errors import LabError
 
 if TYPE_CHECKING:
@@ -43,11 +42,12 @@ PORTS: dict[Service, int] = {
 IO_PIECE_BYTES = 16 * 1024 * 1024
 """I/O of a job moves one file of at most this size again and again: the global file system is not full of it."""
 
-STALL_TIMEOUT_S = 60  # rsync gives up where nothing has moved for this long
-_START_TIMEOUT_S = 10.0
+MODULES = {"data": False, "jobs": True}
+"""What a storage host shows, and whether files may be put there."""
+
 _BLOCK = 1 << 20
 _SAFE_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
-_TCP_LISTEN = "0A"  # state field of /proc/net/tcp
+_DISCARD_ROUNDS = 50  # 10 ms each: a server that a transfer has left takes a moment to notice
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,38 +58,33 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StagingServices:
-    """The rsync daemons of all storage hosts. A context manager; `start` returns when they listen."""
+    """The file servers of all storage hosts. A context manager; when `start` returns they listen."""
 
     def __init__(self, lab: Lab) -> None:
-        require("rsync")
         self._lab = lab
-        self._folder = lab.run_dir / "staging"
-        self._daemons: list[tuple[str, Service, subprocess.Popen[Any]]] = []
+        self._servers: list[tuple[str, Service, FileServer]] = []
 
     def start(self) -> None:
-        """Raises LabError where a port is in use, or rsync does not start."""
-        self._folder.mkdir(exist_ok=True)
+        """Raises LabError where a port is in use."""
         try:
             for host in self._lab.topology.storage_hosts:
                 for service in PORTS:
-                    self._daemons.append((host, service, self._start(host, service)))
-            for host, service, daemon in self._daemons:
-                self._wait_listening(host, service, daemon)
+                    self._servers.append((host, service, self._start(host, service)))
         except BaseException:
             self.stop()
             raise
 
     def stop(self) -> None:
-        for _, _, daemon in self._daemons:
-            daemon.terminate()
-        while self._daemons:
-            self._daemons.pop()[2].wait()
+        """End them, and every transfer with them."""
+        while self._servers:
+            self._servers.pop()[2].stop()
 
     def check(self) -> None:
         """Raises LabError naming the service that has ended."""
-        for host, service, daemon in self._daemons:
-            if daemon.poll() is not None:
-                raise LabError(f"the {service} service of {host} has ended: {self._complaint(host, service)}")
+        for host, service, server in self._servers:
+            failure = server.failure()
+            if failure is not None:
+                raise LabError(f"the {service} service of {host} has ended: {failure}")
 
     def __enter__(self) -> StagingServices:
         self.start()
@@ -100,136 +95,66 @@ class StagingServices:
     ) -> None:
         self.stop()
 
-    def _start(self, host: str, service: Service) -> subprocess.Popen[Any]:
+    def _start(self, host: str, service: Service) -> FileServer:
         root = self._lab.host_dir(host)
-        (root / "data").mkdir(exist_ok=True)
-        (root / "jobs").mkdir(exist_ok=True)
-        base = self._folder / f"{host}-{service}"
-        config = base.with_suffix(".conf")
-        modules = "".join(
-            f"[{module}]\n  path = {root / module}\n  read only = {read_only}\n"
-            for module, read_only in (("data", "yes"), ("jobs", "no"))
-        )
-        config.write_text(
-            f"address = {self._lab.host_ip(host)}\nport = {PORTS[service]}\n"
-            "use chroot = no\nuid = root\ngid = root\nlist = no\n"
-            f"timeout = {STALL_TIMEOUT_S}\n"
-            f"log file = {base}.log\n{modules}",
-            encoding="utf-8",
-        )
-        base.with_suffix(".log").unlink(missing_ok=True)
-        with base.with_suffix(".err").open("wb") as complaints:
-            return self._lab.exec(
-                host,
-                [program("rsync"), "--daemon", "--no-detach", f"--config={config}"],
-                stdin=subprocess.DEVNULL,
-                stdout=complaints,
-                stderr=complaints,
-            )
-
-    def _wait_listening(self, host: str, service: Service, daemon: subprocess.Popen[Any]) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while daemon.poll() is None and time.monotonic() < deadline:
-            # The port may be somebody else's: only this process's own listening counts.
-            if "listening on port" in self._log(host, service) or _listens(daemon.pid, PORTS[service]):
-                time.sleep(0.02)
-                if daemon.poll() is None:
-                    return
-            time.sleep(0.01)
-        raise LabError(
-            f"the {service} service of {host} did not start on port {PORTS[service]}: {self._complaint(host, service)}"
-        )
-
-    def _log(self, host: str, service: Service) -> str:
+        for module in MODULES:
+            (root / module).mkdir(exist_ok=True)
+        port = PORTS[service]
         try:
-            return (self._folder / f"{host}-{service}.log").read_text(errors="replace")
-        except OSError:
-            return ""
-
-    def _complaint(self, host: str, service: Service) -> str:
-        text = (self._folder / f"{host}-{service}.err").read_text(errors="replace") + self._log(host, service)
-        lines = [
-            line for line in text.splitlines() if "rror" in line or "failed" in line
-        ] or text.splitlines()
-        return lines[0][-200:] if lines else "it said nothing"
+            return FileServer(
+                namespace=self._lab.places.namespace(host),
+                address=self._lab.host_ip(host),
+                port=port,
+                modules=[(module, root / module, writable) for module, writable in MODULES.items()],
+            )
+        except TransferError as error:
+            raise LabError(f"the {service} service of {host} did not start on port {port}: {error}") from None
 
 
 class Transfer:
     """A running transfer. `wait` verifies; whatever ends it early removes what arrived in part."""
 
-    def __init__(
-        self,
-        label: str,
-        process: subprocess.Popen[bytes],
-        complaints: IO[bytes],
-        wanted: dict[Path, int],
-        total: int,
-        partial: Path | None,
-    ) -> None:
+    def __init__(self, label: str, moving: FileTransfer, wanted: dict[Path, int], partial: Path) -> None:
         self._label = label
-        self._process = process
-        self._complaints = complaints
+        self._moving = moving
         self._wanted = wanted
-        self._total = total
         self._partial = partial
-        self._started = time.monotonic()
-        self._ended: float | None = None
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def poll(self) -> int | None:
-        """The exit status once it has ended, else None."""
-        status = self._process.poll()
-        if status is not None and self._ended is None:
-            self._ended = time.monotonic()
-        return status
+    def ended(self, within_s: float = 0.0) -> bool:
+        """Whether it ends, well or not, within that time."""
+        return self._moving.ended(within_s)
 
     def wait(self, timeout: float | None = None) -> Moved:
         """The bytes moved. Raises LabError where it failed, subprocess.TimeoutExpired where it still runs."""
-        status = self._process.wait(timeout)
-        if self._ended is None:
-            self._ended = time.monotonic()
         try:
-            reason = self._reason(status)
-        finally:
-            self._complaints.close()
-        if reason is not None:
+            moved = self._moving.wait(timeout)
+        except TransferError as error:
             self._discard()
-            raise LabError(f"{self._label}: {reason}")
-        return Moved(bytes=self._total, seconds=self._ended - self._started)
+            if error.kind == "no-space":
+                reason = "no space left on the receiving host: raise its tmpfs limit or stage less"
+            else:
+                reason = str(error)
+            raise LabError(f"{self._label}: {reason}") from None
+        if moved is None:
+            raise subprocess.TimeoutExpired(self._label, timeout or 0.0)
+        for path, size in self._wanted.items():
+            missing = _missing(path, size)
+            if missing is not None:
+                self._discard()
+                raise LabError(f"{self._label}: {missing}")
+        return Moved(bytes=moved[0], seconds=moved[1])
 
     def kill(self) -> None:
-        """End it now, with its children, and remove what arrived."""
-        try:
-            os.killpg(self._process.pid, 9)
-        except ProcessLookupError:
-            pass
-        self._process.wait()
+        """End it now, and remove what arrived."""
+        self._moving.cancel()
         self._discard()
 
-    terminate = kill
-
-    def _reason(self, status: int) -> str | None:
-        if status != 0:
-            self._complaints.seek(0)
-            text = self._complaints.read().decode(errors="replace")
-            if "No space left on device" in text:
-                return "no space left on the receiving host: raise its tmpfs limit or stage less"
-            return f"rsync failed: {first_line(text, status)}"
-        for path, size in self._wanted.items():
-            try:
-                found = path.stat().st_size
-            except OSError:
-                return f"{path.name} did not arrive"
-            if found != size:
-                return f"{path.name} arrived with {found} of {size} bytes"
-        return None
-
     def _discard(self) -> None:
-        if self._partial is not None:
+        for _ in range(_DISCARD_ROUNDS):
             shutil.rmtree(self._partial, ignore_errors=True)
+            if not self._partial.exists():
+                return
+            time.sleep(0.01)
 
 
 def stage(
@@ -258,11 +183,9 @@ def stage(
     target = job_dir(lab, receiver, job_id) / f"{direction}-{node}"
     target.mkdir(parents=True, exist_ok=True)
     label = f"stage-{direction} of job {job_id} from {sender} to {receiver}"
-    names = {target / source.name: source.stat().st_size for source in sources}
-    if len(names) != len(sources):
+    if len({source.name for source in sources}) != len(sources):
         raise LabError(f"{label}: two of the files have the same name")
-    argv = _rsync(lab, "staging", storage, direction, sources, target)
-    return _start(lab, label, node, argv, names, partial=target)
+    return _start(lab, label, "staging", node, direction, storage, [(sources, 1)], target)
 
 
 def job_io(
@@ -281,19 +204,12 @@ def job_io(
     way: Direction = "in" if direction == "read" else "out"
     label = f"{direction} of job {job_id} on {node} at {storage}"
     pieces, rest = divmod(size, IO_PIECE_BYTES) if size is not None else (None, 0)
-    lines, names = ["set -e"], {}
+    steps: list[_Step] = []
     if pieces is None or pieces > 0:
-        piece = source_file(lab, sender, IO_PIECE_BYTES, 0)
-        names[target / piece.name] = IO_PIECE_BYTES
-        once = shlex.join(_rsync(lab, "io", storage, way, [piece], target))
-        condition = "true" if pieces is None else f"[ $n -lt {pieces} ]"
-        lines.append(f"n=0; while {condition}; do {once}; n=$((n+1)); done")
+        steps.append(([source_file(lab, sender, IO_PIECE_BYTES, 0)], pieces))
     if rest:
-        last = source_file(lab, sender, rest, 0)
-        names[target / last.name] = rest
-        lines.append(shlex.join(_rsync(lab, "io", storage, way, [last], target)))
-    argv = ["/bin/sh", "-c", "\n".join(lines)]
-    return _start(lab, label, node, argv, names, partial=target, total=size or 0)
+        steps.append(([source_file(lab, sender, rest, 0)], 1))
+    return _start(lab, label, "io", node, way, storage, steps, target)
 
 
 def job_dir(lab: Lab, host: str, job_id: str) -> Path:
@@ -332,57 +248,54 @@ def source_file(lab: Lab, host: str, size: int, index: int) -> Path:
     return path
 
 
-def _rsync(
-    lab: Lab, service: Service, storage: str, way: Direction, sources: list[Path], target: Path
-) -> list[str]:
-    if storage not in lab.topology.storage_hosts:
-        known = ", ".join(lab.topology.storage_hosts) or "none"
-        raise LabError(f"{ascii(storage)[:80]} is no storage host of the lab: there are {known}")
-    root = lab.host_dir(storage)
-    url = f"rsync://{lab.host_ip(storage)}:{PORTS[service]}/"
-    if way == "in":
-        ends = [url + str(source.relative_to(root)) for source in sources] + [f"{target}/"]
-    else:
-        ends = [str(source) for source in sources] + [f"{url}{target.relative_to(root)}/"]
-    # -I: the same file again is sent again. Times are not kept: a job's files are new.
-    options = ["--whole-file", "-I", "--no-motd", f"--timeout={STALL_TIMEOUT_S}"]
-    return [program("rsync"), *options, *ends]
+_Step = tuple[list[Path], int | None]
+"""Files, and how often they are moved; None for until killed."""
 
 
 def _start(
     lab: Lab,
     label: str,
+    service: Service,
     node: str,
-    argv: list[str],
-    wanted: dict[Path, int],
-    *,
-    partial: Path,
-    total: int | None = None,
+    way: Direction,
+    storage: str,
+    steps: list[_Step],
+    target: Path,
 ) -> Transfer:
-    complaints = (lab.run_dir / "staging").joinpath(f".err-{random.getrandbits(64):016x}").open("w+b")
-    os.unlink(complaints.name)
-    process = lab.exec(
-        node,
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=complaints,
-        env=environment({"RSYNC_PROXY": ""}),
-    )
-    total = sum(wanted.values()) if total is None else total
-    return Transfer(label, process, complaints, wanted, total, partial)
+    if storage not in lab.topology.storage_hosts:
+        known = ", ".join(lab.topology.storage_hosts) or "none"
+        raise LabError(f"{ascii(storage)[:80]} is no storage host of the lab: there are {known}")
+    root = lab.host_dir(storage)
+    wanted: dict[Path, int] = {}
+    asked = []
+    for sources, times in steps:
+        ends = [(source, target / source.name) for source in sources]
+        wanted |= {there: source.stat().st_size for source, there in ends}
+        # The node's end is a path, the storage host's a name that its server knows.
+        pairs = [(there, source) if way == "in" else (source, there) for source, there in ends]
+        asked.append(([(here, os.fsencode(far.relative_to(root))) for here, far in pairs], times))
+    try:
+        moving = FileTransfer(
+            namespace=lab.places.namespace(node),
+            address=lab.host_ip(storage),
+            port=PORTS[service],
+            way="get" if way == "in" else "put",
+            steps=asked,
+        )
+    except TransferError as error:
+        raise LabError(f"{label}: {error}") from None
+    return Transfer(label, moving, wanted, target)
+
+
+def _missing(path: Path, size: int) -> str | None:
+    try:
+        found = path.stat().st_size
+    except OSError:
+        return f"{path.name} did not arrive"
+    return None if found == size else f"{path.name} arrived with {found} of {size} bytes"
 
 
 def _split(size: int, files: int) -> list[int]:
     """`size` in `files` parts, equal but for the last bytes."""
     part, rest = divmod(size, files)
     return [part + (1 if index < rest else 0) for index in range(files)]
-
-
-def _listens(pid: int, port: int) -> bool:
-    """Whether anything listens on this TCP port in the process's network namespace."""
-    try:
-        lines = Path(f"/proc/{pid}/net/tcp").read_text(encoding="ascii").splitlines()[1:]
-    except OSError:
-        return False
-    return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == _TCP_LISTEN for line in lines)

@@ -109,11 +109,17 @@ class Switches:
             return None
 
     def check(self) -> None:
-        """Raises LabError naming the daemon that has died, and its log."""
+        """Raises LabError naming the daemon that has died, and its log, or that somebody has halted."""
         for daemon in ("ovsdb-server", "ovs-vswitchd"):
-            if self.process(daemon) is None:
+            process = self.process(daemon)
+            if process is None:
                 raise LabError(
                     f"{daemon} of the lab has stopped: see {self._folder}/{daemon}.log, then take the lab down and up"
+                )
+            if process.halted:
+                raise LabError(
+                    f"{daemon} of the lab is halted by SIGSTOP: let it go on with 'kill -CONT {process.pid}', "
+                    "or take the lab down and up"
                 )
 
     def _pid(self, daemon: str) -> int:

@@ -1,8 +1,8 @@
-"""Waiting for a program of a job: until it ends, is out of time, or is no longer wanted.
+"""Waiting for a part of a job: until it ends, is out of time, or is no longer wanted.
 
-Arrives: a started process.
+Arrives: a started process or transfer.
 Leaves: its exit status and the last it said; or `JobFailed` with the cause.
-Must not know: what the program does.
+Must not know: what the program does, what is moved.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections import deque
 from typing import IO, Any
 
 from waystage.worlds.lab.one_job import JobFailed
+from waystage.worlds.lab.staging import Transfer
 
 KEPT_LINES = 200
 """The end of what a program says is kept: enough for its last words, however much it prints."""
@@ -49,6 +50,8 @@ class Watched:
             )
             raise JobFailed(f"{self.what} {why}{self._last_words()}")
         status = self.process.returncode
+        if status != 0 and (reason := self._not_started()):
+            raise JobFailed(f"{self.what} could not be started: {reason}")
         if status != 0:
             raise JobFailed(f"{self.what} {_how(status)}{self._last_words()}")
         return "\n".join(self._lines)
@@ -69,6 +72,12 @@ class Watched:
                 text = chunk if isinstance(chunk, str) else chunk.decode(errors="replace")
                 self._lines.append(text.rstrip())
 
+    def _not_started(self) -> str:
+        """Why mpirun could not execute the program, in its words; empty where it could."""
+        if not any(line.startswith("mpirun was unable to start") for line in self._lines):
+            return ""
+        return next((line.split(":", 1)[1].strip() for line in self._lines if "  Error:" in line), "")
+
     def _last_words(self) -> str:
         """The line that most likely says why: of the program's own, the first that speaks of an error, else the last.
 
@@ -88,7 +97,7 @@ def until_end(pid: int, limit_s: float, stop: threading.Event) -> bool:
     """Whether the child `pid` ended before the limit and before `stop` was set. It is not collected.
 
     A pidfd becomes readable the moment the process ends; Popen.wait with a timeout looks only every 50 ms,
-    which would show in the times of short stagings.
+    which would show in the times of short programs.
     """
     deadline = time.monotonic() + limit_s
     descriptor = os.pidfd_open(pid)
@@ -103,8 +112,17 @@ def until_end(pid: int, limit_s: float, stop: threading.Event) -> bool:
         os.close(descriptor)
 
 
+def transfer_ended(transfer: Transfer, limit_s: float, stop: threading.Event) -> bool:
+    """Whether the transfer ended before the limit and before `stop` was set."""
+    deadline = time.monotonic() + limit_s
+    while (left := deadline - time.monotonic()) > 0 and not stop.is_set():
+        if transfer.ended(min(left, _LOOK_ROUND_S)):
+            return True
+    return False
+
+
 def why_ended(limit_s: float, stop: threading.Event) -> str:
-    """Why `until_end` said no."""
+    """Why `until_end` or `transfer_ended` said no."""
     return (
         "was stopped with the run" if stop.is_set() else f"did not end within {limit_s:g} s and was stopped"
     )

@@ -1,0 +1,122 @@
+"""Whether a catalog of 100 M entries is built and queried in bounded memory, and in time linear from 1 M.
+
+Entries with layouts are generated in Rust as a walk gives them, and go through the writer of every build; then the catalog is
+asked, and compared with itself. Each size is a process of its own whose peak of memory is its own. `peak_gib` is the largest of
+the peaks; `growth` is the time of the largest size over that of the smallest, over the ratio of their entries: 1 is linear.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from waystage._native import generated_batch
+from waystage.bench import BenchError, BenchOptions
+from waystage.catalog import Catalog
+from waystage.catalog import query as ask
+from waystage.catalog.difference import diff
+from waystage.catalog.recording import Recorder
+from waystage.catalog.store import MANIFEST, Manifest
+
+SIZES = (1_000_000, 10_000_000, 100_000_000)
+SIZES_QUICK = (200_000, 1_000_000)
+BATCH_ROWS = 65_536
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    sizes = SIZES_QUICK if options.quick else SIZES
+    found: dict[int, dict[str, Any]] = {}
+    for number, size in enumerate(sizes):
+        options.progress(f"{size:,} entries", sum(sizes[:number]) / sum(sizes))
+        with tempfile.TemporaryDirectory(prefix="waystage-scale-") as folder:
+            done = subprocess.run(
+                [sys.executable, __file__, folder, str(size)], capture_output=True, text=True, check=False
+            )
+        if done.returncode:
+            raise BenchError(f"{size:,} entries: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
+        found[size] = json.loads(done.stdout)
+    small, large = sizes[0], sizes[-1]
+
+    def growth(part: str) -> float:
+        ratio: float = found[large][part] / found[small][part] / (large / small)
+        return round(ratio, 3)
+
+    return {
+        "figures": {
+            "peak_gib": round(max(one["peak_gib"] for one in found.values()), 3),
+            "growth": max(growth("build_s"), growth("query_s")),
+        },
+        "details": {
+            "growth_build": growth("build_s"),
+            "growth_query": growth("query_s"),
+            "sizes": {str(size): one for size, one in found.items()},
+        },
+    }
+
+
+def measure(folder: Path, count: int) -> dict[str, Any]:
+    """Build, ask and compare; runs in a process of its own."""
+    began = time.perf_counter()
+    manifest = Manifest("/generated")
+    recorder = Recorder(folder, manifest)
+    for first in range(0, count, BATCH_ROWS):
+        recorder.add(generated_batch(first, min(BATCH_ROWS, count - first)))
+    recorder.close_part()
+    manifest.save(folder / MANIFEST)
+    build_s = time.perf_counter() - began
+    build_peak = _peak_gib()
+    catalog = Catalog(folder)
+    if catalog.rows != count:
+        raise BenchError(f"{catalog.rows} entries were written, not {count}")
+    listed = ["directory", "name"]
+    queries: dict[str, Callable[[], object]] = {
+        "totals": lambda: ask.totals(catalog, ask.Filter()),
+        "by_uid": lambda: ask.by_column(catalog, ask.Filter(), "uid"),
+        "by_directory": lambda: ask.by_column(catalog, ask.Filter(), "directory"),
+        "by_target": lambda: ask.by_target(catalog, ask.Filter()),
+        "size_histogram": lambda: ask.size_histogram(catalog, ask.Filter()),
+        "age_histogram": lambda: ask.age_histogram(catalog, ask.Filter()),
+        "top_20": lambda: ask.top(catalog, ask.Filter(types="f"), "size", 20),
+        "name": lambda: list(ask.select(catalog, ask.Filter(name=b"*-000000777.h5"), listed)),
+        "large": lambda: ask.totals(catalog, ask.Filter(size="+1G")),
+    }
+    took: dict[str, float] = {}
+    for name, query in queries.items():
+        began = time.perf_counter()
+        query()
+        took[name] = round(time.perf_counter() - began, 4)
+    query_peak = _peak_gib()
+    began = time.perf_counter()
+    found = diff(catalog, catalog, limit=20)
+    diff_s = time.perf_counter() - began
+    if found or found.same != count:
+        raise BenchError("a catalog differs from itself")
+    return {
+        "build_s": round(build_s, 3),
+        "build_rows_per_s": round(count / build_s),
+        "query_s": round(sum(took.values()), 4),
+        "queries_s": took,
+        "diff_s": round(diff_s, 3),
+        "build_peak_gib": build_peak,
+        "query_peak_gib": query_peak,
+        "peak_gib": _peak_gib(),
+        "bytes_per_entry": round(sum(path.stat().st_size for path in folder.iterdir()) / count, 2),
+    }
+
+
+def _peak_gib() -> float:
+    """The largest resident set of this process so far, mapped files and all."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return round(int(line.split()[1]) / (1 << 20), 3)
+    raise BenchError("/proc/self/status has no VmHWM")
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -1,0 +1,322 @@
+"""The simulator against the lab: bytes on every link, times of every job, order of policies.
+
+Links: a program of the CG kind, and two real ones, HPC Challenge and LAMMPS, run on the lab, their bytes counted by the
+switches. What the simulator plays is, for the first, what it knows of the shipped program; for LAMMPS, a pattern recorded
+before, with `waystage profile` on this machine's loopback; for HPC Challenge, which draws its rings of ranks anew in every run,
+a pattern recorded by the profiler in the very run that is measured. `max_link_error_pct` is the largest relative error of any link between switches
+that carried at least 1 % of the busiest one's bytes. Paths stand still there: bytes depend on no time. Both sides
+count headers and acknowledgements: the lab's by counting, the simulator's by computing them from the MTU.
+
+Times: the first issue's experiment, staging beside MPI. First the lab's costs are measured by jobs that do nothing else
+(experiments/sim-costs.yaml) and given to the simulator; nothing is fitted to the experiment itself.
+`job_time_error_pct` is the largest relative error of the mean job time of any policy, `worst_job_pct` that of any single
+job. `same_order` is 1 where both worlds put the policies in the same order. One set is one draw of times: what is
+promised is of the means.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from waystage.bench import BenchOptions
+from waystage.experiment import results
+from waystage.experiment.compare import RunComparison, compare
+from waystage.experiment.loading import load
+from waystage.experiment.results import RunResult
+from waystage.experiment.schema import Compute, Experiment, SimOptions
+from waystage.profiler import build
+from waystage.worlds.lab.runner import LabWorld
+from waystage.worlds.sim.runner import SimWorld
+from waystage.worlds.sim.wire import MPI_HEAD, Wire
+
+EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+QUICK_SETS = 1
+
+LAMMPS = """\
+units lj
+atom_style atomic
+lattice fcc 0.8442
+region box block 0 16 0 16 0 16
+create_box 1 box
+create_atoms 1 box
+mass 1 1.0
+velocity all create 3.0 87287
+pair_style lj/cut 2.5
+pair_coeff 1 1 1.0 1.0 2.5
+neighbor 0.3 bin
+neigh_modify every 20 delay 0 check no
+fix 1 all nve
+thermo 50
+run 200
+"""
+"""LAMMPS's own benchmark of a Lennard-Jones melt, smaller: 16,384 atoms, 200 steps, some 300 MB between 8 ranks."""
+
+HPCC_EXAMPLE = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
+
+
+class Application(msgspec.Struct, frozen=True):
+    """A real program: how many ranks it gets, a node each, and the script that runs it in its folder.
+
+    `redraws`: who sends to whom differs from run to run, so that only the run itself can be recorded. HPC Challenge
+    sends 2 MB at once; links between switches slower than the hosts' would lose some of it, and a switch counts twice
+    what is sent again. So it runs where they are as fast.
+    """
+
+    nodes: int
+    script: Path
+    redraws: bool = False
+    topology: str = "sixteen"
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="waystage-bench-") as scratch:
+        folder = (options.out or Path(scratch)).resolve()
+        costs, costs_run = measure_costs(folder, options)
+        times, times_run = compare_times(folder, costs, options)
+        links, skipped, link_runs = compare_links(folder, options)
+    invalid = [reason for result in (costs_run, times_run, *link_runs) for reason in result.invalid]
+    return {
+        "figures": {
+            "max_link_error_pct": max(found.max_link_error_pct for found in links.values()),
+            "job_time_error_pct": times.max_mean_error_pct,
+            "worst_job_pct": times.max_job_error_pct,
+            "same_order": int(times.same_order),
+        },
+        "peers": {},
+        "details": {
+            "costs": msgspec.to_builtins(costs),
+            "links": {name: _links(found) for name, found in links.items()},
+            "skipped": skipped,
+            "times": {
+                "means": [
+                    {"policy": e.policy, "quantity": e.quantity, "predicted_s": e.predicted_s}
+                    | {"measured_s": e.measured_s, "error_pct": e.error_pct}
+                    for e in times.means
+                ],
+                "order_measured": times.order_measured,
+                "order_predicted": times.order_predicted,
+                "jobs": times.jobs_compared,
+                "max_link_error_pct": times.max_link_error_pct,
+            },
+            "valid": not invalid,
+            "invalid": invalid,
+        },
+    }
+
+
+# -- costs ----------------------------------------------------------------------------------------------
+
+
+def measure_costs(folder: Path, options: BenchOptions) -> tuple[SimOptions, RunResult]:
+    """The lab's costs, as medians over the jobs of experiments/sim-costs.yaml."""
+    experiment, topology = load(EXPERIMENTS / "sim-costs.yaml")
+    result = LabWorld().run(experiment, folder / "costs", _part(options, "costs", 0.0, 0.1))
+    rate = min(link.capacity_bps for link in topology.links) / 8
+    return costs_of(result, experiment, rate), result
+
+
+def costs_of(result: RunResult, experiment: Experiment, rate: float) -> SimOptions:
+    """What a job took beside its bytes at `rate` bytes a second; negative remainders of a measurement count as 0."""
+    by_kind: dict[str, list[results.JobRecord]] = {}
+    for job in result.jobs:
+        if job.status == "done":
+            by_kind.setdefault(job.kind, []).append(job)
+    kinds = {mix.name: mix for mix in experiment.jobs.mixes}
+    wire = Wire(experiment.sim.mtu)
+    program_s = statistics.median(job.compute_s for job in by_kind["nothing"])
+    transfers, messages, notices = [], [], []
+    for kind, jobs in by_kind.items():
+        mix = kinds[kind]
+        for job in jobs:
+            told = 2.0
+            for staging, took in ((mix.stage_in, job.stage_in_s), (mix.stage_out, job.stage_out_s)):
+                if staging is not None:
+                    transfers.append(took - wire.data(float(staging.bytes), 1.0) / rate)
+                    told += 2
+            between = job.job_s - job.compute_s - job.staging_s
+            notices.append(between / told)
+            if mix.compute is not None and mix.compute.program != "none":
+                steps = mix.compute.iterations
+                size = float(mix.compute.message + MPI_HEAD)
+                one = (wire.data(size, 1.0) + wire.acknowledgements(size, 1.0)) / rate
+                messages.append((job.compute_s - program_s) / steps - one)
+    return msgspec.structs.replace(
+        experiment.sim,
+        program_s=program_s,
+        transfer_s=max(0.0, float(statistics.median(transfers))),
+        message_s=max(0.0, float(statistics.median(messages))),
+        notify_s=max(0.0, statistics.median(notices)),
+    )
+
+
+# -- times -----------------------------------------------------------------------------------------------
+
+
+def compare_times(folder: Path, costs: SimOptions, options: BenchOptions) -> tuple[RunComparison, RunResult]:
+    experiment, _ = load(EXPERIMENTS / "staging-collision.yaml")
+    sets = options.repetitions or (QUICK_SETS if options.quick else experiment.sets)
+    experiment = msgspec.structs.replace(experiment, sets=sets)
+    measured = LabWorld().run(experiment, folder / "times-lab", _part(options, "times", 0.1, 0.6))
+    switching = [s.total_ms / 1e3 for s in measured.switch_overs]
+    if switching:  # the one cost that needs separated classes to be seen: of this run, and no job's time
+        costs = msgspec.structs.replace(costs, switch_over_s=statistics.median(switching))
+    simulated = msgspec.structs.replace(experiment, sim=costs)
+    SimWorld().run(simulated, folder / "times-sim", _silent)
+    return _compared(folder, "times"), measured
+
+
+# -- links -----------------------------------------------------------------------------------------------
+
+
+def compare_links(
+    folder: Path, options: BenchOptions
+) -> tuple[dict[str, RunComparison], dict[str, str], list[RunResult]]:
+    """Comparisons by program; why others were skipped; the lab's runs."""
+    base, _ = load(EXPERIMENTS / "links-cg.yaml")
+    found: dict[str, RunComparison] = {}
+    measured = [LabWorld().run(base, folder / "cg-lab", _part(options, "cg", 0.6, 0.7))]
+    SimWorld().run(base, folder / "cg-sim", _silent)
+    found["cg"] = _compared(folder, "cg")
+    skipped: dict[str, str] = {}
+    for number, (name, application) in enumerate(_applications(folder)):
+        if isinstance(application, str):
+            skipped[name] = application
+            continue
+        if options.quick and name == "hpcc":
+            skipped[name] = "takes minutes: not in a quick run"
+            continue
+        part = _part(options, name, 0.7 + 0.15 * number, 0.85 + 0.15 * number)
+        measured.append(_measure_application(base, folder, name, application, part))
+        found[name] = _compared(folder, name)
+    return found, skipped, measured
+
+
+def _measure_application(
+    base: Experiment, folder: Path, name: str, application: Application, progress: Any
+) -> RunResult:
+    """Run it on the lab and play its pattern in the simulator; the lab's result."""
+    target = folder / f"{name}.pattern"
+    mpirun: tuple[str, ...] = ()
+    if application.redraws:
+        settings = {"LD_PRELOAD": build(), "WAYSTAGE_PROFILE_OUTPUT": target, "WAYSTAGE_PROFILE_INTERVAL": 0}
+        mpirun = tuple(word for key, value in settings.items() for word in ("-x", f"{key}={value}"))
+    else:
+        _profile(target, application)
+    compute = Compute(program=str(application.script), iterations=1)
+    experiment = msgspec.structs.replace(
+        base,
+        name=f"links-{name}",
+        topology=application.topology,
+        policies=base.policies[:1],
+        jobs=msgspec.structs.replace(base.jobs, nodes=application.nodes, compute=compute),
+        limits=msgspec.structs.replace(base.limits, compute_s=1200.0),
+        lab=msgspec.structs.replace(base.lab, mpirun=mpirun),
+    )
+    measured = LabWorld().run(experiment, folder / f"{name}-lab", progress)
+    failed = [job.cause for job in measured.jobs if job.status == "failed"]
+    if failed:
+        raise RuntimeError(f"{name} did not run on the lab: {failed[0]}")
+    compute = msgspec.structs.replace(compute, pattern=str(target))
+    jobs = msgspec.structs.replace(experiment.jobs, compute=compute)
+    SimWorld().run(msgspec.structs.replace(experiment, jobs=jobs), folder / f"{name}-sim", _silent)
+    return measured
+
+
+def _applications(folder: Path) -> Iterator[tuple[str, Application | str]]:
+    """Each real program, or why it cannot be run."""
+    if shutil.which("hpcc") is None or not HPCC_EXAMPLE.is_file():
+        yield "hpcc", "not installed: apt install hpcc"
+    else:
+        work = _work(folder, "hpcc")
+        example = HPCC_EXAMPLE.read_text(encoding="ascii")
+        (work / "hpccinf.txt").write_text(example.replace("1000         Ns", "800          Ns"))
+        yield "hpcc", Application(4, _script(work, "exec hpcc"), redraws=True, topology="paper")
+    if shutil.which("lmp") is None:
+        yield "lammps", "not installed: apt install lammps"
+    else:
+        work = _work(folder, "lammps")
+        (work / "in.melt").write_text(LAMMPS)
+        yield "lammps", Application(8, _script(work, "exec lmp -in in.melt -log none -screen none"))
+
+
+def _work(folder: Path, name: str) -> Path:
+    work = folder / f"{name}-work"
+    work.mkdir(parents=True, exist_ok=True)
+    return work
+
+
+def _script(work: Path, command: str) -> Path:
+    script = work / "run.sh"
+    script.write_text(f"#!/bin/sh\ncd '{work}' && {command}\n")
+    script.chmod(0o755)
+    return script
+
+
+def _profile(target: Path, application: Application) -> None:
+    """Record what the program sends, outside the lab, in one phase."""
+    command = [
+        sys.executable,
+        "-m",
+        "waystage",
+        "profile",
+        "--output",
+        str(target),
+        "--interval",
+        "0",
+        "--quiet",
+    ]
+    command += ["--", "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(application.nodes)]
+    command += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "mpi_yield_when_idle", "1"]
+    done = subprocess.run(
+        [*command, str(application.script)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0 or not target.is_file():
+        raise RuntimeError(f"{application.script} could not be profiled: {done.stderr.strip()[-300:]}")
+
+
+# -- both ------------------------------------------------------------------------------------------------
+
+
+def _compared(folder: Path, name: str) -> RunComparison:
+    sim, lab = folder / f"{name}-sim", folder / f"{name}-lab"
+    return compare(
+        results.load(sim), results.load(lab), results.load_timelines(sim), results.load_timelines(lab)
+    )
+
+
+def _links(found: RunComparison) -> dict[str, Any]:
+    large = [e for e in found.links if e.traffic == "all" and not e.small]
+    return {
+        "max_error_pct": found.max_link_error_pct,
+        "links": len(large),
+        "measured_bytes": sum(e.measured_bytes for e in large),
+        "predicted_bytes": sum(e.predicted_bytes for e in large),
+        "worst": [
+            f"{e.policy} {e.node} to {e.peer}: {e.predicted_bytes} for {e.measured_bytes}" for e in large[:3]
+        ],
+        "notes": found.notes,
+    }
+
+
+def _silent(what: str, share: float) -> None:
+    return None
+
+
+def _part(options: BenchOptions, name: str, low: float, high: float) -> Any:
+    def progress(what: str, share: float) -> None:
+        options.progress(f"{name}: {what}", low + (high - low) * share)
+
+    return progress

@@ -1,0 +1,189 @@
+"""The simulator at 10,240 hosts and a million flows: seconds in load and time mode, memory, and how both grow.
+
+Load mode routes a million flows by D-mod-K and adds up the links (`_load_scale.py`). Time mode plays flows to the last byte
+at max-min fair rates. Two workloads: 80 jobs of 128 ranks, each an all-to-all of its own size (1.3 million flows,
+exact), and a million flows between random hosts with exponentially distributed sizes, all at once, the hardest case:
+nothing ends together, and everything shares with everything. The latter is played to a precision of 1 %; what that
+does to the answer is measured against exact runs of a size where these are feasible (`details.rough_error`). `time_s` is
+the slower of the two. Each run has a process of its own; `peak_gib` is the largest of all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waystage._native import FlowClock, FlowProgram, Network
+from waystage.bench import BenchError, BenchOptions
+
+SHAPES = {
+    512: ([16, 8, 4], [1, 8, 8]),
+    1_024: ([16, 8, 8], [1, 8, 8]),
+    10_240: ([20, 16, 32], [1, 16, 16]),
+}
+"""Hosts -> children and parents by level: fat trees with full or nearly full bisection, as in `_load_scale.py`."""
+
+LINK_BYTES_PER_S = 12.5e9
+"""100 Gbit/s; only the simulated times depend on it."""
+
+RANKS = 128
+ROUGH = 1e-2
+EXACT = 1e-9
+MEAN_BYTES = 1e8
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    """The full size, and smaller ones for the curve; quick: only a tenth of the hosts and flows."""
+    plan = [("all-to-all", 1_024, 0, EXACT), ("random", 1_024, 100_000, ROUGH)]
+    if not options.quick:
+        plan = [
+            ("random", 512, 10_000, EXACT),
+            ("random", 512, 10_000, ROUGH),
+            ("random", 1_024, 10_000, ROUGH),
+            *plan,
+            ("random", 10_240, 100_000, ROUGH),
+            ("all-to-all", 10_240, 0, EXACT),
+            ("random", 10_240, 1_000_000, ROUGH),
+        ]
+    options.progress("load mode", 0.0)
+    load = _in_child("load", int(options.quick))
+    curve = []
+    for i, (mode, hosts, flows, precision) in enumerate(plan):
+        options.progress(f"time mode, {mode}, {hosts:,} hosts", (i + 1) / (len(plan) + 1))
+        curve.append(_in_child(mode, hosts, flows, precision))
+    details = {"load": load["details"], "time_curve": [_shown(entry) for entry in curve]}
+    if not options.quick:
+        details["rough_error"] = _difference(curve[0]["ends"], curve[1]["ends"])
+    return {
+        "figures": {
+            "load_s": load["seconds"],
+            "time_s": max(entry["seconds"] for entry in curve[-2:]),
+            "peak_gib": max(entry["peak_gib"] for entry in [load, *curve]),
+        },
+        "details": details,
+    }
+
+
+def _shown(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != "ends"}
+
+
+def _difference(exact: list[float], rough: list[float]) -> dict[str, float]:
+    """Of the ending times of single flows, relative."""
+    error = np.abs(np.array(rough) / np.array(exact) - 1)
+    return {"mean": float(error.mean()), "p99": float(np.quantile(error, 0.99)), "max": float(error.max())}
+
+
+def _in_child(*arguments: object) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, __file__, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise BenchError(f"{' '.join(map(str, arguments))} failed: {done.stderr.strip()[-300:]}")
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _load(quick: bool) -> dict[str, Any]:
+    load_part = importlib.import_module("_load_scale").load_part
+    seconds, details = load_part(BenchOptions(quick=quick))
+    return {"seconds": seconds, "details": details, "peak_gib": _peak_gib()}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Flows:
+    """Pairs of hosts with bytes; `runs` says which flows are one program: those of a job, or each alone."""
+
+    src: NDArray[np.uint32]
+    dst: NDArray[np.uint32]
+    bytes: NDArray[np.float64]
+    runs: list[slice]
+
+
+def _random(hosts: int, flows: int) -> _Flows:
+    random = np.random.default_rng(1)
+    src = random.integers(0, hosts, flows).astype(np.uint32)
+    dst = ((src + random.integers(1, hosts, flows)) % hosts).astype(np.uint32)
+    return _Flows(src, dst, random.exponential(MEAN_BYTES, flows), [slice(i, i + 1) for i in range(flows)])
+
+
+def _all_to_all(hosts: int) -> _Flows:
+    one, other = (a.ravel() for a in np.meshgrid(np.arange(RANKS), np.arange(RANKS), indexing="ij"))
+    one, other = one[one != other], other[one != other]
+    jobs = hosts // RANKS
+    base = (np.arange(jobs) * RANKS)[:, None]
+    each = MEAN_BYTES * (1 + np.random.default_rng(1).random(jobs)) / RANKS
+    return _Flows(
+        (base + one).ravel().astype(np.uint32),
+        (base + other).ravel().astype(np.uint32),
+        np.repeat(each, one.size),
+        [slice(j * one.size, (j + 1) * one.size) for j in range(jobs)],
+    )
+
+
+def _time(mode: str, hosts: int, count: int, precision: float) -> dict[str, Any]:
+    children, parents = SHAPES[hosts]
+    network = Network.xgft(children, parents, LINK_BYTES_PER_S, LINK_BYTES_PER_S)
+    flows = _all_to_all(hosts) if mode == "all-to-all" else _random(hosts, count)
+    begin = time.perf_counter()
+    # Random pairs under a hash spread over all links, and more rates hang together than under D-mod-K.
+    router = "d-mod-k" if mode == "all-to-all" else "ecmp-hash"
+    routes = network.route_loads(router, flows.src, flows.dst, flows.bytes, per_flow=True, keep_paths=True)
+    routed = time.perf_counter()
+    clock = FlowClock(network.capacity, precision=precision)
+    clock.add_routes(routes.offsets, routes.links)
+    keys = np.arange(flows.src.size, dtype=np.uint32)
+    for run_of in flows.runs:
+        program = FlowProgram()
+        program.step()
+        program.flows(keys[run_of], flows.bytes[run_of])
+        clock.start(program)
+    ends = np.zeros(len(flows.runs))
+    while ended := clock.run_until():
+        for at, which in ended:
+            ends[which] = at
+    seconds = time.perf_counter() - routed
+    # A figure that nothing was computed for is none: every byte has left its host.
+    sent = clock.totals()[network.links_from < hosts].sum()
+    if not np.isclose(sent, flows.bytes.sum(), rtol=1e-9) or not ends.all():
+        raise BenchError(f"hosts sent {sent} bytes where flows have {flows.bytes.sum()}")
+    return {
+        "mode": mode,
+        "router": router,
+        "hosts": hosts,
+        "links": int(network.capacity.size),
+        "flows": int(flows.src.size),
+        "precision": precision,
+        "routing_s": round(routed - begin, 3),
+        "seconds": round(seconds, 3),
+        "us_per_flow": round(seconds / flows.src.size * 1e6, 2),
+        "solutions": clock.solutions,
+        "simulated_s": clock.now,
+        "peak_gib": _peak_gib(),
+        "ends": ends.tolist() if flows.src.size <= 10_000 else [],
+    }
+
+
+def _peak_gib() -> float:
+    with open("/proc/self/status", encoding="ascii") as status:
+        kib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    return round(kib / 2**20, 3)
+
+
+def _main(arguments: list[str]) -> dict[str, Any]:
+    if arguments[0] == "load":
+        return _load(arguments[1] == "1")
+    mode, hosts, count, precision = arguments
+    return _time(mode, int(hosts), int(count), float(precision))
+
+
+if __name__ == "__main__":
+    print(json.dumps(_main(sys.argv[1:])))

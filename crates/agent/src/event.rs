@@ -1,0 +1,85 @@
+//! What a record says. Its bytes are foreign: whatever they are, this answers an event or None.
+
+use waystage_catalog::Facts;
+
+use crate::abi;
+
+/// What a call did to a path. It says why to look there, and not what will be found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Opened,
+    Moved,
+    Removed,
+    Linked,
+    Symlink,
+    Made,
+    Truncated,
+    Attributes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event<'a> {
+    /// The path is absolute and has no NUL. The token is the opening's, or the time of a call that took a name away, or 0.
+    Changed { kind: Kind, path: &'a [u8], token: u64 },
+    /// An opening ended; what fstat(2) said just before.
+    Closed { token: u64, facts: Facts },
+}
+
+impl Kind {
+    fn of(number: u8) -> Option<Self> {
+        Some(match number {
+            abi::OPENED => Self::Opened,
+            abi::MOVED => Self::Moved,
+            abi::REMOVED => Self::Removed,
+            abi::LINKED => Self::Linked,
+            abi::SYMLINK => Self::Symlink,
+            abi::MADE => Self::Made,
+            abi::TRUNCATED => Self::Truncated,
+            abi::ATTRIBUTES => Self::Attributes,
+            _ => return None,
+        })
+    }
+
+    /// Whether the call follows a symbolic link that the path ends in, or may.
+    pub(crate) fn follows(self) -> bool {
+        matches!(self, Self::Opened | Self::Truncated | Self::Attributes | Self::Linked)
+    }
+}
+
+/// Read a record that is `record.len()` bytes long, header and padding included.
+pub(crate) fn parse(record: &[u8]) -> Option<Event<'_>> {
+    let (header, body) = record.split_at_checked(abi::RECORD_BYTES)?;
+    let token = u64::from_ne_bytes(header[8..16].try_into().ok()?);
+    if header[6] == abi::CLOSED {
+        let facts = facts(body.get(..abi::STAT_BYTES)?)?;
+        return Some(Event::Closed { token, facts });
+    }
+    let kind = Kind::of(header[6])?;
+    let length = usize::from(u16::from_ne_bytes([header[4], header[5]]));
+    let path = body.get(..length)?;
+    if path.first() != Some(&b'/') || path.contains(&0) {
+        return None;
+    }
+    Some(Event::Changed { kind, path, token })
+}
+
+fn facts(body: &[u8]) -> Option<Facts> {
+    let word =
+        |index: usize| body.get(8 * index..8 * index + 8)?.try_into().ok().map(u64::from_ne_bytes);
+    let signed = |index: usize| word(index).map(|bits| i64::from_ne_bytes(bits.to_ne_bytes()));
+    let half =
+        |index: usize| body.get(4 * index..4 * index + 4)?.try_into().ok().map(u32::from_ne_bytes);
+    Some(Facts {
+        device: word(0)?,
+        inode: word(1)?,
+        size: word(2)?,
+        blocks: word(3)?,
+        mtime: signed(4)?,
+        ctime: signed(5)?,
+        atime: signed(6)?,
+        mode: u16::try_from(half(14)?).ok()?,
+        uid: half(15)?,
+        gid: half(16)?,
+        links: half(17)?,
+    })
+}

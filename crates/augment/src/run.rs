@@ -1,0 +1,475 @@
+//! Many images by many threads, delivered in their order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use waystage_catalog::check::{Differences, Recorded};
+use waystage_catalog::CheckedTree;
+
+use crate::content::{named_as_image, Content};
+use crate::counts::Counts;
+use crate::image_file::{self, Broken, Encoding};
+use crate::pixels::Pixels;
+use crate::sink::{name_of, write_file, Shard, Target};
+use crate::Recipe;
+
+/// What befell a file is told of so many; all are counted.
+const TOLD: usize = 1000;
+
+/// Holding back is cut into pieces of this, so that a stop is not held back.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Images that are ready before their turn, for each thread.
+const AHEAD: usize = 8;
+
+/// A file that may be an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Its path below the root.
+    pub path: Vec<u8>,
+    /// What it is expected to be.
+    pub recorded: Recorded,
+}
+
+/// How images are made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What all paths are below.
+    pub root: PathBuf,
+    /// What is done.
+    pub recipe: Recipe,
+    /// The number of the first copy, and how many are made of each image.
+    pub copies: (u32, u32),
+    /// Threads.
+    pub threads: usize,
+    /// The most bytes read in a second; 0 for no limit.
+    pub bytes_per_s: u64,
+    /// Where to.
+    pub target: Target,
+    /// Whether files of a tree that are there already are made again.
+    pub overwrite: bool,
+}
+
+/// Why a run cannot be.
+#[derive(Debug)]
+pub enum Refused {
+    /// The root, or where images go.
+    Io(PathBuf, io::Error),
+    /// Somebody asked it to stop.
+    Stopped,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A new image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// As a file: the path of what it was made from, the number of the copy, its own name, its bytes.
+    File(Vec<u8>, u32, Vec<u8>, Vec<u8>),
+    /// As pixels.
+    Pixels(Vec<u8>, u32, Pixels),
+}
+
+/// Images being made.
+pub struct Augmentation {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    tree: CheckedTree,
+    sources: Vec<Source>,
+    options: Options,
+    taken: AtomicUsize,
+    done: AtomicU64,
+    bytes: AtomicU64,
+    began: Instant,
+    stop: AtomicBool,
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    running: usize,
+    counts: Counts,
+    errors: Vec<(Vec<u8>, String)>,
+    failure: Option<Refused>,
+    /// Whose turn it is.
+    turn: usize,
+    /// What is ready before its turn.
+    ready: BTreeMap<usize, Vec<Made>>,
+    /// What is to be taken next.
+    front: VecDeque<Made>,
+    shard: Option<Shard>,
+}
+
+impl Augmentation {
+    /// Begin.
+    pub fn start(options: Options, sources: Vec<Source>) -> Result<Self, Refused> {
+        let tree = CheckedTree::open(&options.root)
+            .map_err(|error| Refused::Io(options.root.clone(), error))?;
+        let shard = match &options.target {
+            Target::Shard(path) => {
+                Some(Shard::create(path).map_err(|error| Refused::Io(path.clone(), error))?)
+            }
+            _ => None,
+        };
+        let threads = options.threads.clamp(1, 1024);
+        let shared = Arc::new(Shared {
+            tree,
+            sources,
+            options,
+            taken: AtomicUsize::new(0),
+            done: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            began: Instant::now(),
+            stop: AtomicBool::new(false),
+            state: Mutex::new(State { running: threads, shard, ..State::default() }),
+            moved: Condvar::new(),
+        });
+        let run = Self { shared, threads: Mutex::default() };
+        for number in 0..threads {
+            let shared = Arc::clone(&run.shared);
+            let spawned = std::thread::Builder::new()
+                .name(format!("augment-{number}"))
+                .spawn(move || shared.work())
+                .map_err(|error| {
+                    run.stop();
+                    Refused::Io(PathBuf::from(format!("thread {number}")), error)
+                })?;
+            lock(&run.threads).push(spawned);
+        }
+        Ok(run)
+    }
+
+    /// (bytes read, files done with, files there are).
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64, u64) {
+        let shared = &self.shared;
+        let of = shared.sources.len() as u64;
+        (shared.bytes.load(Ordering::Relaxed), shared.done.load(Ordering::Relaxed), of)
+    }
+
+    /// The next image, waiting for at most so long: (an image, whether all have come). Of targets that are asked.
+    pub fn next(&self, timeout: Duration) -> (Option<Made>, bool) {
+        let shared = &self.shared;
+        let deadline = Instant::now() + timeout;
+        let mut state = lock(&shared.state);
+        loop {
+            if let Some(made) = state.front.pop_front() {
+                return (Some(made), false);
+            }
+            let turn = state.turn;
+            if let Some(made) = state.ready.remove(&turn) {
+                state.turn += 1;
+                state.front.extend(made);
+                shared.moved.notify_all();
+                continue;
+            }
+            let over = state.turn >= shared.sources.len() || state.running == 0;
+            if over || shared.stop.load(Ordering::Relaxed) {
+                return (None, true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return (None, false);
+            }
+            let waited = shared.moved.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Wait until all is written, for at most so long; whether it is.
+    #[must_use]
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let state = lock(&self.shared.state);
+        let waited =
+            self.shared.moved.wait_timeout_while(state, timeout, |state| state.running > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.running == 0
+    }
+
+    /// End it early.
+    pub fn stop(&self) {
+        self.shared.end();
+    }
+
+    /// Wait for the end: what became of all, and what befell the first of those that could not be used. Of targets that are
+    /// asked, only after all have come or after a stop: threads wait for their images to be taken.
+    #[allow(clippy::type_complexity, reason = "a pair")]
+    pub fn finish(self) -> Result<(Counts, Vec<(Vec<u8>, String)>), Refused> {
+        for thread in lock(&self.threads).drain(..) {
+            if thread.join().is_err() {
+                self.stop();
+            }
+        }
+        let mut state = lock(&self.shared.state);
+        if let Some(failure) = state.failure.take() {
+            return Err(failure);
+        }
+        if self.shared.stop.load(Ordering::Relaxed) {
+            return Err(Refused::Stopped);
+        }
+        if let Some(shard) = state.shard.take() {
+            let path = match &self.shared.options.target {
+                Target::Shard(path) => path.clone(),
+                _ => PathBuf::new(),
+            };
+            shard.finish().map_err(|error| Refused::Io(path, error))?;
+        }
+        Ok((state.counts, std::mem::take(&mut state.errors)))
+    }
+}
+
+impl Drop for Augmentation {
+    fn drop(&mut self) {
+        self.stop();
+        for thread in lock(&self.threads).drain(..) {
+            // Its panic was told when it happened.
+            let _ = thread.join();
+        }
+        lock(&self.shared.state).shard = None;
+    }
+}
+
+/// Why a thread ends.
+struct Over;
+
+impl Shared {
+    fn work(&self) {
+        let mut counts = Counts::default();
+        let mut errors = Vec::new();
+        loop {
+            let turn = self.taken.fetch_add(1, Ordering::Relaxed);
+            let Some(source) = self.sources.get(turn) else { break };
+            let Ok(made) = self.one(source, &mut counts, &mut errors) else { break };
+            if self.deliver(turn, made, &mut counts).is_err() {
+                break;
+            }
+            self.done.fetch_add(1, Ordering::Relaxed);
+        }
+        let mut state = lock(&self.state);
+        state.counts.merge(counts);
+        let free = TOLD.saturating_sub(state.errors.len());
+        state.errors.extend(errors.into_iter().take(free));
+        state.running -= 1;
+        drop(state);
+        self.moved.notify_all();
+    }
+
+    /// All copies of one image; none where it cannot be used.
+    fn one(
+        &self,
+        source: &Source,
+        counts: &mut Counts,
+        errors: &mut Vec<(Vec<u8>, String)>,
+    ) -> Result<Vec<Made>, Over> {
+        let mut told = |text: String| {
+            if errors.len() < TOLD {
+                errors.push((source.path.clone(), text));
+            }
+        };
+        let opened = match self.tree.open_file(&source.path, &source.recorded) {
+            Ok(opened) => opened,
+            Err(failed) if failed.differences.contains(Differences::UNREADABLE) => {
+                counts.unreadable += 1;
+                told(io::Error::from(failed.error).to_string());
+                return Ok(Vec::new());
+            }
+            Err(_) => {
+                counts.vanished += 1;
+                return Ok(Vec::new());
+            }
+        };
+        let data =
+            match Content::read(&opened.file, opened.stat.stx_size, self.options.recipe.limits) {
+                Ok(data) => data,
+                Err(error) => {
+                    counts.unreadable += 1;
+                    told(io::Error::from(error).to_string());
+                    return Ok(Vec::new());
+                }
+            };
+        self.hold_back(data.len())?;
+        let Some(data) = data.image() else {
+            if named_as_image(&source.path) {
+                counts.broken += 1;
+                told(Broken::Format.to_string());
+            } else {
+                counts.others += 1;
+            }
+            return Ok(Vec::new());
+        };
+        counts.images += 1;
+        counts.bytes_in += data.len() as u64;
+        counts.changed += u64::from(!opened.differences.is_empty());
+        let mut made = Vec::new();
+        let (first, many) = self.options.copies;
+        for copy in first..first.saturating_add(many) {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Over);
+            }
+            match self.copy(&data, &source.path, copy, counts) {
+                Ok(Some(image)) => made.push(image),
+                Ok(None) => {}
+                Err(broken) => {
+                    counts.broken += 1;
+                    told(broken.to_string());
+                    break;
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    fn copy(
+        &self,
+        data: &[u8],
+        path: &[u8],
+        copy: u32,
+        counts: &mut Counts,
+    ) -> Result<Option<Made>, Broken> {
+        let recipe = &self.options.recipe;
+        // A decoder that panics on damaged data must not take the run with it.
+        let caught = |work: &mut dyn FnMut() -> Result<Made, Broken>| {
+            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                Err(Broken::Damaged("it made the decoder panic: please report it".to_owned()))
+            })
+        };
+        match &self.options.target {
+            Target::Pixels => caught(&mut || {
+                let (pixels, _) = recipe.pixels(data, path, copy)?;
+                Ok(Made::Pixels(path.to_vec(), copy, pixels))
+            })
+            .map(Some),
+            target => {
+                if let (Target::Tree(folder), false) = (target, self.options.overwrite) {
+                    let ending = match recipe.encoding {
+                        Encoding::Same => image_file::encoding_of(data)?.ending(),
+                        other => other.ending(),
+                    };
+                    let name = name_of(path, copy, ending);
+                    if folder.join(os(&name)).exists() {
+                        counts.kept += 1;
+                        return Ok(None);
+                    }
+                }
+                caught(&mut || {
+                    let (bytes, encoding) = recipe.encoded(data, path, copy)?;
+                    let name = name_of(path, copy, encoding.ending());
+                    Ok(Made::File(path.to_vec(), copy, name, bytes))
+                })
+                .map(Some)
+            }
+        }
+    }
+
+    fn deliver(&self, turn: usize, made: Vec<Made>, counts: &mut Counts) -> Result<(), Over> {
+        counts.made += made.len() as u64;
+        counts.bytes_out += made.iter().map(Made::bytes).sum::<u64>();
+        if let Target::Tree(folder) = &self.options.target {
+            for image in made {
+                if let Made::File(_, _, name, bytes) = image {
+                    write_file(folder, &name, &bytes)
+                        .map_err(|error| self.fail(Refused::Io(folder.join(os(&name)), error)))?;
+                }
+            }
+            return Ok(());
+        }
+        let window = AHEAD * self.options.threads.max(1);
+        let mut state = lock(&self.state);
+        while turn >= state.turn + window && !self.stop.load(Ordering::Relaxed) {
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Over);
+        }
+        state.ready.insert(turn, made);
+        if let Target::Shard(path) = &self.options.target {
+            loop {
+                let turn = state.turn;
+                let Some(made) = state.ready.remove(&turn) else { break };
+                state.turn += 1;
+                for image in made {
+                    if let (Made::File(_, _, name, bytes), Some(shard)) = (image, &mut state.shard)
+                    {
+                        if let Err(error) = shard.add(&name, &bytes) {
+                            drop(state);
+                            return Err(self.fail(Refused::Io(path.clone(), error)));
+                        }
+                    }
+                }
+            }
+        }
+        drop(state);
+        self.moved.notify_all();
+        Ok(())
+    }
+
+    /// What cannot be written ends everything.
+    fn fail(&self, refused: Refused) -> Over {
+        lock(&self.state).failure.get_or_insert(refused);
+        self.end();
+        Over
+    }
+
+    fn end(&self) {
+        // Under the lock, or whoever is about to wait would not hear of it.
+        let state = lock(&self.state);
+        self.stop.store(true, Ordering::Relaxed);
+        drop(state);
+        self.moved.notify_all();
+    }
+
+    fn hold_back(&self, bytes: usize) -> Result<(), Over> {
+        let all = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Over);
+            }
+            let rate = self.options.bytes_per_s;
+            if rate == 0 {
+                return Ok(());
+            }
+            let due = Duration::from_secs_f64(all as f64 / rate as f64);
+            match due.checked_sub(self.began.elapsed()) {
+                None | Some(Duration::ZERO) => return Ok(()),
+                Some(left) => std::thread::sleep(left.min(NAP)),
+            }
+        }
+    }
+}
+
+impl Made {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::File(_, _, _, bytes) => bytes.len() as u64,
+            Self::Pixels(_, _, pixels) => pixels.data.len() as u64,
+        }
+    }
+}
+
+fn os(name: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(name)
+}
+
+/// Whoever panicked has left sums that are whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

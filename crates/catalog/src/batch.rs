@@ -1,0 +1,285 @@
+//! A batch of entries as columns, each of which a file of columns takes as it is.
+
+use rustix::fs::Statx;
+
+use crate::layouts::Objects;
+
+/// The letters of an entry's type, by its index: regular file, directory, symbolic link, block and character device,
+/// FIFO, socket, unknown.
+pub const TYPE_LETTERS: [&str; 8] = ["f", "d", "l", "b", "c", "p", "s", "?"];
+
+/// Byte strings one after the other, in Arrow's form: string i is `data[offsets[i]..offsets[i + 1]]`.
+#[derive(Debug)]
+pub struct Bytes {
+    /// One more than there are strings; the first is 0.
+    pub offsets: Vec<i32>,
+    /// All strings.
+    pub data: Vec<u8>,
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self { offsets: vec![0], data: Vec::new() }
+    }
+}
+
+impl Bytes {
+    /// Append a string.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.data.extend_from_slice(bytes);
+        self.offsets.push(position(self.data.len()));
+    }
+
+    /// String `index`.
+    pub fn get(&self, index: usize) -> &[u8] {
+        let at = |i: usize| usize::try_from(self.offsets[i]).unwrap_or(0);
+        &self.data[at(index)..at(index + 1)]
+    }
+}
+
+/// A batch holds at most 65,536 names of at most 255 bytes and as many paths and links of at most 4 KiB or so: it
+/// is cut long before a position passes 2^31.
+pub(crate) fn position(length: usize) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
+}
+
+/// What became of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i8)]
+pub enum DirectoryState {
+    /// It was read.
+    Read = 0,
+    /// It was as an earlier walk had found it, and was not read.
+    Unchanged = 1,
+}
+
+/// The directories that a batch has entries of. A directory may be in several batches.
+#[derive(Debug, Default)]
+pub struct Directories {
+    /// Path below the root; the root's own is empty.
+    pub path: Bytes,
+    /// Inode number when it was opened, as all below.
+    pub inode: Vec<u64>,
+    /// Device number.
+    pub device: Vec<u64>,
+    /// Time of the last change of its names, ns since 1970.
+    pub mtime: Vec<i64>,
+    /// Time of the last change of its attributes or names, ns since 1970.
+    pub ctime: Vec<i64>,
+    /// Permission bits.
+    pub mode: Vec<u16>,
+    /// Owner.
+    pub uid: Vec<u32>,
+    /// Group.
+    pub gid: Vec<u32>,
+    /// How many of its entries this batch holds.
+    pub rows: Vec<i64>,
+    /// How many it has altogether, in the batch that ends it; -1 elsewhere.
+    pub total: Vec<i64>,
+    /// A [`DirectoryState`].
+    pub state: Vec<i8>,
+}
+
+/// Entries, column by column.
+#[derive(Debug, Default)]
+pub struct Entries {
+    /// Index into the batch's directories.
+    pub directory: Vec<i32>,
+    /// Name in its directory.
+    pub name: Bytes,
+    /// Index into [`TYPE_LETTERS`].
+    pub kind: Vec<i8>,
+    /// Bytes.
+    pub size: Vec<i64>,
+    /// Last change of content, ns since 1970, as the two below.
+    pub mtime: Vec<i64>,
+    /// Last change of attributes.
+    pub ctime: Vec<i64>,
+    /// Last access.
+    pub atime: Vec<i64>,
+    /// Permission bits, without the type.
+    pub mode: Vec<u16>,
+    /// Owner.
+    pub uid: Vec<u32>,
+    /// Group.
+    pub gid: Vec<u32>,
+    /// Inode number.
+    pub inode: Vec<u64>,
+    /// Device number, as stat(2) packs it.
+    pub device: Vec<u64>,
+    /// Hard links.
+    pub links: Vec<u32>,
+    /// Allocated blocks of 512 bytes.
+    pub blocks: Vec<i64>,
+    /// Where a symbolic link points; empty for all else.
+    pub symlink: Bytes,
+    /// Index into [`crate::layout::Kind::ALL`], -1 for none.
+    pub layout_kind: Vec<i8>,
+    /// Bytes of a stripe.
+    pub stripe_size: Vec<i64>,
+    /// The layout's generation.
+    pub generation: Vec<u32>,
+    /// Objects of entry i are `objects[i]..objects[i + 1]` of the columns below.
+    pub objects: Vec<i32>,
+    /// Storage target of each object.
+    pub object_target: Vec<u32>,
+    /// First byte in the file.
+    pub object_offset: Vec<i64>,
+    /// Bytes of the file in it.
+    pub object_length: Vec<i64>,
+}
+
+/// What stat(2) says of an entry. Times are ns since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Type and permission bits.
+    pub mode: u16,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of content.
+    pub mtime: i64,
+    /// Last change of attributes.
+    pub ctime: i64,
+    /// Last access.
+    pub atime: i64,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Inode number.
+    pub inode: u64,
+    /// Device number, as stat(2) packs it.
+    pub device: u64,
+    /// Hard links.
+    pub links: u32,
+    /// Allocated blocks of 512 bytes.
+    pub blocks: u64,
+}
+
+impl From<&Statx> for Facts {
+    fn from(stat: &Statx) -> Self {
+        Self {
+            mode: stat.stx_mode,
+            size: stat.stx_size,
+            mtime: nanoseconds(&stat.stx_mtime),
+            ctime: nanoseconds(&stat.stx_ctime),
+            atime: nanoseconds(&stat.stx_atime),
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            inode: stat.stx_ino,
+            device: device(stat),
+            links: stat.stx_nlink,
+            blocks: stat.stx_blocks,
+        }
+    }
+}
+
+/// Entries, the directories they are in, and what could not be read.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The directories.
+    pub directories: Directories,
+    /// The entries.
+    pub entries: Entries,
+    /// What could not be read: path, and why.
+    pub errors: Vec<(Vec<u8>, String)>,
+}
+
+impl Batch {
+    /// How many entries it has.
+    pub fn len(&self) -> usize {
+        self.entries.directory.len()
+    }
+
+    /// Whether it says nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && self.directories.inode.is_empty() && self.errors.is_empty()
+    }
+}
+
+impl Directories {
+    pub(crate) fn push(&mut self, path: &[u8], stat: &Statx) -> usize {
+        self.path.push(path);
+        self.inode.push(stat.stx_ino);
+        self.device.push(device(stat));
+        self.mtime.push(nanoseconds(&stat.stx_mtime));
+        self.ctime.push(nanoseconds(&stat.stx_ctime));
+        self.mode.push(stat.stx_mode & PERMISSIONS);
+        self.uid.push(stat.stx_uid);
+        self.gid.push(stat.stx_gid);
+        self.rows.push(0);
+        self.total.push(-1);
+        self.state.push(DirectoryState::Read as i8);
+        self.inode.len() - 1
+    }
+}
+
+impl Entries {
+    pub(crate) fn push(
+        &mut self,
+        directory: usize,
+        name: &[u8],
+        facts: &Facts,
+        symlink: &[u8],
+        layout: Option<&Objects>,
+    ) {
+        self.directory.push(position(directory));
+        self.name.push(name);
+        self.kind.push(kind(facts.mode));
+        self.size.push(signed(facts.size));
+        self.mtime.push(facts.mtime);
+        self.ctime.push(facts.ctime);
+        self.atime.push(facts.atime);
+        self.mode.push(facts.mode & PERMISSIONS);
+        self.uid.push(facts.uid);
+        self.gid.push(facts.gid);
+        self.inode.push(facts.inode);
+        self.device.push(facts.device);
+        self.links.push(facts.links);
+        self.blocks.push(signed(facts.blocks));
+        self.symlink.push(symlink);
+        self.layout_kind.push(layout.map_or(-1, |layout| layout.kind));
+        self.stripe_size.push(layout.map_or(0, |layout| signed(layout.stripe_size)));
+        self.generation.push(layout.map_or(0, |layout| layout.generation));
+        if self.objects.is_empty() {
+            self.objects.push(0);
+        }
+        for object in layout.map_or(&[][..], |layout| &layout.objects[..]) {
+            self.object_target.push(object.target);
+            self.object_offset.push(signed(object.offset));
+            self.object_length.push(signed(object.length));
+        }
+        self.objects.push(position(self.object_target.len()));
+    }
+}
+
+const PERMISSIONS: u16 = 0o7777;
+
+/// The index into [`TYPE_LETTERS`] of what has this mode.
+pub(crate) fn kind(mode: u16) -> i8 {
+    match mode & 0o170_000 {
+        0o100_000 => 0,
+        0o040_000 => 1,
+        0o120_000 => 2,
+        0o060_000 => 3,
+        0o020_000 => 4,
+        0o010_000 => 5,
+        0o140_000 => 6,
+        _ => 7,
+    }
+}
+
+/// Device numbers are packed as by glibc's makedev(3), so that they equal `st_dev`.
+pub(crate) fn device(stat: &Statx) -> u64 {
+    rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
+}
+
+/// Times beyond the years 1677 to 2262 do not fit and are cut to what does.
+pub(crate) fn nanoseconds(time: &rustix::fs::StatxTimestamp) -> i64 {
+    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
+}
+
+/// Columns are signed because most readers of Parquet are poor at unsigned ones; no file has 2^63 bytes.
+pub(crate) fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

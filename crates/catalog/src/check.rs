@@ -1,0 +1,137 @@
+//! Whether a file is still what a catalog says of it: pure, over an entry and what statx(2) answers.
+//!
+//! Arrives: what was recorded, what is there.
+//! Leaves: in what the two differ.
+//! Must not know: where entries are kept, how files are opened.
+//!
+//! The device's number is not compared: each node numbers a network file system's devices for itself. Nor is atime, which
+//! reading changes, nor blocks, which delayed allocation changes.
+
+use rustix::fs::Statx;
+
+use crate::batch::{kind, nanoseconds, signed};
+use crate::layout::Kind;
+
+/// What a catalog says of one entry, in the units of its columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// Index into [`crate::TYPE_LETTERS`].
+    pub kind: i8,
+    /// Bytes.
+    pub size: i64,
+    /// Last change of content, ns since 1970.
+    pub mtime: i64,
+    /// Last change of attributes, ns since 1970; the catalog's null means: as `mtime`.
+    pub ctime: i64,
+    /// Inode number.
+    pub inode: u64,
+    /// The layout's generation; None where no layout was recorded or its file system keeps no such number.
+    pub generation: Option<u32>,
+}
+
+impl Recorded {
+    /// The generation to compare, of the columns `layout` (an index into [`Kind::ALL`], -1 for none) and
+    /// `layout_generation`.
+    #[must_use]
+    pub fn generation_of(layout: i8, generation: u32) -> Option<u32> {
+        let kind = usize::try_from(layout).ok().and_then(|index| Kind::ALL.get(index));
+        kind.filter(|kind| kind.keeps_generation()).map(|_| generation)
+    }
+}
+
+/// In what a file differs from its entry: a set, empty where the entry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Differences(u16);
+
+impl Differences {
+    /// The entry holds.
+    pub const NONE: Self = Self(0);
+    /// A file has become a directory, or the like.
+    pub const TYPE: Self = Self(1);
+    /// Another number of bytes.
+    pub const SIZE: Self = Self(1 << 1);
+    /// The content was changed, or the time set.
+    pub const MTIME: Self = Self(1 << 2);
+    /// Attributes were changed, links made, or the content changed.
+    pub const CTIME: Self = Self(1 << 3);
+    /// Another file of the same name.
+    pub const INODE: Self = Self(1 << 4);
+    /// The same file on other targets.
+    pub const LAYOUT: Self = Self(1 << 5);
+    /// There is nothing of this name.
+    pub const MISSING: Self = Self(1 << 6);
+    /// A symbolic link, or something else that is no directory, lies on the way now.
+    pub const BLOCKED: Self = Self(1 << 7);
+    /// It is there, and may not or cannot be looked at.
+    pub const UNREADABLE: Self = Self(1 << 8);
+
+    /// Every difference with its name. Those that are columns of a catalog have the column's name.
+    pub const ALL: [(Self, &'static str); 9] = [
+        (Self::TYPE, "type"),
+        (Self::SIZE, "size"),
+        (Self::MTIME, "mtime"),
+        (Self::CTIME, "ctime"),
+        (Self::INODE, "inode"),
+        (Self::LAYOUT, "layout_generation"),
+        (Self::MISSING, "missing"),
+        (Self::BLOCKED, "blocked"),
+        (Self::UNREADABLE, "unreadable"),
+    ];
+
+    /// The set as bits, in the order of [`Differences::ALL`].
+    #[must_use]
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Whether the entry holds.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all of `other` are among them.
+    #[must_use]
+    pub fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Their names.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Self::ALL.into_iter().filter(move |(one, _)| self.contains(*one)).map(|(_, name)| name)
+    }
+
+    fn add(&mut self, other: Self, differs: bool) {
+        if differs {
+            self.0 |= other.0;
+        }
+    }
+}
+
+/// In what an entry differs from what is there. `generation` is the layout's now; whoever has not asked for it passes
+/// what was recorded.
+#[must_use]
+pub fn compare(recorded: &Recorded, now: &Statx, generation: Option<u32>) -> Differences {
+    let mut found = Differences::NONE;
+    found.add(Differences::TYPE, recorded.kind != kind(now.stx_mode));
+    found.add(Differences::SIZE, recorded.size != signed(now.stx_size));
+    found.add(Differences::MTIME, recorded.mtime != nanoseconds(&now.stx_mtime));
+    found.add(Differences::CTIME, recorded.ctime != nanoseconds(&now.stx_ctime));
+    found.add(Differences::INODE, recorded.inode != now.stx_ino);
+    let asked = recorded.generation.is_some();
+    found.add(Differences::LAYOUT, asked && recorded.generation != generation);
+    found
+}
+
+/// What a catalog would record of it now, but for the layout.
+#[must_use]
+pub fn as_recorded(now: &Statx) -> Recorded {
+    Recorded {
+        kind: kind(now.stx_mode),
+        size: signed(now.stx_size),
+        mtime: nanoseconds(&now.stx_mtime),
+        ctime: nanoseconds(&now.stx_ctime),
+        inode: now.stx_ino,
+        generation: None,
+    }
+}

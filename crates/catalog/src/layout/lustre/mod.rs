@@ -1,0 +1,114 @@
+//! Lustre: the binary of `lustre.lov`, of files and directories, plain and composite.
+//!
+//! [`Md`] is the structure as it is stored, read and written without loss; [`parse`] turns
+//! it into a [`Layout`]. Layouts come without Lustre's own library, so they can be read on any node.
+
+mod decode;
+mod encode;
+mod wire;
+
+use super::{Component, Flags, Kind, Layout, LayoutError, Object, ObjectId, Striping, Target, EOF};
+pub use wire::{entry_flag, pattern, Body, Entry, Md, Order, OstObject, Plain};
+
+/// What no target has as its index: the slot of an object that was lost.
+const NO_OST: u32 = u32::MAX;
+
+/// More copies than Lustre makes (`LUSTRE_MIRROR_COUNT_MAX` is 16): it bounds what a hostile layout
+/// costs whoever compares them.
+const MAX_MIRRORS: usize = 64;
+
+/// The layout of a file or directory.
+///
+/// # Errors
+/// Where the bytes end too early, contradict themselves, or are of a form that is not known.
+pub fn parse(bytes: &[u8]) -> Result<Layout, LayoutError> {
+    layout(&Md::decode(bytes)?)
+}
+
+/// The layout that a structure describes.
+///
+/// # Errors
+/// Where components overlap, or stripes are such that no byte could be found.
+pub fn layout(md: &Md) -> Result<Layout, LayoutError> {
+    match md {
+        Md::Plain(plain) => {
+            let made = Component { start: 0, end: EOF, ..component(plain, true)? };
+            let layout = Layout::new(Kind::Lustre, u32::from(plain.generation), vec![made])?;
+            Ok(if plain.is_template() { layout.into_template() } else { layout })
+        }
+        Md::Foreign { .. } => {
+            let component = Component { flags: Flags::FOREIGN, ..Component::whole() };
+            Layout::new(Kind::Lustre, 0, vec![component])
+        }
+        Md::Composite { generation, entries, .. } => {
+            let components = entries.iter().map(entry_component).collect::<Result<Vec<_>, _>>()?;
+            let layout = Layout::new(Kind::Lustre, *generation, components)?;
+            if layout.mirrors().len() > MAX_MIRRORS {
+                return Err(LayoutError::invalid(format!(
+                    "lustre.lov: {} mirrors are more than the {MAX_MIRRORS} that are read",
+                    layout.mirrors().len()
+                )));
+            }
+            // A file has written, or been given, at least one of its components.
+            let settled = entry_flag::INIT | entry_flag::STALE;
+            let fresh = |entry: &Entry| {
+                entry.flags & settled == 0
+                    && matches!(&entry.body, Body::Plain(p) if p.pattern & pattern::RELEASED == 0)
+            };
+            let template = !entries.is_empty() && entries.iter().all(fresh);
+            Ok(if template { layout.into_template() } else { layout })
+        }
+    }
+}
+
+fn entry_component(entry: &Entry) -> Result<Component, LayoutError> {
+    let has = |flag: u32| entry.flags & flag != 0;
+    let mut made = match &entry.body {
+        Body::Foreign { .. } => Component { flags: Flags::FOREIGN, ..Component::whole() },
+        Body::Plain(plain) => component(plain, has(entry_flag::INIT))?,
+    };
+    made.mirror = entry.mirror();
+    made.start = entry.start;
+    made.end = entry.end;
+    made.flags |= Flags::when(has(entry_flag::STALE), Flags::STALE)
+        | Flags::when(has(entry_flag::OFFLINE), Flags::OFFLINE)
+        | Flags::when(has(entry_flag::PREF_RD), Flags::PREFERRED)
+        | Flags::when(has(entry_flag::NOSYNC), Flags::NOSYNC)
+        | Flags::when(has(entry_flag::EXTENSION), Flags::EXTENSION);
+    Ok(made)
+}
+
+/// What one plain structure says; `settled` where its objects have been made.
+fn component(plain: &Plain, settled: bool) -> Result<Component, LayoutError> {
+    let has = |bit: u32| plain.pattern & bit != 0;
+    let mut made = Component { pool: plain.pool_name(), ..Component::whole() };
+    made.flags |= Flags::when(has(pattern::OVERSTRIPED), Flags::OVERSTRIPED);
+    if has(pattern::RELEASED) {
+        made.flags |= Flags::RELEASED;
+    } else if has(pattern::FOREIGN) {
+        made.flags |= Flags::FOREIGN;
+    } else if !settled {
+        made.flags |= Flags::UNWRITTEN;
+    } else if has(pattern::MDT) {
+        made.flags |= Flags::ON_MDT;
+        made.objects = vec![Object::on(Target::Mdt)];
+    } else if plain.objects.is_empty() {
+        made.flags |= Flags::UNLOCATED;
+    } else {
+        made.striping = Striping::round(u64::from(plain.stripe_size), plain.objects.len() as u64);
+        made.objects = plain.objects.iter().map(object).collect();
+    }
+    Ok(made)
+}
+
+fn object(object: &OstObject) -> Object {
+    let lost = object.ost == NO_OST;
+    Object {
+        target: (!lost).then_some(Target::Ost(object.ost)),
+        id: ObjectId::Lustre(object.id.0, object.id.1),
+        flags: Flags::when(lost, Flags::LOST),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! What exists and where: a parallel walk of a tree, its entries as columns.
+//!
+//! Arrives: a tree, patterns to leave out, what an earlier walk knew.
+//! Leaves: batches of columns that a file of columns takes as they are, counts, and errors that name the path.
+//! Must not know: Python, Parquet, jobs, paths through the network.
+//!
+//! A batch is columns and not entries, because whoever stores millions of entries must not touch each one. A struct for each
+//! entry was rejected: its name alone would be an allocation, made in one thread and freed in another.
+
+mod batch;
+pub mod check;
+pub mod checksum;
+mod exclude;
+mod generate;
+pub mod layout;
+mod layouts;
+mod look;
+mod opener;
+mod paths;
+mod root;
+pub mod walk;
+mod xattr;
+
+pub use batch::{Batch, Bytes, Directories, DirectoryState, Entries, Facts, TYPE_LETTERS};
+pub use exclude::{join, Exclude};
+pub use generate::generate;
+pub use layouts::{Ask, Held, Layouts, Objects};
+pub use look::{Asked, Found, Looker};
+pub use opener::{CheckCounts, CheckedTree, Columns, OpenFailed, Opened, Summed};
+pub use paths::hash_paths;
+pub use root::Root;
+pub use walk::BATCH_ROWS;
+
+/// Let two paths of one file system change their names at one moment, so that nobody finds either absent.
+pub fn exchange_paths(one: &std::path::Path, other: &std::path::Path) -> std::io::Result<()> {
+    use rustix::fs::{renameat_with, RenameFlags, CWD};
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?;
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Looking at entries that somebody names, instead of all that a walk finds.
+//!
+//! What is looked at never lies outside the root, as in a walk: directories are opened below it with no link on the way.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::{major, minor, readlinkat, statx, FileType, RawDir, StatxFlags};
+use rustix::io::Errno;
+
+use crate::batch::{Batch, Facts};
+use crate::exclude::{join, Exclude};
+use crate::layouts::{Asker, Layouts};
+use crate::root::Root;
+use crate::walk::worker::{look, LOOK};
+
+/// Where fewer than one name in so many is asked for, reading all of a directory's costs more than looking at each.
+const FEW_IN: u64 = 32;
+
+/// What a name adds to a directory's size at least: 20 bytes on tmpfs, more elsewhere.
+const NAME_BYTES: u64 = 20;
+
+/// What getdents64(2) may fill at once.
+const NAMES_BYTES: usize = 64 << 10;
+
+/// An entry to look at, by its name in some directory.
+#[derive(Debug, Clone)]
+pub struct Asked<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// What is said of it. It is believed where the directory has a regular file of this name and inode number, which is
+    /// asked of the directory and not of each file.
+    pub known: Option<Facts>,
+}
+
+/// What there was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing, or no way to see it.
+    Absent,
+    /// Something that is left out of catalogs of this tree.
+    LeftOut,
+    /// A directory, and where it is mounted from does not matter.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// Anything else; whether it has other names too.
+    Other {
+        /// More than one hard link.
+        linked: bool,
+    },
+}
+
+/// Looks at entries below a root.
+pub struct Looker {
+    root: Root,
+    device: u64,
+    exclude: Exclude,
+    one_file_system: bool,
+    layouts: Option<Layouts>,
+}
+
+impl Looker {
+    /// Fails where the root cannot be opened as a directory.
+    pub fn open(
+        root: &Path,
+        exclude: Exclude,
+        one_file_system: bool,
+        layouts: Option<Layouts>,
+    ) -> std::io::Result<Self> {
+        let root = Root::open(root)?;
+        let top = look(&root.directory(b"")?)?;
+        let device = Facts::from(&top).device;
+        Ok(Self { root, device, exclude, one_file_system, layouts })
+    }
+
+    /// The storage targets met so far, by number: see [`Layouts::targets`].
+    pub fn targets(&self) -> Vec<(u32, String)> {
+        self.layouts.as_ref().map_or_else(Vec::new, Layouts::targets)
+    }
+
+    /// Look at entries of one directory, add them to `batch`, and say of each what there was.
+    ///
+    /// The batch tells of the directory too, and that not all of its entries are known.
+    pub fn look(&self, directory: &[u8], asked: &[Asked<'_>], batch: &mut Batch) -> Vec<Found> {
+        if self.left_out(directory) {
+            return vec![Found::LeftOut; asked.len()];
+        }
+        let opened = self.root.directory(directory).and_then(|fd| {
+            let stat = look(&fd)?;
+            Ok((fd, stat))
+        });
+        let (fd, stat) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                if !gone(error) {
+                    note(batch, directory.to_vec(), "open directory", error);
+                }
+                return vec![Found::Absent; asked.len()];
+            }
+        };
+        if self.elsewhere(Facts::from(&stat).device) {
+            return vec![Found::LeftOut; asked.len()];
+        }
+        let place = batch.directories.push(directory, &stat);
+        let confirmed = confirmed(fd.as_fd(), stat.stx_size, asked);
+        let mut asker = self.layouts.as_ref().map(Asker::new);
+        let mut found = Vec::with_capacity(asked.len());
+        for one in asked {
+            let known = one.known.filter(|_| confirmed.contains(one.name));
+            found.push(self.entry(
+                (fd.as_fd(), directory, place),
+                one.name,
+                known,
+                asker.as_mut(),
+                batch,
+            ));
+        }
+        found
+    }
+
+    fn entry(
+        &self,
+        (fd, directory, place): (BorrowedFd<'_>, &[u8], usize),
+        entry: &[u8],
+        known: Option<Facts>,
+        asker: Option<&mut Asker<'_>>,
+        batch: &mut Batch,
+    ) -> Found {
+        if self.exclude.matches(directory, entry) {
+            return Found::LeftOut;
+        }
+        let Ok(name) = CString::new(entry) else { return Found::Absent };
+        let facts = match known {
+            Some(facts) => facts,
+            None => match statx(fd, &name, LOOK, StatxFlags::BASIC_STATS) {
+                Ok(stat) => Facts::from(&stat),
+                Err(error) => {
+                    if !gone(error) {
+                        note(batch, join(directory, entry), "stat", error);
+                    }
+                    return Found::Absent;
+                }
+            },
+        };
+        if self.elsewhere(facts.device) {
+            return Found::LeftOut;
+        }
+        let kind = FileType::from_raw_mode(u32::from(facts.mode));
+        let mut link = Vec::new();
+        if kind == FileType::Symlink {
+            match readlinkat(fd, &name, Vec::new()) {
+                Ok(target) => link = target.into_bytes(),
+                Err(error) if gone(error) => return Found::Absent,
+                Err(error) => note(batch, join(directory, entry), "read link", error),
+            }
+        }
+        let device = (facts.device, major(facts.device), minor(facts.device));
+        let answer = match asker {
+            Some(asker) if kind == FileType::RegularFile => asker.of(fd, &name, facts.size, device),
+            _ => Ok(None),
+        };
+        let layout = answer.unwrap_or_else(|error| {
+            batch.errors.push((join(directory, entry), format!("layout: {error}")));
+            None
+        });
+        batch.directories.rows[place] += 1;
+        batch.entries.push(place, entry, &facts, &link, layout);
+        match kind {
+            FileType::Directory => Found::Directory,
+            FileType::Symlink => Found::Link,
+            _ => Found::Other { linked: facts.links > 1 },
+        }
+    }
+
+    /// A walk does not go into what is left out.
+    fn left_out(&self, directory: &[u8]) -> bool {
+        let mut start = 0;
+        directory.split(|byte| *byte == b'/').any(|name| {
+            let parent = directory.get(..start.max(1) - 1).unwrap_or_default();
+            start += name.len() + 1;
+            !name.is_empty() && self.exclude.matches(parent, name)
+        })
+    }
+
+    fn elsewhere(&self, device: u64) -> bool {
+        self.one_file_system && device != self.device
+    }
+}
+
+/// The names of which the directory, of `size` bytes, says the same type and inode as what is known of them.
+fn confirmed<'a>(fd: BorrowedFd<'_>, size: u64, asked: &'a [Asked<'_>]) -> HashSet<&'a [u8]> {
+    let mut inodes: HashMap<&[u8], u64> = HashMap::new();
+    inodes.extend(asked.iter().filter_map(|one| Some((one.name, one.known?.inode))));
+    let mut same = HashSet::new();
+    if (inodes.len() as u64).saturating_mul(FEW_IN) < size / NAME_BYTES {
+        return same;
+    }
+    let mut buffer = Vec::with_capacity(NAMES_BYTES);
+    let mut names = RawDir::new(fd, buffer.spare_capacity_mut());
+    while let Some(Ok(entry)) = names.next() {
+        if entry.file_type() == FileType::RegularFile {
+            if let Some((name, inode)) = inodes.get_key_value(entry.file_name().to_bytes()) {
+                if *inode == entry.ino() {
+                    same.insert(*name);
+                }
+            }
+        }
+    }
+    same
+}
+
+/// Gone, or something else by now.
+fn gone(error: Errno) -> bool {
+    matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL | Errno::NAMETOOLONG)
+}
+
+fn note(batch: &mut Batch, path: Vec<u8>, doing: &str, error: Errno) {
+    let text = std::io::Error::from(error);
+    batch.errors.push((path, format!("{doing}: {text}")));
+}

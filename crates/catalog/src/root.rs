@@ -1,0 +1,106 @@
+//! Opening directories and files below a root without ever leaving it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{openat, openat2, Mode, OFlags, ResolveFlags, CWD};
+use rustix::io::Errno;
+
+/// Room for a path in one call, below the kernel's PATH_MAX of 4096 with its NUL.
+const LONGEST: usize = 4000;
+
+/// Nothing but directories, and nothing that another program's exec inherits.
+const HOW: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// To be read. What became a FIFO meanwhile must not keep whoever opens it until somebody writes.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+
+/// The top of a tree. Directories below are opened by their path from here, so that no descriptor has to stay open
+/// for a directory whose turn has not come.
+#[derive(Debug)]
+pub struct Root {
+    fd: OwnedFd,
+    /// Kernels before 5.6 have no openat2(2).
+    stepwise: AtomicBool,
+}
+
+impl Root {
+    /// The root itself may be a symbolic link: somebody named it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let fd = openat(CWD, path, HOW, Mode::empty())?;
+        Ok(Self { fd, stepwise: AtomicBool::new(false) })
+    }
+
+    /// The directory at `path` below the root; ELOOP where any part of it is a symbolic link by now.
+    pub fn directory(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        if path.is_empty() {
+            return openat(&self.fd, c".", HOW, Mode::empty());
+        }
+        self.below(path, HOW)
+    }
+
+    /// What lies at `path` below the root, opened for reading; ELOOP where any part of it is a symbolic link.
+    pub(crate) fn readable(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        self.below(path, READ)
+    }
+
+    /// The same, opened for reading and writing.
+    pub(crate) fn writable(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
+        self.below(path, READ.difference(OFlags::RDONLY).union(OFlags::RDWR))
+    }
+
+    fn below(&self, path: &[u8], how: OFlags) -> Result<OwnedFd, Errno> {
+        let mut held: Option<OwnedFd> = None;
+        let mut rest = path;
+        loop {
+            let from = held.as_ref().map_or(self.fd.as_fd(), OwnedFd::as_fd);
+            match split(rest) {
+                (last, []) => return self.step(from, last, how),
+                (head, tail) => (held, rest) = (Some(self.step(from, head, HOW)?), tail),
+            }
+        }
+    }
+
+    fn step(&self, from: BorrowedFd<'_>, path: &[u8], how: OFlags) -> Result<OwnedFd, Errno> {
+        if !self.stepwise.load(Ordering::Relaxed) {
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            match openat2(from, path, how, Mode::empty(), resolve) {
+                // A sandbox that does not know the call answers EPERM.
+                Err(Errno::NOSYS | Errno::PERM) => self.stepwise.store(true, Ordering::Relaxed),
+                // Something on the way was renamed meanwhile; the kernel asks to try again.
+                Err(Errno::AGAIN) => {}
+                answer => return answer,
+            }
+        }
+        let mut held: Option<OwnedFd> = None;
+        let (way, last) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (&[][..], path),
+        };
+        for name in way.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            if name == b".." {
+                return Err(Errno::XDEV);
+            }
+            let at = held.as_ref().map_or(from, OwnedFd::as_fd);
+            held = Some(openat(at, name, HOW | OFlags::NOFOLLOW, Mode::empty())?);
+        }
+        if last == b".." {
+            return Err(Errno::XDEV);
+        }
+        let at = held.as_ref().map_or(from, OwnedFd::as_fd);
+        openat(at, last, how | OFlags::NOFOLLOW, Mode::empty())
+    }
+}
+
+/// As much of a path as one call takes, and the rest.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    if path.len() <= LONGEST {
+        return (path, &[]);
+    }
+    match path[..LONGEST].iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (path, &[]),
+    }
+}

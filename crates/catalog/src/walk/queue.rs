@@ -1,0 +1,152 @@
+//! Tasks of several workers: each takes its own last one first, and steals the oldest of another's.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A sleeper looks again this often: long enough to cost nothing, short enough to end soon after a stop.
+const LOOK_ROUND: Duration = Duration::from_millis(20);
+
+/// Last in, first out keeps the tasks of a walk few (depth first); the oldest task is the best to steal, because
+/// the largest subtrees were found first.
+pub(super) struct Queue<T> {
+    own: Vec<Mutex<VecDeque<T>>>,
+    /// Tasks waiting or being worked on: none left means the end.
+    pending: AtomicUsize,
+    sleepers: AtomicUsize,
+    bed: Mutex<()>,
+    wake: Condvar,
+    stopped: AtomicBool,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            own: (0..workers).map(|_| Mutex::new(VecDeque::new())).collect(),
+            pending: AtomicUsize::new(0),
+            sleepers: AtomicUsize::new(0),
+            bed: Mutex::new(()),
+            wake: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Give `worker` tasks; others may steal them.
+    pub(super) fn push(&self, worker: usize, tasks: impl ExactSizeIterator<Item = T>) {
+        let count = tasks.len();
+        if count == 0 {
+            return;
+        }
+        self.pending.fetch_add(count, Ordering::SeqCst);
+        lock(&self.own[worker]).extend(tasks);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            let _bed = lock(&self.bed);
+            if count == 1 {
+                self.wake.notify_one();
+            } else {
+                self.wake.notify_all();
+            }
+        }
+    }
+
+    /// The next task, waiting for one; None when all are done, or after `stop`.
+    pub(super) fn take(&self, worker: usize) -> Option<T> {
+        loop {
+            if self.is_stopped() {
+                return None;
+            }
+            if let Some(task) = self.find(worker) {
+                return Some(task);
+            }
+            let bed = lock(&self.bed);
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            // Looked at again as a sleeper: whoever pushes from here on sees one and wakes it.
+            let found = self.find(worker);
+            let over = self.pending.load(Ordering::SeqCst) == 0;
+            if found.is_none() && !over {
+                drop(self.wake.wait_timeout(bed, LOOK_ROUND));
+            }
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            if found.is_some() || over {
+                return found;
+            }
+        }
+    }
+
+    /// A task that was taken is done, and has pushed whatever follows from it.
+    pub(super) fn done(&self) {
+        if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 {
+            let _bed = lock(&self.bed);
+            self.wake.notify_all();
+        }
+    }
+
+    /// How many tasks wait or are worked on.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Let every worker end as soon as it asks for a task.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        let _bed = lock(&self.bed);
+        self.wake.notify_all();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    fn find(&self, worker: usize) -> Option<T> {
+        if let Some(task) = lock(&self.own[worker]).pop_back() {
+            return Some(task);
+        }
+        let others = (worker + 1..self.own.len()).chain(0..worker);
+        others.into_iter().find_map(|other| lock(&self.own[other]).pop_front())
+    }
+}
+
+/// A queue whose holder panicked is still a queue: its operations do not stop half way.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_is_taken_once_though_tasks_make_tasks() {
+        let queue = Queue::new(4);
+        queue.push(0, [16u32].into_iter());
+        let taken = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for worker in 0..4 {
+                let (queue, taken) = (&queue, &taken);
+                scope.spawn(move || {
+                    while let Some(depth) = queue.take(worker) {
+                        taken.fetch_add(1, Ordering::SeqCst);
+                        if depth > 0 {
+                            queue.push(worker, [depth - 1, depth - 1].into_iter());
+                        }
+                        queue.done();
+                    }
+                });
+            }
+        });
+        assert_eq!(taken.load(Ordering::SeqCst), (1 << 17) - 1);
+    }
+
+    #[test]
+    fn a_stop_ends_workers_that_wait() {
+        let queue = Queue::<u32>::new(2);
+        queue.push(0, [1].into_iter());
+        assert_eq!(queue.take(0), Some(1));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.take(1));
+            queue.stop();
+            assert_eq!(waiting.join().unwrap(), None);
+        });
+    }
+}

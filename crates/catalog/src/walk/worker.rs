@@ -1,0 +1,316 @@
+//! One thread of a walk: reads directories, looks at entries, fills batches.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::Arc;
+
+use rustix::fs::{readlinkat, statx, AtFlags, FileType, RawDir, Statx, StatxFlags};
+use rustix::io::Errno;
+
+use super::Shared;
+use crate::batch::{device, Batch, DirectoryState, Facts};
+use crate::exclude::join;
+use crate::layouts::Asker;
+
+/// What getdents64(2) may fill at once: some 2,000 names, the unit of sorting and of sharing a huge directory.
+const NAMES_BYTES: usize = 64 * 1024;
+
+/// Blocks of one directory that may wait for other workers; further ones are done by the one that reads.
+const SHARED_BLOCKS: usize = 32;
+
+/// Never follow a link, never mount anything.
+pub(crate) const LOOK: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
+
+/// A piece of work.
+pub(super) enum Task {
+    /// Read the directory at this path below the root.
+    Directory(Vec<u8>),
+    /// Look at these entries of a huge directory.
+    Block(Arc<OpenDirectory>, Block),
+}
+
+/// A directory being read.
+pub(super) struct OpenDirectory {
+    id: u64,
+    fd: OwnedFd,
+    path: Vec<u8>,
+    stat: Statx,
+    /// Entries recorded so far.
+    rows: AtomicI64,
+    /// Blocks not yet done, and one for the reading itself.
+    left: AtomicUsize,
+}
+
+/// Names of a directory, each with its NUL, and their inodes.
+#[derive(Default)]
+pub(super) struct Block {
+    names: Vec<u8>,
+    entries: Vec<(u64, u32, u32)>,
+}
+
+/// The attributes of an open directory.
+pub(crate) fn look(fd: &OwnedFd) -> Result<Statx, Errno> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+}
+
+pub(super) struct Worker<'a> {
+    number: usize,
+    shared: &'a Shared,
+    give: SyncSender<Batch>,
+    batch: Batch,
+    /// Where directories are in the batch, by id; the last one apart, as most entries are in the same.
+    places: HashMap<u64, usize>,
+    last: Option<(u64, usize)>,
+    buffer: Vec<u8>,
+    asker: Option<Asker<'a>>,
+    /// Nobody takes batches any more.
+    unwanted: bool,
+}
+
+impl<'a> Worker<'a> {
+    pub(super) fn new(number: usize, shared: &'a Shared, give: SyncSender<Batch>) -> Self {
+        Self {
+            number,
+            shared,
+            give,
+            batch: Batch::default(),
+            places: HashMap::new(),
+            last: None,
+            buffer: Vec::with_capacity(NAMES_BYTES),
+            asker: shared.options.layouts.as_ref().map(Asker::new),
+            unwanted: false,
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        while let Some(task) = self.shared.queue.take(self.number) {
+            match task {
+                Task::Directory(path) => self.directory(path),
+                Task::Block(directory, block) => {
+                    self.block(&directory, block);
+                    self.finish(&directory);
+                }
+            }
+            self.shared.queue.done();
+            if self.unwanted {
+                return;
+            }
+        }
+        if !self.shared.queue.is_stopped() {
+            self.flush();
+        }
+    }
+
+    fn directory(&mut self, path: Vec<u8>) {
+        let opened =
+            self.shared.root.directory(&path).and_then(|fd| look(&fd).map(|stat| (fd, stat)));
+        let (fd, stat) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return self.failed(path, "open directory", error),
+        };
+        if let Some(children) = self.shared.options.known.unchanged(&path, &stat) {
+            self.shared.unchanged.fetch_add(1, Ordering::Relaxed);
+            let at = self.batch.directories.push(&path, &stat);
+            self.batch.directories.state[at] = DirectoryState::Unchanged as i8;
+            let tasks = children.iter().cloned().map(Task::Directory);
+            self.shared.queue.push(self.number, tasks);
+            return self.flush_if_full();
+        }
+        self.shared.directories.fetch_add(1, Ordering::Relaxed);
+        let directory = Arc::new(OpenDirectory {
+            id: self.shared.next_id.fetch_add(1, Ordering::Relaxed),
+            fd,
+            path,
+            stat,
+            rows: AtomicI64::new(0),
+            left: AtomicUsize::new(1),
+        });
+        self.read(&directory);
+        self.finish(&directory);
+    }
+
+    /// Read the names, block by block. The first block is done here, later ones by whoever has time.
+    fn read(&mut self, directory: &Arc<OpenDirectory>) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let mut names = RawDir::new(&directory.fd, buffer.spare_capacity_mut());
+        let mut block = Block::default();
+        let mut first = true;
+        loop {
+            match names.next() {
+                None => break,
+                Some(Err(error)) => {
+                    self.failed(directory.path.clone(), "read directory", error);
+                    break;
+                }
+                Some(Ok(entry)) => {
+                    let name = entry.file_name();
+                    let bytes = name.to_bytes();
+                    if bytes != b"." && bytes != b".." {
+                        block.push(entry.ino(), name);
+                    }
+                }
+            }
+            if names.is_buffer_empty() && !block.entries.is_empty() {
+                if self.unwanted || self.shared.queue.is_stopped() {
+                    break;
+                }
+                let full = std::mem::take(&mut block);
+                if first || directory.left.load(Ordering::Relaxed) > SHARED_BLOCKS {
+                    self.block(directory, full);
+                } else {
+                    directory.left.fetch_add(1, Ordering::SeqCst);
+                    let task = Task::Block(Arc::clone(directory), full);
+                    self.shared.queue.push(self.number, [task].into_iter());
+                }
+                first = false;
+            }
+        }
+        self.buffer = buffer;
+    }
+
+    /// Look at the entries of a block, by inode: where nothing is cached, the disk is read in its own order.
+    fn block(&mut self, directory: &OpenDirectory, mut block: Block) {
+        block.entries.sort_unstable_by_key(|entry| entry.0);
+        let mut found = Vec::new();
+        let mut bytes = 0;
+        let mut recorded = 0;
+        for &(_, start, end) in &block.entries {
+            let (start, end) = (start as usize, end as usize);
+            let Ok(name) = CStr::from_bytes_with_nul(&block.names[start..end]) else { continue };
+            if let Some((is_directory, size)) = self.entry(directory, name) {
+                recorded += 1;
+                bytes += size;
+                if is_directory {
+                    found.push(Task::Directory(join(&directory.path, name.to_bytes())));
+                }
+            }
+        }
+        directory.rows.fetch_add(recorded, Ordering::SeqCst);
+        self.shared.entries.fetch_add(recorded.unsigned_abs(), Ordering::Relaxed);
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.queue.push(self.number, found.into_iter());
+    }
+
+    /// Record an entry; whether it is a directory to go into, and the bytes it has as a regular file.
+    fn entry(&mut self, directory: &OpenDirectory, name: &CStr) -> Option<(bool, u64)> {
+        let shared = self.shared;
+        if shared.options.exclude.matches(&directory.path, name.to_bytes()) {
+            shared.excluded.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let stat = match statx(&directory.fd, name, LOOK, StatxFlags::BASIC_STATS) {
+            Ok(stat) => stat,
+            Err(error) => {
+                self.failed(join(&directory.path, name.to_bytes()), "stat", error);
+                return None;
+            }
+        };
+        let elsewhere = shared.options.one_file_system && device(&stat) != shared.root_device;
+        if elsewhere {
+            shared.excluded.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        let kind = FileType::from_raw_mode(u32::from(stat.stx_mode));
+        let mut link = Vec::new();
+        if kind == FileType::Symlink {
+            match readlinkat(&directory.fd, name, Vec::new()) {
+                Ok(target) => link = target.into_bytes(),
+                // It is something else by now: what stat saw stands, without a target.
+                Err(error) => {
+                    self.failed(join(&directory.path, name.to_bytes()), "read link", error)
+                }
+            }
+        }
+        let is_file = kind == FileType::RegularFile;
+        let place = self.place(directory);
+        let device = (device(&stat), stat.stx_dev_major, stat.stx_dev_minor);
+        let asked = match &mut self.asker {
+            Some(asker) if is_file => asker.of(directory.fd.as_fd(), name, stat.stx_size, device),
+            _ => Ok(None),
+        };
+        let (layout, error) = match asked {
+            Ok(layout) => (layout, None),
+            Err(error) => (None, Some(error)),
+        };
+        self.batch.directories.rows[place] += 1;
+        self.batch.entries.push(place, name.to_bytes(), &Facts::from(&stat), &link, layout);
+        if let Some(error) = error {
+            self.note(join(&directory.path, name.to_bytes()), || format!("layout: {error}"));
+        }
+        self.flush_if_full();
+        Some((kind == FileType::Directory, if is_file { stat.stx_size } else { 0 }))
+    }
+
+    /// One of a directory's parts is done; after the last one, its number of entries is final.
+    fn finish(&mut self, directory: &OpenDirectory) {
+        if directory.left.fetch_sub(1, Ordering::SeqCst) > 1
+            || self.unwanted
+            || self.shared.queue.is_stopped()
+        {
+            return;
+        }
+        let place = self.place(directory);
+        self.batch.directories.total[place] = directory.rows.load(Ordering::SeqCst);
+        self.flush_if_full();
+    }
+
+    fn place(&mut self, directory: &OpenDirectory) -> usize {
+        if let Some((id, place)) = self.last {
+            if id == directory.id {
+                return place;
+            }
+        }
+        let directories = &mut self.batch.directories;
+        let place = *self
+            .places
+            .entry(directory.id)
+            .or_insert_with(|| directories.push(&directory.path, &directory.stat));
+        self.last = Some((directory.id, place));
+        place
+    }
+
+    fn failed(&mut self, path: Vec<u8>, doing: &str, error: Errno) {
+        // NOENT: gone. NOTDIR, LOOP, INVAL: a directory or link that became something else.
+        if matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) {
+            self.shared.vanished.fetch_add(1, Ordering::Relaxed);
+        } else {
+            let text = std::io::Error::from(error);
+            self.note(path, || format!("{doing}: {text}"));
+        }
+    }
+
+    fn note(&mut self, path: Vec<u8>, text: impl FnOnce() -> String) {
+        if self.shared.count_error() {
+            self.batch.errors.push((path, text()));
+        }
+    }
+
+    fn flush_if_full(&mut self) {
+        let most = self.shared.options.batch_rows;
+        if self.batch.len() >= most || self.batch.directories.inode.len() >= most {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        self.places.clear();
+        self.last = None;
+        if !batch.is_empty() && self.give.send(batch).is_err() {
+            self.unwanted = true;
+        }
+    }
+}
+
+impl Block {
+    fn push(&mut self, inode: u64, name: &CStr) {
+        // 64 KiB of directory hold far fewer than 2^32 bytes of names.
+        let start = self.names.len() as u32;
+        self.names.extend_from_slice(name.to_bytes_with_nul());
+        self.entries.push((inode, start, self.names.len() as u32));
+    }
+}

@@ -1,0 +1,172 @@
+//! How far a copy is, and what it met.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// Problems listed in full; more are only counted, since a dead server answers each of millions of files with one.
+const LISTED: usize = 10_000;
+
+/// What an entry's problem is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// It could not be copied.
+    Error,
+    /// It changed while it was copied; what has its name is of the time when it was first looked at.
+    Changed,
+    /// It was gone before it could be copied.
+    Vanished,
+    /// It is of a kind that is not copied.
+    Skipped,
+    /// Something of it could not be kept.
+    Lost,
+}
+
+impl ProblemKind {
+    /// Its name for programs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Changed => "changed",
+            Self::Vanished => "vanished",
+            Self::Skipped => "skipped",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// A problem with one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Path below the root.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: ProblemKind,
+    /// In words.
+    pub text: String,
+}
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// How far a copy is.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Counts { $($(#[$doc])* pub $name: u64),* }
+
+        impl Counts {
+            /// All of them by name.
+            #[must_use]
+            pub fn by_name(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name)),*]
+            }
+        }
+
+        /// The same, as all workers count them.
+        #[derive(Debug, Default)]
+        pub(crate) struct Tally { $(pub(crate) $name: AtomicU64),* }
+
+        impl Tally {
+            pub(crate) fn read(&self) -> Counts {
+                Counts { $($name: self.$name.load(Ordering::Relaxed)),* }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Entries that the walk found.
+    found,
+    /// Bytes of the regular files among them.
+    found_bytes,
+    /// Regular files that got their name in this run.
+    files,
+    /// Bytes of contents written, holes left out.
+    bytes,
+    /// Bytes of contents that an earlier run had written and the journal knew.
+    resumed_bytes,
+    /// Objects sent: a file, or an extent of a large one.
+    objects,
+    /// Regular files that were there already.
+    same,
+    /// Regular files whose contents stood and whose attributes were mended.
+    mended,
+    /// Directories made.
+    directories,
+    /// Symbolic links made.
+    symlinks,
+    /// Hard links made.
+    hard_links,
+    /// Devices and FIFOs made.
+    specials,
+    /// Files read back and found right.
+    verified,
+    /// 1 where this went on with what an interrupted copy had left.
+    resumed,
+    /// Leftovers of an interrupted copy that were removed.
+    leftovers,
+    /// Entries left out by a pattern or as another file system's.
+    excluded,
+    /// Problems: entries that could not be copied.
+    errors,
+    /// Problems: entries that changed meanwhile.
+    changed,
+    /// Problems: entries that were gone.
+    vanished,
+    /// Problems: entries of a kind that is not copied.
+    skipped,
+    /// Problems: entries of which something could not be kept.
+    lost,
+}
+
+impl Counts {
+    /// Whether all that was asked for is there. Sockets mean nothing without their program: to leave them is no failure.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.errors + self.changed + self.vanished + self.lost == 0
+    }
+}
+
+/// Counts and problems of all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    pub(crate) tally: Tally,
+    problems: Mutex<Vec<Problem>>,
+    planned: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Report {
+    pub(crate) fn problem(&self, path: Vec<u8>, kind: ProblemKind, text: String) {
+        let counter = match kind {
+            ProblemKind::Error => &self.tally.errors,
+            ProblemKind::Changed => &self.tally.changed,
+            ProblemKind::Vanished => &self.tally.vanished,
+            ProblemKind::Skipped => &self.tally.skipped,
+            ProblemKind::Lost => &self.tally.lost,
+        };
+        add(counter, 1);
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        if problems.len() < LISTED {
+            problems.push(Problem { path, kind, text });
+        }
+    }
+
+    /// Remember what a dry run would do.
+    pub(crate) fn plan(&self, path: Vec<u8>) {
+        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        if planned.len() < LISTED {
+            planned.push(path);
+        }
+    }
+
+    pub(crate) fn problems(&self) -> Vec<Problem> {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn planned(&self) -> Vec<Vec<u8>> {
+        self.planned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Count.
+pub(crate) fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}

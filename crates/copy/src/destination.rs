@@ -1,0 +1,99 @@
+//! The tree that is made: directories opened below its root, and made where they are not there.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{fgetxattr, mkdirat, Mode};
+use rustix::io::Errno;
+use waystage_catalog::Root;
+
+use crate::error::{At, End, Failure};
+use crate::item::look_at;
+
+/// A directory at the destination, open.
+pub(crate) struct Folder {
+    fd: OwnedFd,
+    /// Whether it hands nothing down to what is made in it.
+    pub(crate) plain: bool,
+}
+
+impl Folder {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn of(fd: OwnedFd) -> Result<Self, Failure> {
+        let stat = look_at(fd.as_fd()).at(End::Destination, "look at directory")?;
+        let acl = fgetxattr(&fd, c"system.posix_acl_default", &mut [0u8; 0][..]);
+        let plain =
+            stat.stx_mode & 0o2000 == 0 && matches!(acl, Err(Errno::NODATA | Errno::OPNOTSUPP));
+        Ok(Self { fd, plain })
+    }
+}
+
+/// The destination's tree. None of its methods ever follows a symbolic link or leaves the root.
+pub(crate) struct Destination {
+    /// None in a dry run of what is not there yet.
+    root: Option<Root>,
+}
+
+impl Destination {
+    pub(crate) fn open(path: &std::path::Path, may_lack: bool) -> io::Result<Self> {
+        match Root::open(path) {
+            Ok(root) => Ok(Self { root: Some(root) }),
+            Err(error) if may_lack && error.kind() == io::ErrorKind::NotFound => {
+                Ok(Self { root: None })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn root(&self) -> Option<Result<OwnedFd, Errno>> {
+        self.root.as_ref().map(|root| root.directory(b""))
+    }
+
+    /// The directory at `path`; None where there is none.
+    pub(crate) fn find(&self, path: &[u8]) -> Result<Option<Folder>, Failure> {
+        let Some(root) = &self.root else { return Ok(None) };
+        match root.directory(path) {
+            Ok(fd) => Folder::of(fd).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(clash(errno)),
+        }
+    }
+
+    /// The directory at `path`, made with all those above it where it is not there; its own attributes come last of all.
+    pub(crate) fn make(&self, path: &[u8]) -> Result<Folder, Failure> {
+        let Some(root) = &self.root else {
+            return Err(Errno::NOENT).at(End::Destination, "open directory");
+        };
+        match root.directory(path) {
+            Ok(fd) => return Folder::of(fd),
+            Err(Errno::NOENT) if !path.is_empty() => {}
+            Err(errno) => return Err(clash(errno)),
+        }
+        let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&path[..slash], &path[slash + 1..]),
+            None => (&b""[..], path),
+        };
+        // As deep as the tree; a path has at most some thousands of parts.
+        let parent = self.make(parent)?;
+        match mkdirat(parent.fd(), name, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno).at(End::Destination, "make directory"),
+        }
+        root.directory(path).map_err(clash).and_then(Folder::of)
+    }
+}
+
+fn clash(errno: Errno) -> Failure {
+    match errno {
+        Errno::LOOP => Failure::Clash(
+            "on its way at the destination lies a symbolic link, which is not followed",
+        ),
+        Errno::NOTDIR => {
+            Failure::Clash("on its way at the destination lies something that is no directory")
+        }
+        errno => Failure::Call { end: End::Destination, doing: "open directory", errno },
+    }
+}

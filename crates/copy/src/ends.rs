@@ -1,0 +1,172 @@
+//! Where a copy is from and to: paths made roots, and the pairs that make no sense refused.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{openat, statx, AtFlags, Mode, OFlags, StatxFlags, CWD};
+use rustix::io::Errno;
+
+use crate::error::{said, CopyError, CopyErrorKind};
+use crate::item::{letter, look_at, Item, Seen};
+
+/// Two roots, and the one file where it is one file.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    pub(crate) source: PathBuf,
+    pub(crate) destination: PathBuf,
+    /// What to copy, and the name it gets.
+    pub(crate) single: Option<(Item, Vec<u8>)>,
+}
+
+/// Find the roots; makes the destination's directory unless this is a dry run.
+pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<Ends, CopyError> {
+    let real = source.canonicalize().map_err(|error| unreadable(source, &error))?;
+    let stat = statx(CWD, &real, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)
+        .map_err(|errno| unreadable(source, &errno.into()))?;
+    let found = match destination.symlink_metadata() {
+        Ok(_) => Some(destination.metadata().map_err(|error| unwritable(destination, &error))?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(unwritable(destination, &error)),
+    };
+    match letter(stat.stx_mode) {
+        b'd' => {
+            match &found {
+                Some(found) if !found.is_dir() => {
+                    let text = format!(
+                        "{} is no directory, and {} is one: choose another destination",
+                        destination.display(),
+                        source.display()
+                    );
+                    return Err(CopyError::new(CopyErrorKind::Ends, text));
+                }
+                Some(_) => apart(
+                    &real,
+                    &destination.canonicalize().unwrap_or_default(),
+                    source,
+                    destination,
+                )?,
+                None => {
+                    let parent = parent_of(destination)?;
+                    inside(&parent, &real, source, destination)?;
+                    if !dry_run {
+                        std::fs::create_dir(destination)
+                            .map_err(|error| unwritable(destination, &error))?;
+                    }
+                }
+            }
+            Ok(Ends { source: real, destination: destination.to_path_buf(), single: None })
+        }
+        b'f' => {
+            let name = real.file_name().unwrap_or_default().to_owned().into_vec();
+            let (root, to) = match &found {
+                Some(found) if found.is_dir() => (destination.to_path_buf(), name.clone()),
+                _ => {
+                    let to = destination.file_name().unwrap_or_default().to_owned().into_vec();
+                    (parent_of(destination)?, to)
+                }
+            };
+            let same = statx(
+                CWD,
+                root.join(OsStr::from_bytes(&to)),
+                AtFlags::empty(),
+                StatxFlags::BASIC_STATS,
+            );
+            let (one, other) = (Seen::of(&stat), same.map(|stat| Seen::of(&stat)));
+            if other.is_ok_and(|other| (other.device, other.inode) == (one.device, one.inode)) {
+                let text =
+                    format!("{} and {} are the same file", source.display(), destination.display());
+                return Err(CopyError::new(CopyErrorKind::Ends, text));
+            }
+            let above = real.parent().unwrap_or(Path::new("/")).to_path_buf();
+            let item = Item::file(&stat, b"", &name);
+            Ok(Ends { source: above, destination: root, single: Some((item, to)) })
+        }
+        _ => {
+            let text = format!(
+                "{} is neither a directory nor a regular file: name the directory it lies in",
+                source.display()
+            );
+            Err(CopyError::new(CopyErrorKind::Ends, text))
+        }
+    }
+}
+
+fn parent_of(path: &Path) -> Result<PathBuf, CopyError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    parent.canonicalize().map_err(|error| unwritable(path, &error))
+}
+
+/// Neither tree may lie in the other: a copy would meet itself.
+fn apart(real: &Path, to: &Path, source: &Path, destination: &Path) -> Result<(), CopyError> {
+    inside(to, real, source, destination)?;
+    if lies_in(real, to).unwrap_or(false) {
+        let text = format!(
+            "{} lies in {}: name a directory of its own for the copy",
+            source.display(),
+            destination.display()
+        );
+        return Err(CopyError::new(CopyErrorKind::Ends, text));
+    }
+    Ok(())
+}
+
+fn inside(to: &Path, real: &Path, source: &Path, destination: &Path) -> Result<(), CopyError> {
+    if lies_in(to, real).unwrap_or(false) {
+        let text = format!(
+            "{} is or lies in {}: a copy into itself never ends; choose a destination outside it",
+            destination.display(),
+            source.display()
+        );
+        return Err(CopyError::new(CopyErrorKind::Ends, text));
+    }
+    Ok(())
+}
+
+/// Whether `path` is or lies in `top`, by what the directories are and not by how they are called.
+fn lies_in(path: &Path, top: &Path) -> Result<bool, Errno> {
+    let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let identity = |fd: &std::os::fd::OwnedFd| {
+        use std::os::fd::AsFd;
+        look_at(fd.as_fd()).map(|stat| Seen::of(&stat)).map(|seen| (seen.device, seen.inode))
+    };
+    let wanted = identity(&openat(CWD, top, how, Mode::empty())?)?;
+    let mut at = openat(CWD, path, how, Mode::empty())?;
+    loop {
+        let here = identity(&at)?;
+        if here == wanted {
+            return Ok(true);
+        }
+        let above = openat(&at, c"..", how, Mode::empty())?;
+        if identity(&above)? == here {
+            return Ok(false);
+        }
+        at = above;
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> CopyError {
+    let text = format!("{} cannot be read: {}", path.display(), words(error));
+    CopyError::new(CopyErrorKind::Ends, text)
+}
+
+pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> CopyError {
+    let kind = match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            CopyErrorKind::NoSpace
+        }
+        _ => CopyErrorKind::Refused,
+    };
+    let mend = match error.kind() {
+        std::io::ErrorKind::NotFound => "make the directory it is to lie in first",
+        _ => "choose a destination that can",
+    };
+    CopyError::new(kind, format!("{} cannot be written: {}: {mend}", path.display(), words(error)))
+}
+
+fn words(error: &std::io::Error) -> String {
+    error
+        .raw_os_error()
+        .map_or_else(|| error.to_string(), |code| said(Errno::from_raw_os_error(code)))
+}

@@ -1,0 +1,39 @@
+//! Copies trees between mounted file systems: in parallel, resumable, verified, and never outside either tree.
+//!
+//! Arrives: two paths and options; or pairs of files to set side by side.
+//! Leaves: a copy whose files bear their names only when whole, a journal where it was interrupted, counts, and
+//! problems that name the path.
+//! Must not know: Python, jobs, networks, how catalogs are stored.
+//!
+//! The decision here: what is finished is told by the destination itself. A file gets its name by rename once its
+//! contents and times are complete, so a name with the source's size and time is a finished file, and the journal need
+//! only hold what names cannot tell: extents of large files under way, and where a leftover may lie. A journal of
+//! every file was rejected: it costs a record for each small file and says nothing more.
+
+mod attributes;
+mod compare;
+mod contents;
+mod counts;
+mod destination;
+mod draft;
+mod ends;
+mod engine;
+mod error;
+mod feed;
+mod item;
+pub mod journal;
+mod large;
+mod leftovers;
+mod links;
+mod options;
+mod pace;
+mod queue;
+mod small;
+mod special;
+mod worker;
+
+pub use compare::{Comparison, Differing, Pair, Unlike};
+pub use counts::{Counts, Problem, ProblemKind};
+pub use engine::Copy;
+pub use error::{CopyError, CopyErrorKind};
+pub use options::{Fsync, Options, Update, Verify};

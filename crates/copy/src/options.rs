@@ -1,0 +1,77 @@
+//! What a copy is asked for.
+
+use std::path::PathBuf;
+
+use waystage_catalog::Exclude;
+
+/// When a file that is already at the destination is copied again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Update {
+    /// Where its size or its time of change differs.
+    Changed,
+    /// Where the source's is newer.
+    Newer,
+    /// Never.
+    Missing,
+    /// Where its contents differ: both are read.
+    Content,
+    /// Always.
+    Always,
+}
+
+/// When data is forced to the destination's storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fsync {
+    /// Never: the file system writes in its own time, as after cp.
+    None,
+    /// Once, before the copy is called complete.
+    End,
+    /// Each file, before it gets its name.
+    Each,
+}
+
+/// Whether what was written is read back and compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verify {
+    /// No.
+    None,
+    /// As the kernel holds it.
+    Cached,
+    /// From storage: it is written out and dropped from memory first.
+    Storage,
+}
+
+/// What to copy, where to, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// A directory, or one file.
+    pub source: PathBuf,
+    /// What the copy shall be. An existing directory takes a single file under its own name.
+    pub destination: PathBuf,
+    /// Threads that copy, at least one.
+    pub workers: usize,
+    /// Left out.
+    pub exclude: Exclude,
+    /// Where given, files that match none of these are left out as well.
+    pub include: Option<Exclude>,
+    /// Whether directories on other file systems are left out.
+    pub one_file_system: bool,
+    /// When to copy what is there already.
+    pub update: Update,
+    /// When to force data out.
+    pub fsync: Fsync,
+    /// Whether to read back.
+    pub verify: Verify,
+    /// Bytes a second of all workers together; None for no limit.
+    pub rate_bytes_per_s: Option<u64>,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Throw away what an interrupted copy left.
+    pub restart: bool,
+    /// Keep extended attributes, and with them access control lists.
+    pub xattrs: bool,
+    /// Keep owners and groups, as far as this process may.
+    pub owners: bool,
+    /// Files of the same inode become links again.
+    pub hard_links: bool,
+}

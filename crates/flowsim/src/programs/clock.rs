@@ -1,0 +1,414 @@
+//! `FlowClock`: runs of programs, the events between which nothing changes, and the caller's side of both.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use super::flows::UnderWay;
+use super::groups::Groups;
+use super::program::Program;
+use super::routes::Routes;
+use super::ClockError;
+use crate::sharing::{Curve, Sharing, SharingError, ROUGH};
+
+/// The part of `precision` that rates may be off by where both are too small to matter: what ends together in truth
+/// then does so here.
+const RATE_SHARE: f64 = 0.25;
+
+/// Why `advance` came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// Programs ended; `take_ended` has them.
+    Ended,
+    /// The time limit was reached.
+    Limit,
+    /// Nothing will ever happen again: no flow moves and no pause runs.
+    Idle,
+    /// As many events as allowed were worked through; call again.
+    Budget,
+}
+
+#[derive(Debug)]
+struct Run {
+    /// None once the run has ended or was cancelled.
+    program: Option<Arc<Program>>,
+    step: usize,
+    lap: u64,
+    under_way: u64,
+    stage: Stage,
+    started_s: f64,
+    ended_s: Option<f64>,
+}
+
+/// Where a run is in its step.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Before,
+    Pausing,
+    Flowing,
+}
+
+/// A clock that goes from event to event: the time mode's engine.
+#[derive(Debug)]
+pub struct FlowClock {
+    pub(super) now: f64,
+    pub(super) precision: f64,
+    pub(super) sharing: Sharing,
+    pub(super) routes: Routes,
+    pub(super) flows: Vec<UnderWay>,
+    pub(super) groups: Groups,
+    /// Groups whose next ending has to be written down anew.
+    pub(super) touched: Vec<u32>,
+    pub(super) limited_group: u32,
+    /// By class, then by resource.
+    pub(super) totals: Vec<Vec<f64>>,
+    pub(super) solutions: u64,
+    runs: Vec<Run>,
+    timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    timers_set: u64,
+    /// Runs whose pause is over, or whose flows are.
+    ready: VecDeque<u32>,
+    ended: Vec<(f64, u32)>,
+}
+
+impl FlowClock {
+    /// A clock at 0 s over resources with these capacities, bytes a second.
+    ///
+    /// `precision` is how exact the answers are: a flow may end with this share of its bytes left, and a resource may
+    /// give this share more or less than it has. 1e-9 is exact for all purposes; 1e-3 is much faster where a million
+    /// flows of different sizes share a network.
+    ///
+    /// # Errors
+    /// If a capacity or the precision is out of range.
+    pub fn new(capacities: &[f64], precision: f64) -> Result<Self, ClockError> {
+        if !(1e-11..=0.1).contains(&precision) {
+            return Err(ClockError::Precision(precision));
+        }
+        let tolerance = if precision < ROUGH { precision * RATE_SHARE } else { precision };
+        let sharing = Sharing::new(capacities, tolerance)?;
+        let limited_group = capacities.len() as u32;
+        let mut groups = Groups::new(capacities.len() + 1);
+        groups.set_pace(limited_group, 0.0, 1.0);
+        Ok(Self {
+            now: 0.0,
+            precision,
+            sharing,
+            routes: Routes::default(),
+            flows: Vec::new(),
+            groups,
+            touched: Vec::new(),
+            limited_group,
+            totals: Vec::new(),
+            solutions: 0,
+            runs: Vec::new(),
+            timers: BinaryHeap::new(),
+            timers_set: 0,
+            ready: VecDeque::new(),
+            ended: Vec::new(),
+        })
+    }
+
+    /// Add routes: `resources[offsets[i]..offsets[i + 1]]` is the i-th. The key of the first; the others follow.
+    ///
+    /// # Errors
+    /// If the offsets do not fit, or a resource does not exist.
+    pub fn add_routes(&mut self, offsets: &[u64], resources: &[u32]) -> Result<u32, ClockError> {
+        self.check_routes(offsets, resources)?;
+        let first = u32::try_from(self.routes.len()).map_err(|_| ClockError::TooMany)?;
+        for pair in offsets.windows(2) {
+            self.routes.push(&resources[pair[0] as usize..pair[1] as usize])?;
+        }
+        Ok(first)
+    }
+
+    /// Let `keys[i]` stand for the i-th of these routes from now on. Flows under way move over with what is left.
+    ///
+    /// # Errors
+    /// If a key or a resource does not exist, or the offsets do not fit; nothing has changed then.
+    pub fn set_routes(
+        &mut self,
+        keys: &[u32],
+        offsets: &[u64],
+        resources: &[u32],
+    ) -> Result<(), ClockError> {
+        self.check_routes(offsets, resources)?;
+        if keys.len() + 1 != offsets.len() {
+            return Err(ClockError::Lengths(keys.len(), offsets.len().saturating_sub(1)));
+        }
+        if let Some(&key) = keys.iter().find(|&&key| key as usize >= self.routes.len()) {
+            return Err(ClockError::Route(key));
+        }
+        for (&key, pair) in keys.iter().zip(offsets.windows(2)) {
+            let route = &resources[pair[0] as usize..pair[1] as usize];
+            if self.routes.get(key) != route {
+                self.move_flows(key, route)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The route that a key stands for.
+    ///
+    /// # Errors
+    /// If there is no such key.
+    pub fn route(&self, key: u32) -> Result<&[u32], ClockError> {
+        if (key as usize) < self.routes.len() {
+            Ok(self.routes.get(key))
+        } else {
+            Err(ClockError::Route(key))
+        }
+    }
+
+    /// Give a resource another capacity from now on.
+    ///
+    /// # Errors
+    /// If there is no such resource, or the capacity is out of range.
+    pub fn set_capacity(&mut self, resource: u32, capacity: f64) -> Result<(), ClockError> {
+        Ok(self.sharing.set_capacity(resource, capacity)?)
+    }
+
+    /// Let what a resource gives follow the number of flows on it from now on.
+    ///
+    /// # Errors
+    /// If there is no such resource.
+    pub fn set_curve(&mut self, resource: u32, curve: Curve) -> Result<(), ClockError> {
+        Ok(self.sharing.set_curve(resource, curve)?)
+    }
+
+    /// Start a program at a time not before now; the number of this run of it.
+    ///
+    /// # Errors
+    /// If the time has passed, or the program names a route that is not in the table.
+    pub fn start(&mut self, program: Arc<Program>, at_s: f64) -> Result<u32, ClockError> {
+        if !at_s.is_finite() || at_s < self.now {
+            return Err(ClockError::Time(at_s));
+        }
+        if let Some(key) = program.largest_route() {
+            self.route(key)?;
+        }
+        let id = u32::try_from(self.runs.len()).map_err(|_| ClockError::TooMany)?;
+        if id == u32::MAX {
+            return Err(ClockError::TooMany);
+        }
+        self.runs.push(Run {
+            program: Some(program),
+            step: 0,
+            lap: 0,
+            under_way: 0,
+            stage: Stage::Before,
+            started_s: at_s,
+            ended_s: None,
+        });
+        self.set_timer(at_s, id);
+        Ok(id)
+    }
+
+    /// Stop a run and take its flows away; it is not among those that ended. Nothing happens if it is over.
+    ///
+    /// # Errors
+    /// If there is no such run.
+    pub fn cancel(&mut self, run: u32) -> Result<(), ClockError> {
+        self.run(run)?;
+        if self.runs[run as usize].program.take().is_some() {
+            self.drop_run(run);
+        }
+        Ok(())
+    }
+
+    /// Go on until a program ends, or to `limit_s`, or for `budget` events.
+    ///
+    /// # Errors
+    /// If the limit is before now or no number. Infinity is allowed.
+    pub fn advance(&mut self, limit_s: f64, mut budget: u64) -> Result<Pause, ClockError> {
+        if limit_s.is_nan() || limit_s < self.now {
+            return Err(ClockError::Time(limit_s));
+        }
+        loop {
+            while let Some(run) = self.ready.pop_front() {
+                self.go_on(run)?;
+                budget = budget.saturating_sub(1);
+                if budget == 0 {
+                    return Ok(Pause::Budget);
+                }
+            }
+            if !self.ended.is_empty() {
+                return Ok(Pause::Ended);
+            }
+            self.settle();
+            let timer = self.timers.peek().map(|&Reverse((bits, _, _))| f64::from_bits(bits));
+            let ending = self.groups.next().map(|(at, _)| at);
+            let next = match (timer, ending) {
+                (Some(a), Some(b)) => a.min(b),
+                (Some(at), None) | (None, Some(at)) => at,
+                (None, None) => {
+                    if limit_s.is_finite() {
+                        self.now = limit_s;
+                    }
+                    return Ok(Pause::Idle);
+                }
+            };
+            if next > limit_s {
+                self.now = limit_s;
+                return Ok(Pause::Limit);
+            }
+            self.now = self.now.max(next);
+            let ended = self.end_due();
+            self.ring();
+            budget = budget.saturating_sub(ended.max(1));
+            if budget == 0 {
+                return Ok(Pause::Budget);
+            }
+        }
+    }
+
+    /// `(time, run)` of each program that ended since the last call, in this order.
+    pub fn take_ended(&mut self) -> Vec<(f64, u32)> {
+        let mut ended = std::mem::take(&mut self.ended);
+        ended.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        ended
+    }
+
+    /// The clock's time.
+    #[must_use]
+    pub fn now(&self) -> f64 {
+        self.now
+    }
+
+    /// Flows under way, merged ones counted once.
+    #[must_use]
+    pub fn flows_under_way(&self) -> usize {
+        self.sharing.live()
+    }
+
+    /// How often rates were worked out.
+    #[must_use]
+    pub fn solutions(&self) -> u64 {
+        self.solutions
+    }
+
+    /// Bytes a second that each resource carries now.
+    pub fn rates(&mut self) -> Vec<f64> {
+        self.settle();
+        self.sharing.used()
+    }
+
+    /// When a run was to start, and when it ended if it has.
+    ///
+    /// # Errors
+    /// If there is no such run.
+    pub fn times(&self, run: u32) -> Result<(f64, Option<f64>), ClockError> {
+        self.run(run)?;
+        let run = &self.runs[run as usize];
+        Ok((run.started_s, run.ended_s))
+    }
+
+    pub(super) fn run(&self, run: u32) -> Result<(), ClockError> {
+        if (run as usize) < self.runs.len() {
+            Ok(())
+        } else {
+            Err(ClockError::Run(run))
+        }
+    }
+
+    /// A flow of a run has ended.
+    pub(super) fn flow_ended(&mut self, run: u32) {
+        let entry = &mut self.runs[run as usize];
+        entry.under_way -= 1;
+        if entry.under_way == 0 {
+            self.ready.push_back(run);
+        }
+    }
+
+    fn check_routes(&self, offsets: &[u64], resources: &[u32]) -> Result<(), ClockError> {
+        let fits = offsets.first() == Some(&0)
+            && offsets.last() == Some(&(resources.len() as u64))
+            && offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+        if !fits {
+            return Err(ClockError::Offsets);
+        }
+        let count = self.sharing.len();
+        match resources.iter().find(|&&r| r as usize >= count) {
+            Some(&resource) => Err(SharingError::Resource(resource).into()),
+            None => Ok(()),
+        }
+    }
+
+    fn set_timer(&mut self, at_s: f64, run: u32) {
+        // Times are never negative, so their bits sort as they do; abs() is for -0.0.
+        self.timers.push(Reverse((at_s.abs().to_bits(), self.timers_set, run)));
+        self.timers_set += 1;
+    }
+
+    /// Wake the runs whose time has come.
+    fn ring(&mut self) {
+        while let Some(&Reverse((bits, _, run))) = self.timers.peek() {
+            if f64::from_bits(bits) > self.now {
+                break;
+            }
+            self.timers.pop();
+            self.ready.push_back(run);
+        }
+    }
+
+    /// A run's start, pause or flows are over: do what comes next.
+    fn go_on(&mut self, id: u32) -> Result<(), ClockError> {
+        let run = &mut self.runs[id as usize];
+        let Some(program) = run.program.clone() else {
+            return Ok(());
+        };
+        if program.is_empty() {
+            self.finish(id);
+            return Ok(());
+        }
+        match run.stage {
+            Stage::Before if program.steps[run.step].pause_s > 0.0 => {
+                run.stage = Stage::Pausing;
+                let at_s = self.now + program.steps[run.step].pause_s;
+                self.set_timer(at_s, id);
+                Ok(())
+            }
+            Stage::Before | Stage::Pausing => self.begin_flows(id, &program),
+            Stage::Flowing => {
+                self.end_step(id, &program);
+                Ok(())
+            }
+        }
+    }
+
+    fn begin_flows(&mut self, id: u32, program: &Program) -> Result<(), ClockError> {
+        let step = self.runs[id as usize].step;
+        let mut under_way = 0;
+        for demand in program.demands_of(step) {
+            under_way += u64::from(self.begin(id, demand)?);
+        }
+        let run = &mut self.runs[id as usize];
+        run.stage = Stage::Flowing;
+        run.under_way = under_way;
+        if under_way == 0 {
+            self.end_step(id, program);
+        }
+        Ok(())
+    }
+
+    fn end_step(&mut self, id: u32, program: &Program) {
+        let run = &mut self.runs[id as usize];
+        run.stage = Stage::Before;
+        run.step += 1;
+        if run.step == program.steps.len() {
+            run.step = 0;
+            run.lap += 1;
+        }
+        if run.lap == program.repeat {
+            self.finish(id);
+        } else {
+            self.ready.push_back(id);
+        }
+    }
+
+    fn finish(&mut self, id: u32) {
+        let run = &mut self.runs[id as usize];
+        run.program = None;
+        run.ended_s = Some(self.now);
+        self.ended.push((self.now, id));
+    }
+}

@@ -1,0 +1,422 @@
+//! Max-min fair shares of resources among flows, kept up to date as flows come, go and move.
+//!
+//! Arrives: resources with capacities; flows with routes, weights and limits; changes of all of these.
+//! Leaves: the rate of each flow, and which flows and resources the last changes concerned.
+//! Must not know: time, bytes that are left, what a resource or a flow stands for.
+//!
+//! The state is one **level** for each resource: the rate, for each unit of weight, that the resource allows to any
+//! flow on it; infinite where it is not a bottleneck. A flow's rate is its weight times the least level on its
+//! route. Such rates are the max-min fair ones exactly if no resource gives more than its capacity, and each that
+//! has a finite level gives all of it (Bertsekas and Gallager, "Data Networks", section 6.5.2, says it as: every
+//! flow has a bottleneck). A change puts a few resources out of this balance. `solve` fills these anew, with all
+//! other levels held; then those that this has put out of balance join them, until none is. What the change does not
+//! reach is never looked at; that is the decision of this module. The alternative, to solve again the whole part of
+//! the graph that shares anything with the change, costs a pass over all flows for each flow that ends.
+//!
+//! `tolerance` is the share of its capacity by which a resource may be out of balance. 1e-10 is exact for all
+//! purposes. With 1e-3, changes too small to matter stay where they are until enough of them have come together.
+
+mod curve;
+mod fill;
+mod members;
+mod relax;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub use curve::Curve;
+use fill::Work;
+use members::Members;
+use relax::Relaxation;
+pub use relax::ROUGH;
+
+/// The bottleneck of a flow that its own limit holds, not a resource.
+pub const LIMITED: u32 = u32::MAX;
+
+/// The bottleneck of a flow that has no rate yet.
+pub const UNSOLVED: u32 = u32::MAX - 1;
+
+/// The largest capacity taken, an exabyte a second: sums of capacities then stay finite and exact enough.
+pub const MAX_CAPACITY: f64 = 1e18;
+
+/// What `Sharing` refuses. A caller can act on each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SharingError {
+    /// A capacity that is no number from 0 to `MAX_CAPACITY`.
+    Capacity(f64),
+    /// A contention curve without points, with flows that do not rise, or with values that are no capacities.
+    Curve,
+    /// A tolerance outside of 1e-12 .. 0.1.
+    Tolerance(f64),
+    /// A resource that does not exist.
+    Resource(u32),
+    /// A weight that is no number from 1e-9 to 1e9.
+    Weight(f64),
+    /// A limit that is no positive number.
+    Limit(f64),
+    /// A flow that nothing holds: neither a resource on its route nor a limit.
+    Unbounded,
+    /// More flows, resources or hops than can be numbered.
+    TooMany,
+}
+
+impl fmt::Display for SharingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capacity(value) => write!(
+                f,
+                "a capacity of {value} bytes/s is none: give a number from 0 to {MAX_CAPACITY:e}"
+            ),
+            Self::Curve => write!(
+                f,
+                "a contention curve needs points (flows, bytes/s) with rising flows and rates from 0 to {MAX_CAPACITY:e}"
+            ),
+            Self::Tolerance(value) => {
+                write!(f, "a tolerance of {value} is none: give a number from 1e-12 to 0.1")
+            }
+            Self::Resource(id) => write!(f, "there is no resource {id}: give one of those the capacities number"),
+            Self::Weight(value) => write!(f, "a weight of {value} is none: give a number from 1e-9 to 1e9"),
+            Self::Limit(value) => write!(
+                f,
+                "a rate limit of {value} bytes/s is none: give a positive number, or infinity for no limit"
+            ),
+            Self::Unbounded => write!(
+                f,
+                "a flow crosses no resource and has no rate limit, so it has no rate: leave it out"
+            ),
+            Self::TooMany => write!(f, "more than 2^32 flows, resources or hops: split the simulation"),
+        }
+    }
+}
+
+impl std::error::Error for SharingError {}
+
+/// What is read of a flow whenever something near it changes, in one cache line: a million flows fit in no cache, and
+/// waiting for memory is what the time goes into.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Flow {
+    /// Rate for each unit of weight.
+    level: f64,
+    /// Weight of one flow times the number of flows merged into this one.
+    weight: f64,
+    /// The largest level its own rate limit allows.
+    limit: f64,
+    bottleneck: u32,
+    /// How many resources its route has.
+    length: u32,
+    /// The route, if it fits.
+    hops: [u32; INLINE_HOPS],
+}
+
+/// Hops that fit into a flow's cache line; a fat tree of three levels needs six.
+const INLINE_HOPS: usize = 8;
+
+impl Flow {
+    const NONE: Self = Self {
+        level: 0.0,
+        weight: 0.0,
+        limit: 0.0,
+        bottleneck: UNSOLVED,
+        length: 0,
+        hops: [0; INLINE_HOPS],
+    };
+}
+
+/// What is read of a resource whenever the rate of a flow on it changes.
+#[derive(Clone, Copy, Debug)]
+struct Resource {
+    /// The rate it allows for each unit of weight; infinite where it is no bottleneck.
+    level: f64,
+    /// What it gives now, and what it could give.
+    used: f64,
+    capacity: f64,
+}
+
+impl Resource {
+    fn idle(capacity: f64) -> Self {
+        Self { level: f64::INFINITY, used: 0.0, capacity }
+    }
+}
+
+/// Resources, flows on them, and the fair rates.
+#[derive(Debug)]
+pub struct Sharing {
+    tolerance: f64,
+    // Of each resource.
+    resources: Vec<Resource>,
+    base: Vec<f64>,
+    curve: Vec<Option<Box<Curve>>>,
+    count: Vec<u64>,
+    members: Members,
+    // Of each flow; a slot is used again after its flow has gone.
+    flows: Vec<Flow>,
+    copies: Vec<u32>,
+    free: Vec<u32>,
+    live: usize,
+    // Since the last solution.
+    dirty: Vec<u32>,
+    is_dirty: Vec<bool>,
+    fresh: Vec<u32>,
+    work: Work,
+    relaxation: Relaxation,
+}
+
+impl Sharing {
+    /// Resources with these capacities, and no flow.
+    ///
+    /// # Errors
+    /// If a capacity or the tolerance is out of range.
+    pub fn new(capacities: &[f64], tolerance: f64) -> Result<Self, SharingError> {
+        if !(1e-12..=0.1).contains(&tolerance) {
+            return Err(SharingError::Tolerance(tolerance));
+        }
+        if u32::try_from(capacities.len()).map_or(true, |n| n >= UNSOLVED) {
+            return Err(SharingError::TooMany);
+        }
+        for &capacity in capacities {
+            check_capacity(capacity)?;
+        }
+        let n = capacities.len();
+        Ok(Self {
+            tolerance,
+            resources: capacities.iter().map(|c| Resource::idle(c.abs())).collect(),
+            base: capacities.to_vec(),
+            curve: vec![None; n],
+            count: vec![0; n],
+            members: Members::new(n),
+            flows: Vec::new(),
+            copies: Vec::new(),
+            free: Vec::new(),
+            live: 0,
+            dirty: Vec::new(),
+            is_dirty: vec![false; n],
+            fresh: Vec::new(),
+            work: Work::new(n),
+            relaxation: Relaxation::default(),
+        })
+    }
+
+    /// Add `copies` equal flows over `route` as one; its slot number. It has rate 0 until `solve`.
+    ///
+    /// A resource that `route` names twice is crossed twice. `weight` and `limit` are those of one copy.
+    ///
+    /// # Errors
+    /// If the route, the weight or the limit is out of range, or nothing would hold the flow.
+    pub fn add(
+        &mut self,
+        route: &[u32],
+        copies: u32,
+        weight: f64,
+        limit: f64,
+    ) -> Result<u32, SharingError> {
+        self.check_flow(route, weight, limit)?;
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => self.new_slot()?,
+        };
+        let index = slot as usize;
+        self.flows[index] =
+            Flow { weight: weight * f64::from(copies), limit: limit / weight, ..Flow::NONE };
+        self.copies[index] = copies;
+        self.live += 1;
+        self.attach(slot, route)?;
+        Ok(slot)
+    }
+
+    /// Take a flow away; its slot may be given out again.
+    pub fn remove(&mut self, slot: u32) {
+        self.detach(slot);
+        self.copies[slot as usize] = 0;
+        self.free.push(slot);
+        self.live -= 1;
+    }
+
+    /// Move a flow to another route. It has rate 0 until `solve`.
+    ///
+    /// # Errors
+    /// If a resource does not exist, or nothing would hold the flow; the flow then stays where it is.
+    pub fn reroute(&mut self, slot: u32, route: &[u32]) -> Result<(), SharingError> {
+        let flow = self.flows[slot as usize];
+        self.check_flow(route, 1.0, flow.limit)?;
+        self.detach(slot);
+        self.flows[slot as usize].level = 0.0;
+        self.flows[slot as usize].bottleneck = UNSOLVED;
+        self.attach(slot, route)
+    }
+
+    /// Give a resource another capacity; its contention curve, if it had one, is gone.
+    ///
+    /// # Errors
+    /// If there is no such resource, or the capacity is out of range.
+    pub fn set_capacity(&mut self, resource: u32, capacity: f64) -> Result<(), SharingError> {
+        check_capacity(capacity)?;
+        let r = self.index(resource)?;
+        self.base[r] = capacity;
+        self.curve[r] = None;
+        self.touch(r);
+        Ok(())
+    }
+
+    /// Let what a resource gives follow the number of flows on it.
+    ///
+    /// # Errors
+    /// If there is no such resource.
+    pub fn set_curve(&mut self, resource: u32, curve: Curve) -> Result<(), SharingError> {
+        let r = self.index(resource)?;
+        self.curve[r] = Some(Box::new(curve));
+        self.touch(r);
+        Ok(())
+    }
+
+    /// Whether anything changed since the last `solve`.
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        !self.dirty.is_empty() || !self.fresh.is_empty()
+    }
+
+    /// Rate of one copy of a flow, for each unit of its weight.
+    #[must_use]
+    pub fn flow_level(&self, slot: u32) -> f64 {
+        self.flows[slot as usize].level
+    }
+
+    /// Rate of all copies of a flow together, bytes a second.
+    #[must_use]
+    pub fn rate(&self, slot: u32) -> f64 {
+        let flow = &self.flows[slot as usize];
+        flow.weight * flow.level
+    }
+
+    /// The resource that holds a flow, or `LIMITED`, or `UNSOLVED`.
+    #[must_use]
+    pub fn bottleneck(&self, slot: u32) -> u32 {
+        self.flows[slot as usize].bottleneck
+    }
+
+    /// The resources that a flow crosses.
+    #[must_use]
+    pub fn route(&self, slot: u32) -> &[u32] {
+        self.members.route(slot, &self.flows[slot as usize])
+    }
+
+    /// The level of a resource: infinite where it is no bottleneck.
+    #[must_use]
+    pub fn level(&self, resource: u32) -> f64 {
+        self.resources[resource as usize].level
+    }
+
+    /// What each resource gives now, bytes a second.
+    #[must_use]
+    pub fn used(&self) -> Vec<f64> {
+        self.resources.iter().map(|resource| resource.used).collect()
+    }
+
+    /// What a resource could give now, bytes a second.
+    #[must_use]
+    pub fn capacity(&self, resource: u32) -> f64 {
+        self.resources[resource as usize].capacity
+    }
+
+    /// How many resources there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.resources.len()
+    }
+
+    /// Whether there is no resource.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+
+    /// How many flows there are, merged ones counted once.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.live
+    }
+
+    fn index(&self, resource: u32) -> Result<usize, SharingError> {
+        let r = resource as usize;
+        if r < self.base.len() {
+            Ok(r)
+        } else {
+            Err(SharingError::Resource(resource))
+        }
+    }
+
+    fn check_flow(&self, route: &[u32], weight: f64, limit: f64) -> Result<(), SharingError> {
+        if !(1e-9..=1e9).contains(&weight) {
+            return Err(SharingError::Weight(weight));
+        }
+        if limit.is_nan() || limit <= 0.0 {
+            return Err(SharingError::Limit(limit));
+        }
+        if route.is_empty() && limit.is_infinite() {
+            return Err(SharingError::Unbounded);
+        }
+        for &resource in route {
+            self.index(resource)?;
+        }
+        Ok(())
+    }
+
+    fn new_slot(&mut self) -> Result<u32, SharingError> {
+        let slot = u32::try_from(self.flows.len()).map_err(|_| SharingError::TooMany)?;
+        if slot >= UNSOLVED {
+            return Err(SharingError::TooMany);
+        }
+        self.flows.push(Flow::NONE);
+        self.copies.push(0);
+        self.work.add_flow();
+        Ok(slot)
+    }
+
+    fn attach(&mut self, slot: u32, route: &[u32]) -> Result<(), SharingError> {
+        let index = slot as usize;
+        let flow = &mut self.flows[index];
+        flow.length = self.members.attach(slot, route)?;
+        if route.len() <= INLINE_HOPS {
+            flow.hops[..route.len()].copy_from_slice(route);
+        }
+        for &resource in route {
+            self.count[resource as usize] += u64::from(self.copies[index]);
+            if self.curve[resource as usize].is_some() {
+                self.touch(resource as usize);
+            }
+        }
+        // A slot may stand here twice, or stand for a flow that has gone again: `solve` looks.
+        self.fresh.push(slot);
+        Ok(())
+    }
+
+    fn detach(&mut self, slot: u32) {
+        let index = slot as usize;
+        let flow = self.flows[index];
+        let rate = flow.weight * flow.level;
+        for at in 0..flow.length {
+            let r = self.members.hop(slot, at) as usize;
+            self.count[r] -= u64::from(self.copies[index]);
+            let resource = &mut self.resources[r];
+            resource.used = if self.count[r] == 0 { 0.0 } else { resource.used - rate };
+            self.touch(r);
+        }
+        self.members.detach(slot, flow.length);
+    }
+
+    fn touch(&mut self, r: usize) {
+        if !self.is_dirty[r] {
+            self.is_dirty[r] = true;
+            self.dirty.push(r as u32);
+        }
+    }
+}
+
+fn check_capacity(capacity: f64) -> Result<(), SharingError> {
+    if (0.0..=MAX_CAPACITY).contains(&capacity) {
+        Ok(())
+    } else {
+        Err(SharingError::Capacity(capacity))
+    }
+}

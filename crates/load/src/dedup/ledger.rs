@@ -1,0 +1,194 @@
+//! The sums of a profile: what came in, and what of it was new.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use crate::chunking::Method;
+use crate::digest::Digest;
+
+use super::error::DedupError;
+use super::index::Index;
+use super::tally::{Count, Distinct, Files, Group, Types};
+use super::trace::{Block, Chunk, Question, Reader, Whole};
+
+/// Files whose whole content was seen before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Repeated {
+    /// How many.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What a profile says.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What became of the files.
+    pub files: Files,
+    /// Every chunk.
+    pub total: Distinct,
+    /// Every different chunk; of a type or bin, every one different in it.
+    pub distinct: Distinct,
+    /// Chunks of zeros alone.
+    pub zeros: Count,
+    /// Files that are whole copies of another.
+    pub repeated: Repeated,
+    /// Names of types by their number.
+    pub types: Vec<String>,
+    /// Bytes of memory that the index took.
+    pub index_bytes: u64,
+    /// Whether the chunk that holes are made of is among the distinct.
+    pub has_hole_chunk: bool,
+}
+
+#[derive(Default)]
+struct Sums {
+    files: Files,
+    total: Distinct,
+    zeros: Count,
+    repeated: Repeated,
+}
+
+/// Where chunks and files are put in, by many threads at once.
+pub(super) struct Ledger {
+    index: Index,
+    pub(super) types: Types,
+    sums: Mutex<Sums>,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self { index: Index::new(), types: Types::new(), sums: Mutex::default() }
+    }
+
+    pub(super) fn chunks(&self, group: Group, zeros: bool, chunks: &[Chunk]) {
+        let mut sum = Distinct::default();
+        for (fingerprint, bytes) in chunks {
+            self.index.add_chunk(fingerprint, u64::from(*bytes), group);
+            sum.add(u64::from(*bytes), group);
+        }
+        self.with(|sums| {
+            sums.total.merge(&sum);
+            if zeros {
+                sums.zeros.chunks += sum.all.chunks;
+                sums.zeros.bytes += sum.all.bytes;
+            }
+        });
+    }
+
+    pub(super) fn whole(&self, (fingerprint, size, _): &Whole) {
+        if !self.index.add_file(fingerprint) {
+            self.with(|sums| {
+                sums.repeated.files += 1;
+                sums.repeated.bytes = sums.repeated.bytes.saturating_add(*size);
+            });
+        }
+    }
+
+    pub(super) fn files(&self, files: Files) {
+        self.with(|sums| sums.files.merge(files));
+    }
+
+    pub(super) fn report(&self, method: Method, digest: Digest) -> Report {
+        let hole = digest.of(&vec![0; method.most()]);
+        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        Report {
+            files: sums.files,
+            total: sums.total.clone(),
+            distinct: self.index.distinct(),
+            zeros: sums.zeros,
+            repeated: sums.repeated,
+            types: self.types.names(),
+            index_bytes: self.index.bytes() as u64,
+            has_hole_chunk: self.index.has_chunk(&hole),
+        }
+    }
+
+    fn with(&self, change: impl FnOnce(&mut Sums)) {
+        change(&mut self.sums.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// What the parts ask, where all ask the same, all are there and none is twice.
+pub(super) fn checked(parts: &[impl AsRef<Path>]) -> Result<Question, DedupError> {
+    let mut first: Option<Question> = None;
+    let mut met = HashSet::new();
+    for path in parts {
+        let question = Reader::open(path.as_ref())?.question;
+        let bad = |what: &str| {
+            let name = path.as_ref().display().to_string();
+            Err(DedupError::Option(format!("{name} {what}")))
+        };
+        if !met.insert(question.part) {
+            return bad("is a part that was given before");
+        }
+        if first.as_ref().is_some_and(|first| !first.joins(&question)) {
+            return bad("is of another tree, method or number of parts than the first");
+        }
+        first.get_or_insert(question);
+    }
+    let first = first.ok_or_else(|| DedupError::Option("no part was given".to_owned()))?;
+    if met.len() != first.parts as usize {
+        return Err(DedupError::Option(format!(
+            "{} of {} parts were given: give all, or make those that are missing",
+            met.len(),
+            first.parts
+        )));
+    }
+    Ok(first)
+}
+
+/// Go through a part: chunks with the number of their type in `types`, and files.
+pub(super) fn replay(
+    path: &Path,
+    types: &Types,
+    mut chunks: impl FnMut(Group, bool, &[Chunk]) -> Result<(), DedupError>,
+    mut whole: impl FnMut(&Whole),
+) -> Result<Files, DedupError> {
+    let mut reader = Reader::open(path)?;
+    let mut numbers = vec![0];
+    let known = |numbers: &[u16], group: Group| Group {
+        kind: numbers.get(usize::from(group.kind)).copied().unwrap_or(0),
+        ..group
+    };
+    loop {
+        match reader.next()? {
+            Block::Type(_, name) => numbers.push(types.number(&name)),
+            Block::Chunks(group, zeros, block) => chunks(known(&numbers, group), zeros, &block)?,
+            Block::Whole(files) => files.iter().for_each(&mut whole),
+            Block::End(files) => return Ok(files),
+        }
+    }
+}
+
+/// Join parts into one report, exactly: the same chunks go in as if one node had read everything.
+///
+/// `seen` is told of every block, with the number of chunks so far, and stops it by saying false.
+pub fn merge(
+    parts: &[impl AsRef<Path>],
+    mut seen: impl FnMut(u64) -> bool,
+) -> Result<(Question, Report), DedupError> {
+    let question = checked(parts)?;
+    let ledger = Ledger::new();
+    let mut count = 0;
+    for path in parts {
+        let files = replay(
+            path.as_ref(),
+            &ledger.types,
+            |group, zeros, chunks| {
+                ledger.chunks(group, zeros, chunks);
+                count += chunks.len() as u64;
+                if seen(count) {
+                    Ok(())
+                } else {
+                    Err(DedupError::Stopped)
+                }
+            },
+            |file| ledger.whole(file),
+        )?;
+        ledger.files(files);
+    }
+    let report = ledger.report(question.method, question.digest);
+    Ok((question, report))
+}

@@ -1,0 +1,60 @@
+//! How much of a tree is there more than once: chunks, their fingerprints, and sums over those that are distinct.
+//!
+//! Arrives: files to read, or parts that other nodes made.
+//! Leaves: a report, an estimate in bounded memory, or a part to be joined with others.
+//! Must not know: how files were listed, who asked, how answers are shown.
+//!
+//! What is distinct is defined without order: a type's distinct bytes are those of chunks that differ within the type, and likewise for
+//! sizes. FS-C gives a chunk to the type that has it first; the answer then hangs on the order in which threads read, and
+//! parts could not be joined exactly.
+
+mod error;
+mod harnik;
+mod index;
+mod ledger;
+mod profile;
+mod read;
+mod tally;
+mod trace;
+
+pub use error::DedupError;
+pub use harnik::{estimate, Estimate, CONFIDENCE};
+pub use ledger::{merge, Repeated, Report};
+pub use profile::{Finished, Options, Profile, Progress, Task};
+pub use tally::{bin_floor, bin_of, type_of, Count, Distinct, Files, Group, BINS};
+pub use trace::Question;
+
+use std::path::Path;
+
+use crate::chunking::Method;
+use crate::digest::{Digest, Fingerprint};
+
+/// What a part asks, from its first bytes.
+pub fn question_of(part: &Path) -> Result<Question, DedupError> {
+    Ok(trace::Reader::open(part)?.question)
+}
+
+/// Cut `data` as a whole and take the fingerprint of every chunk, as a run does with each piece it reads; how many there are.
+pub fn digests(
+    method: Method,
+    digest: Digest,
+    data: &[u8],
+    mut take: impl FnMut(Fingerprint),
+) -> usize {
+    let (mut marks, mut ends) = (Vec::new(), Vec::new());
+    let (mut start, mut count, mut until) = (0, 0, 0);
+    while start < data.len() {
+        until = data.len().min(until + read::PIECE);
+        ends.clear();
+        let piece = &data[start..until];
+        let cut = method.cut(piece, until == data.len(), &mut marks, &mut ends);
+        let mut from = 0;
+        for end in &ends {
+            take(digest.of(&piece[from..*end]));
+            from = *end;
+        }
+        count += ends.len();
+        start += cut;
+    }
+    count
+}

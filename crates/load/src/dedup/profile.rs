@@ -1,0 +1,435 @@
+//! Files into chunks, by many threads: into the sums of a report, or into a part on disk.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use waystage_catalog::check::{Differences, Recorded};
+use waystage_catalog::CheckedTree;
+
+use crate::digest::Fingerprint;
+
+use super::error::DedupError;
+use super::ledger::{Ledger, Report};
+use super::read::{Ended, Room, Taker};
+use super::tally::{bin_of, type_of, Files, Group};
+use super::trace::{Chunk, Question, Whole, Writer};
+
+/// Chunks that a thread holds before it puts them in.
+const BATCH: usize = 4096;
+
+/// What could not be read is told of so many files; all are counted.
+const TOLD: usize = 1000;
+
+/// Holding back is cut into pieces of this, so that a stop is not held back.
+const NAP: Duration = Duration::from_millis(50);
+
+/// A file to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Its path below the root.
+    pub path: Vec<u8>,
+    /// What it is expected to have: bytes.
+    pub size: u64,
+    /// Last change of its content, ns since 1970.
+    pub mtime_ns: i64,
+    /// Last change of its attributes, ns since 1970.
+    pub ctime_ns: i64,
+    /// Its number in its file system.
+    pub inode: u64,
+    /// Its file system.
+    pub device: u64,
+    /// How many names it has.
+    pub links: u32,
+    /// The storage target of its first byte, 0 where nobody knows.
+    pub target: u32,
+}
+
+impl Task {
+    fn recorded(&self) -> Recorded {
+        Recorded {
+            kind: 0,
+            size: i64::try_from(self.size).unwrap_or(i64::MAX),
+            mtime: self.mtime_ns,
+            ctime: self.ctime_ns,
+            inode: self.inode,
+            generation: None,
+        }
+    }
+}
+
+/// How a profile is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What all paths are below.
+    pub root: PathBuf,
+    /// What is asked.
+    pub question: Question,
+    /// Threads that read and cut.
+    pub threads: usize,
+    /// The most bytes read in a second; 0 for no limit.
+    pub bytes_per_s: u64,
+    /// Where a part goes; None for a report in memory.
+    pub part: Option<PathBuf>,
+}
+
+enum Sink {
+    Ledger(Box<Ledger>),
+    Part(Box<Mutex<Writer>>),
+}
+
+struct Shared {
+    tree: CheckedTree,
+    tasks: Vec<Task>,
+    next: AtomicUsize,
+    sink: Sink,
+    options: Options,
+    began: Instant,
+    bytes: AtomicU64,
+    files_done: AtomicU64,
+    stop: AtomicBool,
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    running: usize,
+    files: Files,
+    errors: Vec<(Vec<u8>, String)>,
+    failure: Option<DedupError>,
+}
+
+/// A profile being made.
+pub struct Profile {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes read.
+    pub bytes: u64,
+    /// Files that are done with, one way or another.
+    pub files: u64,
+    /// Files there are.
+    pub of: u64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Finished {
+    /// The report; for a part none but what became of its files.
+    pub report: Report,
+    /// What could not be read, the first of it.
+    pub errors: Vec<(Vec<u8>, String)>,
+}
+
+impl Profile {
+    /// Begin. Of several names of a file one is read: the first by byte order.
+    pub fn start(options: Options, tasks: Vec<Task>) -> Result<Self, DedupError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |error: std::io::Error| DedupError::Io(path, error)
+        };
+        let tree = CheckedTree::open(&options.root).map_err(io(&options.root))?;
+        let sink = match &options.part {
+            None => Sink::Ledger(Box::new(Ledger::new())),
+            Some(path) => Sink::Part(Box::new(Mutex::new(
+                Writer::create(path, &options.question).map_err(io(path))?,
+            ))),
+        };
+        let (tasks, links) = ordered(tasks);
+        let threads = options.threads.clamp(1, 1024);
+        let files = Files { links, ..Files::default() };
+        let shared = Arc::new(Shared {
+            tree,
+            tasks,
+            next: AtomicUsize::new(0),
+            sink,
+            options,
+            began: Instant::now(),
+            bytes: AtomicU64::new(0),
+            files_done: AtomicU64::new(links),
+            stop: AtomicBool::new(false),
+            state: Mutex::new(State { running: threads, files, ..State::default() }),
+            ended: Condvar::new(),
+        });
+        let profile = Self { shared, threads: Mutex::default() };
+        for number in 0..threads {
+            let shared = Arc::clone(&profile.shared);
+            let spawned = std::thread::Builder::new()
+                .name(format!("dedup-{number}"))
+                .spawn(move || shared.work())
+                .map_err(|error| {
+                    profile.shared.stop.store(true, Ordering::Relaxed);
+                    DedupError::Option(format!(
+                        "thread {number} of {threads} cannot begin: {error}"
+                    ))
+                })?;
+            lock(&profile.threads).push(spawned);
+        }
+        Ok(profile)
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        Progress {
+            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            files: self.shared.files_done.load(Ordering::Relaxed),
+            of: self.shared.tasks.len() as u64 + lock(&self.shared.state).files.links,
+        }
+    }
+
+    /// Wait until it is over, for at most so long; whether it is.
+    #[must_use]
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let state = lock(&self.shared.state);
+        let waited =
+            self.shared.ended.wait_timeout_while(state, timeout, |state| state.running > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.running == 0
+    }
+
+    /// End it early: [`Profile::finish`] then says [`DedupError::Stopped`].
+    pub fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Wait for the end and take what came of it. A part has its name when this returns, or is not there.
+    pub fn finish(self) -> Result<Finished, DedupError> {
+        for thread in lock(&self.threads).drain(..) {
+            if thread.join().is_err() {
+                self.stop();
+            }
+        }
+        let stopped = self.shared.stop.load(Ordering::Relaxed);
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        let shared = Arc::into_inner(shared).ok_or(DedupError::Stopped)?;
+        let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(failure) = state.failure {
+            return Err(failure);
+        }
+        if stopped {
+            return Err(DedupError::Stopped);
+        }
+        let question = &shared.options.question;
+        let report = match shared.sink {
+            Sink::Ledger(ledger) => {
+                ledger.files(state.files);
+                ledger.report(question.method, question.digest)
+            }
+            Sink::Part(writer) => {
+                let writer = (*writer).into_inner().unwrap_or_else(PoisonError::into_inner);
+                let path = shared.options.part.clone().unwrap_or_default();
+                writer.finish(state.files).map_err(|error| DedupError::Io(path, error))?;
+                Report { files: state.files, ..Report::default() }
+            }
+        };
+        Ok(Finished { report, errors: state.errors })
+    }
+}
+
+impl Drop for Profile {
+    fn drop(&mut self) {
+        self.stop();
+        for thread in lock(&self.threads).drain(..) {
+            // Its panic was told when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One task a file, in the order to read them in, and how many further names were left out.
+///
+/// By target in turns, so that threads do not crowd on one; on a target by inode, which is how most disks lie.
+fn ordered(mut tasks: Vec<Task>) -> (Vec<Task>, u64) {
+    tasks.sort_unstable_by(|a, b| {
+        (a.device, a.inode).cmp(&(b.device, b.inode)).then_with(|| a.path.cmp(&b.path))
+    });
+    let before = tasks.len();
+    tasks.dedup_by(|later, first| {
+        first.links > 1 && (later.device, later.inode) == (first.device, first.inode)
+    });
+    let links = (before - tasks.len()) as u64;
+    if tasks.iter().any(|task| task.target != tasks[0].target) {
+        let mut turns = std::collections::HashMap::new();
+        tasks.sort_by_cached_key(|task| {
+            let turn = turns.entry(task.target).or_insert(0_u64);
+            *turn += 1;
+            (*turn, task.target)
+        });
+    }
+    (tasks, links)
+}
+
+impl Shared {
+    fn work(&self) {
+        let mut room = Room::new(self.options.question.method, self.options.question.digest);
+        let mut files = Files::default();
+        let mut errors = Vec::new();
+        while let Some(task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            match self.one(task, &mut room, &mut files, &mut errors) {
+                Ok(()) => self.files_done.fetch_add(1, Ordering::Relaxed),
+                Err(()) => break,
+            };
+        }
+        let mut state = lock(&self.state);
+        state.files.merge(files);
+        let free = TOLD.saturating_sub(state.errors.len());
+        state.errors.extend(errors.into_iter().take(free));
+        state.running -= 1;
+        drop(state);
+        self.ended.notify_all();
+    }
+
+    /// Read one file; an error where nothing more is to be read at all.
+    fn one(
+        &self,
+        task: &Task,
+        room: &mut Room,
+        files: &mut Files,
+        errors: &mut Vec<(Vec<u8>, String)>,
+    ) -> Result<(), ()> {
+        let mut told = |error: rustix::io::Errno| {
+            files.unreadable += 1;
+            if errors.len() < TOLD {
+                let text = std::io::Error::from(error).to_string();
+                errors.push((task.path.clone(), text));
+            }
+        };
+        let opened = match self.tree.open_file(&task.path, &task.recorded()) {
+            Ok(opened) => opened,
+            Err(failed) if failed.differences.contains(Differences::UNREADABLE) => {
+                told(failed.error);
+                return Ok(());
+            }
+            Err(_) => {
+                files.vanished += 1;
+                return Ok(());
+            }
+        };
+        let kind = type_of(&task.path);
+        let bin = bin_of(opened.stat.stx_size);
+        let group = self.kind(&kind).map(|kind| Group { kind, bin })?;
+        let mut batch = Batch { shared: self, group, plain: Vec::new(), zeros: Vec::new() };
+        let read = room.file(&opened.file, &opened.stat, &mut batch);
+        let put = batch.flush();
+        match read {
+            Ok(done) => {
+                put.map_err(|_| ())?;
+                files.read += 1;
+                files.changed += u64::from(!opened.differences.is_empty());
+                files.bytes += done.bytes;
+                files.empty += u64::from(done.bytes == 0);
+                files.hole_chunks += done.hole_chunks;
+                files.hole_bytes += done.hole_chunks * self.options.question.method.most() as u64;
+                if done.bytes > 0 {
+                    self.whole((done.fingerprint, done.bytes, group))?;
+                }
+                Ok(())
+            }
+            Err(Ended::Failed(error)) => {
+                told(error);
+                put.map_err(|_| ())
+            }
+            Err(Ended::Stopped) => Err(()),
+        }
+    }
+
+    fn kind(&self, name: &str) -> Result<u16, ()> {
+        match &self.sink {
+            Sink::Ledger(ledger) => Ok(ledger.types.number(name)),
+            Sink::Part(writer) => self.written(lock(writer).kind(name)),
+        }
+    }
+
+    fn whole(&self, file: Whole) -> Result<(), ()> {
+        match &self.sink {
+            Sink::Ledger(ledger) => {
+                ledger.whole(&file);
+                Ok(())
+            }
+            Sink::Part(writer) => self.written(lock(writer).whole(file)),
+        }
+    }
+
+    fn chunks(&self, group: Group, zeros: bool, chunks: &[Chunk]) -> Result<(), ()> {
+        match &self.sink {
+            Sink::Ledger(ledger) => {
+                ledger.chunks(group, zeros, chunks);
+                Ok(())
+            }
+            Sink::Part(writer) => self.written(lock(writer).chunks(group, zeros, chunks)),
+        }
+    }
+
+    /// A part that cannot be written ends everything.
+    fn written<T>(&self, result: std::io::Result<T>) -> Result<T, ()> {
+        result.map_err(|error| {
+            let path = self.options.part.clone().unwrap_or_default();
+            lock(&self.state).failure.get_or_insert(DedupError::Io(path, error));
+            self.stop.store(true, Ordering::Relaxed);
+        })
+    }
+}
+
+/// Chunks of one file that are not yet put in.
+struct Batch<'a> {
+    shared: &'a Shared,
+    group: Group,
+    plain: Vec<Chunk>,
+    zeros: Vec<Chunk>,
+}
+
+impl Batch<'_> {
+    fn flush(&mut self) -> Result<(), Ended> {
+        for (zeros, chunks) in [(false, &mut self.plain), (true, &mut self.zeros)] {
+            if !chunks.is_empty() {
+                self.shared.chunks(self.group, zeros, chunks).map_err(|()| Ended::Stopped)?;
+                chunks.clear();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Taker for Batch<'_> {
+    fn chunk(&mut self, fingerprint: Fingerprint, bytes: u32, zeros: bool) -> Result<(), Ended> {
+        let into = if zeros { &mut self.zeros } else { &mut self.plain };
+        into.push((fingerprint, bytes));
+        if into.len() < BATCH {
+            Ok(())
+        } else {
+            self.flush()
+        }
+    }
+
+    fn read(&mut self, bytes: usize) -> Result<(), Ended> {
+        let shared = self.shared;
+        let all = shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        loop {
+            if shared.stop.load(Ordering::Relaxed) {
+                return Err(Ended::Stopped);
+            }
+            let rate = shared.options.bytes_per_s;
+            if rate == 0 {
+                return Ok(());
+            }
+            let due = Duration::from_secs_f64(all as f64 / rate as f64);
+            match due.checked_sub(shared.began.elapsed()) {
+                None | Some(Duration::ZERO) => return Ok(()),
+                Some(left) => std::thread::sleep(left.min(NAP)),
+            }
+        }
+    }
+}
+
+/// Whoever panicked has left sums that are whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,207 @@
+//! Reading one piece: opening, checking, and what is read where the file is no longer what was recorded.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use rustix::io::Errno;
+use waystage_catalog::check::Differences;
+use waystage_catalog::{OpenFailed, Opened};
+
+use super::desk::Desk;
+use super::region::{append, Region};
+use crate::buffer::Buffer;
+use crate::error::{Failure, Trouble};
+use crate::files::Extent;
+use crate::plan::Delivery;
+use crate::stream::Item;
+
+/// What became of a piece.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// What is delivered, where this was the last piece of its item.
+    pub(super) bytes: Result<Option<Buffer>, Failure>,
+    /// How many bytes were read.
+    pub(super) read: u64,
+    /// Whether the file became shorter while it was read.
+    pub(super) shrunk: bool,
+}
+
+/// An item of several pieces, which several loaders read.
+#[derive(Debug)]
+pub(super) struct Assembly {
+    opened: OnceLock<Result<Opened, Failure>>,
+    region: OnceLock<Option<Region>>,
+    /// Pieces that nobody has read yet.
+    left: AtomicUsize,
+    /// Whether a piece was not all there: then the file is read anew as a whole.
+    broken: AtomicBool,
+}
+
+impl Assembly {
+    pub(super) fn new(pieces: usize) -> Self {
+        Self {
+            opened: OnceLock::new(),
+            region: OnceLock::new(),
+            left: AtomicUsize::new(pieces),
+            broken: AtomicBool::new(false),
+        }
+    }
+}
+
+/// A file that a loader keeps open, because the next piece is often of the same.
+pub(super) type Kept = Option<(u32, Opened)>;
+
+/// Read one extent of an item.
+pub(super) fn read(
+    desk: &Desk,
+    item: &Item,
+    extent: Extent,
+    assembly: Option<&Arc<Assembly>>,
+    kept: &mut Kept,
+) -> Outcome {
+    let outcome = match assembly {
+        Some(assembly) => together(desk, item, extent, assembly),
+        None => alone(desk, item, extent, kept),
+    };
+    outcome.unwrap_or_else(|failure| Outcome { bytes: Err(failure), read: 0, shrunk: false })
+}
+
+/// An item of one extent: a file, or a piece of an object.
+fn alone(desk: &Desk, item: &Item, extent: Extent, kept: &mut Kept) -> Result<Outcome, Failure> {
+    let whole = desk.delivery == Delivery::Files;
+    if whole || kept.as_ref().is_none_or(|(file, _)| *file != item.file) {
+        *kept = Some((item.file, open(desk, item.file)?));
+    }
+    let Some((_, opened)) = kept.as_ref() else { return Ok(nothing()) };
+    let now = opened.stat.stx_size;
+    let range = if whole { Some((0, now)) } else { part(extent, desk.files.size(item.file), now) };
+    let Some((offset, length)) = range else { return Ok(nothing()) };
+    if length > extent.length {
+        within_memory(desk, item.file, length)?;
+    }
+    let read = contents(desk, item.file, opened, offset, length);
+    if whole {
+        *kept = None;
+    }
+    read
+}
+
+fn nothing() -> Outcome {
+    Outcome { bytes: Ok(None), read: 0, shrunk: false }
+}
+
+/// What of an extent there is in a file that was recorded with `recorded` bytes and has `now`.
+fn part(extent: Extent, recorded: u64, now: u64) -> Option<(u64, u64)> {
+    let Extent { offset, length, .. } = extent;
+    let end = if offset + length == recorded { now } else { now.min(offset + length) };
+    // The first piece of a file stands for it when nothing is left of it.
+    (offset < end || offset == 0 && now == 0).then(|| (offset, end - offset))
+}
+
+/// One extent of an item of several; whoever reads the last one finishes the item.
+fn together(
+    desk: &Desk,
+    item: &Item,
+    extent: Extent,
+    assembly: &Arc<Assembly>,
+) -> Result<Outcome, Failure> {
+    let opened = assembly.opened.get_or_init(|| open(desk, item.file));
+    let planned = desk.files.size(item.file);
+    let mut read = 0;
+    if let Ok(opened) = opened {
+        let mut sound = opened.stat.stx_size == planned;
+        if sound {
+            let region = assembly.region.get_or_init(|| {
+                let length = usize::try_from(planned).ok()?;
+                Some(Region::new(desk.pool.take(length)?, length))
+            });
+            let filled = region
+                .as_ref()
+                .map(|region| region.fill(&opened.file, extent.offset, extent.length));
+            sound = matches!(filled, Some(Ok(true)));
+            read = extent.length;
+        }
+        if !sound {
+            assembly.broken.store(true, Ordering::Relaxed);
+        }
+    }
+    if assembly.left.fetch_sub(1, Ordering::AcqRel) > 1 {
+        return Ok(Outcome { read, ..nothing() });
+    }
+    let opened = opened.as_ref().map_err(Clone::clone)?;
+    let buffer = assembly.region.get().and_then(Option::as_ref).and_then(Region::filled);
+    match buffer {
+        Some(buffer) if !assembly.broken.load(Ordering::Relaxed) => {
+            Ok(Outcome { bytes: Ok(Some(buffer)), read, shrunk: false })
+        }
+        _ => {
+            // It has changed since it was recorded, or while it was read: as one piece it is of one moment.
+            let now =
+                rustix::fs::fstat(&opened.file).map_err(|e| unreadable(desk, item.file, e))?;
+            let length = now.st_size.unsigned_abs();
+            if length > planned {
+                within_memory(desk, item.file, length)?;
+            }
+            let mut outcome = contents(desk, item.file, opened, 0, length)?;
+            outcome.shrunk |= length < opened.stat.stx_size;
+            Ok(outcome)
+        }
+    }
+}
+
+fn contents(
+    desk: &Desk,
+    file: u32,
+    opened: &Opened,
+    offset: u64,
+    length: u64,
+) -> Result<Outcome, Failure> {
+    let buffer = usize::try_from(length).ok().and_then(|n| Some((desk.pool.take(n)?, n)));
+    let Some((mut buffer, wanted)) = buffer else {
+        let message = format!("{length} bytes are more than memory has");
+        return Err(Failure { path: desk.files.path(file), trouble: Trouble::Grown, message });
+    };
+    append(&opened.file, &mut buffer.bytes, wanted, offset)
+        .map_err(|error| unreadable(desk, file, error))?;
+    let read = buffer.bytes.len() as u64;
+    Ok(Outcome { bytes: Ok(Some(buffer)), read, shrunk: read < length })
+}
+
+/// A file that has grown is not to take more memory than everything together was meant to.
+fn within_memory(desk: &Desk, file: u32, length: u64) -> Result<(), Failure> {
+    if length <= desk.memory_bytes {
+        return Ok(());
+    }
+    let message = format!("it has grown to {length} bytes, more than is held in memory at once");
+    Err(Failure { path: desk.files.path(file), trouble: Trouble::Grown, message })
+}
+
+fn open(desk: &Desk, file: u32) -> Result<Opened, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = desk.files.path(file);
+    let opened = desk.tree.open_file(path.as_os_str().as_bytes(), desk.files.recorded(file));
+    opened.map_err(|OpenFailed { differences, error }| {
+        let (trouble, message) = if differences.contains(Differences::MISSING) {
+            (Trouble::Vanished, "it is no longer there".to_owned())
+        } else if differences.contains(Differences::TYPE) {
+            (Trouble::NotAFile, "it is no regular file any more".to_owned())
+        } else if differences.contains(Differences::BLOCKED) {
+            let message = "a symbolic link, or no directory, lies on the way to it now";
+            (Trouble::NotAFile, message.to_owned())
+        } else {
+            (Trouble::Unreadable, said(error))
+        };
+        Failure { path, trouble, message }
+    })
+}
+
+fn unreadable(desk: &Desk, file: u32, error: Errno) -> Failure {
+    let path = desk.files.path(file);
+    Failure { path, trouble: Trouble::Unreadable, message: said(error) }
+}
+
+fn said(error: Errno) -> String {
+    let text = std::io::Error::from(error).to_string();
+    // The number in parentheses says no more than the words.
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}

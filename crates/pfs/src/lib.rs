@@ -1,0 +1,23 @@
+//! An emulated striped file system: real files or made-up ones, served as slowly as storage targets would.
+//!
+//! Arrives: what the kernel asks through FUSE; a shape: targets, metadata servers, how files lie on them.
+//! Leaves: answers when the emulated servers would have given them; counts of what each of them did.
+//! Must not know: Python, YAML, who reads.
+//!
+//! The decision here: waiting is virtual. A [`model`] takes a time and a request and says when it is done; no
+//! thread sleeps for a request and none spins, so that hundreds of readers fit two cores, and emulated time can be
+//! slower than real time by a factor. Rejected: delaying the real files with a throttled block device. It has one
+//! queue, no slowdown by crowding, no metadata server, and its caches cannot be told apart from the emulation.
+//!
+//! It shows what a way of reading does to queues. It is no Lustre, and its times are no measurement of one.
+
+pub mod error;
+pub mod fs;
+pub mod layout;
+pub mod model;
+pub mod mount;
+mod pump;
+pub mod statistics;
+pub mod tree;
+
+pub use error::PfsError;

@@ -1,0 +1,146 @@
+//! When to acknowledge, and what to say.
+//!
+//! Arrives: packets that were opened. Leaves: acknowledgement frames. Must not know: extents, sending.
+//!
+//! An acknowledgement is due at min(10 ms, RTT/8) after the first packet that wants one, however many come: their number does
+//! not grow with the rate. Each speaks also of the packets of the two before it, so that a lost one costs nothing.
+
+use crate::frame::{Ack, Bitmap, Frame};
+use crate::packet::{Stamp, TICK_NS};
+use crate::received::{Received, MOST_BITS};
+
+/// How many acknowledgements speak of a packet.
+const REPEATED: usize = 3;
+
+/// So many packets are acknowledged at once, before they outgrow one bitmap.
+const MOST_PACKETS: u64 = MOST_BITS / 2;
+
+#[derive(Clone, Copy, Debug)]
+struct Quickest {
+    stamp: Stamp,
+    arrived_ns: u64,
+    /// Arrival less stamp, in ticks: the two clocks' difference and the delay, modulo 2^24.
+    delay: u32,
+}
+
+/// What has arrived and has to be spoken of.
+#[derive(Clone, Default)]
+pub struct Acks {
+    received: Received,
+    received_bytes: u64,
+    received_at_ns: u64,
+    marked_packets: u64,
+    burst: Option<(u64, u64)>,
+    quickest: Option<Quickest>,
+    /// Arrival less stamp of the slowest packet.
+    slowest: Option<u32>,
+    due_ns: Option<u64>,
+    /// The ends of what the last acknowledgements spoke of, the oldest first.
+    ends: [u64; REPEATED],
+    questions: Vec<(u64, u64)>,
+    bits: Vec<u8>,
+}
+
+impl Acks {
+    /// The packet numbers received.
+    #[must_use]
+    pub fn received(&self) -> &Received {
+        &self.received
+    }
+
+    /// A packet has been opened, and its contents kept.
+    pub fn arrived(&mut self, now_ns: u64, number: u64, stamp: Stamp, size: usize, marked: bool) {
+        self.received.insert(number);
+        let size = size as u64;
+        self.received_bytes += size;
+        self.received_at_ns = now_ns;
+        self.marked_packets += u64::from(marked);
+        self.burst = Some(self.burst.map_or((now_ns, 0), |(first, bytes)| (first, bytes + size)));
+        let delay = Stamp::of(now_ns).bits().wrapping_sub(stamp.bits()) & 0xff_ffff;
+        // Modulo 2^24: a difference in the upper half is a negative one.
+        let quicker = |than: &Quickest| delay.wrapping_sub(than.delay) & 0x80_0000 != 0;
+        if self.quickest.as_ref().is_none_or(quicker) {
+            self.quickest = Some(Quickest { stamp, arrived_ns: now_ns, delay });
+        }
+        if self.slowest.is_none_or(|than| than.wrapping_sub(delay) & 0x80_0000 != 0) {
+            self.slowest = Some(delay);
+        }
+        // One that is very late is spoken of too.
+        for end in &mut self.ends {
+            *end = (*end).min(number);
+        }
+    }
+
+    /// The packet wants an acknowledgement within `interval_ns`.
+    pub fn wanted(&mut self, now_ns: u64, interval_ns: u64) {
+        let due_ns = self.due_ns.unwrap_or(u64::MAX).min(now_ns + interval_ns);
+        let many = self.received.end() >= self.ends[REPEATED - 1] + MOST_PACKETS;
+        self.due_ns = Some(if many { now_ns } else { due_ns });
+    }
+
+    /// The peer asks what became of these packets.
+    pub fn asked(&mut self, from: u64, to: u64) {
+        if self.questions.len() < 16 {
+            self.questions.push((from, to));
+        }
+    }
+
+    /// When the next acknowledgement is due.
+    #[must_use]
+    pub fn due_ns(&self) -> Option<u64> {
+        if self.questions.is_empty() {
+            self.due_ns
+        } else {
+            Some(0)
+        }
+    }
+
+    /// Writes what is due. False where nothing is.
+    pub fn put(
+        &mut self,
+        now_ns: u64,
+        began_ns: u64,
+        credit_bytes: u64,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        if let Some((from, to)) = self.questions.pop() {
+            let Some(bitmap) = self.received.bitmap(from, to.min(from + MOST_BITS), &mut self.bits)
+            else {
+                return false;
+            };
+            Frame::History(bitmap).put(out);
+            return true;
+        }
+        if self.due_ns.is_none_or(|due| due > now_ns) {
+            return false;
+        }
+        self.due_ns = None;
+        let (Some(quickest), Some((burst_from_ns, burst_bytes))) =
+            (self.quickest.take(), self.burst.take())
+        else {
+            return false;
+        };
+        let end = self.received.end();
+        let Some(bitmap) = self.received.bitmap(self.ends[0], end, &mut self.bits) else {
+            return false;
+        };
+        let slowest = self.slowest.take().unwrap_or(quickest.delay);
+        let spread = slowest.wrapping_sub(quickest.delay) & 0xff_ffff;
+        let ack = Ack {
+            echo: quickest.stamp,
+            echo_held_us: (now_ns - quickest.arrived_ns) / 1000,
+            received_bytes: self.received_bytes,
+            received_at_us: self.received_at_ns.saturating_sub(began_ns) / 1000,
+            burst_bytes,
+            burst_us: (self.received_at_ns - burst_from_ns) / 1000,
+            spread_us: u64::from(spread) * TICK_NS / 1000,
+            marked_packets: self.marked_packets,
+            credit_bytes,
+            bitmap: Bitmap { ..bitmap },
+        };
+        Frame::Ack(ack).put(out);
+        self.ends.rotate_left(1);
+        self.ends[REPEATED - 1] = end;
+        true
+    }
+}

@@ -1,0 +1,373 @@
+//! One connection: the whole protocol between two ends that know each other and share a secret.
+//!
+//! Arrives: the time, datagrams, extents to send, room made by the application. Leaves: datagrams, bytes of extents, events,
+//! and when to be called next. Must not know: sockets, clocks, files, TLS, users.
+//!
+//! After each call the driver asks [`Connection::transmit`] for datagrams until there are none, and calls again at
+//! [`Connection::wake_ns`]. Time is nanoseconds of any clock that never goes back.
+
+mod receive;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use crate::acks::Acks;
+use crate::incoming::{Incoming, Limits};
+use crate::modes::{Arrival, Mode, Sample};
+use crate::mtu::{self, Mtu};
+use crate::outgoing::Outgoing;
+use crate::pacer::Pacer;
+use crate::path::Path;
+use crate::protect::Protect;
+use crate::rtt::Rtt;
+use crate::sent::Sent;
+
+/// What the two ends have agreed on, and what this one allows.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// By which packets to this end are marked.
+    pub local_connection: u32,
+    /// By which packets to the peer are marked.
+    pub peer_connection: u32,
+    /// The peer's address, proved by the handshake.
+    pub peer: SocketAddr,
+    /// The round trip that the handshake took.
+    pub initial_rtt_ns: u64,
+    /// The largest UDP payload that this host's link takes.
+    pub largest_datagram: usize,
+    /// What the peer may make this end keep.
+    pub limits: Limits,
+    /// A connection without data says so often that it is alive; middleboxes forget it otherwise.
+    pub keep_alive_ns: u64,
+    /// A peer that says nothing for so long is gone.
+    pub idle_ns: u64,
+    /// Makes what others must not guess.
+    pub secret: [u8; 32],
+}
+
+impl Config {
+    /// The defaults for a peer at this address.
+    #[must_use]
+    pub fn new(peer: SocketAddr, initial_rtt_ns: u64) -> Self {
+        Self {
+            local_connection: 0,
+            peer_connection: 0,
+            peer,
+            initial_rtt_ns,
+            largest_datagram: 1472,
+            limits: Limits::default(),
+            keep_alive_ns: 10_000_000_000,
+            idle_ns: 30_000_000_000,
+            secret: [0; 32],
+        }
+    }
+}
+
+/// Where bytes of extents come from. They are asked for again when a packet is lost.
+pub trait Source {
+    /// Fills `into` with the bytes of the extent from `offset` on.
+    fn read(&mut self, extent: u64, offset: u64, into: &mut [u8]);
+}
+
+/// Where bytes of extents go. Each comes once, in any order.
+pub trait Sink {
+    /// Takes bytes. They count as memory in use until [`Connection::consumed`].
+    fn write(&mut self, extent: u64, offset: u64, bytes: &[u8]);
+}
+
+/// What the application is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The peer holds all of an extent.
+    Delivered(u64),
+    /// All of an extent of this length has arrived.
+    Complete {
+        /// Which extent.
+        extent: u64,
+        /// How long it is.
+        length: u64,
+    },
+    /// The peer is at another address now, and proved it.
+    Moved(SocketAddr),
+    /// The connection has ended.
+    Closed(Ending),
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// This end closed it.
+    Here(u64),
+    /// The peer closed it: with a code, zero for a clean end, and a reason.
+    Peer(u64, String),
+    /// The peer broke the protocol: how.
+    Broken(&'static str),
+    /// The peer has said nothing for the time that [`Config::idle_ns`] allows.
+    Silent,
+}
+
+/// Codes of [`crate::frame::Frame::Close`] that the protocol itself uses; others are the application's.
+pub mod codes {
+    /// A clean end.
+    pub const CLEAN: u64 = 0;
+    /// The peer broke the protocol.
+    pub const BROKEN: u64 = 1;
+}
+
+/// What a connection has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Datagrams sent.
+    pub sent_packets: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Datagrams opened.
+    pub received_packets: u64,
+    /// Datagrams that were forged, repeated, damaged or of another version.
+    pub refused_packets: u64,
+    /// Packets found lost.
+    pub lost_packets: u64,
+    /// Packets that arrived after they had been given up.
+    pub late_packets: u64,
+    /// Bytes of extents sent again.
+    pub repaired_bytes: u64,
+    /// Bytes of extents that arrived for the first time.
+    pub unique_bytes: u64,
+    /// Bytes of extents that arrived again.
+    pub duplicate_bytes: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// This end closes: the peer is told until it answers, three times at most.
+    Closing {
+        left: u32,
+        next_ns: u64,
+    },
+    Closed,
+}
+
+/// A time-out doubles so often at most: on a path that loses half of everything, a peer must be heard before it counts as gone.
+const MOST_DOUBLINGS: u32 = 3;
+
+/// One end of a connection.
+pub struct Connection {
+    config: Config,
+    protect: Box<dyn Protect>,
+    mode: Box<dyn Mode>,
+    state: State,
+    closing: (u64, Vec<u8>),
+    began_ns: u64,
+    heard_ns: u64,
+    spoke_ns: u64,
+    sent: Sent,
+    acks: Acks,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    rtt: Rtt,
+    pacer: Pacer,
+    mtu: Mtu,
+    path: Path,
+    peer_credit_bytes: u64,
+    /// Of the acknowledgement with the largest number: bytes received and when, by the peer's clock.
+    peer_received: (u64, u64),
+    peer_marked_packets: u64,
+    /// Time-outs since the last acknowledgement.
+    timeouts: u32,
+    timeout_from_ns: u64,
+    pings: u32,
+    narrow_ns: u64,
+    app_limited: bool,
+    events: VecDeque<Event>,
+    counters: Counters,
+    end_told: bool,
+}
+
+impl Connection {
+    /// A connection whose handshake is done.
+    #[must_use]
+    pub fn new(
+        config: Config,
+        now_ns: u64,
+        protect: Box<dyn Protect>,
+        mode: Box<dyn Mode>,
+    ) -> Self {
+        Self {
+            protect,
+            mode,
+            state: State::Open,
+            closing: (0, Vec::new()),
+            began_ns: now_ns,
+            heard_ns: now_ns,
+            spoke_ns: now_ns,
+            sent: Sent::default(),
+            acks: Acks::default(),
+            outgoing: Outgoing::default(),
+            incoming: Incoming::new(config.limits),
+            rtt: Rtt::new(config.initial_rtt_ns),
+            pacer: Pacer::default(),
+            mtu: Mtu::new(mtu::LEAST.min(config.largest_datagram), config.largest_datagram),
+            path: Path::new(config.peer, config.secret),
+            // Both ends start with what the handshake agreed; a shared default keeps the first round trip useful.
+            peer_credit_bytes: config.limits.unconsumed_bytes,
+            peer_received: (0, 0),
+            peer_marked_packets: 0,
+            timeouts: 0,
+            timeout_from_ns: now_ns,
+            pings: 0,
+            narrow_ns: now_ns,
+            app_limited: false,
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            end_told: false,
+            config,
+        }
+    }
+
+    /// Opens an extent of no bytes yet; [`Self::append`] gives it some.
+    pub fn open_extent(&mut self) -> u64 {
+        self.outgoing.open()
+    }
+
+    /// The extent has so many bytes more, the last ones if `end`. False for one that has ended.
+    pub fn append(&mut self, extent: u64, bytes: u64, end: bool) -> bool {
+        self.outgoing.append(extent, bytes, end)
+    }
+
+    /// Opens an extent of a known length.
+    pub fn send(&mut self, bytes: u64) -> u64 {
+        let extent = self.open_extent();
+        self.append(extent, bytes, true);
+        extent
+    }
+
+    /// The application is done with so many bytes it was given: the disk has them.
+    pub fn consumed(&mut self, now_ns: u64, bytes: u64) {
+        let before = self.incoming.credit_bytes();
+        self.incoming.consumed(bytes);
+        // A peer that stands still for want of credit sends nothing that would be acknowledged: tell it unasked.
+        let room = before - self.incoming.unique_bytes().min(before);
+        if room < self.config.limits.unconsumed_bytes / 2 && self.incoming.credit_bytes() > before {
+            self.acks.wanted(now_ns, self.rtt.ack_interval_ns());
+        }
+    }
+
+    /// Whether the peer holds everything that was sent.
+    #[must_use]
+    pub fn all_delivered(&self) -> bool {
+        self.outgoing.is_empty()
+    }
+
+    /// Ends the connection; with [`codes::CLEAN`] after everything was delivered, at any time with another code.
+    pub fn close(&mut self, now_ns: u64, code: u64, reason: &str) {
+        if self.state == State::Open {
+            self.closing = (code, reason.as_bytes().to_vec());
+            self.state = State::Closing { left: 3, next_ns: now_ns };
+        }
+    }
+
+    /// This host's own address has changed: the peer is told by a packet from the new one, and the path is learned anew.
+    pub fn moved(&mut self, now_ns: u64) {
+        self.pings = 1;
+        self.path_changed(now_ns);
+    }
+
+    /// What has happened.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Whether the connection has ended, and nothing is to be sent any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// What has been sent, received, lost.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            repaired_bytes: self.outgoing.repaired_bytes(),
+            unique_bytes: self.incoming.unique_bytes(),
+            duplicate_bytes: self.incoming.duplicate_bytes(),
+            ..self.counters
+        }
+    }
+
+    /// The rate and window in force, for statistics.
+    #[must_use]
+    pub fn mode(&self) -> &dyn Mode {
+        &*self.mode
+    }
+
+    /// The round-trip estimates.
+    #[must_use]
+    pub fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// The UDP payload in use.
+    #[must_use]
+    pub fn datagram_size(&self) -> usize {
+        self.mtu.current()
+    }
+
+    /// When to call [`Self::transmit`] next, if nothing else happens before.
+    #[must_use]
+    pub fn wake_ns(&self) -> Option<u64> {
+        match self.state {
+            State::Closed => return None,
+            State::Closing { next_ns, .. } => return Some(next_ns),
+            State::Open => {}
+        }
+        let quiet_ns = self.heard_ns.max(self.spoke_ns) + self.config.keep_alive_ns;
+        let mut wake_ns = quiet_ns.min(self.heard_ns + self.config.idle_ns);
+        let mut sooner = |due_ns: Option<u64>| wake_ns = wake_ns.min(due_ns.unwrap_or(u64::MAX));
+        sooner(self.acks.due_ns());
+        sooner(self.path.due_ns());
+        sooner(self.sent.question_at_ns());
+        sooner(self.sent.is_waiting().then(|| self.timeout_ns()));
+        if self.may_send_data() {
+            sooner(Some(self.pacer.next_ns(self.mode.control().rate_bps)));
+        }
+        Some(wake_ns)
+    }
+
+    fn timeout_ns(&self) -> u64 {
+        self.timeout_from_ns + (self.rtt.timeout_ns() << self.timeouts.min(MOST_DOUBLINGS))
+    }
+
+    /// Whether there is something to send and the window allows it; the pacer decides when.
+    fn may_send_data(&self) -> bool {
+        self.sent.in_flight_bytes() < self.mode.control().window_bytes
+            && self.outgoing.has_work(self.peer_credit_bytes)
+    }
+
+    fn path_changed(&mut self, now_ns: u64) {
+        self.rtt = Rtt::new(self.rtt.smoothed_ns());
+        self.mtu =
+            Mtu::new(mtu::LEAST.min(self.config.largest_datagram), self.config.largest_datagram);
+        self.mode.path_changed(now_ns, self.rtt.smoothed_ns());
+    }
+
+    fn end(&mut self, ending: Ending) {
+        self.state = State::Closed;
+        self.tell_end(ending);
+    }
+
+    /// The application is told of the end once.
+    fn tell_end(&mut self, ending: Ending) {
+        if !std::mem::replace(&mut self.end_told, true) {
+            self.events.push_back(Event::Closed(ending));
+        }
+    }
+
+    fn broken(&mut self, now_ns: u64, how: &'static str) {
+        if self.state == State::Open {
+            self.close(now_ns, codes::BROKEN, how);
+            self.tell_end(Ending::Broken(how));
+        }
+    }
+}

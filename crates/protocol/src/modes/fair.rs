@@ -1,0 +1,406 @@
+//! `fair` and `fast-start`: all of a path when alone, an even share beside others.
+//!
+//! Arrives: samples. Leaves: a window and a pace. Must not know: the other modes.
+//!
+//! **Alone, or among its like** (phase `delay`) the window follows the queue, once a round trip (after FAST TCP: Wei, Jin, Low, Hegde,
+//! IEEE/ACM ToN 14(6), 2006):
+//!
+//! ```text
+//! target = b + a / rate          a = 6 packets, b = RTT/32 within 0.25 .. 5 ms
+//! W     <- W (1 + (target - queue) / (2 RTT))        queue = least RTT of the round - least RTT of 30 s
+//! ```
+//!
+//! All flows of a path see the same queue, so all come to the same rate `a / (queue - b)`. When the queue stays empty the step doubles
+//! each round trip, up to 1.25. Loss plays no part here unless it is above the path's random floor.
+//!
+//! **Beside a flow that fills the buffer** (phase `compete`) a follower of the queue would get nothing. Evidence of such a flow: a queue above
+//! twice the target that did not shrink in six rounds in which this flow yielded, or loss above the floor, or marks. Then the window is
+//! CUBIC's, which shares evenly with TCP; what counts as its loss event is only loss above the floor.
+//!
+//! A queue that swings by a fifth of the round trip while the window had to halve is such evidence too.
+//!
+//! **Back.** About every ten seconds one test (phase `drain`): the window is cut to 0.8. If as much arrives as before, this flow
+//! is alone with a queue of its own, and goes on cutting until less arrives; after more than three such cuts the phase is `delay` again. If less arrives at
+//! once, the cut was somebody's gain: the window comes back. A buffer that overflowed at a queue below the target is a shallow
+//! one; the target is then half of that queue.
+//!
+//! **Loss that was random after all.** After a congestion event the sender is slower by 0.7, and learns what the path loses at that rate. If
+//! that explains the event, the window from before comes back.
+
+use super::cubic::Cubic;
+use super::evidence::{is_gross, ArrivalRate, Buffer, LossFloor, Round, Rounds, Swing};
+use super::startup::Startup;
+use super::{Control, Mode, ModeName, Sample, PACKET};
+
+const A: f64 = 6.0 * PACKET;
+const GAIN: f64 = 0.5;
+const PATIENCE_ROUNDS: u32 = 6;
+const DRAIN_EVERY_NS: u64 = 10_000_000_000;
+const LEAST_WINDOW: f64 = 4.0 * PACKET;
+
+/// A queue that falls below this part of itself in a round is on its way out.
+const SHRINKS: f64 = 0.9;
+
+/// A cut of the window that leaves this part of what arrived took nothing from anybody.
+const KEPT: f64 = 0.93;
+const CUT: f64 = 0.8;
+const MOST_CUTS: u32 = 10;
+
+/// So many cuts that cost nothing: one may fall into a moment in which the other flow had just backed off.
+const FREE_CUTS: u32 = 3;
+
+/// A queue that differs by this part of the round trip within seconds.
+const SWING: f64 = 0.2;
+
+/// Where the round trip never exceeds its base by this factor, the buffer is a shallow one.
+const SHALLOW: f64 = 1.25;
+
+/// Packets leave somewhat faster than window / RTT, so that the window decides (as Linux paces TCP).
+const PACE: f64 = 1.2;
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Startup(Box<Startup>),
+    Delay,
+    Compete,
+    /// The window and the arrival rate to come back to, and how often the window was cut.
+    Drain {
+        window: f64,
+        arrival_bps: f64,
+        cuts: u32,
+        settled: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Suspicion {
+    lost: u64,
+    packets: u64,
+}
+
+/// The mode's state.
+#[derive(Clone, Debug)]
+pub struct Fair {
+    quick: bool,
+    cap_bps: f64,
+    phase: Phase,
+    window: f64,
+    rtt_ns: u64,
+    base_rtt_ns: u64,
+    rounds: Rounds,
+    floor: LossFloor,
+    buffer: Buffer,
+    arrivals: ArrivalRate,
+    cubic: Cubic,
+    /// Losses of packets before this number belong to an event that was answered already.
+    answered_to: u64,
+    /// The round that began with this number is the first one after the window fell: a quiet one.
+    quiet_from: Option<u64>,
+    suspicions: Vec<Suspicion>,
+    window_before: f64,
+    queued_rounds: u32,
+    queue_before_ns: f64,
+    swing: Swing,
+    /// The window when following the queue began.
+    window_followed: f64,
+    empty_rounds: u32,
+    window_unqueued: f64,
+    shallow_ns: f64,
+    next_drain_ns: u64,
+    drains: u64,
+    largest_queue_ns: f64,
+    largest_rtt_ns: u64,
+}
+
+impl Fair {
+    /// `fair`.
+    #[must_use]
+    pub fn gradual(rtt_ns: u64, cap_bps: f64) -> Self {
+        Self::new(rtt_ns, cap_bps, false)
+    }
+
+    /// `fast-start`: the same but for its first round trips.
+    #[must_use]
+    pub fn quick(rtt_ns: u64, cap_bps: f64) -> Self {
+        Self::new(rtt_ns, cap_bps, true)
+    }
+
+    fn new(rtt_ns: u64, cap_bps: f64, quick: bool) -> Self {
+        Self {
+            quick,
+            cap_bps,
+            phase: Phase::Startup(Box::new(Startup::new(rtt_ns, cap_bps, quick))),
+            window: LEAST_WINDOW,
+            rtt_ns,
+            base_rtt_ns: rtt_ns,
+            rounds: Rounds::default(),
+            floor: LossFloor::default(),
+            buffer: Buffer::default(),
+            arrivals: ArrivalRate::default(),
+            cubic: Cubic::default(),
+            answered_to: 0,
+            quiet_from: None,
+            suspicions: Vec::new(),
+            window_before: 0.0,
+            queued_rounds: 0,
+            queue_before_ns: 0.0,
+            swing: Swing::default(),
+            window_followed: 0.0,
+            empty_rounds: 0,
+            window_unqueued: 0.0,
+            shallow_ns: f64::INFINITY,
+            next_drain_ns: 0,
+            drains: 0,
+            largest_queue_ns: 0.0,
+            largest_rtt_ns: 0,
+        }
+    }
+
+    fn target_ns(&self, window: f64) -> f64 {
+        let rtt_ns = self.rtt_ns as f64;
+        let b_ns = (self.base_rtt_ns as f64 / 32.0).clamp(250_000.0, 5_000_000.0);
+        (b_ns + A * rtt_ns / window).min(self.shallow_ns)
+    }
+
+    fn follow_queue(&mut self, sample: &Sample, round: &Round) {
+        let Some(queue_ns) = round.queue_ns(sample.base_rtt_ns) else { return };
+        let target_ns = self.target_ns(self.window);
+        self.largest_queue_ns = round.largest_rtt_ns.saturating_sub(sample.base_rtt_ns) as f64;
+        let before = self.window;
+        let mut step = GAIN * (target_ns - queue_ns) / self.rtt_ns as f64;
+        self.empty_rounds = if queue_ns < target_ns / 4.0 { self.empty_rounds + 1 } else { 0 };
+        if self.empty_rounds > 3 {
+            step *= f64::from(1_u32 << (self.empty_rounds - 3).min(10));
+        }
+        if step < 0.0 || !round.limited {
+            self.window = (self.window * (1.0 + step.clamp(-0.25, 0.25))).max(LEAST_WINDOW);
+        }
+        if self.queued_rounds == 0 {
+            self.window_unqueued = before;
+        }
+        // Judged by the window from before: a small one would excuse any queue.
+        let stands = queue_ns > SHRINKS * self.queue_before_ns;
+        self.queue_before_ns = queue_ns;
+        if queue_ns > 2.0 * self.target_ns(self.window_unqueued) {
+            self.queued_rounds += u32::from(stands);
+        } else {
+            self.queued_rounds = 0;
+        }
+        let swings =
+            self.swing.on_round(sample.now_ns, queue_ns) > SWING * sample.base_rtt_ns as f64;
+        if swings && self.window < before.max(self.window_followed) / 2.0 {
+            // Its like settle; a queue that keeps swinging while this flow had to shrink is a sawtooth's.
+            self.cubic.begin(self.window);
+            return self.compete(sample.now_ns);
+        }
+        if self.queued_rounds >= PATIENCE_ROUNDS {
+            // Six rounds of yielding went to somebody who does not yield. The window from before is this flow's claim.
+            self.window = self.window_unqueued;
+            self.cubic.begin(self.window);
+            self.compete(sample.now_ns);
+        }
+    }
+
+    fn compete(&mut self, now_ns: u64) {
+        self.phase = Phase::Compete;
+        self.queued_rounds = 0;
+        self.largest_rtt_ns = 0;
+        // Flows of one path must not test at the same time: spread by the golden ratio.
+        self.drains += 1;
+        let spread = (self.drains as f64 * 0.618_034 + self.window / PACKET * 0.414_214).fract();
+        self.next_drain_ns = now_ns + (DRAIN_EVERY_NS as f64 * (0.75 + 0.5 * spread)) as u64;
+    }
+
+    fn congested(&mut self, sample: &Sample, round: &Round) {
+        if self.suspicions.is_empty() {
+            self.window_before = self.window;
+        }
+        if sample.marked_packets == 0 && self.suspicions.len() < 8 {
+            self.suspicions
+                .push(Suspicion { lost: round.lost, packets: round.arrived + round.lost });
+        }
+        if matches!(self.phase, Phase::Delay) {
+            let queue_ns = round.largest_rtt_ns.saturating_sub(sample.base_rtt_ns) as f64;
+            let queue_ns = queue_ns.max(self.largest_queue_ns);
+            if queue_ns < 1.5 * self.target_ns(self.window) {
+                self.shallow_ns = (queue_ns / 2.0).max(20_000.0);
+            }
+            self.cubic = Cubic::default();
+            self.compete(sample.now_ns);
+        }
+        self.window = self.cubic.congested(self.window).max(LEAST_WINDOW);
+        self.answered_to = sample.next_number;
+        self.quiet_from = Some(sample.next_number);
+        self.rounds.answered(sample.next_number);
+    }
+
+    /// What a quiet round taught may clear the losses that were taken for congestion.
+    fn reconsider(&mut self) {
+        let innocent = |s: &Suspicion| self.floor.allows(s.packets, s.lost);
+        if self.suspicions.is_empty() || !self.suspicions.iter().all(innocent) {
+            return;
+        }
+        self.suspicions.clear();
+        self.window = self.window.max(self.window_before);
+        self.phase = Phase::Delay;
+        self.shallow_ns = f64::INFINITY;
+        self.empty_rounds = 0;
+    }
+
+    fn end_of_round(&mut self, sample: &Sample, round: &Round) {
+        self.largest_rtt_ns = self.largest_rtt_ns.max(round.largest_rtt_ns);
+        let may_be_full = self.buffer.may_be_full(round, sample.base_rtt_ns);
+        let gross = is_gross(round, &self.floor);
+        if self.quiet_from.is_some_and(|from| round.first > from) {
+            self.quiet_from = None;
+            self.floor.quiet(round);
+            self.reconsider();
+        } else if may_be_full || gross {
+            self.floor.loud(round);
+        } else {
+            self.floor.quiet(round);
+        }
+        match self.phase {
+            Phase::Startup(_) => {}
+            Phase::Delay => self.follow_queue(sample, round),
+            Phase::Compete => {
+                if sample.now_ns >= self.next_drain_ns {
+                    self.begin_drain(sample);
+                }
+            }
+            Phase::Drain { window, arrival_bps, cuts, settled } => {
+                self.go_on_draining(sample, (window, arrival_bps, cuts, settled));
+            }
+        }
+    }
+
+    fn begin_drain(&mut self, sample: &Sample) {
+        let Some(arrival_bps) = self.arrivals.bps(2 * self.rtt_ns) else { return };
+        if (self.largest_rtt_ns as f64) < SHALLOW * sample.base_rtt_ns as f64 {
+            // The queue was never long enough to tell anything by draining it: try, and let loss decide.
+            let holds = arrival_bps / (1.0 - self.floor.share()) * sample.base_rtt_ns as f64 / 8e9;
+            self.window = holds.min(self.window).max(LEAST_WINDOW);
+            return self.follow();
+        }
+        self.phase = Phase::Drain { window: self.window, arrival_bps, cuts: 1, settled: false };
+        self.window = (self.window * CUT).max(LEAST_WINDOW);
+        self.rounds.restart(sample.next_number);
+    }
+
+    /// With nobody else there, a smaller window only shortens the queue, and as much arrives as before; beside another
+    /// flow it gives up a part of the share. This holds whatever is thought to be the base round trip.
+    fn go_on_draining(
+        &mut self,
+        sample: &Sample,
+        (window, before_bps, cuts, settled): (f64, f64, u32, bool),
+    ) {
+        if !settled {
+            // The first round of a cut still drains the queue of the window before.
+            self.phase = Phase::Drain { window, arrival_bps: before_bps, cuts, settled: true };
+            return;
+        }
+        let kept = self.arrivals.bps(self.rtt_ns).unwrap_or(0.0) >= KEPT * before_bps;
+        if kept && cuts < MOST_CUTS {
+            self.phase =
+                Phase::Drain { window, arrival_bps: before_bps, cuts: cuts + 1, settled: false };
+            self.window = (self.window * CUT).max(LEAST_WINDOW);
+        } else if cuts > FREE_CUTS {
+            let holds = before_bps / (1.0 - self.floor.share()) * sample.base_rtt_ns as f64 / 8e9;
+            self.window = holds.min(window).max(LEAST_WINDOW);
+            self.follow();
+        } else {
+            self.window = window;
+            self.cubic.begin(window);
+            self.compete(sample.now_ns);
+        }
+    }
+
+    fn follow(&mut self) {
+        self.phase = Phase::Delay;
+        self.suspicions.clear();
+        self.empty_rounds = 0;
+        self.queued_rounds = 0;
+        self.swing = Swing::default();
+        self.window_followed = self.window;
+    }
+}
+
+impl Mode for Fair {
+    fn name(&self) -> ModeName {
+        if self.quick {
+            ModeName::FastStart
+        } else {
+            ModeName::Fair
+        }
+    }
+
+    fn phase(&self) -> &'static str {
+        match self.phase {
+            Phase::Startup(_) => "startup",
+            Phase::Delay => "delay",
+            Phase::Compete => "compete",
+            Phase::Drain { .. } => "drain",
+        }
+    }
+
+    fn on_sample(&mut self, sample: &Sample) {
+        self.rtt_ns = sample.smoothed_rtt_ns.max(1000);
+        self.base_rtt_ns = sample.base_rtt_ns;
+        if let Phase::Startup(startup) = &mut self.phase {
+            if let Some(capacity) = startup.on_sample(sample, &mut self.floor) {
+                let holds = capacity.bps * sample.base_rtt_ns as f64 / 8e9;
+                self.window = (holds + A).max(LEAST_WINDOW);
+                self.follow();
+                self.answered_to = sample.next_number;
+                self.quiet_from = Some(sample.next_number);
+                self.rounds.answered(sample.next_number);
+            }
+            return;
+        }
+        self.arrivals.on_sample(sample, 4 * self.rtt_ns);
+        let ended = self.rounds.on_sample(sample);
+        // A path that loses at random is judged by whole rounds: looking more often only finds more accidents.
+        let judged = if self.floor.is_clean() {
+            ended.as_ref().or(Some(self.rounds.current()))
+        } else {
+            ended.as_ref()
+        };
+        // Until a quiet round has shown what the last answer was worth, there is no second one.
+        let judged = judged.filter(|_| self.quiet_from.is_none());
+        let too_many = judged.is_some_and(|round| {
+            let full = self.buffer.may_be_full_now(round, sample.base_rtt_ns);
+            round.lost > 0
+                && !self.floor.allows(round.arrived + round.lost, round.lost)
+                && (full || is_gross(round, &self.floor))
+        });
+        if (too_many || sample.marked_packets > 0 && sample.newest_spoken_of > self.answered_to)
+            && !matches!(self.phase, Phase::Drain { .. })
+        {
+            let round = ended.unwrap_or(*self.rounds.current());
+            self.congested(sample, &round);
+        } else if matches!(self.phase, Phase::Compete) && !sample.limited {
+            let grown =
+                self.cubic.grown(sample.now_ns, self.window, sample.arrived_bytes, self.rtt_ns);
+            self.window = grown;
+        }
+        if let Some(round) = ended {
+            self.end_of_round(sample, &round);
+        }
+    }
+
+    fn on_silence(&mut self, _now_ns: u64) {
+        self.window = (self.window / 2.0).max(LEAST_WINDOW);
+    }
+
+    fn path_changed(&mut self, _now_ns: u64, rtt_ns: u64) {
+        *self = Self::new(rtt_ns, self.cap_bps, self.quick);
+    }
+
+    fn control(&self) -> Control {
+        if let Phase::Startup(startup) = &self.phase {
+            return startup.control(self.rtt_ns);
+        }
+        let rate_bps = PACE * self.window * 8e9 / self.rtt_ns as f64;
+        Control { rate_bps: rate_bps.min(self.cap_bps), window_bytes: self.window as u64 }
+    }
+}

@@ -1,0 +1,105 @@
+//! Which mode a client gets: the server decides, by user and by address.
+//!
+//! Arrives: what was asked for, who asks, the server's rules. Leaves: the mode, its rate, and why it is not the one
+//! asked for. Must not know: how users prove who they are.
+
+use std::net::IpAddr;
+
+use super::ModeName;
+
+/// One line of a server's configuration: the first that fits decides.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The user it is for; None for anybody.
+    pub user: Option<String>,
+    /// The network it is for, as an address and how many of its bits count; None for any.
+    pub network: Option<(IpAddr, u8)>,
+    /// Modes granted beside `fair` and `modest`, which everybody has.
+    pub modes: Vec<ModeName>,
+    /// No more than this.
+    pub rate_cap_bps: f64,
+}
+
+/// What the client gets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Granted {
+    /// The mode.
+    pub mode: ModeName,
+    /// Its largest rate.
+    pub rate_cap_bps: f64,
+    /// One sentence for the user, where it is not the mode asked for.
+    pub downgraded: Option<String>,
+}
+
+/// Decides.
+#[must_use]
+pub fn grant(
+    asked: ModeName,
+    user: &str,
+    address: IpAddr,
+    rules: &[Rule],
+    default_cap_bps: f64,
+) -> Granted {
+    let rule = rules.iter().find(|rule| {
+        rule.user.as_deref().is_none_or(|name| name == user)
+            && rule.network.is_none_or(|(network, bits)| is_in(address, network, bits))
+    });
+    let rate_cap_bps = rule.map_or(default_cap_bps, |rule| rule.rate_cap_bps);
+    let free = matches!(asked, ModeName::Fair | ModeName::Modest);
+    if free || rule.is_some_and(|rule| rule.modes.contains(&asked)) {
+        return Granted { mode: asked, rate_cap_bps, downgraded: None };
+    }
+    let downgraded = format!(
+        "the server does not grant mode {asked} to {user} at {address} and uses fair: ask its administrator, or ask for fair"
+    );
+    Granted { mode: ModeName::Fair, rate_cap_bps, downgraded: Some(downgraded) }
+}
+
+fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
+    let same = |a: u128, b: u128, width: u32| {
+        let ignored = width.saturating_sub(u32::from(bits));
+        ignored >= width || a >> ignored == b >> ignored
+    };
+    match (address.to_canonical(), network.to_canonical()) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            same(u128::from(a.to_bits()), u128::from(b.to_bits()), 32)
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits(), b.to_bits(), 128),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> Vec<Rule> {
+        vec![
+            Rule {
+                user: Some("ada".into()),
+                network: Some(("10.1.0.0".parse().unwrap(), 16)),
+                modes: vec![ModeName::Aggressive, ModeName::FastStart],
+                rate_cap_bps: 1e10,
+            },
+            Rule { user: None, network: None, modes: vec![ModeName::FastStart], rate_cap_bps: 1e9 },
+        ]
+    }
+
+    #[test]
+    fn the_faster_modes_are_for_whom_the_server_names() {
+        let ask =
+            |mode, user, address: &str| grant(mode, user, address.parse().unwrap(), &rules(), 1e8);
+        assert_eq!(ask(ModeName::Aggressive, "ada", "10.1.7.7").mode, ModeName::Aggressive);
+        let refused = ask(ModeName::Aggressive, "ada", "10.2.7.7");
+        assert_eq!((refused.mode, refused.rate_cap_bps), (ModeName::Fair, 1e9));
+        assert!(refused.downgraded.unwrap().contains("does not grant mode aggressive to ada"));
+        assert_eq!(ask(ModeName::FastStart, "bob", "::1").downgraded, None);
+        assert_eq!(ask(ModeName::Modest, "bob", "::1").mode, ModeName::Modest);
+    }
+
+    #[test]
+    fn without_rules_everybody_is_fair() {
+        let granted = grant(ModeName::FastStart, "ada", "10.1.0.1".parse().unwrap(), &[], 1e8);
+        assert_eq!((granted.mode, granted.rate_cap_bps), (ModeName::Fair, 1e8));
+    }
+}

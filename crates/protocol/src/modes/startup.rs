@@ -1,0 +1,162 @@
+//! The first round trips: from nothing known to the path's capacity.
+//!
+//! Arrives: samples. Leaves: a rate; at the end, the capacity found. Must not know: what comes after.
+//!
+//! **Gradual.** 64 packets in the first round trip; from then on `rate = 4 ln 2 x arrival rate`. What arrives is what was sent a
+//! round trip ago, so the rate grows by 2.77 each round trip (the factor of BBR's startup, draft-cardwell-iccrg-bbr, where its
+//! derivation stands). It ends at the first evidence: a queue of an eighth of the round trip, loss that rises, marks, or
+//! arrivals that do not grow any more.
+//!
+//! **Quick.** The first packets leave as a train at the rate that the server granted. By the time the peer took to receive them the path's
+//! narrowest link gives its speed, as packet pairs do (Dovrolis, Ramanathan, Moore: "What do packet dispersion
+//! techniques measure?", INFOCOM 2001): an upper bound of what is free. Half of it is used at once, and growth stops at it.
+
+use super::evidence::{ArrivalRate, LossFloor, Round, Rounds};
+use super::{Control, Sample, PACKET};
+
+const FIRST_PACKETS: f64 = 64.0;
+const GROWTH: f64 = 2.77;
+
+/// A train that arrived in this many packets at least says something of the path.
+const LEAST_TRAIN: f64 = 16.0;
+
+/// Of the train's rate, what is used before the path confirmed anything.
+const TRUST: f64 = 0.5;
+
+/// What was found.
+#[derive(Clone, Copy, Debug)]
+pub struct Capacity {
+    /// Bits a second that the path carries, of what is sent (random loss included).
+    pub bps: f64,
+}
+
+/// The search for the path's capacity.
+#[derive(Clone, Debug)]
+pub struct Startup {
+    rate_bps: f64,
+    cap_bps: f64,
+    /// No more than this, where a train has measured the path.
+    bound_bps: f64,
+    train: bool,
+    arrivals: ArrivalRate,
+    rounds: Rounds,
+    round_best_bps: f64,
+    best_before_bps: f64,
+    flat_rounds: u32,
+    last_rtts: [u64; 4],
+    samples: usize,
+    previous: Round,
+    /// Whether the round that runs is the second one.
+    second: bool,
+}
+
+impl Startup {
+    /// A start on a path of this round trip, never above `cap_bps`.
+    #[must_use]
+    pub fn new(rtt_ns: u64, cap_bps: f64, quick: bool) -> Self {
+        let paced_bps = FIRST_PACKETS * PACKET * 8e9 / rtt_ns.max(1) as f64;
+        Self {
+            rate_bps: if quick { cap_bps } else { paced_bps.min(cap_bps) },
+            cap_bps,
+            bound_bps: cap_bps,
+            train: quick,
+            arrivals: ArrivalRate::default(),
+            rounds: Rounds::default(),
+            round_best_bps: 0.0,
+            best_before_bps: 0.0,
+            flat_rounds: 0,
+            last_rtts: [u64::MAX; 4],
+            samples: 0,
+            previous: Round::default(),
+            second: false,
+        }
+    }
+
+    /// Takes in a sample; the capacity, once it is found.
+    pub fn on_sample(&mut self, sample: &Sample, floor: &mut LossFloor) -> Option<Capacity> {
+        let rtt_ns = sample.smoothed_rtt_ns;
+        if let Some(rtt_ns) = sample.rtt_ns {
+            self.last_rtts[self.samples % 4] = rtt_ns;
+            self.samples += 1;
+        }
+        if self.train {
+            return self.end_of_train(sample);
+        }
+        self.arrivals.on_sample(sample, 2 * rtt_ns);
+        // A short window follows a rate that grows; three acknowledgements' worth is the least that means something.
+        let window_ns = (rtt_ns / 4).min((rtt_ns / 16).max(25_000_000));
+        if let Some(arrival_bps) = self.arrivals.bps(window_ns) {
+            self.rate_bps = self.rate_bps.max((GROWTH * arrival_bps).min(self.bound_bps));
+            self.round_best_bps = self.round_best_bps.max(arrival_bps);
+        }
+        let queue_ns =
+            self.last_rtts.iter().min().map_or(0, |rtt| rtt.saturating_sub(sample.base_rtt_ns));
+        let queued = self.samples >= 4 && queue_ns > (sample.base_rtt_ns / 8).max(1_000_000);
+        let mut over = queued || sample.marked_packets > 0;
+        if let Some(round) = self.rounds.on_sample(sample) {
+            over |= self.end_of_round(&round, floor);
+        }
+        over.then(|| self.found(floor))
+    }
+
+    fn end_of_train(&mut self, sample: &Sample) -> Option<Capacity> {
+        let arrival = sample.arrival?;
+        self.train = false;
+        let train = arrival.burst_bytes as f64;
+        if train >= LEAST_TRAIN * PACKET {
+            // A train that arrived as one was coalesced on the way: no faster than 1 us a packet is believed.
+            let least_ns = train / PACKET * 1000.0;
+            let train_bps = train * 8e9 / (arrival.burst_ns as f64).max(least_ns);
+            self.bound_bps = train_bps.min(self.cap_bps);
+            self.rate_bps = TRUST * self.bound_bps;
+        } else {
+            self.rate_bps = FIRST_PACKETS * PACKET * 8e9 / sample.smoothed_rtt_ns.max(1) as f64;
+        }
+        self.rate_bps = self.rate_bps.min(self.cap_bps);
+        self.rounds.restart(sample.next_number);
+        None
+    }
+
+    /// Whether the round shows that the path is full.
+    fn end_of_round(&mut self, round: &Round, floor: &mut LossFloor) -> bool {
+        let packets = (round.arrived + round.lost).max(1) as f64;
+        let share = round.lost as f64 / packets;
+        let noise = 3.0 * (floor.share().max(0.01) / packets).sqrt();
+        let rising = packets >= 20.0 && share > floor.share() + 0.05 + noise;
+        // The first round is the slowest there will be. Each later one is three times as fast as the one before, which
+        // is quiet if even this one is not too fast.
+        let before = std::mem::replace(&mut self.previous, *round);
+        let first = before.arrived + before.lost == 0;
+        if first {
+            floor.quiet(round);
+        } else if !rising && !self.second {
+            floor.quiet(&before);
+        }
+        self.second = first;
+        let grew = self.round_best_bps > 1.15 * self.best_before_bps;
+        self.flat_rounds = if grew || round.limited { 0 } else { self.flat_rounds + 1 };
+        self.best_before_bps = self.best_before_bps.max(self.round_best_bps);
+        self.round_best_bps = 0.0;
+        (rising && !first) || self.flat_rounds >= 2
+    }
+
+    /// Nothing arrives faster than the path carries, so the best rate seen is the path's.
+    fn found(&self, floor: &LossFloor) -> Capacity {
+        let best_bps = self.best_before_bps.max(self.round_best_bps);
+        let arrival_bps = if best_bps > 0.0 { best_bps } else { self.rate_bps / GROWTH };
+        Capacity { bps: (arrival_bps / (1.0 - floor.share())).min(self.cap_bps) }
+    }
+
+    /// How fast to send now.
+    #[must_use]
+    pub fn control(&self, rtt_ns: u64) -> Control {
+        let train_bytes = FIRST_PACKETS * PACKET;
+        // Acknowledgements that fail to come stop the start after three round trips' worth.
+        let window_bytes = if self.train {
+            train_bytes
+        } else {
+            3.0 * self.rate_bps * rtt_ns as f64 / 8e9 + train_bytes
+        };
+        Control { rate_bps: self.rate_bps, window_bytes: window_bytes as u64 }
+    }
+}

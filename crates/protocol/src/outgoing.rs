@@ -1,0 +1,174 @@
+//! Extents on their way out: which bytes go into the next packet.
+//!
+//! Arrives: how many bytes each extent has, what the network took and lost. Leaves: pieces to send.
+//! Must not know: packets, time. Bytes are not kept here: a lost piece is read again from where it came from.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::ranges::Ranges;
+use crate::sent::Piece;
+
+#[derive(Debug, Default)]
+struct Extent {
+    /// Bytes there are to send so far.
+    length: u64,
+    /// Whether there will be no more.
+    ended: bool,
+    /// Bytes sent for the first time.
+    sent: u64,
+    /// Whether the end has been sent.
+    end_sent: bool,
+    end_arrived: bool,
+    arrived: Ranges,
+    queued: bool,
+}
+
+impl Extent {
+    fn has_more(&self) -> bool {
+        self.sent < self.length || (self.ended && !self.end_sent)
+    }
+
+    fn is_done(&self) -> bool {
+        self.end_arrived && self.arrived.total() == self.length
+    }
+}
+
+/// The extents of one direction that the peer does not hold completely.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    extents: HashMap<u64, Extent>,
+    next: u64,
+    /// Extents with bytes never sent, in order.
+    fresh: VecDeque<u64>,
+    repairs: VecDeque<Piece>,
+    /// Bytes sent for the first time, over all extents.
+    first_sent_bytes: u64,
+    repaired_bytes: u64,
+}
+
+impl Outgoing {
+    /// A new extent, of no bytes yet.
+    pub fn open(&mut self) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.extents.insert(id, Extent::default());
+        id
+    }
+
+    /// The extent has so many bytes more; `end` is whether these are the last. False for one that is not open.
+    pub fn append(&mut self, id: u64, bytes: u64, end: bool) -> bool {
+        let Some(extent) = self.extents.get_mut(&id).filter(|extent| !extent.ended) else {
+            return false;
+        };
+        extent.length += bytes;
+        extent.ended = end;
+        if extent.has_more() && !extent.queued {
+            extent.queued = true;
+            self.fresh.push_back(id);
+        }
+        true
+    }
+
+    /// Bytes sent for the first time so far: what the peer's credit is about.
+    #[must_use]
+    pub fn first_sent_bytes(&self) -> u64 {
+        self.first_sent_bytes
+    }
+
+    /// Bytes sent again so far.
+    #[must_use]
+    pub fn repaired_bytes(&self) -> u64 {
+        self.repaired_bytes
+    }
+
+    /// Whether every extent has arrived.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// Whether there is anything to send within `credit_bytes`.
+    #[must_use]
+    pub fn has_work(&self, credit_bytes: u64) -> bool {
+        !self.repairs.is_empty()
+            || (!self.fresh.is_empty() && self.first_sent_bytes < credit_bytes)
+            || self.fresh.front().is_some_and(|id| self.only_the_end_is_left(*id))
+    }
+
+    fn only_the_end_is_left(&self, id: u64) -> bool {
+        self.extents.get(&id).is_some_and(|extent| extent.sent == extent.length && extent.ended)
+    }
+
+    /// The next piece of at most `room(extent, offset)` bytes, repairs first.
+    pub fn next(&mut self, credit_bytes: u64, room: impl Fn(u64, u64) -> usize) -> Option<Piece> {
+        while let Some(lost) = self.repairs.front_mut() {
+            let Some(extent) = self.extents.get(&lost.extent) else {
+                self.repairs.pop_front();
+                continue;
+            };
+            let end = lost.offset + u64::from(lost.length);
+            // What arrived late is not sent again.
+            let missing = extent.arrived.first_missing(lost.offset..end).unwrap_or(end..end);
+            if missing.is_empty() && (!lost.last || extent.end_arrived) {
+                self.repairs.pop_front();
+                continue;
+            }
+            let length = (missing.end - missing.start).min(room(lost.extent, missing.start) as u64);
+            if length == 0 && !missing.is_empty() {
+                return None;
+            }
+            let piece = Piece {
+                extent: lost.extent,
+                offset: missing.start,
+                length: length as u32,
+                last: lost.last && missing.start + length == end,
+            };
+            let behind = missing.start + length;
+            if behind < end {
+                (lost.offset, lost.length) = (behind, (end - behind) as u32);
+            } else {
+                self.repairs.pop_front();
+            }
+            self.repaired_bytes += length;
+            return Some(piece);
+        }
+        let id = *self.fresh.front()?;
+        let extent = self.extents.get_mut(&id)?;
+        let credit = credit_bytes.saturating_sub(self.first_sent_bytes);
+        let length = (extent.length - extent.sent).min(credit).min(room(id, extent.sent) as u64);
+        if length == 0 && extent.sent < extent.length {
+            return None;
+        }
+        let piece = Piece {
+            extent: id,
+            offset: extent.sent,
+            length: length as u32,
+            last: extent.ended && extent.sent + length == extent.length,
+        };
+        extent.sent += length;
+        extent.end_sent = piece.last;
+        self.first_sent_bytes += length;
+        if !extent.has_more() {
+            extent.queued = false;
+            self.fresh.pop_front();
+        }
+        Some(piece)
+    }
+
+    /// A piece is to be sent again.
+    pub fn lost(&mut self, piece: Piece) {
+        self.repairs.push_back(piece);
+    }
+
+    /// A piece has arrived. Returns the extent where nothing of it is missing any more.
+    pub fn arrived(&mut self, piece: Piece) -> Option<u64> {
+        let extent = self.extents.get_mut(&piece.extent)?;
+        extent.arrived.insert(piece.offset..piece.offset + u64::from(piece.length));
+        extent.end_arrived |= piece.last;
+        if !extent.is_done() {
+            return None;
+        }
+        self.extents.remove(&piece.extent);
+        Some(piece.extent)
+    }
+}

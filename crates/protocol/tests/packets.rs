@@ -1,0 +1,162 @@
+//! The wire: what the specification's test vectors say, what random and damaged bytes do.
+
+use proptest::prelude::*;
+use waystage_protocol::frame::{Ack, Bitmap, Frame, MAX_REASON};
+use waystage_protocol::packet::{Header, Stamp, HEADER_SIZE};
+use waystage_protocol::protect::{Protect, Sealed, Side, Suite};
+use waystage_protocol::varint::Reader;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u32> = text.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    digits.chunks(2).map(|pair| (pair[0] * 16 + pair[1]) as u8).collect()
+}
+
+/// The vectors of the reference page: lines `name = hex` in the block called vectors.
+fn vector(name: &str) -> Vec<u8> {
+    let page = include_str!("../../../docs/reference/wide-area-protocol.md");
+    page.lines()
+        .skip_while(|line| *line != "```vectors")
+        .filter_map(|line| line.split_once(" = "))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| unhex(value))
+        .unwrap_or_else(|| panic!("the page has no vector {name}"))
+}
+
+fn frames(bytes: &[u8]) -> Vec<Frame<'_>> {
+    let mut reader = Reader::new(bytes);
+    let mut frames = Vec::new();
+    while !reader.is_empty() {
+        frames.push(Frame::read(&mut reader).expect("a frame that was written"));
+    }
+    frames
+}
+
+fn example_ack(bits: &[u8]) -> Frame<'_> {
+    Frame::Ack(Ack {
+        echo: Stamp::from_bits(0x0001f4),
+        echo_held_us: 250,
+        received_bytes: 1_000_000,
+        received_at_us: 20_000,
+        burst_bytes: 14_720,
+        burst_us: 1_178,
+        spread_us: 640,
+        marked_packets: 0,
+        credit_bytes: 1 << 28,
+        bitmap: Bitmap { from: 990, count: 12, bits },
+    })
+}
+
+#[test]
+fn frames_are_those_of_the_specification() {
+    let data = Frame::Data { extent: 3, offset: 70_000, last: true, bytes: b"waystage" };
+    for (name, frame) in [
+        ("data", data),
+        ("ack", example_ack(&[0xff, 0x0d])),
+        ("ask", Frame::Ask { from: 5, to: 500 }),
+        ("close", Frame::Close { code: 0, reason: b"done" }),
+        ("challenge", Frame::Challenge(0x0102_0304_0506_0708)),
+    ] {
+        let mut out = Vec::new();
+        frame.put(&mut out);
+        assert_eq!(hex(&out), hex(&vector(name)), "{name}");
+        assert_eq!(frames(&vector(name)), [frame], "{name}");
+    }
+}
+
+#[test]
+fn a_sealed_packet_is_that_of_the_specification() {
+    let secret: [u8; 32] = vector("exporter secret").try_into().unwrap();
+    for (suite, name) in
+        [(Suite::Aes256Gcm, "aes packet"), (Suite::Chacha20Poly1305, "chacha packet")]
+    {
+        let mut packet = Vec::new();
+        let header =
+            Header { connection: 0x0a0b_0c0d, number: 0x0102, stamp: Stamp::from_bits(0x0001f4) };
+        header.put(&mut packet);
+        Frame::Data { extent: 3, offset: 70_000, last: true, bytes: b"waystage" }.put(&mut packet);
+        Sealed::new(&secret, Side::Client, suite).seal(header.number, HEADER_SIZE, &mut packet);
+        assert_eq!(hex(&packet), hex(&vector(name)), "{name}");
+        let read = Header::read(&packet, 0x0100).unwrap();
+        assert_eq!(read, header);
+        let opened = Sealed::new(&secret, Side::Server, suite)
+            .open(read.number, HEADER_SIZE, &mut packet)
+            .map(hex);
+        assert_eq!(opened, Some(hex(&vector("data"))), "{name}");
+    }
+}
+
+fn any_frame() -> impl Strategy<Value = Vec<u8>> {
+    let number = 0_u64..1 << 40;
+    let bytes = prop::collection::vec(any::<u8>(), 0..300);
+    (0..8, number.clone(), number, any::<bool>(), bytes).prop_map(|(kind, a, b, flag, bytes)| {
+        let mut out = Vec::new();
+        let mut bits = bytes.clone();
+        bits.push(1);
+        let count = 8 * bits.len() as u64 - 7;
+        let bitmap = Bitmap { from: a, count, bits: &bits };
+        match kind {
+            0 => Frame::Padding,
+            1 => Frame::Ping,
+            2 => Frame::Data { extent: a, offset: b, last: flag, bytes: &bytes },
+            3 => Frame::Ack(Ack {
+                echo: Stamp::from_bits(a),
+                echo_held_us: b,
+                received_bytes: a,
+                received_at_us: b,
+                burst_bytes: a,
+                burst_us: b,
+                spread_us: a,
+                marked_packets: a,
+                credit_bytes: b,
+                bitmap,
+            }),
+            4 => Frame::History(bitmap),
+            5 => Frame::Ask { from: a, to: a + b + 1 },
+            6 => Frame::Close { code: a, reason: &bytes[..bytes.len().min(MAX_REASON)] },
+            _ => Frame::Challenge(a),
+        }
+        .put(&mut out);
+        out
+    })
+}
+
+proptest! {
+    #[test]
+    fn frames_that_are_written_are_read_back(written in prop::collection::vec(any_frame(), 0..5)) {
+        let packet = written.concat();
+        let read = frames(&packet);
+        prop_assert_eq!(read.len(), written.len());
+        let mut again = Vec::new();
+        for frame in read {
+            frame.put(&mut again);
+        }
+        prop_assert_eq!(again, packet);
+    }
+
+    #[test]
+    fn random_bytes_are_read_or_refused_and_nothing_else(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut reader = Reader::new(&bytes);
+        while !reader.is_empty() {
+            let before = reader;
+            if Frame::read(&mut reader).is_err() {
+                break;
+            }
+            prop_assert!(format!("{reader:?}").len() < format!("{before:?}").len(), "each frame takes bytes");
+        }
+        let _ = Header::read(&bytes, 77);
+    }
+
+    #[test]
+    fn damaged_frames_are_read_or_refused(frame in any_frame(), at in any::<usize>(), to in any::<u8>(), cut in any::<usize>()) {
+        let mut damaged = frame;
+        let length = damaged.len();
+        damaged[at % length] = to;
+        damaged.truncate(cut % (length + 1));
+        let mut reader = Reader::new(&damaged);
+        while !reader.is_empty() && Frame::read(&mut reader).is_ok() {}
+    }
+}

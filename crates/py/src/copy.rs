@@ -1,0 +1,230 @@
+//! Copies and comparisons of trees for Python: `TreeCopy`, `TreeComparison`.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use pyo3::create_exception;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use waystage_catalog::Exclude;
+use waystage_copy::{Comparison, Copy, Fsync, Options, Pair, Update, Verify};
+
+create_exception!(
+    waystage._native,
+    CopyError,
+    PyRuntimeError,
+    "A copy that cannot be begun or go on; `kind` says what can be acted on."
+);
+
+/// How often a wait looks whether Python has had a signal.
+const LOOK_ROUND: Duration = Duration::from_millis(100);
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("CopyError", module.py().get_type::<CopyError>())?;
+    module.add_class::<TreeCopy>()?;
+    module.add_class::<TreeComparison>()
+}
+
+/// A copy under way.
+#[pyclass(frozen, module = "waystage._native")]
+struct TreeCopy(Copy);
+
+#[pymethods]
+impl TreeCopy {
+    #[new]
+    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
+    #[allow(clippy::fn_params_excessive_bools, reason = "in Python they are keywords")]
+    #[pyo3(signature = (source, destination, *, workers, exclude=Vec::new(), include=None, one_file_system=false,
+        update="changed", fsync="none", verify="none", rate_bytes_per_s=None, dry_run=false, restart=false,
+        xattrs=true, owners=true, hard_links=true))]
+    fn new(
+        py: Python<'_>,
+        source: PathBuf,
+        destination: PathBuf,
+        workers: usize,
+        exclude: Vec<Vec<u8>>,
+        include: Option<Vec<Vec<u8>>>,
+        one_file_system: bool,
+        update: &str,
+        fsync: &str,
+        verify: &str,
+        rate_bytes_per_s: Option<u64>,
+        dry_run: bool,
+        restart: bool,
+        xattrs: bool,
+        owners: bool,
+        hard_links: bool,
+    ) -> PyResult<Self> {
+        let update = one_of(
+            "update",
+            update,
+            &[
+                ("changed", Update::Changed),
+                ("newer", Update::Newer),
+                ("missing", Update::Missing),
+                ("content", Update::Content),
+                ("always", Update::Always),
+            ],
+        )?;
+        let fsync = one_of(
+            "fsync",
+            fsync,
+            &[("none", Fsync::None), ("end", Fsync::End), ("each", Fsync::Each)],
+        )?;
+        let verify = one_of(
+            "verify",
+            verify,
+            &[("none", Verify::None), ("cached", Verify::Cached), ("storage", Verify::Storage)],
+        )?;
+        let options = Options {
+            source,
+            destination,
+            workers,
+            exclude: Exclude::new(exclude),
+            include: include.map(Exclude::new),
+            one_file_system,
+            update,
+            fsync,
+            verify,
+            rate_bytes_per_s,
+            dry_run,
+            restart,
+            xattrs,
+            owners,
+            hard_links,
+        };
+        py.detach(|| Copy::start(options)).map(Self).map_err(|error| raise(py, error))
+    }
+
+    /// Whether it has ended within `timeout_s`; CopyError where it could not go on.
+    fn wait(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
+        let deadline = Instant::now() + duration(timeout_s)?;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match py.detach(|| self.0.wait(left.min(LOOK_ROUND))) {
+                Some(Ok(())) => return Ok(true),
+                Some(Err(error)) => return Err(raise(py, error)),
+                None if left.is_zero() => return Ok(false),
+                None => py.check_signals()?,
+            }
+        }
+    }
+
+    /// How far it is, by name.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let by_name = PyDict::new(py);
+        for (name, count) in self.0.counts().by_name() {
+            by_name.set_item(name, count)?;
+        }
+        Ok(by_name)
+    }
+
+    /// Whether all that was asked for is there, as far as it has come.
+    #[getter]
+    fn complete(&self) -> bool {
+        self.0.counts().complete()
+    }
+
+    /// (path, kind, text) of what could not be copied, the first ten thousand.
+    fn problems<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyBytes>, &'static str, String)> {
+        let problems = py.detach(|| self.0.problems());
+        problems
+            .into_iter()
+            .map(|problem| (PyBytes::new(py, &problem.path), problem.kind.name(), problem.text))
+            .collect()
+    }
+
+    /// The paths that a dry run would make, the first ten thousand.
+    fn planned<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        let planned = py.detach(|| self.0.planned());
+        planned.into_iter().map(|path| PyBytes::new(py, &path)).collect()
+    }
+
+    /// End it; its threads and unfinished small files are gone when this returns.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.0.stop());
+    }
+}
+
+/// Files of two trees being compared.
+#[pyclass(frozen, module = "waystage._native")]
+struct TreeComparison(Comparison);
+
+/// Index, first differing byte and both digests, whether extended attributes differ, why it could not be told.
+type PyUnlike = (usize, Option<(u64, String, String)>, bool, String);
+
+#[pymethods]
+impl TreeComparison {
+    #[new]
+    #[pyo3(signature = (one, other, pairs, *, xattrs, threads))]
+    fn new(
+        py: Python<'_>,
+        one: PathBuf,
+        other: PathBuf,
+        pairs: Vec<(Vec<u8>, bool)>,
+        xattrs: bool,
+        threads: usize,
+    ) -> PyResult<Self> {
+        let pairs = pairs.into_iter().map(|(path, contents)| Pair { path, contents }).collect();
+        let started = py.detach(|| Comparison::start(&one, &other, pairs, xattrs, threads));
+        Ok(Self(started?))
+    }
+
+    /// Whether it has ended within `timeout_s`.
+    fn wait(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
+        let deadline = Instant::now() + duration(timeout_s)?;
+        while !self.0.ended() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            py.detach(|| std::thread::sleep(left.min(Duration::from_millis(10))));
+            py.check_signals()?;
+        }
+        Ok(true)
+    }
+
+    /// Pairs taken up so far, and bytes read of each side.
+    fn progress(&self) -> (usize, u64) {
+        self.0.progress()
+    }
+
+    /// What differs, in order; complete once it has ended.
+    fn unlike(&self, py: Python<'_>) -> Vec<PyUnlike> {
+        let unlike = py.detach(|| self.0.unlike());
+        let hex = |digest: u128| format!("{digest:032x}");
+        unlike
+            .into_iter()
+            .map(|u| {
+                let contents = u.contents.map(|(at, one, other)| (at, hex(one), hex(other)));
+                (u.index, contents, u.xattrs, u.error)
+            })
+            .collect()
+    }
+
+    /// End it; its threads are gone when this returns.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.0.stop());
+    }
+}
+
+fn one_of<T: core::marker::Copy>(what: &str, given: &str, known: &[(&str, T)]) -> PyResult<T> {
+    known.iter().find(|(name, _)| *name == given).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        PyValueError::new_err(format!("{what} is one of {}, not {given:?}", names.join(", ")))
+    })
+}
+
+fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is not a number of seconds")))
+}
+
+fn raise(py: Python<'_>, error: waystage_copy::CopyError) -> PyErr {
+    let raised = CopyError::new_err(error.text);
+    match raised.value(py).setattr("kind", error.kind.name()) {
+        Ok(()) => raised,
+        Err(odd) => odd,
+    }
+}

@@ -1,0 +1,379 @@
+//! Deduplication profiles for Python: `DedupProfile`, `dedup_merge`, `dedup_estimate`, `dedup_question`, `excluded_paths`,
+//! `chunk_lengths`, `chunk_and_digest`.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use waystage_catalog::Exclude;
+use waystage_load::chunking::{Method, LARGEST};
+use waystage_load::dedup::{
+    self as engine, Count, DedupError as Refused, Files, Options, Profile, Question, Report, Task,
+};
+use waystage_load::digest::Digest;
+
+create_exception!(
+    waystage._native,
+    DedupError,
+    PyRuntimeError,
+    "A deduplication profile could not be made; the message says why."
+);
+create_exception!(
+    waystage._native,
+    DedupPartError,
+    DedupError,
+    "A file that is no whole part of a profile, or parts that do not belong together."
+);
+
+/// How many blocks of a part are joined between two looks for a signal: some ten milliseconds.
+const BLOCKS_A_LOOK: u32 = 32;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("DedupError", module.py().get_type::<DedupError>())?;
+    module.add("DedupPartError", module.py().get_type::<DedupPartError>())?;
+    module.add_class::<DedupProfile>()?;
+    module.add_function(wrap_pyfunction!(dedup_merge, module)?)?;
+    module.add_function(wrap_pyfunction!(dedup_estimate, module)?)?;
+    module.add_function(wrap_pyfunction!(dedup_question, module)?)?;
+    module.add_function(wrap_pyfunction!(excluded_paths, module)?)?;
+    module.add_function(wrap_pyfunction!(chunk_lengths, module)?)?;
+    module.add_function(wrap_pyfunction!(chunk_and_digest, module)?)
+}
+
+fn raise(error: &Refused) -> PyErr {
+    match error {
+        Refused::Part(..) | Refused::Option(_) => DedupPartError::new_err(error.to_string()),
+        Refused::Io(..) | Refused::Stopped => DedupError::new_err(error.to_string()),
+    }
+}
+
+fn method_of(name: &str) -> PyResult<(Method, Digest)> {
+    match name {
+        "fsc" => Ok((Method::FscCdc8, Digest::Sha1)),
+        "fast" => Ok((Method::Fast, Digest::Blake3)),
+        other => {
+            let size = other.strip_prefix("fixed:").and_then(|size| size.parse().ok());
+            match size {
+                Some(size) if (1..=LARGEST).contains(&size) => {
+                    Ok((Method::Fixed(size), Digest::Blake3))
+                }
+                _ => Err(PyValueError::new_err(format!(
+                    "method {other:?} is none of fast, fsc, fixed:N with N from 1 to {LARGEST}"
+                ))),
+            }
+        }
+    }
+}
+
+fn name_of(question: &Question) -> String {
+    match question.method {
+        Method::FscCdc8 => "fsc".to_owned(),
+        Method::Fast => "fast".to_owned(),
+        Method::Fixed(size) => format!("fixed:{size}"),
+    }
+}
+
+/// Path offsets, paths, sizes, mtimes, ctimes, inodes, devices, links and targets of files.
+type PyFiles<'py> = (
+    PyReadonlyArray1<'py, i64>,
+    PyReadonlyArray1<'py, u8>,
+    PyReadonlyArray1<'py, i64>,
+    PyReadonlyArray1<'py, i64>,
+    PyReadonlyArray1<'py, i64>,
+    PyReadonlyArray1<'py, u64>,
+    PyReadonlyArray1<'py, u64>,
+    PyReadonlyArray1<'py, u32>,
+    PyReadonlyArray1<'py, u32>,
+);
+
+/// A profile being made.
+#[pyclass(frozen, module = "waystage._native")]
+struct DedupProfile(Mutex<Option<Profile>>);
+
+#[pymethods]
+impl DedupProfile {
+    #[new]
+    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
+    #[pyo3(signature = (root, files, *, method, threads, bytes_per_s=0, part=None, parts=1, number=0, label=""))]
+    fn new(
+        py: Python<'_>,
+        root: PathBuf,
+        files: PyFiles<'_>,
+        method: &str,
+        threads: usize,
+        bytes_per_s: u64,
+        part: Option<PathBuf>,
+        parts: u32,
+        number: u32,
+        label: &str,
+    ) -> PyResult<Self> {
+        let (method, digest) = method_of(method)?;
+        let tasks = tasks(&files)?;
+        let question = Question { method, digest, parts, part: number, label: label.to_owned() };
+        let options = Options { root, question, threads, bytes_per_s, part };
+        let started = py.detach(|| Profile::start(options, tasks));
+        Ok(Self(Mutex::new(Some(started.map_err(|error| raise(&error))?))))
+    }
+
+    /// Wait until it is over, for at most so long; whether it is.
+    fn wait(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
+        let timeout = Duration::try_from_secs_f64(timeout_s)
+            .map_err(|_| PyValueError::new_err(format!("{timeout_s} is no number of seconds")))?;
+        self.with(|profile| py.detach(|| profile.wait(timeout)))
+    }
+
+    /// (bytes read, files done with, files there are).
+    fn progress(&self) -> PyResult<(u64, u64, u64)> {
+        self.with(|profile| {
+            let now = profile.progress();
+            (now.bytes, now.files, now.of)
+        })
+    }
+
+    /// End it early; `finish` then raises.
+    fn stop(&self) -> PyResult<()> {
+        self.with(Profile::stop)
+    }
+
+    /// Wait for the end: (report, [(path, what befell it)]).
+    #[allow(clippy::type_complexity, reason = "a pair, named in the stub")]
+    fn finish<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyDict>, Vec<(Bound<'py, PyBytes>, String)>)> {
+        let profile = self.take()?;
+        let done = py.detach(|| profile.finish()).map_err(|error| raise(&error))?;
+        let errors = done.errors.into_iter();
+        let errors = errors.map(|(path, error)| (PyBytes::new(py, &path), error)).collect();
+        Ok((describe(py, &done.report)?, errors))
+    }
+}
+
+impl DedupProfile {
+    fn with<T: Send>(&self, call: impl FnOnce(&Profile) -> T) -> PyResult<T> {
+        let held =
+            self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call panicked"))?;
+        held.as_ref().map(call).ok_or_else(|| PyRuntimeError::new_err("it was finished before"))
+    }
+
+    fn take(&self) -> PyResult<Profile> {
+        let mut held =
+            self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call panicked"))?;
+        held.take().ok_or_else(|| PyRuntimeError::new_err("it was finished before"))
+    }
+}
+
+fn tasks(files: &PyFiles<'_>) -> PyResult<Vec<Task>> {
+    let uneven = || PyValueError::new_err("the columns of files do not fit together");
+    let (offsets, paths) = (files.0.as_slice()?, files.1.as_slice()?);
+    let (size, mtime, ctime) = (files.2.as_slice()?, files.3.as_slice()?, files.4.as_slice()?);
+    let (inode, device) = (files.5.as_slice()?, files.6.as_slice()?);
+    let (links, target) = (files.7.as_slice()?, files.8.as_slice()?);
+    let count = size.len();
+    if [mtime.len(), ctime.len(), inode.len(), device.len(), links.len(), target.len()]
+        != [count; 6]
+        || offsets.len() != count + 1
+    {
+        return Err(uneven());
+    }
+    let at = |i: usize| usize::try_from(offsets[i]).map_err(|_| uneven());
+    (0..count)
+        .map(|i| {
+            Ok(Task {
+                path: paths.get(at(i)?..at(i + 1)?).ok_or_else(uneven)?.to_vec(),
+                size: u64::try_from(size[i]).map_err(|_| uneven())?,
+                mtime_ns: mtime[i],
+                ctime_ns: ctime[i],
+                inode: inode[i],
+                device: device[i],
+                links: links[i],
+                target: target[i],
+            })
+        })
+        .collect()
+}
+
+/// Join parts: (what they are of, report). `progress` is told how many chunks are in.
+#[pyfunction]
+fn dedup_merge<'py>(
+    py: Python<'py>,
+    parts: Vec<PathBuf>,
+    progress: Py<PyAny>,
+) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+    let mut look = Look::new(progress);
+    let joined = py.detach(|| engine::merge(&parts, |chunks| look.go_on(chunks)));
+    let (question, report) = look.or_raise(joined)?;
+    Ok((describe_question(py, &question)?, describe(py, &report)?))
+}
+
+/// Estimate from parts, in bounded memory: (what they are of, estimate).
+#[pyfunction]
+fn dedup_estimate<'py>(
+    py: Python<'py>,
+    parts: Vec<PathBuf>,
+    sample: usize,
+    seed: u64,
+    progress: Py<PyAny>,
+) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+    let mut look = Look::new(progress);
+    let done = py.detach(|| engine::estimate(&parts, sample, seed, |chunks| look.go_on(chunks)));
+    let (question, found) = look.or_raise(done)?;
+    let estimate = PyDict::new(py);
+    estimate.set_item("files", describe_files(py, found.files)?)?;
+    estimate.set_item("chunks", found.chunks)?;
+    estimate.set_item("bytes", found.bytes)?;
+    estimate.set_item("sample", found.sample)?;
+    estimate.set_item("distinct_share", found.distinct_share)?;
+    estimate.set_item("error", found.error)?;
+    estimate.set_item("confidence", engine::CONFIDENCE)?;
+    Ok((describe_question(py, &question)?, estimate))
+}
+
+/// Looks for signals, and tells how far it is, while parts are read without the GIL.
+struct Look {
+    progress: Py<PyAny>,
+    blocks: u32,
+    raised: Option<PyErr>,
+}
+
+impl Look {
+    fn new(progress: Py<PyAny>) -> Self {
+        Self { progress, blocks: 0, raised: None }
+    }
+
+    fn go_on(&mut self, chunks: u64) -> bool {
+        self.blocks += 1;
+        if self.blocks % BLOCKS_A_LOOK != 0 {
+            return true;
+        }
+        let told = Python::attach(|py| {
+            py.check_signals()?;
+            self.progress.call1(py, (chunks,)).map(drop)
+        });
+        self.raised = told.err();
+        self.raised.is_none()
+    }
+
+    fn or_raise<T>(self, result: Result<T, Refused>) -> PyResult<T> {
+        match (self.raised, result) {
+            (Some(raised), _) => Err(raised),
+            (None, result) => result.map_err(|error| raise(&error)),
+        }
+    }
+}
+
+/// What a part is of.
+#[pyfunction]
+fn dedup_question(py: Python<'_>, part: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+    let question = py.detach(|| engine::question_of(&part)).map_err(|error| raise(&error))?;
+    describe_question(py, &question)
+}
+
+/// Which paths a walk with these patterns would never have come to.
+#[pyfunction]
+fn excluded_paths<'py>(
+    py: Python<'py>,
+    patterns: Vec<Vec<u8>>,
+    offsets: PyReadonlyArray1<'py, i64>,
+    paths: PyReadonlyArray1<'py, u8>,
+) -> PyResult<Bound<'py, PyArray1<bool>>> {
+    let exclude = Exclude::new(patterns);
+    let (offsets, paths) = (offsets.as_slice()?, paths.as_slice()?);
+    let found: Option<Vec<bool>> = py.detach(|| {
+        let ends = offsets.windows(2).map(|pair| {
+            let (from, to) = (usize::try_from(pair[0]).ok()?, usize::try_from(pair[1]).ok()?);
+            paths.get(from..to).map(|path| exclude.covers(path))
+        });
+        ends.collect()
+    });
+    let found = found.ok_or_else(|| PyValueError::new_err("a path lies outside of its column"))?;
+    Ok(PyArray1::from_vec(py, found))
+}
+
+/// How long the chunks of `data` are, as by `method`.
+#[pyfunction]
+fn chunk_lengths(py: Python<'_>, data: &[u8], method: &str) -> PyResult<Vec<usize>> {
+    let (method, _) = method_of(method)?;
+    Ok(py.detach(|| {
+        let mut ends = Vec::new();
+        method.cut(data, true, &mut Vec::new(), &mut ends);
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        ends.iter().zip(starts).map(|(end, start)| end - start).collect()
+    }))
+}
+
+/// Cut `data` and take the digest of every chunk, in this thread, as a run does: how many chunks there are.
+#[pyfunction]
+fn chunk_and_digest(py: Python<'_>, data: &[u8], method: &str) -> PyResult<usize> {
+    let (method, digest) = method_of(method)?;
+    Ok(py.detach(|| engine::digests(method, digest, data, |_| ())))
+}
+
+fn describe_question<'py>(py: Python<'py>, question: &Question) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(py);
+    found.set_item("method", name_of(question))?;
+    found.set_item("label", &question.label)?;
+    found.set_item("parts", question.parts)?;
+    found.set_item("part", question.part)?;
+    Ok(found)
+}
+
+fn describe<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(py);
+    let pair = |total: Count, distinct: Count| {
+        let row = PyDict::new(py);
+        row.set_item("chunks", total.chunks)?;
+        row.set_item("bytes", total.bytes)?;
+        row.set_item("distinct_chunks", distinct.chunks)?;
+        row.set_item("distinct_bytes", distinct.bytes)?;
+        PyResult::Ok(row)
+    };
+    found.set_item("files", describe_files(py, report.files)?)?;
+    found.set_item("all", pair(report.total.all, report.distinct.all)?)?;
+    let types = PyDict::new(py);
+    for (number, name) in report.types.iter().enumerate() {
+        let of = |kinds: &[Count]| kinds.get(number).copied().unwrap_or_default();
+        let total = of(&report.total.kinds);
+        if total.chunks > 0 {
+            types.set_item(name, pair(total, of(&report.distinct.kinds))?)?;
+        }
+    }
+    found.set_item("types", types)?;
+    let sizes = PyDict::new(py);
+    for (bin, (total, distinct)) in (0..).zip(report.total.bins.iter().zip(&report.distinct.bins)) {
+        if total.chunks > 0 {
+            sizes.set_item(engine::bin_floor(bin), pair(*total, *distinct)?)?;
+        }
+    }
+    found.set_item("sizes", sizes)?;
+    found.set_item("zero_chunks", report.zeros.chunks)?;
+    found.set_item("zero_bytes", report.zeros.bytes)?;
+    found.set_item("repeated_files", report.repeated.files)?;
+    found.set_item("repeated_bytes", report.repeated.bytes)?;
+    found.set_item("index_bytes", report.index_bytes)?;
+    found.set_item("has_hole_chunk", report.has_hole_chunk)?;
+    Ok(found)
+}
+
+fn describe_files(py: Python<'_>, files: Files) -> PyResult<Bound<'_, PyDict>> {
+    let found = PyDict::new(py);
+    for (name, number) in [
+        ("read", files.read),
+        ("bytes", files.bytes),
+        ("empty", files.empty),
+        ("links", files.links),
+        ("vanished", files.vanished),
+        ("unreadable", files.unreadable),
+        ("changed", files.changed),
+        ("hole_chunks", files.hole_chunks),
+        ("hole_bytes", files.hole_bytes),
+    ] {
+        found.set_item(name, number)?;
+    }
+    Ok(found)
+}

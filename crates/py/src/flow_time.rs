@@ -1,0 +1,189 @@
+//! Time mode for Python: `FlowClock`, `FlowProgram`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use numpy::{PyArray1, PyReadonlyArray1, ToPyArray};
+use pyo3::prelude::*;
+use waystage_flowsim::programs::{ClockError, FlowClock, Flows, Pause, Program};
+use waystage_flowsim::sharing::Curve;
+
+use crate::flow_load::FlowError;
+
+/// Events between two looks at whether Ctrl-C was pressed: some tens of milliseconds.
+const EVENTS_A_TURN: u64 = 5_000;
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyProgram>()?;
+    module.add_class::<PyClock>()
+}
+
+fn refused(error: ClockError) -> PyErr {
+    FlowError::new_err(error.to_string())
+}
+
+fn slice<'a, T: numpy::Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]> {
+    array.as_slice().map_err(|_| {
+        FlowError::new_err("an array is not contiguous: pass numpy.ascontiguousarray of it")
+    })
+}
+
+/// Steps of pauses and flows, done some number of times.
+#[pyclass(frozen, name = "FlowProgram", module = "waystage._native")]
+struct PyProgram(Mutex<Arc<Program>>);
+
+impl PyProgram {
+    fn lock(&self) -> MutexGuard<'_, Arc<Program>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl PyProgram {
+    #[new]
+    #[pyo3(signature = (repeat=1))]
+    fn new(repeat: u64) -> PyResult<Self> {
+        Program::new(repeat).map(|program| Self(Mutex::new(Arc::new(program)))).map_err(refused)
+    }
+
+    #[pyo3(signature = (pause_s=0.0))]
+    fn step(&self, pause_s: f64) -> PyResult<()> {
+        Arc::make_mut(&mut self.lock()).step(pause_s).map_err(refused)
+    }
+
+    #[pyo3(signature = (routes, bytes, *, flow_class=0, weight=1.0, limit_bps=f64::INFINITY))]
+    fn flows(
+        &self,
+        py: Python<'_>,
+        routes: PyReadonlyArray1<'_, u32>,
+        bytes: PyReadonlyArray1<'_, f64>,
+        flow_class: u16,
+        weight: f64,
+        limit_bps: f64,
+    ) -> PyResult<()> {
+        let flows = Flows {
+            routes: slice(&routes)?,
+            bytes: slice(&bytes)?,
+            class: flow_class,
+            weight,
+            limit: limit_bps,
+        };
+        py.detach(|| Arc::make_mut(&mut self.lock()).flows(&flows)).map_err(refused)
+    }
+
+    #[getter]
+    fn bytes(&self) -> f64 {
+        self.lock().bytes()
+    }
+}
+
+/// Flows over resources in simulated time.
+#[pyclass(frozen, name = "FlowClock", module = "waystage._native")]
+struct PyClock(Mutex<FlowClock>);
+
+impl PyClock {
+    fn lock(&self) -> MutexGuard<'_, FlowClock> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl PyClock {
+    #[new]
+    #[pyo3(signature = (capacities, *, precision=1e-9))]
+    fn new(capacities: PyReadonlyArray1<'_, f64>, precision: f64) -> PyResult<Self> {
+        FlowClock::new(slice(&capacities)?, precision)
+            .map(|clock| Self(Mutex::new(clock)))
+            .map_err(refused)
+    }
+
+    fn add_routes(
+        &self,
+        offsets: PyReadonlyArray1<'_, u64>,
+        resources: PyReadonlyArray1<'_, u32>,
+    ) -> PyResult<u32> {
+        self.lock().add_routes(slice(&offsets)?, slice(&resources)?).map_err(refused)
+    }
+
+    fn set_routes(
+        &self,
+        keys: PyReadonlyArray1<'_, u32>,
+        offsets: PyReadonlyArray1<'_, u64>,
+        resources: PyReadonlyArray1<'_, u32>,
+    ) -> PyResult<()> {
+        self.lock().set_routes(slice(&keys)?, slice(&offsets)?, slice(&resources)?).map_err(refused)
+    }
+
+    fn route<'py>(&self, py: Python<'py>, key: u32) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        self.lock().route(key).map(|route| route.to_pyarray(py)).map_err(refused)
+    }
+
+    fn set_capacity(&self, resource: u32, capacity: f64) -> PyResult<()> {
+        self.lock().set_capacity(resource, capacity).map_err(refused)
+    }
+
+    fn set_curve(&self, resource: u32, points: Vec<(f64, f64)>) -> PyResult<()> {
+        let curve = Curve::new(points).map_err(|error| refused(error.into()))?;
+        self.lock().set_curve(resource, curve).map_err(refused)
+    }
+
+    #[pyo3(signature = (program, at_s=None))]
+    fn start(&self, program: &PyProgram, at_s: Option<f64>) -> PyResult<u32> {
+        let program = Arc::clone(&program.lock());
+        let mut clock = self.lock();
+        let at_s = at_s.unwrap_or_else(|| clock.now());
+        clock.start(program, at_s).map_err(refused)
+    }
+
+    fn cancel(&self, py: Python<'_>, run: u32) -> PyResult<()> {
+        py.detach(|| self.lock().cancel(run)).map_err(refused)
+    }
+
+    #[pyo3(signature = (limit_s=f64::INFINITY))]
+    fn run_until(&self, py: Python<'_>, limit_s: f64) -> PyResult<Vec<(f64, u32)>> {
+        loop {
+            let pause =
+                py.detach(|| self.lock().advance(limit_s, EVENTS_A_TURN)).map_err(refused)?;
+            if pause != Pause::Budget {
+                return Ok(self.lock().take_ended());
+            }
+            py.check_signals()?;
+        }
+    }
+
+    #[getter]
+    fn now(&self) -> f64 {
+        self.lock().now()
+    }
+
+    #[getter]
+    fn flows_under_way(&self) -> usize {
+        self.lock().flows_under_way()
+    }
+
+    #[getter]
+    fn solutions(&self) -> u64 {
+        self.lock().solutions()
+    }
+
+    fn times(&self, run: u32) -> PyResult<(f64, Option<f64>)> {
+        self.lock().times(run).map_err(refused)
+    }
+
+    fn bytes_left(&self, py: Python<'_>, run: u32) -> PyResult<f64> {
+        py.detach(|| self.lock().bytes_left(run)).map_err(refused)
+    }
+
+    #[pyo3(signature = (flow_class=0))]
+    fn totals<'py>(&self, py: Python<'py>, flow_class: u16) -> Bound<'py, PyArray1<f64>> {
+        py.detach(|| self.lock().totals(flow_class)).to_pyarray(py)
+    }
+
+    #[pyo3(signature = (flow_class=None))]
+    fn rates<'py>(&self, py: Python<'py>, flow_class: Option<u16>) -> Bound<'py, PyArray1<f64>> {
+        let rates = py.detach(|| match flow_class {
+            Some(class) => self.lock().class_rates(class),
+            None => self.lock().rates(),
+        });
+        rates.to_pyarray(py)
+    }
+}

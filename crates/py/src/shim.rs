@@ -1,0 +1,37 @@
+//! C sources of `shim/`, as they were when this was built.
+//!
+//! They are compiled on the machine where they are used, and so must come with the package. Links from the package to them were
+//! rejected: not every way that a repository travels keeps links.
+
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+
+type Sources = &'static [(&'static str, &'static str)];
+
+/// The files of a folder, by their names.
+macro_rules! sources {
+    ($($folder:literal: $($name:literal)*;)*) => {
+        &[$($(($name, include_str!(concat!("../../../shim/", $folder, "/", $name))),)*)*]
+    };
+}
+
+const POSIX: Sources = sources! {
+    "include":
+        "waystage_ring.h";
+    "posix":
+        "life.c" "opened.c" "opened.h" "real.h" "ring.c" "ring.h" "touch.c" "touch.h" "wrap.h"
+        "wrap_attributes.c" "wrap_close.c" "wrap_names.c" "wrap_open.c" "wrap_syscall.c";
+};
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(shim_sources, module)?)
+}
+
+/// Names and texts of the sources of a library: "posix". KeyError for another.
+#[pyfunction]
+fn shim_sources(library: &str) -> PyResult<Vec<(&'static str, &'static str)>> {
+    match library {
+        "posix" => Ok(POSIX.to_vec()),
+        _ => Err(PyKeyError::new_err(format!("there is no library {library}"))),
+    }
+}

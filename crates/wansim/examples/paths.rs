@@ -1,0 +1,170 @@
+//! The protocol's figures in virtual time: `cargo run --release -p waystage-wansim --example paths [PART]`.
+
+use waystage_protocol::modes::ModeName;
+use waystage_wansim::link::Loss;
+use waystage_wansim::study::{jain, reached_ns, run, seconds, Entry, Kind, Outcome, PathSpec};
+
+const GIGABIT: f64 = 1e9;
+const MS: u64 = 1_000_000;
+
+fn main() {
+    let part = std::env::args().nth(1).unwrap_or_default();
+    let wanted = |name: &str| part.is_empty() || part == name;
+    if wanted("loss") {
+        loss();
+    }
+    if wanted("start") {
+        start();
+    }
+    if wanted("fairness") {
+        fairness();
+    }
+    if wanted("modest") {
+        modest();
+    }
+    if wanted("jain") {
+        many();
+    }
+    if wanted("reorder") {
+        reorder();
+    }
+}
+
+fn with_loss(mut path: PathSpec, share: f64) -> PathSpec {
+    path.forward.loss = if share > 0.0 { Loss::Random(share) } else { Loss::Never };
+    path
+}
+
+fn loss() {
+    for rtt_ms in [10, 200] {
+        for share in [0.0, 0.001, 0.01, 0.05, 0.1] {
+            let path = with_loss(PathSpec::new(GIGABIT, rtt_ms * MS, 1.0), share);
+            let until = if rtt_ms > 100 { 12.0 } else { 5.0 };
+            let from = if rtt_ms > 100 { 4.0 } else { 1.0 };
+            let rate = |kind| {
+                let outcome = run(path, &[Entry::now(kind)], seconds(from), seconds(until), 1);
+                let (sent, received) = (&outcome.sender[0], &outcome.receiver[0]);
+                let duplicates =
+                    100.0 * received.duplicate_bytes as f64 / received.unique_bytes.max(1) as f64;
+                let late = sent.late_packets;
+                (
+                    outcome.bps[0] / (GIGABIT * (1.0 - share)),
+                    duplicates,
+                    late,
+                    timeline(&outcome, 0),
+                )
+            };
+            let (ours, duplicates, late, phases) = rate(Kind::Ours(ModeName::Fair));
+            print!("loss {rtt_ms} ms {:5.1} %: fair {ours:.3} of C(1-p), duplicates {duplicates:.3} %, late {late}", 100.0 * share);
+            println!(
+                " | aggressive {:.3}, cubic {:.4}, bbr {:.3} | {phases}",
+                rate(Kind::Ours(ModeName::Aggressive)).0,
+                rate(Kind::Cubic).0,
+                rate(Kind::Bbr).0
+            );
+        }
+    }
+}
+
+fn timeline(outcome: &Outcome, flow: usize) -> String {
+    let every = (outcome.steps[flow].len() / 12).max(1);
+    let each = |at: usize| {
+        let phase = outcome.phases[flow].get(at).map_or("", |phase| &phase[..1]);
+        format!("{phase}{:.0}", outcome.steps[flow][at] / 1e6)
+    };
+    (0..outcome.steps[flow].len()).step_by(every).map(each).collect::<Vec<_>>().join(" ")
+}
+
+fn start() {
+    for mode in [ModeName::Fair, ModeName::FastStart, ModeName::Modest, ModeName::Aggressive] {
+        let path = PathSpec::new(GIGABIT, 500 * MS, 1.0);
+        let outcome = run(path, &[Entry::now(Kind::Ours(mode))], seconds(5.0), seconds(10.0), 1);
+        let reached = reached_ns(&outcome, 0, 0.9 * 0.95 * GIGABIT).map(|ns| ns as f64 / 1e9);
+        println!(
+            "start 500 ms {mode}: 90 % after {reached:?} s, then {:.3} | {}",
+            outcome.bps[0] / GIGABIT,
+            timeline(&outcome, 0)
+        );
+    }
+}
+
+fn fairness() {
+    for (rate_bps, rtt_ms) in [(1e8, 20), (GIGABIT, 10)] {
+        for buffer in [0.05, 1.0, 4.0] {
+            for ours_first in [true, false] {
+                let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
+                let ours = Kind::Ours(ModeName::Fair);
+                let order = if ours_first { [ours, Kind::Cubic] } else { [Kind::Cubic, ours] };
+                let entries =
+                    [Entry::now(order[0]), Entry { kind: order[1], begins_ns: seconds(5.0) }];
+                let outcome = run(path, &entries, seconds(15.0), seconds(75.0), 1);
+                let total: f64 = outcome.bps.iter().sum();
+                let at = usize::from(!ours_first);
+                println!(
+                    "fairness {rate_bps:e} {rtt_ms} ms, {buffer} BDP, ours first {ours_first}: ours {:.1} %, used {:.3} | {} | {}",
+                    100.0 * outcome.bps[at] / total, total / rate_bps, timeline(&outcome, at), timeline(&outcome, 1 - at)
+                );
+            }
+        }
+    }
+}
+
+fn modest() {
+    for buffer in [0.05, 1.0, 4.0] {
+        let path = PathSpec::new(1e8, 20 * MS, buffer);
+        let measure = |entries: &[Entry]| run(path, entries, seconds(15.0), seconds(45.0), 1);
+        let alone = measure(&[Entry::now(Kind::Ours(ModeName::Modest))]);
+        let cubic = measure(&[Entry::now(Kind::Cubic)]).bps[0];
+        let both = measure(&[
+            Entry::now(Kind::Ours(ModeName::Modest)),
+            Entry { kind: Kind::Cubic, begins_ns: seconds(5.0) },
+        ]);
+        println!(
+            "modest {buffer} BDP: alone {:.3}, costs cubic {:.1} % | {} | {}",
+            alone.bps[0] / 1e8,
+            100.0 * (1.0 - both.bps[1] / cubic),
+            timeline(&alone, 0),
+            timeline(&both, 0)
+        );
+    }
+}
+
+fn many() {
+    for apart_s in [0.0, 0.5] {
+        let path = PathSpec::new(GIGABIT, 20 * MS, 1.0);
+        let entries: Vec<Entry> = (0..16)
+            .map(|index| Entry {
+                kind: Kind::Ours(ModeName::Fair),
+                begins_ns: seconds(apart_s * f64::from(index)),
+            })
+            .collect();
+        let outcome = run(path, &entries, seconds(15.0), seconds(35.0), 1);
+        let total: f64 = outcome.bps.iter().sum();
+        println!(
+            "jain of 16, {apart_s} s apart: {:.3}, used {:.3} | {}",
+            jain(&outcome.bps),
+            total / GIGABIT,
+            timeline(&outcome, 0)
+        );
+        println!("   {:?}", outcome.bps.iter().map(|bps| (bps / 1e6) as u64).collect::<Vec<_>>());
+    }
+}
+
+fn reorder() {
+    for rtt_ms in [10, 50, 200] {
+        let clean = PathSpec::new(GIGABIT, rtt_ms * MS, 1.0);
+        let mut path = clean;
+        (path.forward.reorder, path.forward.reorder_ns) = (0.25, 5 * MS);
+        let rate = |path| {
+            run(path, &[Entry::now(Kind::Ours(ModeName::Fair))], seconds(3.0), seconds(8.0), 1)
+        };
+        let (clean, reordered) = (rate(clean), rate(path));
+        println!(
+            "reorder {rtt_ms} ms: {:.3} of clean; repaired {} KB, late {} | {}",
+            reordered.bps[0] / clean.bps[0],
+            reordered.sender[0].repaired_bytes / 1000,
+            reordered.sender[0].late_packets,
+            timeline(&reordered, 0)
+        );
+    }
+}

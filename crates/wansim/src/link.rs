@@ -1,0 +1,230 @@
+//! One direction of a path.
+//!
+//! Arrives: packets by size and time. Leaves: when each comes out at the other end, if at all, and how often.
+//! Must not know: what is in a packet, who sent it.
+//!
+//! A packet waits for those before it (a buffer of so many bytes, the tail is dropped), crosses at the link's rate, may be lost at random,
+//! and arrives after the delay. The queue is not simulated packet by packet: when the link will be free says how full it is.
+
+use waystage_flowsim::seeded::Random;
+
+/// How packets are lost at random.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Loss {
+    /// None.
+    #[default]
+    Never,
+    /// Each packet with this probability, whatever happened to others.
+    Random(f64),
+    /// Gilbert and Elliott's two states: in the bad one packets are lost with probability `loss`.
+    Bursts {
+        /// The probability, packet by packet, that a good spell ends.
+        begin: f64,
+        /// The probability that a bad spell ends.
+        end: f64,
+        /// The loss in a bad spell.
+        loss: f64,
+    },
+}
+
+/// What one direction of a path is like.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkSpec {
+    /// Bits a second, of whole IP packets.
+    pub rate_bps: f64,
+    /// From the end of the link's queue to the other end.
+    pub delay_ns: u64,
+    /// Each packet arrives later by up to this, evenly spread; packets may overtake each other.
+    pub jitter_ns: u64,
+    /// How many bytes may wait.
+    pub buffer_bytes: u64,
+    /// Random loss, behind the buffer.
+    pub loss: Loss,
+    /// The share of packets that arrive later by `reorder_ns`.
+    pub reorder: f64,
+    /// How much later.
+    pub reorder_ns: u64,
+    /// The share of packets that arrive twice.
+    pub duplicate: f64,
+    /// The share of packets in which a bit changes.
+    pub corrupt: f64,
+    /// Packets that find more than so many bytes waiting are marked (ECN) where that is less than the buffer.
+    pub mark_bytes: u64,
+    /// Larger packets do not pass.
+    pub largest_packet: usize,
+}
+
+impl LinkSpec {
+    /// A clean link.
+    #[must_use]
+    pub fn new(rate_bps: f64, delay_ns: u64, buffer_bytes: u64) -> Self {
+        Self {
+            rate_bps,
+            delay_ns,
+            jitter_ns: 0,
+            buffer_bytes,
+            loss: Loss::Never,
+            reorder: 0.0,
+            reorder_ns: 0,
+            duplicate: 0.0,
+            corrupt: 0.0,
+            mark_bytes: u64::MAX,
+            largest_packet: 1500,
+        }
+    }
+}
+
+/// How a packet comes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When.
+    pub at_ns: u64,
+    /// Marked for congestion.
+    pub marked: bool,
+    /// Not as it went in.
+    pub corrupt: bool,
+}
+
+/// What a link has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that went in.
+    pub packets: u64,
+    /// Packets that found the buffer full.
+    pub overflowed: u64,
+    /// Packets lost at random.
+    pub lost: u64,
+    /// Bytes that crossed.
+    pub bytes: u64,
+}
+
+/// A link at work.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// What it is like; may be changed while it works.
+    pub spec: LinkSpec,
+    random: Random,
+    free_ns: u64,
+    bad_spell: bool,
+    counts: Counts,
+}
+
+impl Link {
+    /// An idle link.
+    #[must_use]
+    pub fn new(spec: LinkSpec, seed: u64) -> Self {
+        let random = Random::new(seed);
+        Self { spec, random, free_ns: 0, bad_spell: false, counts: Counts::default() }
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Bytes that wait.
+    #[must_use]
+    pub fn queued_bytes(&self, now_ns: u64) -> u64 {
+        (self.free_ns.saturating_sub(now_ns) as f64 * self.spec.rate_bps / 8e9) as u64
+    }
+
+    /// A packet goes in; how it comes out: not at all, once or twice.
+    pub fn send(&mut self, now_ns: u64, bytes: usize) -> [Option<Arrival>; 2] {
+        self.counts.packets += 1;
+        let queued = self.queued_bytes(now_ns);
+        if queued + bytes as u64 > self.spec.buffer_bytes.max(bytes as u64) {
+            self.counts.overflowed += 1;
+            return [None, None];
+        }
+        let crossing_ns = (bytes as f64 * 8e9 / self.spec.rate_bps) as u64;
+        self.free_ns = self.free_ns.max(now_ns) + crossing_ns;
+        self.counts.bytes += bytes as u64;
+        if bytes > self.spec.largest_packet || self.is_lost() {
+            self.counts.lost += 1;
+            return [None, None];
+        }
+        let marked = queued > self.spec.mark_bytes;
+        let first = self.arrival(marked);
+        let again = self.chance(self.spec.duplicate).then(|| self.arrival(marked));
+        [Some(first), again]
+    }
+
+    fn arrival(&mut self, marked: bool) -> Arrival {
+        let mut at_ns = self.free_ns + self.spec.delay_ns;
+        if self.spec.jitter_ns > 0 {
+            at_ns += (self.random.unit() * self.spec.jitter_ns as f64) as u64;
+        }
+        if self.chance(self.spec.reorder) {
+            at_ns += self.spec.reorder_ns;
+        }
+        Arrival { at_ns, marked, corrupt: self.chance(self.spec.corrupt) }
+    }
+
+    fn is_lost(&mut self) -> bool {
+        match self.spec.loss {
+            Loss::Never => false,
+            Loss::Random(share) => self.chance(share),
+            Loss::Bursts { begin, end, loss } => {
+                if self.chance(if self.bad_spell { end } else { begin }) {
+                    self.bad_spell = !self.bad_spell;
+                }
+                self.bad_spell && self.chance(loss)
+            }
+        }
+    }
+
+    fn chance(&mut self, probability: f64) -> bool {
+        probability > 0.0 && self.random.unit() < probability
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(spec: LinkSpec) -> (f64, f64, f64) {
+        let mut link = Link::new(spec, 7);
+        let (mut once, mut twice, mut late) = (0.0, 0.0, 0.0);
+        for index in 0..100_000_u64 {
+            let now_ns = index * 20_000;
+            let [first, again] = link.send(now_ns, 1500);
+            once += f64::from(u8::from(first.is_some())) / 1e5;
+            twice += f64::from(u8::from(again.is_some())) / 1e5;
+            let is_late = first.is_some_and(|a| a.at_ns > now_ns + 12_000 + 1_000_000);
+            late += f64::from(u8::from(is_late)) / 1e5;
+        }
+        (once, twice, late)
+    }
+
+    #[test]
+    fn a_link_does_what_it_says() {
+        let clean = LinkSpec::new(1e9, 1_000_000, 100_000);
+        assert!(shares(clean).0 > 0.999_999);
+        let harsh = LinkSpec {
+            loss: Loss::Random(0.1),
+            duplicate: 0.02,
+            reorder: 0.25,
+            reorder_ns: 5_000_000,
+            ..clean
+        };
+        let (once, twice, late) = shares(harsh);
+        assert!((once - 0.9).abs() < 0.005, "{once}");
+        assert!((twice - 0.018).abs() < 0.002, "{twice}");
+        assert!((late - 0.225).abs() < 0.005, "{late}");
+        let bursts =
+            LinkSpec { loss: Loss::Bursts { begin: 0.001, end: 0.02, loss: 0.8 }, ..clean };
+        let expected = 1.0 - 0.8 * 0.001 / 0.021;
+        assert!((shares(bursts).0 - expected).abs() < 0.01);
+    }
+
+    #[test]
+    fn the_buffer_holds_what_it_holds_and_the_rate_is_kept() {
+        let mut link = Link::new(LinkSpec::new(12e6, 0, 15_000), 1);
+        let out: Vec<u64> =
+            (0..100).filter_map(|_| link.send(0, 1500)[0]).map(|a| a.at_ns).collect();
+        assert_eq!(out.len(), 10, "ten packets fit the buffer");
+        assert_eq!(out, (1..=10).map(|index| index * 1_000_000).collect::<Vec<u64>>());
+        assert_eq!(link.counts().overflowed, 90);
+    }
+}

@@ -1,0 +1,204 @@
+//! The figures of the wide-area protocol, in virtual time.
+//!
+//! Arrives: a condition. Leaves: rates and shares. Must not know: how they are shown.
+
+use waystage_protocol::connection::Counters;
+use waystage_protocol::modes::ModeName;
+
+use crate::bulk::{Bulk, BulkSpec};
+use crate::link::LinkSpec;
+use crate::tcp::{Control, Tcp};
+use crate::world::{End, Flow, Packet, World};
+
+/// Seconds as nanoseconds.
+#[must_use]
+pub fn seconds(s: f64) -> u64 {
+    (s * 1e9) as u64
+}
+
+/// A path between two sites: the same delay both ways, the way back wide enough.
+#[derive(Clone, Copy, Debug)]
+pub struct PathSpec {
+    /// The direction of the data.
+    pub forward: LinkSpec,
+    /// The other one.
+    pub backward: LinkSpec,
+}
+
+impl PathSpec {
+    /// A clean path of this rate and round trip, with a buffer of so many bandwidth-delay products.
+    #[must_use]
+    pub fn new(rate_bps: f64, rtt_ns: u64, buffer_bdp: f64) -> Self {
+        let bdp_bytes = rate_bps * rtt_ns as f64 / 8e9;
+        let buffer = (bdp_bytes * buffer_bdp) as u64;
+        Self {
+            forward: LinkSpec::new(rate_bps, rtt_ns / 2, buffer.max(3000)),
+            backward: LinkSpec::new(rate_bps, rtt_ns - rtt_ns / 2, bdp_bytes as u64 + 100_000),
+        }
+    }
+
+    /// The round trip of an empty path.
+    #[must_use]
+    pub fn rtt_ns(&self) -> u64 {
+        self.forward.delay_ns + self.backward.delay_ns
+    }
+}
+
+/// Any flow.
+pub enum AnyFlow {
+    /// One of ours.
+    Bulk(Box<Bulk>),
+    /// A competitor.
+    Tcp(Box<Tcp>),
+}
+
+impl Flow for AnyFlow {
+    fn arrived(&mut self, now_ns: u64, end: End, packet: Packet) {
+        match self {
+            Self::Bulk(flow) => flow.arrived(now_ns, end, packet),
+            Self::Tcp(flow) => flow.arrived(now_ns, end, packet),
+        }
+    }
+
+    fn poll(&mut self, now_ns: u64, out: &mut Vec<(End, Packet)>) {
+        match self {
+            Self::Bulk(flow) => flow.poll(now_ns, out),
+            Self::Tcp(flow) => flow.poll(now_ns, out),
+        }
+    }
+
+    fn wake_ns(&self) -> Option<u64> {
+        match self {
+            Self::Bulk(flow) => flow.wake_ns(),
+            Self::Tcp(flow) => flow.wake_ns(),
+        }
+    }
+
+    fn delivered_bytes(&self) -> u64 {
+        match self {
+            Self::Bulk(flow) => flow.delivered_bytes(),
+            Self::Tcp(flow) => flow.delivered_bytes(),
+        }
+    }
+}
+
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The protocol in a mode.
+    Ours(ModeName),
+    /// A CUBIC flow.
+    Cubic,
+    /// A BBR flow.
+    Bbr,
+}
+
+/// A flow and when it begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Who.
+    pub kind: Kind,
+    /// When.
+    pub begins_ns: u64,
+}
+
+impl Entry {
+    /// From the beginning.
+    #[must_use]
+    pub fn now(kind: Kind) -> Self {
+        Self { kind, begins_ns: 0 }
+    }
+}
+
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// For each flow, payload in bits a second over the measured time.
+    pub bps: Vec<f64>,
+    /// For each flow, payload bits a second in each step from the beginning.
+    pub steps: Vec<Vec<f64>>,
+    /// The length of a step.
+    pub step_ns: u64,
+    /// What our flows did; zeros for others.
+    pub sender: Vec<Counters>,
+    /// The same at the receiving end.
+    pub receiver: Vec<Counters>,
+    /// The phase that each of our flows was in at each step.
+    pub phases: Vec<Vec<&'static str>>,
+    /// Bytes in the buffer, at each step.
+    pub queued_bytes: Vec<u64>,
+}
+
+/// Flows on a path, measured from `from_ns` to `until_ns`.
+#[must_use]
+pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed: u64) -> Outcome {
+    let mut world = World::new(path.forward, path.backward, seed);
+    for entry in entries {
+        let flow = match entry.kind {
+            Kind::Ours(mode) => {
+                let spec = BulkSpec::endless(mode, path.rtt_ns());
+                AnyFlow::Bulk(Box::new(Bulk::new(entry.begins_ns, &spec)))
+            }
+            Kind::Cubic => AnyFlow::Tcp(Box::new(Tcp::new(entry.begins_ns, Control::cubic()))),
+            Kind::Bbr => AnyFlow::Tcp(Box::new(Tcp::new(entry.begins_ns, Control::bbr()))),
+        };
+        world.add(entry.begins_ns, flow);
+    }
+    let step_ns = (until_ns / 200).max(10_000_000);
+    let count = entries.len();
+    let mut outcome = Outcome {
+        bps: vec![0.0; count],
+        steps: vec![Vec::new(); count],
+        step_ns,
+        sender: Vec::new(),
+        receiver: Vec::new(),
+        phases: vec![Vec::new(); count],
+        queued_bytes: Vec::new(),
+    };
+    let (mut before, mut at_from) = (vec![0; count], vec![0; count]);
+    let mut measured_from_ns = 0;
+    while world.now_ns() < until_ns {
+        if world.now_ns() <= from_ns {
+            measured_from_ns = world.now_ns();
+            at_from.copy_from_slice(&before);
+        }
+        world.run_until(world.now_ns() + step_ns);
+        outcome.queued_bytes.push(world.forward.queued_bytes(world.now_ns()));
+        for (index, flow) in world.flows().iter().enumerate() {
+            let delivered = flow.delivered_bytes();
+            let bits = 8.0 * (delivered - before[index]) as f64;
+            outcome.steps[index].push(bits * 1e9 / step_ns as f64);
+            before[index] = delivered;
+            if let AnyFlow::Bulk(flow) = flow {
+                outcome.phases[index].push(flow.end(End::Sender).mode().phase());
+            }
+        }
+    }
+    let measured_ns = (world.now_ns() - measured_from_ns) as f64;
+    for (index, flow) in world.flows().iter().enumerate() {
+        outcome.bps[index] = 8e9 * (before[index] - at_from[index]) as f64 / measured_ns;
+        let counters = |end| match flow {
+            AnyFlow::Bulk(flow) => flow.end(end).counters(),
+            AnyFlow::Tcp(_) => Counters::default(),
+        };
+        outcome.sender.push(counters(End::Sender));
+        outcome.receiver.push(counters(End::Receiver));
+    }
+    outcome
+}
+
+/// Jain's index of fairness: 1 where all are equal.
+#[must_use]
+pub fn jain(rates: &[f64]) -> f64 {
+    let sum: f64 = rates.iter().sum();
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    sum * sum / (rates.len() as f64 * squares)
+}
+
+/// When a flow first had this rate in two steps running.
+#[must_use]
+pub fn reached_ns(outcome: &Outcome, flow: usize, bps: f64) -> Option<u64> {
+    let steps = &outcome.steps[flow];
+    let at = steps.windows(2).position(|pair| pair.iter().all(|&rate| rate >= bps))?;
+    Some((at as u64 + 1) * outcome.step_ns)
+}

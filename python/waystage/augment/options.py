@@ -1,0 +1,107 @@
+"""What is done to images, and which are this process's.
+
+Arrives: choices.
+Leaves: the same, checked; files in the order in which they are taken.
+Must not know: where new images go.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waystage._native import check_operation
+from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
+from waystage.ranks import Rank
+
+Progress = Callable[[str, float], None]
+
+MAX_PIXELS = 1 << 26
+"""A photograph has 2^24 to 2^25 pixels; an image that has many more is more likely to be a bomb."""
+
+
+class AugmentOptionError(ValueError):
+    """An option that cannot be; the message says which and what to do."""
+
+
+class Streamed(NamedTuple):
+    """One new image: the path of what it was made from, the number of the copy, and pixels or a file's bytes."""
+
+    path: bytes
+    copy: int
+    image: NDArray[np.uint8] | bytes
+
+
+@dataclass(frozen=True)
+class AugmentOptions:
+    """What to do. `operations` are written as on the command line: see docs/how-to/augment.md. `max_pixels` is of one image."""
+
+    operations: tuple[str, ...] = ()
+    seed: int = 0
+    copies: int = 1
+    encoding: Literal["same", "png", "jpeg"] = "same"
+    quality: int = 90
+    exclude: tuple[str, ...] = ()
+    one_file_system: bool = False
+    threads: int | None = None
+    bytes_per_s: int = 0
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        for operation in self.operations:
+            try:
+                check_operation(operation)
+            except ValueError as error:
+                raise AugmentOptionError(str(error)) from None
+        if not 0 <= self.seed < 1 << 64:
+            raise AugmentOptionError(f"seed {self.seed} is not a number from 0 to 2^64 - 1")
+        if self.copies < 1 or not 1 <= self.quality <= 100 or self.max_pixels < 1:
+            raise AugmentOptionError("copies and pixels are counted from 1, and a quality is from 1 to 100")
+
+    def thread_count(self) -> int:
+        """Two for each core: one decodes while another waits for its disk."""
+        return self.threads or 2 * len(os.sched_getaffinity(0))
+
+    def native(self, *, first_copy: int = 0) -> dict[str, Any]:
+        """The data plane's keywords."""
+        return {
+            "operations": list(self.operations),
+            "seed": self.seed,
+            "encoding": self.encoding,
+            "quality": self.quality,
+            "max_pixels": self.max_pixels,
+            "first_copy": first_copy,
+            "copies": self.copies,
+            "threads": self.thread_count(),
+            "bytes_per_s": self.bytes_per_s,
+        }
+
+
+def images_of(
+    source: Path,
+    options: AugmentOptions,
+    rank: Rank,
+    extra_exclude: tuple[str, ...] = (),
+    progress: Progress | None = None,
+) -> TreeFiles:
+    """The files of `source` that are this rank's, by path: the order of shards and streams. Raises BuildError, CatalogError."""
+    files = files_of(
+        source,
+        (*options.exclude, *extra_exclude),
+        one_file_system=options.one_file_system,
+        progress=progress,
+    )
+    if rank.of > 1:
+        files = files.only(files.share(rank.of) == rank.number)
+    return TreeFiles(files.root, files.table.sort_by("path"), files.excluded, files.errors, files.catalog)
+
+
+def native_columns(files: TreeFiles) -> tuple[NDArray[Any], ...]:
+    """Path offsets, paths, sizes, mtimes, ctimes and inodes."""
+    return columns_for_reading(files.table)[:6]

@@ -1,0 +1,30 @@
+"""Catalogs: what exists in a tree and where, as columns on disk.
+
+Arrives: a tree, or a catalog and a question.
+Leaves: a folder of Parquet files that DuckDB, Polars and pandas open; answers; what changed since.
+Must not know: jobs, policies, the backplane.
+"""
+
+from waystage.catalog.build import Built, build, refresh
+from waystage.catalog.check import Checked, CheckedFile, CheckedOpener, Entry, check, entries_of
+from waystage.catalog.errors import BuildError, CatalogBusy, CatalogError, DuckdbMissing
+from waystage.catalog.options import BuildOptions
+from waystage.catalog.store import Catalog
+
+__all__ = [
+    "BuildError",
+    "BuildOptions",
+    "Built",
+    "Catalog",
+    "CatalogBusy",
+    "CatalogError",
+    "Checked",
+    "CheckedFile",
+    "CheckedOpener",
+    "DuckdbMissing",
+    "Entry",
+    "build",
+    "check",
+    "entries_of",
+    "refresh",
+]

@@ -1,0 +1,463 @@
+"""Checksums of objects, in a file beside a catalog: made, held against the files, and damage mended from a copy.
+
+Arrives: a catalog; perhaps a copy of its tree.
+Leaves: `CATALOG.checksums`, one Parquet file of the documented schema (docs/reference/catalog.md); damaged objects by path, and
+which of them are whole again.
+Must not know: how objects are summed.
+
+The file has a row for each object of each regular file that has bytes. A file whose size, mtime and inode are as in its rows and whose
+objects have other checksums is damaged; one whose size, mtime or inode differ was changed by somebody, and is summed again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from waystage._native import CHECKSUM_ALGORITHM, ENTRY_TYPES, LAYOUT_KINDS, CheckedTree
+from waystage.catalog.check import LOOKED_AT, CheckedOpener, kinds, path_hashes
+from waystage.catalog.errors import BuildError, CatalogError
+from waystage.catalog.options import CHECKSUMS, UNFINISHED_FILE
+from waystage.catalog.store import Catalog, display, paths_of
+
+FORMAT = "waystage-checksums"
+VERSION = 1
+KEY = b"waystage"
+TIME = pa.timestamp("ns", tz="UTC")
+
+SCHEMA = pa.schema(
+    [
+        pa.field("path", pa.binary(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("mtime", TIME, nullable=False),
+        pa.field("inode", pa.uint64(), nullable=False),
+        pa.field("layout", pa.string()),
+        pa.field("layout_generation", pa.uint32(), nullable=False),
+        pa.field("component", pa.int32(), nullable=False),
+        pa.field("object", pa.uint64(), nullable=False),
+        pa.field("target", pa.uint32()),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("digest", pa.binary(16)),
+    ]
+)
+
+GROUP_ROWS = 1 << 16
+WAITING = 64
+"""Files that wait for each thread."""
+
+Progress = Callable[[str, float], None]
+Row = dict[str, Any]
+Recorded = tuple[int, int, int, int, int, int, int]
+"""(type, size, mtime, ctime, inode, layout, generation), as `CheckedTree` takes it."""
+
+
+@dataclass(frozen=True)
+class SumsMade:
+    """What making checksums did."""
+
+    path: Path
+    files: int
+    bytes_read: int
+    kept: int
+    """Files whose checksums were there and still are of the same size, mtime and inode."""
+    unread: list[tuple[bytes, str]]
+    """Files that could not be read or changed meanwhile, and why; they have no checksums, or some objects have none."""
+
+
+@dataclass
+class Damage:
+    """One damaged object."""
+
+    path: bytes
+    component: int
+    object: int
+    target: int | None
+    offset: int
+    length: int
+    mended: bool = False
+
+
+@dataclass
+class SumsVerified:
+    """What holding checksums against the files found."""
+
+    files: int = 0
+    objects: int = 0
+    bytes_read: int = 0
+    damaged: list[Damage] = field(default_factory=list)
+    changed: list[tuple[bytes, tuple[str, ...]]] = field(default_factory=list)
+    """Files that somebody changed since, and in what they differ: to be summed again."""
+    failed: list[tuple[bytes, str]] = field(default_factory=list)
+    """Files that could not be mended, and why."""
+
+    def __bool__(self) -> bool:
+        return any(not damage.mended for damage in self.damaged)
+
+
+def sums_path(catalog: Catalog) -> Path:
+    """Where a catalog's checksums are."""
+    return catalog.path.with_name(catalog.path.name + CHECKSUMS)
+
+
+def make(catalog: Catalog, threads: int | None = None, progress: Progress | None = None) -> SumsMade:
+    """Sum the objects of every regular file of the catalog that has no checksums yet, or was changed since.
+
+    Raises BuildError where the file cannot be written. It has its name only when it is whole; one that was there stays until then.
+    """
+    target = sums_path(catalog)
+    tree = CheckedOpener(catalog).tree
+    before, known = _known(target, catalog)
+    writer = _Writer(target, catalog)
+    files = size = kept = done = 0
+    unread: list[tuple[bytes, str]] = []
+    try:
+        seen: list[NDArray[np.uint64]] = []
+        todo = _Ordered(threads)
+        for batch in catalog.batches([*LOOKED_AT, "layout", "layout_generation"]):
+            done += batch.num_rows
+            table = pa.Table.from_batches([batch])
+            is_file = np.asarray(table["type"].cast(pa.string()).to_numpy(zero_copy_only=False)) == "f"
+            wanted = is_file & (table["size"].to_numpy() > 0)
+            identity = _identity(
+                path_hashes(batch), table["size"].to_numpy(), _ns(table["mtime"]), table["inode"].to_numpy()
+            )
+            have = np.isin(identity, known) if len(known) else np.zeros(len(identity), np.bool_)
+            kept += int((wanted & have).sum())
+            seen.append(identity[wanted & have])
+            for path, recorded in _recorded(table.filter(pa.array(wanted & ~have))):
+                todo.add(_sum, tree, path, recorded)
+                for summed in todo.ready():
+                    files, size = files + 1, size + summed.bytes_read
+                    writer.add(summed.rows)
+                    unread += summed.unread
+            if progress is not None:
+                progress(f"{files:,} files, {size / 1e9:,.1f} GB summed", done / max(1, catalog.rows))
+        for summed in todo.rest():
+            files, size = files + 1, size + summed.bytes_read
+            writer.add(summed.rows)
+            unread += summed.unread
+        _keep(before, np.unique(np.concatenate([known[:0], *seen])), writer)
+        writer.close()
+    except OSError as error:
+        raise BuildError(f"{target} cannot be written: {error.strerror or error}") from None
+    finally:
+        writer.abandon()
+    return SumsMade(target, files, size, kept, sorted(unread))
+
+
+def verify(
+    catalog: Catalog,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    *,
+    repair_from: Path | None = None,
+) -> SumsVerified:
+    """Hold every file that has checksums against them, and mend damaged objects from the tree `repair_from`.
+
+    An object is written only where the copy's bytes have the checksum wanted. A mended file has its former mtime.
+    Raises CatalogError where there are no checksums or they are damaged, BuildError where a tree cannot be opened.
+    """
+    tree = CheckedOpener(catalog).tree
+    donor = None
+    if repair_from is not None:
+        try:
+            donor = CheckedTree(repair_from)
+        except OSError as error:
+            raise BuildError(f"{repair_from} cannot be opened: {os.strerror(error.errno or 0)}") from None
+    file = open_sums(sums_path(catalog), catalog)
+    found = SumsVerified()
+    todo = _Ordered(threads)
+    rows, total = 0, max(1, file.metadata.num_rows)
+    for held in _files(file):
+        rows += len(held)
+        todo.add(_verify, tree, donor, held)
+        for one in todo.ready():
+            _add(found, one)
+        if progress is not None and rows % 256 < len(held):
+            progress(f"{found.files:,} files, {found.bytes_read / 1e9:,.1f} GB verified", rows / total)
+    for one in todo.rest():
+        _add(found, one)
+    return found
+
+
+def open_sums(path: Path, catalog: Catalog) -> pq.ParquetFile:
+    """The file of checksums at `path`. Raises CatalogError where it is none, of another version or of another tree."""
+    try:
+        file = pq.ParquetFile(path)
+        about = json.loads((file.schema_arrow.metadata or {})[KEY])
+        form, version, algorithm = about["format"], about["version"], about["algorithm"]
+        root = about["root"]
+    except FileNotFoundError:
+        raise CatalogError(
+            f"{path} is not there: make checksums with 'waystage catalog checksum {catalog.path}'"
+        ) from None
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
+        raise CatalogError(f"{path} is damaged or has no checksums: remove it and make it anew") from None
+    if form != FORMAT or version != VERSION or algorithm != CHECKSUM_ALGORITHM:
+        raise CatalogError(
+            f"{path} has {form!r} {version!r} by {algorithm!r}, and this Waystage reads version {VERSION} by"
+            f" {CHECKSUM_ALGORITHM}: remove it and make it anew"
+        )
+    if root != catalog.manifest.root or file.schema_arrow.names != SCHEMA.names:
+        raise CatalogError(
+            f"{path} is of {display(str(root))} and not of {display(catalog.manifest.root)}: remove it and make it anew"
+        )
+    return file
+
+
+@dataclass(frozen=True)
+class _Summed:
+    rows: list[Row]
+    bytes_read: int
+    unread: list[tuple[bytes, str]]
+
+
+def _sum(tree: CheckedTree, path: bytes, recorded: Recorded) -> _Summed:
+    bits, now, sums, number = tree.sum(path, recorded)
+    if now is None:
+        return _Summed([], 0, [(path, os.strerror(number) if number else ", ".join(kinds(bits)))])
+    if sums is None:
+        return _Summed([], 0, [(path, "changed while it was read")])
+    _, size, mtime, _, inode, layout, generation = now
+    of_file = {
+        "path": path,
+        "size": size,
+        "mtime": mtime,
+        "inode": inode,
+        "layout": LAYOUT_KINDS[layout] if layout >= 0 else None,
+        "layout_generation": generation,
+    }
+    names = ("component", "object", "target", "offset", "length", "digest")
+    rows = [of_file | dict(zip(names, one, strict=True)) for one in sums]
+    lost = [(path, "an object could not be read")] if any(row["digest"] is None for row in rows) else []
+    return _Summed(rows, size, lost)
+
+
+def _verify(tree: CheckedTree, donor: CheckedTree | None, rows: list[Row]) -> SumsVerified:
+    found = SumsVerified(files=1)
+    first = rows[0]
+    path: bytes = first["path"]
+    layout = -1 if first["layout"] is None else LAYOUT_KINDS.index(first["layout"])
+    recorded: Recorded = (
+        ENTRY_TYPES.index("f"), first["size"], first["mtime"], 0, first["inode"],
+        layout, first["layout_generation"],
+    )  # fmt: skip
+    bits, now, sums, number = tree.sum(path, recorded)
+    # Attributes may change without the content, and mending changes the ctime itself.
+    differs = tuple(kind for kind in kinds(bits) if kind != "ctime")
+    if now is None and "unreadable" in differs:
+        found.failed.append((path, os.strerror(number)))
+        return found
+    if differs or sums is None or len(sums) != len(rows):
+        found.changed.append((path, differs or ("content",)))
+        return found
+    found.objects, found.bytes_read = len(sums), first["size"]
+    # What could not be read when it was summed cannot be judged.
+    wrong = [
+        (index, row)
+        for index, (row, one) in enumerate(zip(rows, sums, strict=True))
+        if row["digest"] is not None and row["digest"] != one[5]
+    ]
+    for _, row in wrong:
+        about = {name: row[name] for name in ("component", "object", "target", "offset", "length")}
+        found.damaged.append(Damage(path, **about))
+    if wrong and donor is not None:
+        try:
+            mended = tree.mend(donor, path, recorded, [(index, row["digest"]) for index, row in wrong])
+        except OSError as error:
+            found.failed.append((path, error.strerror or str(error)))
+            return found
+        for damage, whole in zip(found.damaged, mended, strict=True):
+            damage.mended = whole
+        if not all(mended):
+            found.failed.append((path, "the copy has not the checksum either"))
+    return found
+
+
+def _add(found: SumsVerified, one: SumsVerified) -> None:
+    found.files += one.files
+    found.objects += one.objects
+    found.bytes_read += one.bytes_read
+    found.damaged += one.damaged
+    found.changed += one.changed
+    found.failed += one.failed
+
+
+class _Ordered:
+    """Runs calls in threads and gives their answers in order, never more than some waiting."""
+
+    def __init__(self, threads: int | None) -> None:
+        workers = threads or max(2, len(os.sched_getaffinity(0)))
+        self._pool = ThreadPoolExecutor(workers)
+        self._most = WAITING * workers
+        self._waiting: deque[Future[Any]] = deque()
+
+    def add(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._waiting.append(self._pool.submit(function, *arguments))
+
+    def ready(self) -> Iterator[Any]:
+        while len(self._waiting) > self._most:
+            yield self._next()
+
+    def rest(self) -> Iterator[Any]:
+        while self._waiting:
+            yield self._next()
+        self._pool.shutdown()
+
+    def _next(self) -> Any:
+        try:
+            return self._waiting.popleft().result()
+        except BaseException:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+class _Writer:
+    """Writes the file; nothing has its name before `close`, and nothing remains after `abandon`."""
+
+    def __init__(self, path: Path, catalog: Catalog) -> None:
+        self._path = path
+        self._unfinished = path.with_name(path.name + UNFINISHED_FILE)
+        about = {
+            "format": FORMAT,
+            "version": VERSION,
+            "algorithm": CHECKSUM_ALGORITHM,
+            "root": catalog.manifest.root,
+            "started": time.time(),
+        }
+        self._schema = SCHEMA.with_metadata({KEY: json.dumps(about).encode("ascii")})
+        self._rows: list[Row] = []
+        try:
+            # A catalog is its builder's alone, and so is what was drawn from it.
+            self._file = open(self._unfinished, "wb", opener=lambda p, f: os.open(p, f, 0o600))  # noqa: SIM115
+        except OSError as error:
+            raise BuildError(f"{self._unfinished} cannot be written: {error.strerror}") from None
+        self._writer = pq.ParquetWriter(
+            self._file,
+            self._schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=["layout", "layout_generation", "component"],
+            column_encoding={"path": "DELTA_BYTE_ARRAY", "mtime": "DELTA_BINARY_PACKED"},
+        )
+
+    def add(self, rows: list[Row]) -> None:
+        self._rows += rows
+        if len(self._rows) >= GROUP_ROWS:
+            self._flush()
+
+    def table(self, table: pa.Table) -> None:
+        self._flush()
+        if table.num_rows:
+            self._writer.write_table(table.cast(self._schema))
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        os.rename(self._unfinished, self._path)
+
+    def abandon(self) -> None:
+        self._file.close()
+        self._unfinished.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+            self._rows = []
+
+
+def _known(path: Path, catalog: Catalog) -> tuple[pq.ParquetFile | None, NDArray[np.uint64]]:
+    """The checksums that are there, and what their files are known by; those of another version or tree are made anew."""
+    try:
+        file = open_sums(path, catalog)
+    except CatalogError:
+        return None, np.zeros(0, np.uint64)
+    found = [np.zeros(0, np.uint64), *(_identities(group) for group in _groups(file))]
+    return file, np.unique(np.concatenate(found))
+
+
+def _keep(file: pq.ParquetFile | None, wanted: NDArray[np.uint64], writer: _Writer) -> None:
+    """Take over rows of files that are as they were."""
+    if file is not None:
+        for group in _groups(file):
+            writer.table(group.filter(pa.array(np.isin(_identities(group), wanted))))
+
+
+def _groups(file: pq.ParquetFile) -> Iterator[pa.Table]:
+    try:
+        for number in range(file.num_row_groups):
+            yield file.read_row_group(number)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CatalogError(f"checksums are damaged ({error}): remove them and make them anew") from None
+
+
+def _files(file: pq.ParquetFile) -> Iterator[list[Row]]:
+    """The rows of each file together: they follow one another, perhaps over the border of two groups."""
+    held: list[Row] = []
+    for group in _groups(file):
+        table = group.set_column(2, "mtime", group["mtime"].cast(pa.int64()))
+        for row in table.to_pylist():
+            if held and row["path"] != held[0]["path"]:
+                yield held
+                held = []
+            held.append(row)
+    if held:
+        yield held
+
+
+def _identities(table: pa.Table) -> NDArray[np.uint64]:
+    path = table["path"].combine_chunks()
+    hashes = path_hashes(
+        pa.RecordBatch.from_arrays([pa.array([b""] * len(path)), path], ["directory", "name"])
+    )
+    return _identity(hashes, table["size"].to_numpy(), _ns(table["mtime"]), table["inode"].to_numpy())
+
+
+def _identity(
+    paths: NDArray[np.uint64], size: NDArray[Any], mtime: NDArray[Any], inode: NDArray[Any]
+) -> NDArray[np.uint64]:
+    """64 bits of path, size, mtime and inode. Two of a hundred million are the same once in some thousand catalogs, and then only
+    a file that was changed keeps its former checksums."""
+    mixed = paths
+    for column in (size, mtime, inode):
+        # The multiplier of Knuth's hashing (2^64 over the golden ratio): each column spreads over all bits.
+        mixed = (mixed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = mixed ^ (mixed >> np.uint64(32))
+    return mixed
+
+
+def _recorded(table: pa.Table) -> Iterator[tuple[bytes, Recorded]]:
+    mtime = table["mtime"].cast(pa.int64())
+    ctime = table["ctime"].cast(pa.int64())
+    columns = (
+        paths_of(table), table["size"], mtime, ctime, table["inode"],
+        table["layout"].cast(pa.string()), table["layout_generation"],
+    )  # fmt: skip
+    kind = ENTRY_TYPES.index("f")
+    for path, size, changed, attributes, inode, layout, generation in zip(
+        *(column.to_pylist() for column in columns), strict=True
+    ):
+        index = -1 if layout is None else LAYOUT_KINDS.index(layout)
+        moment = changed if attributes is None else attributes
+        yield path, (kind, size, changed, moment, inode, index, generation or 0)
+
+
+def _ns(column: pa.ChunkedArray) -> NDArray[Any]:
+    numbers: NDArray[Any] = column.cast(pa.int64()).to_numpy()
+    return numbers

@@ -1,0 +1,214 @@
+"""The regular files of a tree or of a catalog, as columns: what a utility reads.
+
+Arrives: a tree or a catalog, patterns to leave out.
+Leaves: one Arrow table; no Python object for any file.
+Must not know: what is done with the files.
+
+A catalog's tree is not walked, and nothing of it looked at: that is what a catalog is for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from waystage._native import TreeWalk, excluded_paths
+from waystage.catalog.errors import BuildError
+from waystage.catalog.options import BuildOptions
+from waystage.catalog.schema import directories_table, entries_table
+from waystage.catalog.store import MANIFEST, Catalog, display, paths_of
+
+COLUMNS = [
+    "directory",
+    "name",
+    "type",
+    "size",
+    "mtime",
+    "ctime",
+    "inode",
+    "device",
+    "links",
+    "blocks",
+    "objects",
+]
+
+FILES = pa.schema(
+    [
+        pa.field("path", pa.large_binary()),
+        pa.field("size", pa.int64()),
+        pa.field("mtime", pa.int64()),
+        pa.field("ctime", pa.int64()),
+        pa.field("inode", pa.uint64()),
+        pa.field("device", pa.uint64()),
+        pa.field("links", pa.uint32()),
+        pa.field("blocks", pa.int64()),
+        pa.field("target", pa.uint32()),
+    ]
+)
+"""Paths below the root; times in ns since 1970; the storage target of a file's first byte, 0 where nobody knows."""
+
+WAIT_S = 0.2
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class TreeFiles:
+    """The files found, and what could not be looked at."""
+
+    root: Path
+    table: pa.Table
+    excluded: int = 0
+    errors: list[tuple[bytes, str]] = field(default_factory=list)
+    catalog: Path | None = None
+    """The catalog they are of; None where the tree was walked."""
+
+    def only(self, which: NDArray[np.bool_]) -> TreeFiles:
+        """Those of a mask."""
+        return TreeFiles(
+            self.root, self.table.filter(pa.array(which)), self.excluded, self.errors, self.catalog
+        )
+
+    def share(self, parts: int) -> NDArray[np.uint64]:
+        """The part of each file, from 0 to `parts` - 1: the same for all names of a file, on every node."""
+        mixed = self.table["inode"].to_numpy().astype(np.uint64)
+        # splitmix64's last steps: inode numbers that follow one another must not follow one another's parts.
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        part: NDArray[np.uint64] = (mixed ^ (mixed >> np.uint64(31))) % np.uint64(parts)
+        return part
+
+
+def is_catalog(source: Path) -> bool:
+    """Whether it is a catalog and not a tree."""
+    return (source / MANIFEST).is_file()
+
+
+def files_of(
+    source: Path,
+    exclude: tuple[str, ...] = (),
+    *,
+    one_file_system: bool = False,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> TreeFiles:
+    """The regular files of `source`, a tree or a catalog. Raises BuildError or CatalogError."""
+    patterns = [os.fsencode(pattern) for pattern in exclude]
+    if is_catalog(source):
+        return _of_catalog(source, patterns, progress)
+    options = BuildOptions(threads)
+    root = Path(os.path.abspath(source))
+    try:
+        walk = TreeWalk(
+            root, threads=options.thread_count(), exclude=patterns, one_file_system=one_file_system
+        )
+    except OSError as error:
+        raise BuildError(f"{display(str(source))} cannot be read: {error.strerror or error}") from None
+    tables: list[pa.Table] = []
+    errors: list[tuple[bytes, str]] = []
+    try:
+        ended = False
+        while not ended:
+            batch, ended = walk.next(WAIT_S)
+            if batch is not None:
+                entries, directories, failed = batch.take()
+                errors += failed
+                found = directories_table(directories, entries)["path"].combine_chunks()
+                tables.append(_regular(entries_table(entries, found)))
+            if progress is not None:
+                progress(f"{walk.counts()['entries']:,} entries", 0.0)
+        excluded = walk.counts()["excluded"]
+    finally:
+        walk.stop()
+    return TreeFiles(root, _joined(tables), excluded, errors)
+
+
+def columns_for_reading(
+    table: pa.Table,
+) -> tuple[
+    NDArray[np.int64],
+    NDArray[np.uint8],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.uint64],
+    NDArray[np.uint64],
+    NDArray[np.uint32],
+    NDArray[np.uint32],
+]:
+    """What the data plane takes: path offsets, paths, sizes, mtimes, ctimes, inodes, devices, links, targets."""
+    offsets, data = path_columns(table)
+    numbers = [
+        table[name].to_numpy() for name in ("size", "mtime", "ctime", "inode", "device", "links", "target")
+    ]
+    size, mtime, ctime, inode, device, links, target = (np.ascontiguousarray(n) for n in numbers)
+    return offsets, data, size, mtime, ctime, inode, device, links, target
+
+
+def path_columns(table: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """The paths as offsets and bytes."""
+    paths = table["path"].combine_chunks()
+    if isinstance(paths, pa.ChunkedArray):
+        paths = pa.concat_arrays(paths.chunks) if paths.num_chunks else pa.array([], pa.large_binary())
+    _, offsets, data = paths.buffers()
+    if offsets is None or len(paths) == 0:
+        return np.zeros(1, np.int64), np.zeros(0, np.uint8)
+    held = np.frombuffer(offsets, np.int64)[paths.offset : paths.offset + len(paths) + 1]
+    return held, np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
+
+
+def _of_catalog(source: Path, patterns: list[bytes], progress: Progress | None) -> TreeFiles:
+    catalog = Catalog(source)
+    tables: list[pa.Table] = []
+    seen = excluded = 0
+    for batch in catalog.batches(COLUMNS):
+        table = _regular(pa.Table.from_batches([batch]))
+        if patterns:
+            left_out = excluded_paths(patterns, *path_columns(table))
+            excluded += int(left_out.sum())
+            table = table.filter(pa.array(~left_out))
+        tables.append(table)
+        seen += batch.num_rows
+        if progress is not None:
+            progress(f"{seen:,} entries", 0.0)
+    return TreeFiles(catalog.root, _joined(tables), excluded, [], source)
+
+
+def _regular(entries: pa.Table) -> pa.Table:
+    """The regular files among entries, with the columns of FILES."""
+    files = entries.filter(pc.equal(entries["type"].cast(pa.string()), "f"))
+    mtime = files["mtime"].cast(pa.int64())
+    made = {
+        "path": paths_of(files).cast(pa.large_binary()),
+        "mtime": mtime,
+        "ctime": pc.coalesce(files["ctime"].cast(pa.int64()), mtime),
+        "target": pa.array(_targets(files["objects"])),
+    }
+    columns = [made[field.name] if field.name in made else files[field.name] for field in FILES]
+    return pa.table(columns, schema=FILES)
+
+
+def _targets(objects: pa.ChunkedArray) -> NDArray[np.uint32]:
+    """The target of each file's first object, 0 where it has none."""
+    found = [np.zeros(0, np.uint32)]
+    for chunk in objects.chunks:
+        first = np.zeros(len(chunk), np.uint32)
+        if chunk.null_count < len(chunk):
+            lengths = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy(zero_copy_only=False)
+            starts = np.concatenate([[0], np.cumsum(lengths)])[:-1].astype(np.int64)
+            held = lengths > 0
+            targets = chunk.flatten().field("target").to_numpy(zero_copy_only=False)
+            first[held] = targets[starts[held]]
+        found.append(first)
+    return np.concatenate(found)
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables) if tables else FILES.empty_table()

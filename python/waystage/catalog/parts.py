@@ -1,0 +1,122 @@
+"""The files of a catalog: columns on disk, each complete or not there.
+
+Arrives: Arrow tables.
+Leaves: Parquet files under their final names, only when they are whole.
+Must not know: walks, manifests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from waystage.catalog.schema import DIRECTORIES, ENTRIES
+from waystage.catalog.summary import Summary
+
+COUNTED = ["size", "mtime", "ctime", "atime", "inode", "blocks"]
+"""Columns of numbers that differ little from one row to the next."""
+
+REPEATED = [
+    "directory",
+    "type",
+    "mode",
+    "uid",
+    "gid",
+    "device",
+    "links",
+    "layout",
+    "layout_generation",
+    "stripe_size",
+]
+"""Columns of few different values. Targets of objects are too many to be worth a dictionary's pages."""
+
+DICTIONARY_PAGE_BYTES = 16 << 20
+"""A row group of 65,536 entries may be in as many directories, whose paths must still fit into one page."""
+
+
+class PartWriter:
+    """Writes one Parquet file; nothing has its name before `close`, and nothing remains after an exception."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.rows = 0
+        self._totals = Summary() if schema is ENTRIES else None
+        self._unfinished = path.with_name(path.name + ".unfinished")
+        self._file = open(self._unfinished, "wb", opener=_private)  # noqa: SIM115  closed by close and abandon
+        self._writer = pq.ParquetWriter(self._file, schema, **_settings(schema))
+
+    def write(self, table: pa.Table) -> None:
+        """Add a row group."""
+        if table.num_rows:
+            self._writer.write_table(table, row_group_size=table.num_rows)
+            self.rows += table.num_rows
+            if self._totals is not None:
+                self._totals.add(table)
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """Totals of the entries so far, for the manifest."""
+        return None if self._totals is None else self._totals.plain()
+
+    def close(self) -> None:
+        """Make it durable and give it its name. After an interrupt it can be called again."""
+        self._writer.close()
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+        if self._unfinished.exists():
+            os.rename(self._unfinished, self.path)
+
+    def abandon(self) -> None:
+        """Leave nothing."""
+        self._file.close()
+        self._unfinished.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+def give_name(file: Path, name: Path) -> None:
+    """Another name for a part, which is never written again once it is whole; a copy where links cannot be made."""
+    name.unlink(missing_ok=True)
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copy2(file, name)
+
+
+def _private(path: str, flags: int) -> int:
+    """Catalogs are their owner's alone, whatever the umask: see docs/decisions/0014-catalog.md."""
+    return os.open(path, flags, 0o600)
+
+
+def _settings(schema: pa.Schema) -> dict[str, Any]:
+    settings: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "write_statistics": True}
+    if schema is DIRECTORIES:
+        encoding = {"path": "DELTA_BYTE_ARRAY", "bytes": "DELTA_BINARY_PACKED"}
+        repeated = ["mode", "uid", "gid", "device", "state"]
+    elif schema is ENTRIES:
+        # Names stay plain: zstd makes them as small as DELTA_BYTE_ARRAY does, and they are read in two thirds of the time.
+        encoding = dict.fromkeys(COUNTED, "DELTA_BINARY_PACKED")
+        encoding["objects.list.element.length"] = "DELTA_BINARY_PACKED"
+        # The first bytes of objects are multiples of stripes: few, and read quicker than differences.
+        repeated = [*REPEATED, "objects.list.element.target", "objects.list.element.offset"]
+        settings["dictionary_pagesize_limit"] = DICTIONARY_PAGE_BYTES
+    else:
+        raise ValueError("a part has the schema of entries or of directories")
+    return settings | {"column_encoding": encoding, "use_dictionary": repeated}

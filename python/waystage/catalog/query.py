@@ -1,0 +1,415 @@
+"""Questions to a catalog: which entries, how many, how large, how old, where.
+
+Arrives: a catalog and predicates like those of find(1).
+Leaves: tables. Entries are scanned in pieces by Arrow's threads; only what is asked for is read.
+Must not know: how a catalog is made, and how answers are printed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from waystage.catalog.errors import CatalogError
+from waystage.catalog.store import Catalog, paths_of
+from waystage.catalog.summary import bit_lengths
+
+UNITS = {"": 1, "c": 1, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}
+AGE_BOUNDS_DAYS = (1, 7, 30, 90, 180, 365, 730)
+"""Upper bounds of the bins of an age histogram; the last bin is open."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which entries: all that is given must hold. Patterns are bytes and match whole names or paths.
+
+    `size` and `age` are find's: `+N` more than, `-N` less than, `N` exactly; sizes with c, k, M, G or T, ages with
+    s, m, h, d or w. An age counts from `now` to the last change of content.
+    """
+
+    name: bytes | None = None
+    path: bytes | None = None
+    types: str = ""
+    size: str | None = None
+    age: str | None = None
+    uid: int | None = None
+    gid: int | None = None
+    links: str | None = None
+    target: int | None = None
+    now: float | None = None
+
+    def columns(self) -> set[str]:
+        """What has to be read to decide."""
+        needs = {
+            "name": self.name or self.path,
+            "directory": self.path,
+            "type": self.types,
+            "size": self.size,
+            "mtime": self.age,
+            "uid": self.uid is not None,
+            "gid": self.gid is not None,
+            "links": self.links,
+            "objects": self.target is not None,
+        }
+        return {column for column, needed in needs.items() if needed}
+
+    def is_all(self) -> bool:
+        """Whether every entry matches."""
+        return not self.columns()
+
+    def keep(self, table: pa.Table) -> pa.Table:
+        """The rows for which all holds."""
+        expression = self.expression()
+        return self.apply(table if expression is None else table.filter(expression))
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        """Of the rows for which `expression` holds those for which the rest does."""
+        if self.path is not None:
+            table = table.filter(pc.match_substring_regex(paths_of(table), regex(self.path, crosses=True)))
+        if self.target is not None:
+            table = _on_target(table, self.target)
+        return table
+
+    def expression(self) -> pc.Expression | None:
+        """What the reader of the files can decide; None where it has nothing to."""
+        parts: list[pc.Expression] = []
+        if self.types:
+            parts.append(pc.field("type").cast(pa.string()).isin(list(self.types)))
+        if self.name is not None:
+            parts.append(_name_matches(self.name))
+        if self.size is not None:
+            parts.append(_compare(pc.field("size"), *parse_size(self.size)))
+        if self.age is not None:
+            sign, seconds = parse_age(self.age)
+            now = time.time() if self.now is None else self.now
+            limit = pa.scalar(int((now - seconds) * 1e9), pa.int64()).cast(pa.timestamp("ns", tz="UTC"))
+            # Older means an earlier time.
+            parts.append(_compare(pc.field("mtime"), {"+": "-", "-": "+", "": "-"}[sign], limit))
+            if not sign:
+                raise CatalogError(f"age {self.age!r}: say +{self.age} for older, -{self.age} for younger")
+        if self.links is not None:
+            parts.append(_compare(pc.field("links"), *_signed(self.links, {"": 1}, "a number of links")))
+        for name, value in (("uid", self.uid), ("gid", self.gid)):
+            if value is not None:
+                parts.append(pc.field(name) == value)
+        if not parts:
+            return None
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = whole & part
+        return whole
+
+
+def select(catalog: Catalog, which: Filter, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """The entries that match, piece by piece, with `columns` (None: all)."""
+    wanted = None if columns is None else sorted({*columns, *which.columns()})
+    for batch in catalog.batches(wanted, which=which.expression()):
+        table = which.apply(pa.Table.from_batches([batch]))
+        if table.num_rows:
+            yield table if columns is None else table.select(columns)
+
+
+def totals(catalog: Catalog, which: Filter) -> dict[str, int]:
+    """How many entries match, their bytes and the bytes allocated for them.
+
+    A file with several names is counted once in the bytes: by device and inode where it has more than one link.
+    """
+    kept = catalog.summary() if which.is_all() else None
+    if kept is not None and kept.linked == 0 and kept.by["type"] is not None:
+        held = kept.by["type"].values()
+        return {
+            "entries": sum(number for number, _ in held),
+            "bytes": sum(size for _, size in held),
+            "allocated_bytes": kept.allocated,
+        }
+    entries = size = allocated = 0
+    once = _Once()
+    for table in select(catalog, which, ["type", "size", "blocks", "links", "device", "inode"]):
+        entries += table.num_rows
+        files = once.filter(table.filter(pc.equal(table["type"].cast(pa.string()), "f")))
+        size += pc.sum(files["size"]).as_py() or 0
+        allocated += 512 * (pc.sum(files["blocks"]).as_py() or 0)
+    return {"entries": entries, "bytes": size, "allocated_bytes": allocated}
+
+
+def top(catalog: Catalog, which: Filter, by: str, count: int) -> pa.Table:
+    """The `count` entries with the largest `by`: a column of the schema, of numbers or times."""
+    if count < 1:
+        raise CatalogError(f"top {count}: ask for at least one entry")
+    columns = sorted({"directory", "name", "type", "size", "mtime", "uid", by})
+    narrow = sorted({by, *which.columns()})
+    best: pa.Table | None = None
+    least: int | None = None
+    # Best first: a row group whose largest value is no larger than the least of `count` found ends the search.
+    for largest, file, group in sorted(_row_groups(catalog, by), key=lambda one: one[0], reverse=True):
+        if least is not None and largest <= least:
+            break
+        read = partial(file.read_row_group, group)
+        table = which.keep(read(columns=narrow))
+        if not table.num_rows or (least is not None and pc.max(_numbers(table[by])).as_py() <= least):
+            continue
+        table = which.keep(read(columns=sorted({*columns, *narrow}))).select(columns)
+        joined = table if best is None else pa.concat_tables([best, table], promote_options="permissive")
+        joined = joined.unify_dictionaries()
+        order = [(by, "descending")]
+        best = joined.take(pc.select_k_unstable(joined, k=min(count, joined.num_rows), sort_keys=order))
+        least = pc.min(_numbers(best[by])).as_py() if best.num_rows == count else None
+    if best is None:
+        return catalog.dataset().schema.empty_table().select(columns)
+    return best.sort_by([(by, "descending")])
+
+
+def _row_groups(catalog: Catalog, column: str) -> Iterator[tuple[int, pq.ParquetFile, int]]:
+    """Each row group with its largest value in a column of numbers or times; where nothing tells it, with the largest of all."""
+    for path in catalog.entries_files():
+        file = catalog.open_entries(path)
+        index = file.schema_arrow.names.index(column)
+        # A list or structure before it would shift the columns of the file: none of these has one.
+        assert file.metadata.schema.column(index).path == column
+        for group in range(file.num_row_groups):
+            about = file.metadata.row_group(group).column(index).statistics
+            known = about is not None and about.has_min_max
+            yield (about.max_raw if known else (1 << 63) - 1), file, group
+
+
+def _numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(pa.int64())
+
+
+def size_histogram(catalog: Catalog, which: Filter) -> list[dict[str, int]]:
+    """Regular files by size in powers of two: [{at_least, below, files, bytes}]; the first bin is of empty files."""
+    bins: dict[int, list[int]] = {}
+    kept = catalog.summary() if which.is_all() else None
+    if kept is not None and (by_size := kept.by["size"]) is not None:
+        bins = {int(power): sums for power, sums in by_size.items()}
+    for table in select(catalog, which, ["type", "size"]) if not bins else ():
+        sizes = table.filter(pc.equal(table["type"].cast(pa.string()), "f"))["size"]
+        exponent = pa.chunked_array([pa.array(bit_lengths(sizes.to_numpy()) - 1)])
+        grouped = (
+            pa.table({"bin": exponent, "size": sizes})
+            .group_by("bin")
+            .aggregate([("size", "count"), ("size", "sum")])
+        )
+        for row in grouped.to_pylist():
+            held = bins.setdefault(row["bin"], [0, 0])
+            held[0] += row["size_count"]
+            held[1] += row["size_sum"]
+    return [
+        {
+            "at_least": 0 if b < 0 else 1 << b,
+            "below": 1 if b < 0 else 2 << b,
+            "files": bins[b][0],
+            "bytes": bins[b][1],
+        }
+        for b in sorted(bins)
+    ]
+
+
+def age_histogram(catalog: Catalog, which: Filter, now: float | None = None) -> list[dict[str, int | None]]:
+    """Regular files by days since the last change of content: [{from_days, to_days, files, bytes}]."""
+    moment = int((time.time() if now is None else now) * 1e9)
+    bounds = [moment - days * 86400 * 10**9 for days in AGE_BOUNDS_DAYS]
+    found = [[0, 0] for _ in range(len(bounds) + 1)]
+    for table in select(catalog, which, ["type", "size", "mtime"]):
+        files = table.filter(pc.equal(table["type"].cast(pa.string()), "f"))
+        times = files["mtime"].cast(pa.int64())
+        older = pa.chunked_array([np.zeros(files.num_rows, np.int8)])
+        for bound in bounds:
+            older = pc.add(older, pc.less_equal(times, bound).cast(pa.int8()))
+        grouped = pa.table({"bin": older, "size": files["size"]}).group_by("bin")
+        for row in grouped.aggregate([("size", "count"), ("size", "sum")]).to_pylist():
+            found[row["bin"]][0] += row["size_count"]
+            found[row["bin"]][1] += row["size_sum"]
+    starts, ends = (0, *AGE_BOUNDS_DAYS), (*AGE_BOUNDS_DAYS, None)
+    return [
+        {"from_days": start, "to_days": end, "files": files, "bytes": size}
+        for start, end, (files, size) in zip(starts, ends, found, strict=True)
+    ]
+
+
+def by_column(catalog: Catalog, which: Filter, column: str) -> pa.Table:
+    """Entries and bytes of regular files for each value of `directory`, `type`, `uid`, `gid` or `layout`.
+
+    Sorted by bytes. A directory's total is of the entries in it, not of those in directories below.
+    """
+    made = _kept_totals(catalog, column) if which.is_all() else None
+    if made is not None:
+        return made.sort_by([("bytes", "descending"), ("entries", "descending")])
+    sums: list[pa.Table] = []
+    for table in select(catalog, which, sorted({column, "type", "size"})):
+        is_file = pc.equal(table["type"].cast(pa.string()), "f")
+        keys = table[column].combine_chunks() if column in ("directory", "type", "layout") else table[column]
+        size = pc.if_else(is_file, table["size"], 0)
+        grouped = pa.table({column: keys, "bytes": size}).group_by(column)
+        part = grouped.aggregate([("bytes", "count"), ("bytes", "sum")])
+        value = (
+            pa.binary()
+            if column == "directory"
+            else pa.string()
+            if column in ("type", "layout")
+            else part[column].type
+        )
+        sums.append(part.set_column(part.schema.get_field_index(column), column, part[column].cast(value)))
+    if not sums:
+        return pa.table({column: [], "entries": pa.array([], pa.int64()), "bytes": pa.array([], pa.int64())})
+    whole = pa.concat_tables(sums).group_by(column).aggregate([("bytes_count", "sum"), ("bytes_sum", "sum")])
+    whole = whole.rename_columns([column, "entries", "bytes"])
+    return whole.sort_by([("bytes", "descending"), ("entries", "descending")])
+
+
+def _kept_totals(catalog: Catalog, column: str) -> pa.Table | None:
+    """The answer to `by_column` for all entries, from what was added up when they were written."""
+    if column == "directory":
+        table = catalog.directories()
+        table = table.filter(pc.and_(pc.equal(table["state"], 0), pc.greater(table["rows"], 0)))
+        if table["bytes"].null_count:
+            return None
+        grouped = table.group_by("path").aggregate([("rows", "sum"), ("bytes", "sum")])
+        return grouped.rename_columns(["directory", "entries", "bytes"])
+    kept = catalog.summary()
+    held = None if kept is None else kept.by.get(column)
+    if held is None:
+        return None
+    keys: list[int | str | None] = list(held)
+    if column in ("uid", "gid"):
+        keys = [int(key) for key in held]
+    elif column == "layout":
+        keys = [key or None for key in held]
+    kind = pa.uint32() if column in ("uid", "gid") else pa.string()
+    numbers, sizes = ([sums[i] for sums in held.values()] for i in (0, 1))
+    return pa.table(
+        {
+            column: pa.array(keys, kind),
+            "entries": pa.array(numbers, pa.int64()),
+            "bytes": pa.array(sizes, pa.int64()),
+        }
+    )
+
+
+def by_target(catalog: Catalog, which: Filter) -> pa.Table:
+    """Objects and their bytes on each storage target."""
+    kept = catalog.summary() if which.is_all() else None
+    if kept is not None and (held := kept.by["target"]) is not None:
+        return pa.table(
+            {
+                "target": pa.array([int(number) for number in held], pa.uint32()),
+                "objects": pa.array([objects for objects, _ in held.values()], pa.int64()),
+                "bytes": pa.array([size for _, size in held.values()], pa.int64()),
+            }
+        ).sort_by("target")
+    sums: list[pa.Table] = []
+    for table in select(catalog, which, ["objects"]):
+        objects = pc.list_flatten(table["objects"])
+        if len(objects) == 0:
+            continue
+        columns = {"target": pc.struct_field(objects, "target"), "bytes": pc.struct_field(objects, "length")}
+        sums.append(pa.table(columns).group_by("target").aggregate([("bytes", "count"), ("bytes", "sum")]))
+    if not sums:
+        none = pa.array([], pa.int64())
+        return pa.table({"target": pa.array([], pa.uint32()), "objects": none, "bytes": none})
+    whole = (
+        pa.concat_tables(sums).group_by("target").aggregate([("bytes_count", "sum"), ("bytes_sum", "sum")])
+    )
+    return whole.rename_columns(["target", "objects", "bytes"]).sort_by("target")
+
+
+def _name_matches(pattern: bytes) -> pc.Expression:
+    """A shell pattern over names. The usual forms need no regular expression, which takes five times as long."""
+    name = pc.field("name")
+    inner = pattern.strip(b"*")
+    if inner and not re.search(rb"[*?\[\\]", inner):
+        starts, ends = pattern.startswith(b"*"), pattern.endswith(b"*")
+        if starts and ends:
+            return pc.match_substring(name, inner)
+        if starts:
+            return pc.ends_with(name, inner)
+        return pc.starts_with(name, inner) if ends else name == pa.scalar(inner, pa.binary())
+    return pc.match_substring_regex(name, regex(pattern))
+
+
+def regex(pattern: bytes, *, crosses: bool = False) -> str:
+    """A shell pattern as a regular expression over bytes, of the whole. `*` crosses slashes in paths, as find's -path."""
+    out: list[str] = []
+    position = 0
+    while position < len(pattern):
+        char = pattern[position : position + 1]
+        position += 1
+        if char == b"*":
+            out.append("(?s:.*)" if crosses else "[^/]*")
+        elif char == b"?":
+            out.append("(?s:.)")
+        elif char == b"[" and (end := pattern.find(b"]", position + 1)) > 0:
+            inner = pattern[position:end]
+            negated = inner[:1] in (b"!", b"^")
+            body = "".join("-" if b == ord("-") else _byte(b) for b in (inner[1:] if negated else inner))
+            out.append(f"[{'^' if negated else ''}{body}]")
+            position = end + 1
+        elif char == b"\\" and position < len(pattern):
+            out.append(_byte(pattern[position]))
+            position += 1
+        else:
+            out.append(_byte(char[0]))
+    return rf"\A{''.join(out)}\z"
+
+
+def _byte(value: int) -> str:
+    return chr(value) if chr(value).isascii() and chr(value).isalnum() else f"\\x{value:02x}"
+
+
+def parse_size(text: str) -> tuple[str, int]:
+    """`+10M` -> ("+", 10485760). Raises CatalogError."""
+    return _signed(text, UNITS, "a size such as +10M, -4k or 0")
+
+
+def parse_age(text: str) -> tuple[str, int]:
+    """`+30d` -> ("+", 2592000 seconds). Raises CatalogError."""
+    return _signed(text, AGES, "an age such as +30d or -2h")
+
+
+def _signed(text: str, units: dict[str, int], what: str) -> tuple[str, int]:
+    match = re.fullmatch(r"([+-]?)(\d+)([A-Za-z]?)", text)
+    if match is None or match.group(3) not in units:
+        raise CatalogError(f"{text!r} is not {what}")
+    return match.group(1), int(match.group(2)) * units[match.group(3)]
+
+
+def _compare(column: pc.Expression, sign: str, value: object) -> pc.Expression:
+    if sign == "+":
+        return column > value
+    if sign == "-":
+        return column < value
+    return column == value
+
+
+def _on_target(table: pa.Table, target: int) -> pa.Table:
+    objects = table["objects"].combine_chunks()
+    parents = pc.list_parent_indices(objects)
+    there = pc.equal(pc.struct_field(pc.list_flatten(objects), "target"), target)
+    return table.take(pc.unique(parents.filter(there)))
+
+
+class _Once:
+    """Lets each file with several names pass once."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, int]] = set()
+
+    def filter(self, files: pa.Table) -> pa.Table:
+        several = pc.greater(files["links"], 1)
+        if not pc.any(several).as_py():
+            return files
+        single, linked = files.filter(pc.invert(several)), files.filter(several)
+        first: list[bool] = []
+        for pair in zip(linked["device"].to_pylist(), linked["inode"].to_pylist(), strict=True):
+            first.append(pair not in self._seen)
+            self._seen.add(pair)
+        return pa.concat_tables([single, linked.filter(pa.array(first))])

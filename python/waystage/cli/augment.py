@@ -1,0 +1,141 @@
+"""`waystage augment`: new images from images, for training.
+
+Arrives: a tree or catalog of images, operations, a seed, where to.
+Leaves: a tree or a shard of new images; what was broken.
+Must not know: how images are changed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from waystage.cli.common import Output, output_options
+from waystage.cli.quantities import amount, byte_count
+from waystage.ranks import find_rank
+
+if TYPE_CHECKING:
+    from waystage.augment import Written
+
+SHOWN_ERRORS = 20
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option(
+    "--op",
+    "operations",
+    multiple=True,
+    metavar="OPERATION",
+    help="Done in the order given: flip[:P], flip-vertical[:P], rotate:DEGREES, crop:WxH, resize:WxH,"
+    " brightness:F, contrast:F, color:F, noise:S.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides all that is random."
+)
+@click.option("--copies", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Of each image.")
+@click.option(
+    "--format",
+    "encoding",
+    type=click.Choice(["same", "png", "jpeg"]),
+    default="same",
+    show_default=True,
+    help="How new images are written.",
+)
+@click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="Of JPEG.")
+@click.option("--max-pixels", type=click.IntRange(1), help="Images with more are not opened. Default: 2^26.")
+@click.option(
+    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
+)
+@click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
+@click.option("--overwrite", is_flag=True, help="Make images anew that are there already.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two for each core.")
+@click.option("--bandwidth", metavar="BYTES", help="Read at most so much in a second, such as 200M.")
+@click.option("--dry-run", is_flag=True, help="Say what would be looked at, and open nothing.")
+@click.option("--rank", type=int, help="This process, from 0. Default: as mpirun or srun says.")
+@click.option("--ranks", type=int, help="How many processes share the work. Default: as mpirun or srun says.")
+@output_options
+def command(
+    source: Path,
+    target: Path,
+    operations: tuple[str, ...],
+    seed: int,
+    copies: int,
+    encoding: Literal["same", "png", "jpeg"],
+    quality: int,
+    max_pixels: int | None,
+    exclude: tuple[str, ...],
+    one_file_system: bool,
+    overwrite: bool,
+    threads: int | None,
+    bandwidth: str | None,
+    dry_run: bool,
+    rank: int | None,
+    ranks: int | None,
+    output: Output,
+) -> None:
+    """Make new images from the PNG and JPEG files of SOURCE, a tree or a catalog, in TARGET.
+
+    TARGET is a folder, or one shard where its name ends with .tar. The same seed gives the same bytes, with any
+    number of threads and processes. What is there already is kept, so that an interrupted run goes on. Broken
+    images are counted and told, and do not end the run.
+    """
+    from waystage import augment
+    from waystage.augment.options import MAX_PIXELS
+
+    options = augment.AugmentOptions(
+        operations,
+        seed,
+        copies,
+        encoding,
+        quality,
+        exclude,
+        one_file_system,
+        threads,
+        byte_count(bandwidth, "--bandwidth") if bandwidth else 0,
+        max_pixels or MAX_PIXELS,
+    )
+    of_ranks = find_rank(rank, ranks)
+    if dry_run:
+        dry = augment.dry_run(source, options, of_ranks)
+        text = f"would look at {dry['files']:,} files of {amount(dry['bytes'])}, for {copies} new images of each image"
+        output.result(dry, text)
+        return
+    with output.progress() as progress:
+        written = augment.write(source, target, options, of_ranks, progress, overwrite=overwrite)
+    _say(written, output)
+
+
+def _say(written: Written, output: Output) -> None:
+    from waystage.catalog.store import display
+
+    errors = [{"path": display(path), "error": text} for path, text in written.errors]
+    value = {
+        "target": str(written.target),
+        "kept_shard": written.kept_shard,
+        "counts": written.counts,
+        "errors": errors,
+    }
+    if written.kept_shard:
+        output.result(value, f"{written.target} is there already, and was kept (--overwrite makes it anew)")
+        return
+    counts = written.counts
+    text = f"{written.target}: {counts['made']:,} new images of {amount(counts['bytes_out'])} from {counts['images']:,}"
+    for name, what in (
+        ("kept", "there already"),
+        ("broken", "broken"),
+        ("others", "files that are no images"),
+        ("excluded", "left out"),
+        ("vanished", "gone before they could be read"),
+        ("unreadable", "could not be read"),
+        ("changed", "changed since they were listed"),
+    ):
+        if counts[name]:
+            text += f"; {counts[name]:,} {what}"
+    output.result(value, text)
+    if not output.json:
+        for error in errors[:SHOWN_ERRORS]:
+            output.note(f"{error['path']}: {error['error']}")

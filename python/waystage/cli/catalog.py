@@ -1,0 +1,273 @@
+"""`waystage catalog`: know what a tree holds, and ask without walking it again.
+
+Arrives: trees, catalogs, questions.
+Leaves: catalogs, answers, exit status 1 where a catalog and its tree, or two catalogs, differ.
+Must not know: how trees are walked or catalogs stored.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from waystage.cli.catalog_check import command as check
+from waystage.cli.catalog_checksum import command as checksum
+from waystage.cli.catalog_checksum import make_sums, plain_sums, said_sums, verify_sums
+from waystage.cli.catalog_layout import command as layout
+from waystage.cli.catalog_query import query
+from waystage.cli.catalog_record import record
+from waystage.cli.common import ExitCode, Output, UserError, output_options
+
+if TYPE_CHECKING:
+    from waystage.catalog import Built
+    from waystage.catalog.checksums import SumsMade
+    from waystage.catalog.difference import Difference
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+SHOWN = 20
+"""Paths of each sort that a person is shown; --json gives all."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Know what a tree holds, and ask without walking it again.
+
+    A catalog is a folder of Parquet files with every entry of a tree. It is its builder's alone, because it tells
+    names that directories may hide from others.
+    """
+
+
+command.add_command(check)
+command.add_command(checksum)
+command.add_command(layout)
+command.add_command(query)
+command.add_command(record)
+
+
+@command.command()
+@click.argument("tree", type=click.Path(path_type=Path))
+@click.argument("target", metavar="CATALOG", type=FOLDER)
+@click.option(
+    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
+)
+@click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
+@click.option("--checksums", is_flag=True, help="Read every file, too, and keep checksums of its objects.")
+@click.option("--no-layouts", is_flag=True, help="Do not ask how files lie on storage targets.")
+@click.option("--restart", is_flag=True, help="Throw away what an interrupted build left.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
+@output_options
+def build(
+    tree: Path,
+    target: Path,
+    exclude: tuple[str, ...],
+    one_file_system: bool,
+    checksums: bool,
+    no_layouts: bool,
+    restart: bool,
+    threads: int | None,
+    output: Output,
+) -> None:
+    """Walk TREE and write CATALOG, a folder.
+
+    A build that was interrupted goes on where it left off when the same command is given again. Symbolic links are
+    recorded and never followed. A PATTERN without a slash is held against names, one with a slash against paths below TREE;
+    `**` crosses slashes.
+    """
+    from waystage.catalog import BuildOptions
+    from waystage.catalog import build as build_catalog
+
+    options = BuildOptions(threads, exclude, one_file_system, restart, layouts=None if no_layouts else "each")
+    with output.progress() as progress:
+        built = build_catalog(tree, target, options, progress)
+        made = make_sums(target, threads, progress) if checksums else None
+    _say(built, output, made)
+
+
+@command.command()
+@click.argument("target", metavar="CATALOG", type=FOLDER)
+@click.option(
+    "--trust-directories",
+    is_flag=True,
+    help="Read only directories whose own times have changed: right where files are never rewritten in place.",
+)
+@click.option(
+    "--stale",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Read again only directories of the paths in FILE, each ended by a NUL, and those whose own times have changed.",
+)
+@click.option("--restart", is_flag=True, help="Throw away what an interrupted refresh left.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
+@output_options
+def refresh(
+    target: Path,
+    trust_directories: bool,
+    stale: BinaryIO | None,
+    restart: bool,
+    threads: int | None,
+    output: Output,
+) -> None:
+    """Bring CATALOG up to date with its tree."""
+    from waystage.catalog import BuildOptions
+    from waystage.catalog import refresh as refresh_catalog
+
+    paths = None if stale is None else [path for path in stale.read().split(b"\0") if path]
+    with output.progress() as progress:
+        built = refresh_catalog(
+            target,
+            BuildOptions(threads, restart=restart),
+            progress,
+            trust_directories=trust_directories,
+            stale=paths,
+        )
+    _say(built, output)
+
+
+@command.command()
+@click.argument("target", metavar="CATALOG", type=FOLDER)
+@click.option("--checksums", is_flag=True, help="Hold the files against the checksums of their objects.")
+@click.option(
+    "--repair-from",
+    metavar="TREE",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="With --checksums: mend damaged objects from this copy of the tree.",
+)
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
+@output_options
+def verify(
+    target: Path, checksums: bool, repair_from: Path | None, threads: int | None, output: Output
+) -> int:
+    """Say what changed in the tree since CATALOG was made. Exit status 1 where anything did.
+
+    With --checksums, every file that has checksums is read instead, and objects that are damaged are named: their file's
+    size, time of last change and inode are as they were, but their bytes are not. Exit status 1 where damage is left.
+    """
+    from waystage.catalog import Catalog, difference
+
+    if repair_from is not None and not checksums:
+        raise UserError(
+            "--repair-from needs --checksums: only they tell which object is whole", ExitCode.USAGE
+        )
+    if checksums:
+        return verify_sums(target, repair_from, threads, output)
+    with output.progress() as progress:
+        found = difference.verify(Catalog(target), threads, progress, limit=None if output.json else SHOWN)
+    return _tell(found, output)
+
+
+@command.command()
+@click.argument("old", type=FOLDER)
+@click.argument("new", type=FOLDER)
+@output_options
+def diff(old: Path, new: Path, output: Output) -> int:
+    """Say what differs between two catalogs, by path. Exit status 1 where anything does."""
+    from waystage.catalog import Catalog, difference
+
+    with output.progress() as progress:
+        limit = None if output.json else SHOWN
+        found = difference.diff(Catalog(old), Catalog(new), limit=limit, progress=progress)
+    return _tell(found, output)
+
+
+@command.command()
+@click.argument("target", metavar="CATALOG", type=FOLDER)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "jsonl", "mfu"]),
+    default="csv",
+    show_default=True,
+    help="CSV, JSON lines, or a listing like that of mpiFileUtils.",
+)
+@click.option(
+    "--output", "-o", "to", type=click.Path(path_type=Path, dir_okay=False), help="Default: stdout."
+)
+@output_options
+def export(target: Path, form: str, to: Path | None, output: Output) -> None:
+    """Write every entry of CATALOG as a line."""
+    from waystage.catalog import Catalog
+    from waystage.catalog.export import export as lines
+    from waystage.catalog.query import Filter, select
+
+    if to is None and (output.json or output.quiet):
+        raise UserError("--json and --quiet leave no room for the lines: give --output FILE", ExitCode.USAGE)
+    catalog = Catalog(target)
+    pieces = lines(select(catalog, Filter()), form)
+    if to is None:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        return
+    unfinished = to.with_name(to.name + ".unfinished")
+    try:
+        # A catalog is its builder's alone, and so is what was drawn from it.
+        with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.writelines(pieces)
+        unfinished.rename(to)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    output.result({"file": str(to), "entries": catalog.rows}, f"{to}: {catalog.rows:,} entries")
+
+
+def _say(built: Built, output: Output, sums: SumsMade | None = None) -> None:
+    from waystage.catalog import Catalog
+
+    manifest = Catalog(built.path).manifest
+    counts = built.counts
+    value: dict[str, Any] = {
+        "catalog": str(built.path),
+        "entries": built.entries,
+        "kept": built.kept,
+        "seconds": round(built.seconds, 3),
+        "resumed": built.resumed,
+        "counts": {name: count for name, count in counts.items() if name != "pending"},
+        "errors": [{"path": path, "error": text} for path, text in manifest.errors],
+    }
+    text = f"{built.path}: {built.entries:,} entries in {built.seconds:.1f} s"
+    if sums is not None:
+        value["checksums"] = plain_sums(sums)
+    remarks = [
+        (built.kept, "kept unread"),
+        (counts["excluded"], "left out"),
+        (counts["vanished"], "gone before they could be looked at"),
+        (counts["errors"], "could not be read"),
+    ]
+    for count, what in remarks:
+        if count:
+            text += f"; {count:,} {what}"
+    output.result(value, text if sums is None else f"{text}\n{said_sums(sums)}")
+    if not output.json:
+        from waystage.catalog.store import display
+
+        for path, error in manifest.errors[:SHOWN]:
+            output.note(f"{display(path)}: {error}")
+
+
+def _tell(found: Difference, output: Output) -> int:
+    from waystage.catalog.store import display
+
+    value = {
+        "added": [display(path) for path in found.added],
+        "removed": [display(path) for path in found.removed],
+        "changed": [{"path": display(path), "what": list(what)} for path, what in found.changed],
+        "same": found.same,
+        "kinds": found.kinds,
+    }
+    rows = [
+        {"": sign, "path": display(path)}
+        for sign, paths in (("+", found.added), ("-", found.removed))
+        for path in paths[:SHOWN]
+    ]
+    rows += [
+        {"": "~", "path": f"{display(path)} ({', '.join(what)})"} for path, what in found.changed[:SHOWN]
+    ]
+    summary = (
+        f"{found.added_count:,} added, {found.removed_count:,} removed, {found.changed_count:,} changed,"
+        f" {found.same:,} the same"
+    )
+    listing = "\n".join(f"{row['']} {row['path']}" for row in rows)
+    output.result(value, f"{listing}\n{summary}" if rows else summary)
+    return ExitCode.FAILED if found else ExitCode.OK

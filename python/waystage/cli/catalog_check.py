@@ -1,0 +1,78 @@
+"""`waystage catalog check CATALOG`: whether entries still hold, without walking the tree.
+
+Arrives: a catalog.
+Leaves: how many entries are stale and in what; exit status 1 where any is; with --mend, a mended catalog.
+Must not know: how entries are compared.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options
+
+SHOWN = 20
+"""Paths that a person is shown; --json and --null give all."""
+
+
+@click.command("check")
+@click.argument("target", metavar="CATALOG", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--sample", metavar="N", type=click.IntRange(1), help="Look at about N entries, by chance.")
+@click.option("--seed", default=0, show_default=True, help="Which entries chance chooses.")
+@click.option("--mend", is_flag=True, help="Refresh the directories of stale entries.")
+@click.option(
+    "--null", "-0", "null", is_flag=True, help="Print stale paths alone, as they are, each ended by a NUL."
+)
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
+@output_options
+def command(
+    target: Path,
+    sample: int | None,
+    seed: int,
+    mend: bool,
+    null: bool,
+    threads: int | None,
+    output: Output,
+) -> int:
+    """Look at the entries of CATALOG, and say how many no longer hold. Exit status 1 where any does not.
+
+    Type, size, mtime, ctime and inode are compared, as by every loader that opens a file by a catalog. Directories are
+    not read: what is new is not found, which verify does. --mend reads again the directories of stale entries, and those
+    whose own times have changed.
+    """
+    from waystage.catalog import BuildOptions, Catalog, check, refresh
+    from waystage.catalog.store import display
+
+    if null and output.json:
+        raise UserError("--null and --json exclude each other: give one", ExitCode.USAGE)
+    with output.progress() as progress:
+        found = check(Catalog(target), sample=sample, threads=threads, seed=seed, progress=progress)
+        mended = None
+        if mend and found:
+            # Where not all stale paths are known, only a look at every entry mends them.
+            stale = found.stale if found.complete else None
+            mended = refresh(target, BuildOptions(threads), progress, stale=stale)
+    counts = found.counts
+    if null:
+        sys.stdout.buffer.write(b"".join(path + b"\0" for path in found.stale))
+    elif not output.json:
+        for path in found.stale[:SHOWN]:
+            output.say(f"~ {display(path)}")
+        differing = {name: n for name, n in counts.items() if n and name not in ("checked", "stale")}
+        said = ", ".join(f"{name} {n:,}" for name, n in differing.items())
+        text = f"{counts['checked']:,} entries checked, {counts['stale']:,} stale"
+        output.say(text + (f": {said}" if said else ""))
+        if mended is not None:
+            output.say(f"mended: {mended.entries:,} entries, {mended.kept:,} of them kept unread")
+    output.result(
+        {
+            "counts": counts,
+            "stale": [display(path) for path in found.stale],
+            "complete": found.complete,
+            "mended": None if mended is None else {"entries": mended.entries, "kept": mended.kept},
+        }
+    )
+    return ExitCode.FAILED if found and mended is None else ExitCode.OK

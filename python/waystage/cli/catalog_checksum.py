@@ -1,0 +1,102 @@
+"""`waystage catalog checksum CATALOG`, and what `verify --checksums` says.
+
+Arrives: a catalog; perhaps a copy of its tree to mend damage from.
+Leaves: checksums beside the catalog; damaged objects as text or JSON, exit status 1 where damage is left.
+Must not know: how objects are summed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from waystage.cli.common import ExitCode, Output, ProgressCall, output_options
+
+if TYPE_CHECKING:
+    from waystage.catalog.checksums import SumsMade
+
+SHOWN = 20
+"""Lines of each sort that a person is shown; --json gives all."""
+
+
+@click.command("checksum")
+@click.argument("target", metavar="CATALOG", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: one for each core.")
+@output_options
+def command(target: Path, threads: int | None, output: Output) -> int:
+    """Read the files of CATALOG and keep a checksum of each of their objects in CATALOG.checksums.
+
+    Files whose size, time of last change and inode are as when they were summed are not read again. Exit status 1 where
+    a file could not be read.
+    """
+    with output.progress() as progress:
+        made = make_sums(target, threads, progress)
+    output.result(plain_sums(made), said_sums(made))
+    if not output.json:
+        from waystage.catalog.store import display
+
+        for path, why in made.unread[:SHOWN]:
+            output.note(f"{display(path)}: {why}")
+    return ExitCode.FAILED if made.unread else ExitCode.OK
+
+
+def make_sums(target: Path, threads: int | None, progress: ProgressCall) -> SumsMade:
+    """Make or bring up to date the checksums of a catalog."""
+    from waystage.catalog import Catalog, checksums
+
+    return checksums.make(Catalog(target), threads, progress)
+
+
+def plain_sums(made: SumsMade) -> dict[str, Any]:
+    """What making checksums did, for JSON."""
+    from waystage.catalog.store import display
+
+    return {
+        "file": str(made.path),
+        "files": made.files,
+        "bytes": made.bytes_read,
+        "kept": made.kept,
+        "unread": [{"path": display(path), "error": why} for path, why in made.unread],
+    }
+
+
+def said_sums(made: SumsMade) -> str:
+    """The same for people."""
+    text = f"{made.path}: {made.files:,} files summed, {made.bytes_read:,} bytes; {made.kept:,} had their checksums"
+    return text + (f"; {len(made.unread):,} could not be read whole" if made.unread else "")
+
+
+def verify_sums(target: Path, repair_from: Path | None, threads: int | None, output: Output) -> int:
+    """Hold files against their checksums, mend what is damaged where there is a copy, and say so."""
+    from dataclasses import asdict
+
+    from waystage.catalog import Catalog, checksums
+    from waystage.catalog.store import display
+
+    with output.progress() as progress:
+        found = checksums.verify(Catalog(target), threads, progress, repair_from=repair_from)
+    mended = sum(damage.mended for damage in found.damaged)
+    for damage in found.damaged[:SHOWN]:
+        where = f"object {damage.object} at {damage.offset:,}, {damage.length:,} bytes"
+        target_said = "" if damage.target is None else f", target {damage.target}"
+        output.say(f"! {display(damage.path)}: {where}{target_said}{': mended' if damage.mended else ''}")
+    for path, what in found.changed[:SHOWN]:
+        output.say(f"~ {display(path)} ({', '.join(what)})")
+    if not output.json:
+        for path, why in found.failed[:SHOWN]:
+            output.note(f"{display(path)}: {why}")
+    output.result(
+        {
+            "files": found.files,
+            "objects": found.objects,
+            "bytes": found.bytes_read,
+            "damaged": [asdict(damage) | {"path": display(damage.path)} for damage in found.damaged],
+            "changed": [{"path": display(path), "what": list(what)} for path, what in found.changed],
+            "failed": [{"path": display(path), "error": why} for path, why in found.failed],
+        },
+        f"{found.files:,} files, {found.objects:,} objects verified; {len(found.damaged):,} objects damaged,"
+        f" {mended:,} of them mended; {len(found.changed):,} files changed since",
+    )
+    return ExitCode.FAILED if found else ExitCode.OK

@@ -1,0 +1,116 @@
+"""`waystage catalog record -- PROGRAM`: a catalog that knows what a program did to files.
+
+Arrives: a command line after `--`.
+Leaves: the program's own output and exit status, and a catalog.
+Must not know: how changes are seen.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from waystage.cli.common import Output
+
+if TYPE_CHECKING:
+    from waystage.recorder import Ran
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--catalog",
+    "-c",
+    "target",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="waystage.catalog",
+    show_default=True,
+    help="The catalog: brought up to date where it exists, else made anew.",
+)
+@click.option(
+    "--tree",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="The tree of a new catalog. Default: the working directory.",
+)
+@click.option(
+    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out of a new catalog; may be repeated."
+)
+@click.option(
+    "--one-file-system", is_flag=True, help="Leave what is on other file systems out of a new catalog."
+)
+@click.option("--no-layouts", is_flag=True, help="Do not ask how files of a new catalog lie on targets.")
+@click.option(
+    "--stat",
+    "tell_stat",
+    is_flag=True,
+    help="Let the program say what a file is as it closes it, where looking at each file again is slow.",
+)
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
+@click.option("--cc", metavar="PROGRAM", help="The C compiler; default: $CC or cc.")
+@click.option("--json", "as_json", is_flag=True, help="Say what was recorded as JSON, in stderr's last line.")
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing but what may be missing.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def record(
+    target: Path,
+    tree: Path | None,
+    exclude: tuple[str, ...],
+    one_file_system: bool,
+    no_layouts: bool,
+    tell_stat: bool,
+    threads: int | None,
+    cc: str | None,
+    as_json: bool,
+    quiet: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND, and record in a catalog what it does to files.
+
+    The program needs no change: waystage catalog record -c run.catalog -- ./program. Its output and its exit status are
+    its own. When it is over, every path that it created, wrote, renamed, linked, truncated or removed is looked at.
+    Programs that are linked statically, io_uring and set-user-ID programs cannot be seen: `refresh` finds what they did.
+    """
+    from waystage.catalog import BuildOptions
+    from waystage.recorder import RecordOptions
+    from waystage.recorder import record as run_recorded
+
+    options = BuildOptions(threads, exclude, one_file_system, layouts=None if no_layouts else "each")
+    ran = run_recorded(command, target, tree, RecordOptions(options, tell_stat, cc))
+    _say(ran, target, Output(quiet=quiet), as_json)
+    click.get_current_context().exit(ran.status)
+
+
+def _say(ran: Ran, target: Path, output: Output, as_json: bool) -> None:
+    from waystage.catalog.store import explain
+
+    gaps = ran.applied.gaps if ran.applied is not None else {}
+    if as_json:
+        value: dict[str, Any] = {
+            "catalog": str(target),
+            "status": ran.status,
+            "counts": ran.counts,
+            "gaps": gaps,
+        }
+        if ran.applied is not None:
+            value |= {
+                "entries": ran.applied.entries,
+                "looked_at": ran.applied.looked_at,
+                "seconds": round(ran.applied.seconds, 3),
+            }
+        else:
+            value["error"] = ran.problem
+        click.echo(json.dumps(value), err=True)
+        return
+    if ran.applied is None:
+        click.echo(f"waystage: warning: nothing was recorded: {ran.problem}", err=True)
+        return
+    if gaps:
+        click.echo(
+            f"waystage: warning: {target} may miss {explain(gaps)}: run 'waystage catalog refresh {target}'",
+            err=True,
+        )
+    output.note(
+        f"catalog: {target}: {ran.applied.entries:,} entries, {ran.applied.looked_at:,} of them looked at"
+        f" in {ran.applied.seconds:.1f} s"
+    )

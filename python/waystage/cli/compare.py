@@ -1,0 +1,175 @@
+"""`waystage compare`: two trees, or what one run predicted against what another measured.
+
+Arrives: two trees or catalogs, or the folders of two runs of one experiment.
+Leaves: what differs between the trees; or errors by policy, job and link; as text or as one JSON object.
+Must not know: which worlds ran them, how trees are read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+from waystage.cli.trees import compare_trees
+
+if TYPE_CHECKING:
+    from waystage.experiment.compare import LinkError, RunComparison, TimeError
+
+SHOWN = 8
+"""Jobs and links printed for people; --json holds all of them."""
+
+
+@click.command()
+@click.argument("first", metavar="A", type=click.Path(path_type=Path))
+@click.argument("second", metavar="B", type=click.Path(path_type=Path))
+@click.option(
+    "--top", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="Lines of each sort."
+)
+@click.option(
+    "--content", is_flag=True, help="Trees: read files of the same size and compare their contents."
+)
+@click.option("--xattrs", is_flag=True, help="Trees: compare extended attributes and access control lists.")
+@click.option(
+    "--ignore",
+    multiple=True,
+    type=click.Choice(["mtime", "mode", "uid", "gid", "links"]),
+    help="Trees: an attribute that does not matter; may be given several times.",
+)
+@click.option(
+    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Trees: leave out; may be given several times."
+)
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Trees. Default: two for each core, at most 16."
+)
+@output_options
+def command(
+    first: Path,
+    second: Path,
+    top: int,
+    content: bool,
+    xattrs: bool,
+    ignore: tuple[str, ...],
+    exclude: tuple[str, ...],
+    threads: int | None,
+    output: Output,
+) -> int:
+    """Compare A with B: two trees, or two runs of an experiment.
+
+    Trees are directories, or catalogs of them, which saves walking. What differs is told by existence, type, size, time,
+    mode, owner, links and target of symbolic links, and with --xattrs and --content by what must be read. Exit
+    status 1 where anything differs.
+
+    Where both folders hold results of `waystage run`, A, from the simulator say, is compared with what B measured.
+    Errors are relative to B. The two are runs of one experiment: the same jobs at the same times.
+    """
+    from waystage.experiment.results import RESULT_FILE
+
+    if not any((path / RESULT_FILE).is_file() for path in (first, second)) and (
+        first.is_dir() and second.is_dir()
+    ):
+        from waystage.trees import Wanted
+
+        return compare_trees(first, second, Wanted(content, xattrs, ignore, exclude, threads), top, output)
+    if content or xattrs or ignore or exclude or threads:
+        raise UserError("options for trees, and not both are trees: name two directories", ExitCode.USAGE)
+    _compare_runs(first, second, top, output)
+    return ExitCode.OK
+
+
+def _compare_runs(predicted: Path, measured: Path, top: int, output: Output) -> None:
+    from waystage.experiment import results
+    from waystage.experiment.compare import CompareError, compare
+
+    try:
+        found = compare(
+            results.load(predicted),
+            results.load(measured),
+            results.load_timelines(predicted),
+            results.load_timelines(measured),
+        )
+    except (results.ResultError, CompareError) as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    output.result(_value(found), _text(found, top))
+
+
+def _value(found: RunComparison) -> dict[str, Any]:
+    return {
+        "max_link_error_pct": found.max_link_error_pct,
+        "max_job_error_pct": found.max_job_error_pct,
+        "max_mean_job_error_pct": found.max_mean_error_pct,
+        "same_order": found.same_order,
+        "order_predicted": found.order_predicted,
+        "order_measured": found.order_measured,
+        "jobs_compared": found.jobs_compared,
+        "notes": found.notes,
+        "means": [_time(e) for e in found.means],
+        "jobs": [_time(e) for e in found.jobs],
+        "links": [_link(e) for e in found.links],
+    }
+
+
+def _text(found: RunComparison, top: int) -> str:
+    means = [_time(e) for e in found.means]
+    jobs = [_time(e) for e in found.jobs if e.quantity == "job_s"][:top]
+    links = [_link(e) for e in found.links if e.traffic == "all" and not e.small][:top]
+    counted = sum(e.traffic == "all" and not e.small for e in found.links)
+    parts = [f"note: {note}" for note in found.notes]
+    parts += [
+        "Mean times by policy, predicted and measured",
+        table(means, _columns(means, ("set", "index"))),
+        "",
+    ]
+    parts += [
+        f"Largest errors of job times, of {found.jobs_compared} jobs",
+        table(jobs, _columns(jobs, ("quantity",))),
+        "",
+    ]
+    if links:
+        parts += [f"Largest errors of bytes by link, of {counted} that carried at least 1 % of the busiest"]
+        parts += [table(links, _columns(links, ("traffic",))), ""]
+    order = " < ".join(found.order_measured)
+    same = "the same" if found.same_order else f"not the same: predicted {' < '.join(found.order_predicted)}"
+    parts.append(f"order of policies by mean job time, measured: {order}; {same}")
+    parts.append(
+        f"largest errors: links {found.max_link_error_pct:.1f} %, jobs {found.max_job_error_pct:.1f} %, "
+        f"mean job times {found.max_mean_error_pct:.1f} %"
+    )
+    return "\n".join(parts)
+
+
+def _time(error: TimeError) -> dict[str, Any]:
+    return {
+        "policy": error.policy,
+        "set": error.set,
+        "index": error.index,
+        "quantity": error.quantity,
+        "predicted_s": round(error.predicted_s, 6),
+        "measured_s": round(error.measured_s, 6),
+        "error_pct": _finite(error.error_pct),
+    }
+
+
+def _link(error: LinkError) -> dict[str, Any]:
+    return {
+        "policy": error.policy,
+        "node": error.node,
+        "port": error.port,
+        "peer": error.peer,
+        "traffic": error.traffic,
+        "predicted_bytes": error.predicted_bytes,
+        "measured_bytes": error.measured_bytes,
+        "error_pct": _finite(error.error_pct),
+        "small": error.small,
+    }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: None where nothing was measured and something predicted."""
+    return None if value == float("inf") else round(value, 3)
+
+
+def _columns(rows: list[dict[str, Any]], without: tuple[str, ...]) -> list[str]:
+    return [name for name in (rows[0] if rows else {}) if name not in (*without, "small")]

@@ -1,0 +1,248 @@
+"""`waystage copy`: a tree or a file to another place, whole, resumable, verified on request.
+
+Arrives: two ends and how to copy.
+Leaves: the copy; counts and problems as text or one JSON object; exit status 8 where not all could be copied.
+Must not know: how bytes move.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
+
+if TYPE_CHECKING:
+    from waystage._native import TreeCopy
+
+SHOWN = 20
+"""Problems and paths that a person is shown; --json gives all that were listed."""
+
+LOOK_S = 0.2
+
+REMOTE = re.compile(r"(?:[^/@:]+@)?(?:[^/:]+|\[[0-9A-Fa-f:.]+\]):")
+"""What makes a name a remote end, as for rsync and scp: a colon before any slash."""
+
+RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "K": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
+STATUS = {"busy": ExitCode.BUSY, "ends": ExitCode.BAD_INPUT, "other-journal": ExitCode.BAD_INPUT}
+"""Exit statuses of failures that have one of their own."""
+
+PARTS = (
+    ("files", "files"),
+    ("symlinks", "symbolic links"),
+    ("hard_links", "hard links"),
+    ("specials", "devices and FIFOs"),
+    ("directories", "directories"),
+    ("mended", "files mended"),
+    ("verified", "read back"),
+    ("same", "there already"),
+    ("leftovers", "leftovers removed"),
+    ("excluded", "left out"),
+)
+
+
+class Rate(click.ParamType[int]):
+    """`100M`, bytes a second."""
+
+    name = "bytes/s"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", str(value))
+        if found is None or found.group(2) not in RATES or float(found.group(1)) <= 0:
+            self.fail(f"{value!r} is no rate such as 100M, 1.5G or 800k (bytes a second)", param, ctx)
+        return max(1, int(float(found.group(1)) * RATES[found.group(2)]))
+
+
+@click.command()
+@click.argument("source", metavar="SRC")
+@click.argument("destination", metavar="DST")
+@click.option(
+    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
+)
+@click.option(
+    "--include",
+    "-i",
+    multiple=True,
+    metavar="PATTERN",
+    help="Copy only files that match; may be given several times.",
+)
+@click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
+@click.option(
+    "--update",
+    type=click.Choice(["changed", "newer", "missing", "content", "always"]),
+    default="changed",
+    show_default=True,
+    help="What is copied again: files of another size or time; only where the source is newer; nothing that is there;"
+    " files of other contents (both are read); everything.",
+)
+@click.option("--verify", is_flag=True, help="Read back what was written and compare.")
+@click.option(
+    "--from-storage", is_flag=True, help="With --verify: write out and read from storage, not from memory."
+)
+@click.option(
+    "--fsync",
+    type=click.Choice(["none", "end", "each"]),
+    default="none",
+    show_default=True,
+    help="Force data to storage: never, before the copy is called complete, each file before it gets its name.",
+)
+@click.option(
+    "--bandwidth-limit", "rate", type=Rate(), metavar="RATE", help="Bytes a second, as 100M or 1.5G."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 1024),
+    help="Threads that copy. Default: two for each core, at most 16.",
+)
+@click.option("--dry-run", "-n", is_flag=True, help="Only say what would be copied.")
+@click.option("--restart", is_flag=True, help="Throw away what an interrupted copy left unfinished.")
+@click.option("--no-xattrs", is_flag=True, help="Leave extended attributes and access control lists.")
+@click.option("--no-owners", is_flag=True, help="Do not set owners and groups.")
+@click.option("--no-hard-links", is_flag=True, help="Copy each name of a file by itself.")
+@output_options
+def command(
+    source: str,
+    destination: str,
+    exclude: tuple[str, ...],
+    include: tuple[str, ...],
+    one_file_system: bool,
+    update: str,
+    verify: bool,
+    from_storage: bool,
+    fsync: str,
+    rate: int | None,
+    workers: int | None,
+    dry_run: bool,
+    restart: bool,
+    no_xattrs: bool,
+    no_owners: bool,
+    no_hard_links: bool,
+    output: Output,
+) -> int:
+    """Make DST a copy of SRC, a directory or a file.
+
+    The contents of the directory SRC become those of DST; what else is in DST stays. Holes, hard links, symbolic links,
+    devices, FIFOs, extended attributes, access control lists, times, modes and owners are kept. A file bears its
+    name at DST only when it is whole. After an interruption of any sort the same command goes on where it stopped.
+
+    Exit status 8: something could not be copied, or changed meanwhile; the same command tries it again.
+    """
+    if from_storage and not verify:
+        raise UserError("--from-storage says where --verify reads from: give --verify too", ExitCode.USAGE)
+    began = time.monotonic()
+    copying = _start(
+        _local(source),
+        _local(destination),
+        workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
+        exclude=[os.fsencode(pattern) for pattern in exclude],
+        include=[os.fsencode(pattern) for pattern in include] or None,
+        one_file_system=one_file_system,
+        update=update,
+        fsync=fsync,
+        verify=("storage" if from_storage else "cached") if verify else "none",
+        rate_bytes_per_s=rate,
+        dry_run=dry_run,
+        restart=restart,
+        xattrs=not no_xattrs,
+        owners=not no_owners,
+        hard_links=not no_hard_links,
+    )
+    try:
+        with output.progress() as progress, _failures():
+            _follow(copying, progress, "would copy" if dry_run else "copied", began)
+    finally:
+        copying.stop()
+    seconds = time.monotonic() - began
+    _say(copying, source, destination, seconds, dry_run, output)
+    return ExitCode.OK if copying.complete else ExitCode.PARTIAL
+
+
+def _local(end: str) -> Path:
+    if REMOTE.match(end):
+        raise UserError(
+            f"{end!r} names a path on another host, and copying to or from other hosts is not there yet:"
+            f" mount it, or write ./{end} for a local path with a colon",
+            ExitCode.USAGE,
+        )
+    return Path(end)
+
+
+def _start(source: Path, destination: Path, **options: Any) -> TreeCopy:
+    from waystage._native import TreeCopy
+
+    with _failures():
+        return TreeCopy(source, destination, **options)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    from waystage._native import CopyError
+
+    try:
+        yield
+    except CopyError as error:
+        raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
+
+
+def _follow(copying: TreeCopy, progress: ProgressCall, word: str, began: float) -> None:
+    while not copying.wait(LOOK_S):
+        counts = copying.counts()
+        done = counts["files"] + counts["same"] + counts["mended"]
+        rate = counts["bytes"] / max(time.monotonic() - began, 1e-9)
+        moved = counts["bytes"] + counts["resumed_bytes"]
+        # Until the walk has ended, what it has found is only a part of the whole.
+        share = max(moved / max(counts["found_bytes"], 1), done / max(counts["found"], 1))
+        progress(f"{word} {done:,} files, {size_text(moved)}, {size_text(rate)}/s", min(share, 0.99))
+
+
+def _say(
+    copying: TreeCopy, source: str, destination: str, seconds: float, dry_run: bool, output: Output
+) -> None:
+    from waystage.catalog.store import display
+
+    counts = copying.counts()
+    problems = copying.problems()
+    value: dict[str, Any] = {
+        "source": source,
+        "destination": destination,
+        "complete": copying.complete,
+        "dry_run": dry_run,
+        "seconds": round(seconds, 3),
+        "counts": counts,
+        "problems": [{"path": display(path), "kind": kind, "text": text} for path, kind, text in problems],
+    }
+    planned = copying.planned()
+    if dry_run:
+        value["would_copy"] = [display(path) for path in planned]
+    done = [f"{counts[key]:,} {words}" for key, words in PARTS if counts[key]]
+    word = "would copy" if dry_run else "copied"
+    text = f"{word} {size_text(counts['bytes'])} in {seconds:.1f} s: {', '.join(done) or 'nothing was found'}"
+    if counts["resumed"]:
+        text += f"; went on with {size_text(counts['resumed_bytes'])} of an interrupted copy"
+    for kind in ("errors", "changed", "vanished", "lost", "skipped"):
+        if counts[kind]:
+            text += f"; {counts[kind]:,} {kind}"
+    listing = [display(path) for path in planned[:SHOWN]] if dry_run else []
+    output.result(value, "\n".join([*listing, text]))
+    if not output.json:
+        for path, kind, why in problems[:SHOWN]:
+            output.note(f"{display(path) or '.'}: {kind}: {why}")
+        if len(problems) > SHOWN:
+            output.note(f"... and {len(problems) - SHOWN:,} more: --json lists them")
+
+
+def size_text(size: float) -> str:
+    """Bytes for people: 1.5 GB."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return ""

@@ -1,0 +1,233 @@
+"""`waystage dedup`: how much of a tree is there more than once.
+
+Arrives: a tree, a catalog or parts; how to cut; which share is this process's.
+Leaves: a report, or parts.
+Must not know: how data is cut, and how files are found.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+from waystage.cli.quantities import amount, byte_count, rate
+from waystage.ranks import find_rank
+
+if TYPE_CHECKING:
+    from waystage.dedup import Report
+
+SHOWN = 15
+"""Types a person is shown; --json gives all."""
+
+SHOWN_ERRORS = 20
+
+LARGEST_CHUNK = 1 << 16
+
+PARTS_A_RANK = 4
+"""An interrupted run repeats a part: a quarter of a rank's work at most."""
+
+
+def _method(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    match = re.fullmatch(r"fast|fsc|fixed:([0-9]{1,5})", value)
+    if not match or (match[1] and not 1 <= int(match[1]) <= LARGEST_CHUNK):
+        raise click.BadParameter(f"{value!r} is none of fast, fsc, fixed:N with N from 1 to {LARGEST_CHUNK}")
+    return value
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("source", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--method",
+    default="fast",
+    callback=_method,
+    show_default=True,
+    metavar="fast|fsc|fixed:N",
+    help="How data is cut: by content, 8 KiB on average; the same with exactly the chunks and SHA-1 of FS-C's cdc8; or every N bytes.",
+)
+@click.option(
+    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
+)
+@click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two for each core.")
+@click.option("--bandwidth", metavar="BYTES", help="Read at most so much in a second, such as 200M.")
+@click.option("--dry-run", is_flag=True, help="Say what would be read, and read nothing.")
+@click.option(
+    "--parts-in",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write parts into this folder instead of reporting; parts that are there are not made again.",
+)
+@click.option("--parts", type=click.IntRange(1, 99_999), help="How many. Default: four for each rank.")
+@click.option("--rank", type=int, help="This process, from 0. Default: as mpirun or srun says.")
+@click.option("--ranks", type=int, help="How many processes share the work. Default: as mpirun or srun says.")
+@click.option(
+    "--merge",
+    "joined",
+    multiple=True,
+    metavar="PART",
+    type=click.Path(path_type=Path),
+    help="Report what these parts, or all in a folder, hold together; may be given several times.",
+)
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="With --merge: estimate in memory that does not grow with the data, after Harnik and others.",
+)
+@click.option("--sample", type=click.IntRange(1), help="Chunks that the estimate looks at. Default: 445,570.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Which chunks these are.")
+@output_options
+def command(
+    source: Path | None,
+    method: str,
+    exclude: tuple[str, ...],
+    one_file_system: bool,
+    threads: int | None,
+    bandwidth: str | None,
+    dry_run: bool,
+    parts_in: Path | None,
+    parts: int | None,
+    rank: int | None,
+    ranks: int | None,
+    joined: tuple[Path, ...],
+    estimate: bool,
+    sample: int | None,
+    seed: int,
+    output: Output,
+) -> None:
+    """Say how much of SOURCE, a tree or a catalog, is there more than once.
+
+    Files are cut into chunks by content; a chunk that was met before is redundant. A catalog's tree is not walked.
+    A file with several names is read once, and holes are not read.
+
+    Several nodes share the work: each runs `waystage dedup SOURCE --parts-in FOLDER`, under mpirun, srun or with --rank
+    and --ranks, and afterwards one runs `waystage dedup --merge FOLDER`. What was finished is not done again.
+    """
+    from waystage import dedup
+
+    if joined:
+        if source is not None or parts_in is not None or dry_run:
+            raise UserError(
+                "--merge takes parts alone: leave out SOURCE, --parts-in and --dry-run", ExitCode.USAGE
+            )
+        paths = [path for given in joined for path in _parts_of(given)]
+        with output.progress() as progress:
+            if estimate:
+                found = dedup.estimate(paths, progress, sample or dedup.report.SAMPLE, seed)
+                output.result(found, _estimate_text(found))
+                return
+            report = dedup.merge(paths, progress)
+        _say(report, output)
+        return
+    if estimate or sample is not None:
+        raise UserError(
+            "--estimate is made of parts: make them with --parts-in FOLDER, then give --merge FOLDER --estimate",
+            ExitCode.USAGE,
+        )
+    if source is None:
+        raise UserError("name a tree or a catalog, or parts with --merge", ExitCode.USAGE)
+    options = dedup.DedupOptions(
+        method, exclude, one_file_system, threads, byte_count(bandwidth, "--bandwidth") if bandwidth else 0
+    )
+    of_ranks = find_rank(rank, ranks)
+    if parts_in is None and of_ranks.of > 1 and not dry_run:
+        raise UserError(
+            f"{of_ranks.of} processes would each read everything: give --parts-in FOLDER, so that they share it",
+            ExitCode.USAGE,
+        )
+    count = parts or PARTS_A_RANK * of_ranks.of
+    if dry_run:
+        dry = dedup.dry_run(source, parts_in, count, of_ranks, options)
+        text = (
+            f"would read {dry.files:,} files of {amount(dry.bytes)}, {amount(dry.allocated_bytes)} allocated"
+        )
+        if parts_in is not None:
+            text += f"; {dry.finished_parts} parts are there already"
+        output.result(vars(dry), text)
+        return
+    with output.progress() as progress:
+        if parts_in is None:
+            report = dedup.profile(source, options, progress)
+        else:
+            made, kept = dedup.make_parts(source, parts_in, count, of_ranks, options, progress)
+    if parts_in is None:
+        _say(report, output)
+        return
+    value = {
+        "parts": [str(path) for path in made],
+        "kept": kept,
+        "rank": of_ranks.number,
+        "ranks": of_ranks.of,
+    }
+    text = f"{len(made) - kept} parts made, {kept} kept: waystage dedup --merge {parts_in}"
+    output.result(value, text)
+
+
+def _parts_of(given: Path) -> list[Path]:
+    if not given.is_dir():
+        return [given]
+    found = sorted(given.glob("*.dedup"))
+    if not found:
+        raise UserError(f"{given} holds no part: make them with waystage dedup SOURCE --parts-in {given}")
+    return found
+
+
+def _say(report: Report, output: Output) -> None:
+    from waystage.catalog.store import display
+
+    output.result(report.as_json(), _text(report))
+    if not output.json:
+        for path, error in report.errors[:SHOWN_ERRORS]:
+            output.note(f"{display(path)}: {error}")
+
+
+def _text(report: Report) -> str:
+    files, whole = report.files, report.all
+    lines = [
+        f"{amount(whole.bytes)} in {files['read']:,} files, {whole.chunks:,} chunks ({report.method});"
+        f" distinct {amount(whole.distinct_bytes)}: {rate(whole.redundant_share)} redundant",
+        f"zeros: {amount(report.zero_bytes)} in {report.zero_chunks:,} chunks;"
+        f" whole files that are there already: {report.repeated_files:,} of {amount(report.repeated_bytes)}",
+    ]
+    if files["hole_bytes"]:
+        with_holes = report.with_holes
+        lines.append(
+            f"holes, not counted above: {amount(files['hole_bytes'])}; with them {rate(with_holes.redundant_share)} redundant"
+        )
+    remarks = [
+        (files["links"], "further names of files"),
+        (report.excluded, "left out"),
+        (files["vanished"], "gone before they could be read"),
+        (files["changed"], "changed since they were listed, read as they are"),
+        (files["unreadable"], "could not be read"),
+    ]
+    told = [f"{count:,} {what}" for count, what in remarks if count]
+    if told:
+        lines.append("; ".join(told))
+    types = sorted(report.types.items(), key=lambda item: -item[1].bytes)[:SHOWN]
+    for title, rows in (
+        ("type", [(name, amounts) for name, amounts in types]),
+        ("files from", [(amount(floor), amounts) for floor, amounts in sorted(report.sizes.items())]),
+    ):
+        cells = [
+            {
+                title: name,
+                "bytes": amount(of.bytes),
+                "distinct": amount(of.distinct_bytes),
+                "redundant": rate(of.redundant_share),
+            }
+            for name, of in rows
+        ]
+        if cells:
+            lines += ["", table(cells, [title, "bytes", "distinct", "redundant"])]
+    return "\n".join(lines)
+
+
+def _estimate_text(found: dict[str, Any]) -> str:
+    return (
+        f"{amount(found['bytes'])} in {found['files']['read']:,} files, {found['chunks']:,} chunks:"
+        f" about {rate(found['redundant_share'])} redundant, give or take {rate(found['error'])}"
+        f" ({found['confidence']:.0%} sure; sample of {found['sample']:,} chunks)"
+    )

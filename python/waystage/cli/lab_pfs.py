@@ -1,0 +1,245 @@
+"""`waystage lab pfs`: an emulated striped file system, mounted, looked into, unmounted.
+
+Arrives: a mount point, a shape, a folder or how many files to make up.
+Leaves: a mount that stays until `umount`, what its servers counted.
+Must not know: how the file system is served.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+
+if TYPE_CHECKING:
+    from waystage.worlds.lab.pfs import Mounted, Shape
+
+WATCH_S = 0.2
+
+HONEST = "emulated: it shows what a way of reading does to queues, and measures no Lustre"
+
+
+def _complete_shape(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from waystage.worlds.lab.pfs import shipped
+
+    names = [CompletionItem(n) for n in shipped() if n.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
+@click.group()
+def pfs() -> None:
+    """Mount an emulated striped file system: targets that queue, metadata servers, Lustre's layouts.
+
+    Any program reads it: find, rsync, cp, rclone, and Waystage's own. It emulates queues and waits, not Lustre: compare
+    ways of reading on it, and quote no time of it as a file system's. Needs root and /dev/fuse.
+    """
+
+
+@pfs.command()
+@click.argument("point", type=click.Path(path_type=Path, readable=False))
+@click.option(
+    "--shape",
+    "source",
+    default="nurion",
+    show_default=True,
+    shell_complete=_complete_shape,
+    help="A shape file, or a shipped one by name.",
+)
+@click.option("--folder", type=click.Path(path_type=Path), help="Serve the files of this folder, writable.")
+@click.option("--files", type=click.IntRange(1, 100_000_000), help="Make up so many files, read-only.")
+@click.option("--size", help="The size of each made-up file, such as '1 MB'.")
+@click.option(
+    "--files-per-directory", type=click.IntRange(1), help="How many made-up files lie in a directory."
+)
+@click.option(
+    "--dilation",
+    type=click.FloatRange(0, min_open=True, max=1e6),
+    help="Seconds of real time for one emulated second: more where this machine is too slow.",
+)
+@click.option(
+    "--pages", type=click.Choice(["kept", "direct"]), help="Whether the client keeps pages it read."
+)
+@click.option("--foreground", is_flag=True, help="Stay until interrupted, then unmount.")
+@output_options
+def mount(
+    point: Path,
+    source: str,
+    folder: Path | None,
+    files: int | None,
+    size: str | None,
+    files_per_directory: int | None,
+    dilation: float | None,
+    pages: str | None,
+    foreground: bool,
+    output: Output,
+) -> None:
+    """Mount on POINT, an empty directory. The mount stays until `waystage lab pfs umount`."""
+    if folder is not None and (files or size or files_per_directory):
+        raise UserError(
+            "--folder serves what is there: give no --files, --size or --files-per-directory", ExitCode.USAGE
+        )
+    from waystage.worlds.lab import pfs as emulation
+
+    shape = _changed(emulation.load(source), files, size, files_per_directory, dilation, pages)
+    with output.progress() as progress:
+        progress(f"mounting {shape.name}", 0.0)
+        made = emulation.mount(point, shape, folder)
+        progress("mounted", 1.0)
+    output.result(
+        _described(made),
+        f"{made.point}: {made.serves}, shape {made.shape}, {shape.targets.count} targets, "
+        f"{shape.metadata.servers} metadata servers, dilation {shape.dilation:g}\n{HONEST}\n"
+        f"try: waystage lab pfs status {made.point}, waystage lab pfs umount {made.point}",
+    )
+    if foreground:
+        _stay(made)
+
+
+@pfs.command()
+@click.argument("point", type=click.Path(path_type=Path, readable=False))
+@click.option("--force", is_flag=True, help="Also while it is in use; whoever is in it gets errors.")
+@output_options
+def umount(point: Path, force: bool, output: Output) -> None:
+    """Unmount POINT. A mount whose process was killed is taken away too."""
+    from waystage.worlds.lab import pfs as emulation
+
+    state = emulation.unmount(point, force=force)
+    text = f"{point} is unmounted" + (", its process had died" if state == "stale" else "")
+    output.result({"point": str(point), "was": state}, text)
+
+
+@pfs.command()
+@click.argument("point", type=click.Path(path_type=Path, readable=False), required=False)
+@click.option("--reset", is_flag=True, help="Begin counting anew, after showing.")
+@output_options
+def status(point: Path | None, reset: bool, output: Output) -> None:
+    """Show all mounts, or what the servers of the one on POINT did.
+
+    Times are emulated seconds. Status 7 where answers came so late that times measured this machine, 1 where a process
+    died.
+    """
+    from waystage.worlds.lab import pfs as emulation
+
+    if point is None:
+        if reset:
+            raise UserError("--reset needs the mount point", ExitCode.USAGE)
+        mounts = [_described(made) for made in emulation.mounted()]
+        shown = table(mounts, ["point", "state", "shape", "dilation", "serves"])
+        output.result({"mounts": mounts}, shown if mounts else "no emulated file system is mounted")
+        return
+    made = emulation.mounts.find(point)
+    if made.state == "stale":
+        raise UserError(
+            f"{made.point}: its process has died: take it away with `waystage lab pfs umount {made.point}`"
+        )
+    counted = emulation.statistics(made)
+    why = emulation.why_invalid(counted)
+    output.result(_described(made) | counted | {"invalid": why}, _shown(made, counted))
+    if reset:
+        emulation.reset(made)
+    if why is not None:
+        output.note(f"not valid: {why}")
+        click.get_current_context().exit(ExitCode.INVALID)
+
+
+def _changed(
+    shape: Shape,
+    files: int | None,
+    size: str | None,
+    files_per_directory: int | None,
+    dilation: float | None,
+    pages: str | None,
+) -> Shape:
+    """The shape with what the command line says otherwise."""
+    import msgspec
+
+    from waystage.experiment.units import parse_bytes
+    from waystage.worlds.lab.pfs.shape import Tree
+
+    changes: dict[str, Any] = {}
+    if dilation is not None:
+        changes["dilation"] = dilation
+    if pages is not None:
+        changes["client"] = msgspec.structs.replace(shape.client, pages=pages)
+    tree: dict[str, Any] = {}
+    if files is not None:
+        tree["files"] = files
+    if files_per_directory is not None:
+        tree["files_per_directory"] = files_per_directory
+    if size is not None:
+        try:
+            tree |= {"size": parse_bytes(size), "sizes": None, "sizes_file": None}
+        except ValueError as error:
+            raise UserError(f"--size: {error}", ExitCode.USAGE) from None
+    if tree and shape.tree is not None:
+        changes["tree"] = msgspec.structs.replace(shape.tree, **tree)
+    elif tree:
+        if "files" not in tree or "size" not in tree:
+            raise UserError(
+                "--files and --size belong together where the shape makes up none", ExitCode.USAGE
+            )
+        changes["tree"] = Tree(**tree)
+    return msgspec.structs.replace(shape, **changes)
+
+
+def _described(made: Mounted) -> dict[str, Any]:
+    return {
+        "point": made.point,
+        "state": made.state,
+        "shape": made.shape,
+        "dilation": made.dilation,
+        "serves": made.serves,
+        "pid": made.process.pid,
+    }
+
+
+def _shown(made: Mounted, counted: dict[str, Any]) -> str:
+    from waystage.worlds.lab.pfs.verdict import late_pct
+
+    targets = [
+        {
+            "target": t["target"],
+            "requests": t["requests"],
+            "MB read": round(t["read_bytes"] / 1e6, 1),
+            "MB written": round(t["written_bytes"] / 1e6, 1),
+            "busy s": round(t["busy_s"], 3),
+            "in service": round(t["mean_in_service"], 2),
+            "most": t["most_in_service"],
+            "waited s": round(t["waited_s"], 3),
+        }
+        for t in counted["targets"]
+    ]
+    servers = [
+        {key: (round(value, 3) if isinstance(value, float) else value) for key, value in s.items()}
+        for s in counted["metadata"]
+    ]
+    return "\n".join(
+        [
+            f"{made.point}: {made.serves}, shape {made.shape}; {HONEST}",
+            f"{counted['emulated_s']:.3f} s emulated, {counted['answers']} answers, {late_pct(counted):.2f} % late",
+            "",
+            table(targets, list(targets[0])),
+            "",
+            table(servers, list(servers[0])),
+        ]
+    )
+
+
+def _stay(made: Mounted) -> None:
+    """Until interrupted, or until it is unmounted; then nothing of it is left."""
+    from waystage.worlds.lab import pfs as emulation
+
+    try:
+        while made.state == "serving":
+            time.sleep(WATCH_S)
+    finally:
+        # A second Ctrl-C must not leave the mount behind.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if made.state != "gone":
+            emulation.unmount(Path(made.point), force=True)

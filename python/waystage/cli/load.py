@@ -1,0 +1,177 @@
+"""`waystage load`: read everything that a tree or catalog names, and say how fast each target gave it.
+
+Arrives: a tree or a catalog, how it is to be read.
+Leaves: rates, by target; exit status 1 where files could not be read.
+Must not know: how files are scheduled or read.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from waystage.cli.common import ExitCode, Output, output_options, table
+
+SHOWN = 20
+"""Targets and failures that a person is shown; --json gives all."""
+
+TOGETHER = 256
+"""Items between two looks at the time."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("source", metavar="TREE|CATALOG", type=click.Path(path_type=Path))
+@click.option(
+    "--mode",
+    type=click.Choice(["catalog", "object", "file"]),
+    help="Files and layouts from the catalog, from a walk that asks each file for its layout, or from a walk alone."
+    " Default: catalog for a catalog, object for a tree.",
+)
+@click.option(
+    "--tree", type=click.Path(path_type=Path), help="Where the catalogued tree lies on this machine."
+)
+@click.option(
+    "--files", "whole", is_flag=True, help="Whole files in the order of the epoch, as for training."
+)
+@click.option("--loaders", type=click.IntRange(1, 4096), help="Threads that read. Default: by the profile.")
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="What waystage profile-targets measured: how many loaders a target takes.",
+)
+@click.option("--strict", is_flag=True, help="No loader leaves its target.")
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Which process this is.")
+@click.option(
+    "--world", type=click.IntRange(1), default=1, show_default=True, help="How many processes there are."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="What the order is drawn from."
+)
+@click.option(
+    "--memory", type=click.IntRange(1), default=256, show_default=True, help="MiB read ahead at most."
+)
+@click.option(
+    "--piece", type=click.IntRange(1), default=4096, show_default=True, help="KiB of a piece at most."
+)
+@output_options
+def command(
+    source: Path,
+    mode: Literal["catalog", "object", "file"] | None,
+    tree: Path | None,
+    whole: bool,
+    loaders: int | None,
+    profile: Path | None,
+    strict: bool,
+    rank: int,
+    world: int,
+    seed: int,
+    memory: int,
+    piece: int,
+    output: Output,
+) -> int:
+    """Read everything that TREE or CATALOG names, and say how fast each target gave it.
+
+    Objects are read as they come, each by a loader bound to its target; with --files whole files, in an order drawn from
+    the seed. What was read is thrown away. Several processes share the work when each is given its rank.
+    """
+    from waystage.catalog.store import display
+    from waystage.loader import Loader
+
+    began = time.monotonic()
+    with output.progress() as progress:
+        loader = Loader(
+            source,
+            mode=mode,
+            tree=tree,
+            deliver="files" if whole else "objects",
+            order="epoch" if whole else "arrival",
+            loaders=loaders,
+            profile=profile,
+            binding="strict" if strict else "steal",
+            rank=rank,
+            world=world,
+            seed=seed,
+            memory_bytes=memory << 20,
+            piece_bytes=piece << 10,
+            on_error="skip",
+            progress=progress,
+        )
+        opened_s = time.monotonic() - began
+        first_s: float | None = None
+        with loader:
+            for number, _ in enumerate(loader):
+                if first_s is None:
+                    first_s = time.monotonic() - began
+                if number % TOGETHER == 0:
+                    counts = loader.counts()
+                    done = counts["delivered"] / max(1, counts["units"])
+                    progress(f"{counts['bytes'] / 1e6:,.0f} MB", done)
+            counts = loader.counts()
+    seconds = time.monotonic() - began
+    failed = sum(counts[name] for name in ("vanished", "not_a_file", "unreadable", "grown"))
+    value: dict[str, Any] = {
+        "source": str(source),
+        "mode": loader.files.mode,
+        "loaders": loader.loaders,
+        "seconds": round(seconds, 3),
+        "opened_s": round(opened_s, 3),
+        "first_s": None if first_s is None else round(first_s, 3),
+        "bytes_per_s": round(counts["bytes"] / seconds),
+        "units": counts["units"],
+        **{name: counts[name] for name in COUNTED},
+        "targets": [_rates(target) for target in counts["targets"]],
+        "failures": [
+            {"path": display(path), "trouble": trouble, "error": message}
+            for path, trouble, message in loader.failures()
+        ],
+    }
+    text = (
+        f"{counts['bytes'] / 1e6:,.1f} MB in {counts['items']:,} {'files' if whole else 'pieces'},"
+        f" {seconds:.2f} s, {counts['bytes'] / seconds / 1e6:,.1f} MB/s"
+    )
+    for name, words in REMARKS:
+        if counts[name]:
+            text += f"; {counts[name]:,} {words}"
+    rows = sorted(value["targets"], key=lambda row: -row["bytes"])[:SHOWN]
+    listing = table(rows, ["target", "bytes", "pieces", "MB/s while read", "readers"])
+    output.result(value, f"{text}\n{listing}" if rows else text)
+    if not output.json:
+        for failure in value["failures"][:SHOWN]:
+            output.note(f"{failure['path']}: {failure['error']}")
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+COUNTED = (
+    "items",
+    "bytes",
+    "vanished",
+    "not_a_file",
+    "unreadable",
+    "grown",
+    "shrunk",
+    "stolen",
+    "checked",
+    "stale",
+)
+REMARKS = (
+    ("vanished", "gone"),
+    ("not_a_file", "no regular file any more"),
+    ("unreadable", "unreadable"),
+    ("grown", "grown beyond memory"),
+    ("shrunk", "shrunk meanwhile"),
+    ("stale", "not as the catalog says"),
+)
+
+
+def _rates(of: dict[str, Any]) -> dict[str, Any]:
+    busy = of["busy_s"]
+    return {
+        "target": of["target"],
+        "bytes": of["bytes"],
+        "pieces": of["pieces"],
+        "MB/s while read": round(of["bytes"] / busy / 1e6, 1) if busy > 0 else 0.0,
+        "readers": round(of["reading_s"] / busy, 1) if busy > 0 else 0.0,
+    }

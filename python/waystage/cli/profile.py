@@ -1,0 +1,73 @@
+"""`waystage profile -- mpirun ... PROGRAM`: record what its ranks send to one another.
+
+Arrives: a command line after `--`.
+Leaves: the program's own output and exit status, and a pattern file.
+Must not know: how messages are seen.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--output",
+    "-o",
+    "target",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="waystage.pattern",
+    show_default=True,
+    help="The pattern file.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, 1e9),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Cut the run into phases of this length; 0 for one phase.",
+)
+@click.option("--mpicc", metavar="PROGRAM", help="The MPI compiler; without it, the one beside the launcher.")
+@click.option(
+    "--through-network",
+    is_flag=True,
+    help="MPICH: send what stays within a host through the network layer too, where it is seen. The program then "
+    "communicates in another way than without, and the result says so.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Say nothing about the profile but errors.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def command(
+    target: Path,
+    interval: float,
+    mpicc: str | None,
+    through_network: bool,
+    quiet: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND, an MPI program or its launcher, and record what its ranks send to one another.
+
+    The program needs no change: waystage profile -- mpirun -np 4 ./program. Its output and its exit status are
+    its own. `waystage pattern show` shows the result.
+    """
+    from waystage.profiler import ProfilerError, profile
+    from waystage.profiler.errors import CompilerMissing
+
+    output = Output(quiet=quiet)
+    try:
+        done = profile(command, target, interval_s=interval, mpicc=mpicc, through_network=through_network)
+    except CompilerMissing as error:
+        raise UserError(str(error), ExitCode.MISSING) from None
+    except ProfilerError as error:
+        raise UserError(str(error), ExitCode.FAILED) from None
+    if done.problem is not None:
+        click.echo(f"waystage: warning: no profile: {done.problem}", err=True)
+    elif not done.complete:
+        output.note(f"profile: {done.output}, of a run that did not end well: see 'waystage pattern show'")
+    else:
+        output.note(f"profile: {done.output}")
+    click.get_current_context().exit(done.status)

@@ -1,0 +1,66 @@
+"""What `waystage compare` and `waystage verify` do with trees and catalogs of trees.
+
+Arrives: two trees and what to compare.
+Leaves: what differs, as lines or one JSON object; exit status 1 where anything does.
+Must not know: how trees are read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from waystage.cli.common import ExitCode, Output
+
+if TYPE_CHECKING:
+    from waystage.trees import Comparison, Wanted
+
+
+def compare_trees(first: Path, second: Path, wanted: Wanted, top: int, output: Output) -> int:
+    """Say what differs in either direction."""
+    from waystage.trees import compare
+
+    with output.progress() as progress:
+        found = compare(first, second, wanted, progress)
+    return _tell(found, (found.only_first, found.only_second), top, output)
+
+
+def verify_copy(first: Path, second: Path, wanted: Wanted, top: int, output: Output) -> int:
+    """Say what of the first tree the second lacks or holds otherwise; what it has besides does not matter."""
+    from waystage.trees import compare
+
+    with output.progress() as progress:
+        found = compare(first, second, wanted, progress)
+    return _tell(found, (found.only_first, []), top, output)
+
+
+def _tell(found: Comparison, lacking: tuple[list[bytes], list[bytes]], top: int, output: Output) -> int:
+    from waystage.catalog.store import display
+
+    value: dict[str, Any] = {
+        "only_first": [display(path) for path in found.only_first],
+        "only_second": [display(path) for path in found.only_second],
+        "changed": [
+            {"path": display(path), "what": what}
+            | ({"content": vars(found.contents[path])} if path in found.contents else {})
+            for path, what in sorted(found.changed.items())
+        ],
+        "errors": [{"path": display(path), "error": text} for path, text in found.errors],
+        "same": found.same,
+        "bytes_read": found.bytes_read,
+    }
+    lines = [f"{sign} {display(p)}" for sign, paths in zip("-+", lacking, strict=True) for p in paths[:top]]
+    lines += [
+        f"~ {display(path) or '.'} ({', '.join(what)})" for path, what in sorted(found.changed.items())[:top]
+    ]
+    summary = (
+        f"{len(found.only_first):,} only in the first, {len(found.only_second):,} only in the second,"
+        f" {len(found.changed):,} unlike, {found.same:,} alike"
+    )
+    output.result(value, "\n".join([*lines, summary]))
+    if not output.json:
+        for path, text in found.errors[:top]:
+            output.note(f"{display(path)}: {text}")
+    if found.changed or any(lacking):
+        return ExitCode.FAILED
+    return ExitCode.PARTIAL if found.errors else ExitCode.OK

@@ -1,0 +1,63 @@
+"""C sources that come with the package, compiled when first used and kept in the user's cache.
+
+Arrives: sources, a compiler with its flags.
+Leaves: where the product is kept, by all it was made from; the product, whole or not at all.
+Must not know: what is compiled, and for whom.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+TIMEOUT_S = 120
+
+
+class CompileError(RuntimeError):
+    """The compiler refused the sources; `said` is what it said, `status` its exit status."""
+
+    def __init__(self, said: str, status: int) -> None:
+        super().__init__(said)
+        self.said, self.status = said, status
+
+
+def kept_at(folder: str, name: str, sources: Mapping[str, bytes], *made_by: str, suffix: str = "") -> Path:
+    """The product's path in the cache: another one where a source or anything in `made_by` is another."""
+    digest = hashlib.sha256()
+    for file, text in sorted(sources.items()):
+        digest.update(f"{file} {len(text)}\n".encode() + text)
+    digest.update(" ".join(made_by).encode())
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "waystage" / folder / f"{name}-{digest.hexdigest()[:16]}{suffix}"
+
+
+def compile_into(
+    product: Path, command: Sequence[str], sources: Mapping[str, bytes], libraries: Sequence[str] = ()
+) -> None:
+    """Compile every .c file of `sources` by `command`, a compiler and its flags, into `product`.
+
+    Raises CompileError, and as they are OSError and subprocess.TimeoutExpired.
+    """
+    work = product.with_name(f".{product.name}.{os.getpid()}")
+    work.mkdir(parents=True)
+    try:
+        for file, text in sources.items():
+            (work / file).write_bytes(text)
+        done = subprocess.run(
+            [*command, "-o", "product", *sorted(f for f in sources if f.endswith(".c")), *libraries],
+            cwd=work,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise CompileError(done.stderr, done.returncode)
+        os.replace(work / "product", product)  # whole or not at all, also beside another build
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

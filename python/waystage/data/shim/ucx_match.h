@@ -1,0 +1,1 @@
+../../../../shim/mpi/ucx_match.h

@@ -1,0 +1,1 @@
+../../../../shim/mpi/wrap_life.c

@@ -1,0 +1,11 @@
+"""How much of a tree is there more than once, by chunks of content.
+
+Arrives: a tree or a catalog; or parts that other nodes made.
+Leaves: a report of what is distinct, by type and size; an estimate; parts to be joined.
+Must not know: how data is cut and counted, which the data plane does; how reports are shown.
+"""
+
+from waystage.dedup.profile import DedupOptions, Dry, dry_run, make_parts, profile
+from waystage.dedup.report import Report, estimate, merge
+
+__all__ = ["DedupOptions", "Dry", "Report", "dry_run", "estimate", "make_parts", "merge", "profile"]

@@ -1,0 +1,183 @@
+"""Reading files for a deduplication profile: into a report, or into parts that a later call or another node joins.
+
+Arrives: a tree or a catalog, and how to read it.
+Leaves: a report; or parts on disk, each whole or not there.
+Must not know: how data is cut; how reports are shown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from waystage._native import DedupError, DedupPartError, DedupProfile, dedup_question
+from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
+from waystage.catalog.store import display
+from waystage.dedup.report import Report, from_native
+from waystage.ranks import Rank
+
+Progress = Callable[[str, float], None]
+
+WAIT_S = 0.2
+TOLD = 1000
+"""Files that could not be read, of which the reason is kept; all are counted."""
+
+
+@dataclass(frozen=True)
+class DedupOptions:
+    """How to read. `method` is `fast`, `fsc` or `fixed:BYTES`; `bytes_per_s` 0 is no limit."""
+
+    method: str = "fast"
+    exclude: tuple[str, ...] = ()
+    one_file_system: bool = False
+    threads: int | None = None
+    bytes_per_s: int = 0
+
+    def thread_count(self) -> int:
+        """Two for each core: one cuts while another waits for its disk."""
+        return self.threads or 2 * len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Dry:
+    """What a run would read."""
+
+    files: int
+    bytes: int
+    allocated_bytes: int
+    excluded: int
+    parts: int
+    finished_parts: int
+
+
+def _no_progress(what: str, share: float) -> None:
+    return None
+
+
+def profile(source: Path, options: DedupOptions, progress: Progress = _no_progress) -> Report:
+    """Read all of `source` and report. Raises BuildError, CatalogError or DedupError."""
+    files = files_of(source, options.exclude, one_file_system=options.one_file_system, progress=progress)
+    return _run(files, source, options, progress, None, Rank())
+
+
+def make_parts(
+    source: Path,
+    folder: Path,
+    parts: int,
+    rank: Rank,
+    options: DedupOptions,
+    progress: Progress = _no_progress,
+) -> tuple[list[Path], int]:
+    """Make this rank's parts in `folder`; returns all of them, and how many were there already.
+
+    A part that is there and answers the same question is not made again. Raises DedupPartError where one is there
+    that answers another.
+    """
+    if parts < rank.of:
+        raise DedupPartError(f"{parts} parts for {rank.of} ranks leave some without work: ask for more parts")
+    folder.mkdir(parents=True, exist_ok=True)
+    label = label_of(source, options)
+    mine = [(part, part_path(folder, part, parts)) for part in range(parts) if rank.has(part)]
+    missing = [(part, path) for part, path in mine if not _is_made(path, label, options.method)]
+    if missing:
+        files = files_of(source, options.exclude, one_file_system=options.one_file_system, progress=progress)
+        of_file = files.share(parts)
+        for done, (part, path) in enumerate(missing):
+
+            def scaled(what: str, share: float, done: int = done) -> None:
+                progress(f"part {done + 1} of {len(missing)}, {what}", (done + share) / len(missing))
+
+            chosen = files.only(of_file == part)
+            _run(chosen, source, options, scaled, path, Rank(part, parts))
+    return [path for _, path in mine], len(mine) - len(missing)
+
+
+def dry_run(source: Path, folder: Path | None, parts: int, rank: Rank, options: DedupOptions) -> Dry:
+    """What would be read, without opening any file."""
+    files = files_of(source, options.exclude, one_file_system=options.one_file_system)
+    finished = 0
+    if folder is not None:
+        label = label_of(source, options)
+        mine = [part for part in range(parts) if rank.has(part)]
+        made = [part for part in mine if _is_made(part_path(folder, part, parts), label, options.method)]
+        finished = len(made)
+        of_file = files.share(parts)
+        mask = of_file != of_file  # none
+        for part in set(mine) - set(made):
+            mask |= of_file == part
+        files = files.only(mask)
+    table = files.table
+    return Dry(
+        files=table.num_rows,
+        bytes=int(table["size"].to_numpy().sum()),
+        allocated_bytes=512 * int(table["blocks"].to_numpy().sum()),
+        excluded=files.excluded,
+        parts=parts if folder is not None else 0,
+        finished_parts=finished,
+    )
+
+
+def part_path(folder: Path, part: int, parts: int) -> Path:
+    """What a part is called."""
+    return folder / f"part-{part:05d}-of-{parts:05d}.dedup"
+
+
+def label_of(source: Path, options: DedupOptions) -> str:
+    """What a part says it is of: parts with different labels are not joined."""
+    asked = {
+        "source": display(os.path.abspath(source)),
+        "exclude": sorted(options.exclude),
+        "one_file_system": options.one_file_system,
+    }
+    return json.dumps(asked, sort_keys=True)
+
+
+def _is_made(path: Path, label: str, method: str) -> bool:
+    if not path.exists():
+        return False
+    question = dedup_question(path)
+    if (question["label"], question["method"]) != (label, method):
+        raise DedupPartError(
+            f"{path} is of another tree, method or patterns: choose another folder, or remove what is in this one"
+        )
+    return True
+
+
+def _run(
+    files: TreeFiles,
+    source: Path,
+    options: DedupOptions,
+    progress: Progress,
+    part: Path | None,
+    number: Rank,
+) -> Report:
+    table = files.table
+    total = int(table["size"].to_numpy().sum())
+    running = DedupProfile(
+        files.root,
+        columns_for_reading(table),
+        method=options.method,
+        threads=options.thread_count(),
+        bytes_per_s=options.bytes_per_s,
+        part=part,
+        parts=number.of,
+        number=number.number,
+        label=label_of(source, options),
+    )
+    try:
+        while not running.wait(WAIT_S):
+            read, done, of = running.progress()
+            share = read / total if total else done / max(of, 1)
+            progress(f"{done:,} of {of:,} files, {read / 1e9:,.1f} GB", min(share, 1.0))
+    except BaseException:
+        running.stop()
+        try:
+            running.finish()
+        except DedupError:
+            pass  # it was stopped, and says so
+        raise
+    report, errors = running.finish()
+    return from_native(report, [*files.errors, *errors][:TOLD], {"method": options.method}, files.excluded)

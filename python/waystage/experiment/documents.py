@@ -1,0 +1,217 @@
+"""A YAML file as a typed value, and every complaint with its line.
+
+Arrives: the path of a YAML file, and the struct that describes what it may hold.
+Leaves: the struct, or `FILE:LINE: KEY: what is wrong and how to mend it`.
+Must not know: what the keys mean.
+
+Experiments, scenarios and contention studies are all read this way. The structure is checked by msgspec; what
+msgspec cannot know raises `Problem` with the key, and `complaint` finds its line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.constructor import DuplicateKeyError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from waystage.experiment.problems import ExperimentError, Key, Problem
+
+MAX_FILE_BYTES = 1 << 20
+"""A hand-written file is a few kilobytes; what is larger is another file."""
+
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
+
+T = TypeVar("T")
+
+Rewrite = Callable[[Key, Any], Any]
+"""Called with the key of every list and scalar and its plain value; gives what stands there instead."""
+
+
+def read(path: Path, what: str, keys: str) -> CommentedMap:
+    """The document in `path`; `what` it should be (`an experiment`), with which `keys`. Raises ExperimentError."""
+    noun = what.split(maxsplit=1)[1]
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise ExperimentError(f"{path}: there is no such {noun} file") from None
+    except OSError as error:
+        raise ExperimentError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise ExperimentError(
+            f"{path}: {len(data)} bytes are no {noun} file; at most {MAX_FILE_BYTES} are read"
+        )
+    try:
+        document = YAML(typ="rt").load(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ExperimentError(f"{path}: is no UTF-8 text: give {what} in YAML") from None
+    except DuplicateKeyError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
+        found = re.search(r'found duplicate key "?([^"\s]+)', str(error.problem))
+        name = found[1] if found else "a key"
+        raise ExperimentError(f"{path.name}:{line}: {name}: is there twice: keep one") from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        raise ExperimentError(
+            f"{path.name}:{line}: is no valid YAML: {error.problem or error.context}"
+        ) from None
+    except (YAMLError, RecursionError, ValueError) as error:
+        first = (str(error).splitlines() or ["it is nested too deeply"])[0]
+        raise ExperimentError(f"{path.name}:1: is no valid YAML: {first}") from None
+    if not isinstance(document, CommentedMap):
+        raise ExperimentError(f"{path.name}:1: {what} is a mapping with the keys {keys}")
+    return document
+
+
+def complaint(path: Path, document: CommentedMap, problem: Problem) -> ExperimentError:
+    """What is wrong, with file, line and key."""
+    line = _line(document, problem.key)
+    dotted = ".".join(str(step) for step in problem.key)
+    where = f"{path.name}:{line}" + (f": {dotted}" if dotted else "")
+    return ExperimentError(f"{where}: {problem.text}")
+
+
+def plain(node: Any, rewrite: Rewrite, key: Key = ()) -> Any:
+    """YAML nodes to plain values, each list and scalar through `rewrite`. Raises Problem."""
+    if len(key) > 32:
+        raise Problem(key[:4], "is nested too deeply")
+    if isinstance(node, CommentedMap):
+        return {_name(k, key): plain(v, rewrite, (*key, str(k))) for k, v in node.items()}
+    if isinstance(node, CommentedSeq | list):
+        return rewrite(key, [plain(v, rewrite, (*key, i)) for i, v in enumerate(node)])
+    return rewrite(key, _scalar(node))
+
+
+def _scalar(node: Any) -> Any:
+    if isinstance(node, bool) or node is None:
+        return node
+    for kind in (int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return str(node)
+
+
+def _name(key: object, at: Key) -> str:
+    if not isinstance(key, str):
+        raise Problem((*at, str(key)), "is no name: keys are words")
+    return key
+
+
+def convert(tree: Any, kind: type[T]) -> T:
+    """The plain values as a `kind`. Raises Problem at the key that does not fit."""
+    try:
+        return msgspec.convert(tree, kind)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), kind) from None
+
+
+def suggest(text: str, given: str, known: list[str]) -> str:
+    """`text` with the known name that is nearest to `given`, or all of them."""
+    near = difflib.get_close_matches(given, known, n=1)
+    if near:
+        return f"{text}: did you mean {near[0]}?"
+    return f"{text}: use one of {', '.join(known)}" if known else text
+
+
+def _explain(message: str, root: Any) -> Problem:
+    """msgspec's sentence as ours, at the key it is about."""
+    found = re.fullmatch(r"(.*?)(?: - at `(?:key in )?\$(.*)`)?", message, re.DOTALL)
+    text, key = (found[1], _key(found[2] or "")) if found else (message, ())
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL):
+        return Problem((*key, unknown[1]), suggest("unknown key", unknown[1], _fields_at(root, key)))
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", text):
+        return Problem(key, f"{missing[1]} is missing: add it")
+    if text.startswith("Invalid enum value"):
+        value = text.removeprefix("Invalid enum value ").strip("'")
+        return Problem(key, suggest(f"{value!r} is not known", value, _choices_at(root, key)))
+    text = re.sub(
+        r"`(\w+)(?: \| \w+)*`", lambda m: " or ".join(map(_noun, m[0].strip("`").split(" | "))), text
+    )
+    if "matching regex" in text:
+        text = "use letters, digits, '_', '.' and '-', starting with a letter or digit"
+    return Problem(key, text[0].lower() + text[1:])
+
+
+def _noun(kind: str) -> str:
+    nouns = {
+        "int": "a whole number",
+        "float": "a number",
+        "str": "text",
+        "array": "a list",
+        "object": "a mapping",
+    }
+    return nouns.get(kind, {"null": "nothing", "bool": "true or false"}.get(kind, kind))
+
+
+def _key(path: str) -> Key:
+    steps: list[str | int] = []
+    for name, index in _STEP.findall(path):
+        if name:
+            steps.append(name)
+        elif index:
+            steps.append(int(index))
+    return tuple(steps)
+
+
+def _fields_at(root: Any, key: Key) -> list[str]:
+    struct = _struct_in(_type_at(root, key))
+    return [] if struct is None else [f.encode_name for f in msgspec.structs.fields(struct)]
+
+
+def _choices_at(root: Any, key: Key) -> list[str]:
+    kinds = [_type_at(root, key)]
+    while kinds:
+        kind = kinds.pop()
+        if typing.get_origin(kind) is Literal:
+            return [str(choice) for choice in typing.get_args(kind)]
+        kinds += typing.get_args(kind)
+    return []
+
+
+def _type_at(root: Any, key: Key) -> Any:
+    """The declared type of the value at `key` in a `root`."""
+    kind: Any = root
+    for step in key:
+        if isinstance(step, int):
+            kind = next((a for a in typing.get_args(kind) if a is not Ellipsis), None)
+            continue
+        struct = _struct_in(kind)
+        if struct is None:
+            return None
+        kind = next((f.type for f in msgspec.structs.fields(struct) if f.encode_name == step), None)
+    return kind
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    for candidate in (kind, *typing.get_args(kind)):
+        if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
+            return candidate
+    return None
+
+
+def _line(document: CommentedMap, key: Key) -> int:
+    """The line, from 1, of `key` or of the nearest thing above it that is there."""
+    node: Any = document
+    line = node.lc.line if node.lc.line is not None else 0
+    for step in key:
+        try:
+            if isinstance(node, CommentedMap) and isinstance(step, str):
+                line = node.lc.key(step)[0]
+                node = node[step]
+            elif isinstance(node, CommentedSeq) and isinstance(step, int):
+                line = node.lc.item(step)[0]
+                node = node[step]
+            else:
+                break
+        except (KeyError, IndexError, TypeError):
+            break
+    return int(line) + 1

@@ -1,0 +1,118 @@
+"""Files for PyTorch: an `IterableDataset` whose workers and ranks share the work.
+
+Arrives: what a `Loader` takes; who this worker is, as PyTorch says.
+Leaves: what the loader delivers, each file to one worker of one rank.
+Must not know: models, batches, devices.
+
+PyTorch is imported when a dataset is made: nothing else of Waystage needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from waystage.loader.errors import LoaderError
+from waystage.loader.files import FileSet, file_set
+from waystage.loader.loader import Loader
+
+try:
+    from torch.utils.data import IterableDataset, get_worker_info
+except ImportError:
+    raise LoaderError(
+        "PyTorch is not installed: pip install torch, or iterate over waystage.loader.Loader itself"
+    ) from None
+
+
+class WaystageDataset(IterableDataset):  # type: ignore[misc]
+    """Files of a catalog or tree as `(path, buffer)`, or what `transform(path, buffer)` makes of them.
+
+    Options are those of `Loader`, but `rank` and `world`, which are taken from `torch.distributed` where it is
+    initialised and can be given. Each worker of a `DataLoader` is a process with a share of its own: with `w` workers, worker i of
+    rank r delivers as rank `r + world * i` of `world * w`. The state is each worker's own, as `torchdata.StatefulDataLoader` saves it.
+    """
+
+    def __init__(
+        self,
+        source: str | Path,
+        *,
+        transform: Callable[..., Any] | None = None,
+        rank: int | None = None,
+        world: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self._source = source
+        self._transform = transform
+        self._rank, self._world = rank, world
+        self._options = options
+        self._files: FileSet | None = None
+        self._loader: Loader | None = None
+        self._state: dict[str, Any] | None = None
+        self._epoch = int(options.pop("epoch", 0))
+        # What is wrong with the options is told here and not in a worker.
+        self._made()
+
+    def set_epoch(self, epoch: int) -> None:
+        """The order of the next iteration; call it before each epoch, as of a DistributedSampler."""
+        self._epoch = epoch
+        self._state = None
+
+    def __iter__(self) -> Iterator[Any]:
+        loader = self._loader = self._made()
+        if self._state is not None:
+            loader.load_state_dict(self._state)
+            self._state = None
+        transform = self._transform
+        if transform is not None:
+            return (transform(*item) for item in loader)
+        if get_worker_info() is not None:
+            # What a worker sends to the process that trains is pickled, which a view of memory cannot be.
+            return ((*names, bytes(data)) for *names, data in loader)
+        return iter(loader)
+
+    def __len__(self) -> int:
+        """How many files this rank delivers, over all its workers."""
+        rank, world = self._place()
+        return len(self._with(rank, world))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of this worker."""
+        loader = self._loader if self._loader is not None else self._made()
+        return self._state or loader.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """For the next iteration of this worker."""
+        self._state = state
+        self._epoch = int(state.get("epoch", self._epoch))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker that is not forked opens the catalog itself: what the data plane holds cannot be sent.
+        return self.__dict__ | {"_files": None, "_loader": None}
+
+    def _made(self) -> Loader:
+        rank, world = self._place()
+        worker = get_worker_info()
+        if worker is not None:
+            # So numbered, the workers of a rank together have what the rank would have without workers.
+            rank, world = rank + world * worker.id, world * worker.num_workers
+        return self._with(rank, world)
+
+    def _with(self, rank: int, world: int) -> Loader:
+        if self._files is None:
+            known = {name: self._options[name] for name in ("mode", "tree") if name in self._options}
+            if known.get("tree") is not None:
+                known["tree"] = Path(known["tree"])
+            self._files = file_set(Path(self._source), **known)
+        options = {name: value for name, value in self._options.items() if name not in ("mode", "tree")}
+        return Loader(self._files, epoch=self._epoch, rank=rank, world=world, **options)
+
+    def _place(self) -> tuple[int, int]:
+        if self._rank is not None or self._world is not None:
+            return self._rank or 0, self._world or 1
+        from torch import distributed
+
+        if distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+        return 0, 1

@@ -1,0 +1,263 @@
+"""Which core switch each slot of each class takes, so that what jobs are known to send meets least.
+
+Arrives: the state, the core switches of each class, the placement in force.
+Leaves: a placement, per class and edge switch. Must not know: rules, how core switches were divided, worlds.
+
+A hash spreads host pairs blindly: with nine flows over four uplinks one uplink often carries four. The jobs' nodes are
+known, so the load of every bundle (the pairs of one class, one edge switch and one slot) is known up to a factor: a node
+divides its link among those it sends to. Bundles, the heaviest first, move to the core switch on which the sum of
+(load / capacity)^4 over all links between edge and core switches falls most: a smooth stand-in for the busiest link. It is
+a local search from the placement in force, so few bundles move; and none does unless the busiest link gets
+a sixth less to carry. Slots and groups stay as many as they were: only what the groups point to changes.
+
+Works where every edge switch has a link to every core switch in use; elsewhere, and where nothing is
+known to be sent, slots are dealt as `spread` deals them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waystage import spread
+from waystage.events import CLASSES, PathPlan, Placement, Spread, TrafficClass
+from waystage.policies.demand import Group, active_jobs, nodes_of
+from waystage.policies.path_search import Cores
+from waystage.state import State
+from waystage.topology import Topology
+
+GAIN = 1.2
+"""What limits must be this many times worse than in the new plan, here and in the division: moving flows reorders packets."""
+
+POWER = 4
+PASSES = 3
+
+MOST_BUNDLES = 256
+"""Bundles of a class that are placed one by one, which bounds the time a decision takes; the others are dealt."""
+
+MOST_CELLS = 1 << 18
+"""Edge switches x slots x edge switches. Above, the loads of a job would take too long to work out."""
+
+KEPT_GROUPS = 1024
+
+Loads = NDArray[np.float64]
+
+
+def place(
+    state: State, cores: Cores, usable: tuple[str, ...], *, spread_by: Spread, seed: int, now: PathPlan | None
+) -> Placement:
+    """For plans of style `labelled`. `cores` names the core switches of divided classes, `usable` those of all others."""
+    topology, live = state.topology, state.live_topology
+    if topology is None or live is None or len(usable) < 2:
+        return {}
+    capacity = _capacities(topology, live, usable)
+    slots = spread.slot_count(len(topology.core_switches))
+    edges = topology.edge_switches
+    if capacity is None or len(edges) ** 2 * slots > MOST_CELLS:
+        return {}
+    allowed = {traffic: tuple(cores.get(traffic) or usable) for traffic in CLASSES}
+    sent = {traffic: _sent(state, topology, traffic, spread_by, seed) for traffic in CLASSES}
+    active = [traffic for traffic in CLASSES if sent[traffic].any()]
+    dealt = {traffic: _dealt(topology, usable, allowed[traffic]) for traffic in active}
+    held = {
+        traffic: _held(topology, usable, allowed[traffic], dealt[traffic], now, traffic) for traffic in active
+    }
+    moved = _search(sent, held, allowed, usable, capacity)
+    if _busiest(sent, held, capacity) <= GAIN * _busiest(sent, moved, capacity):
+        moved = held
+    found: Placement = {}
+    for traffic in active:
+        rows = {
+            edge: tuple(usable[core] for core in moved[traffic][index])
+            for index, edge in enumerate(edges)
+            if (moved[traffic][index] != dealt[traffic][index]).any()
+        }
+        if rows:
+            found[traffic] = rows
+    return found
+
+
+# -- what is sent --------------------------------------------------------------------------------------
+
+
+def _sent(state: State, topology: Topology, traffic: TrafficClass, spread_by: Spread, seed: int) -> Loads:
+    """[edge switch, slot, edge switch] -> bit/s that the class's transfers would send, were no link shared."""
+    size = len(topology.edge_switches)
+    total = np.zeros((size, spread.slot_count(len(topology.core_switches)), size))
+    for sources, targets in _transfers(state, topology, traffic):
+        total += _sent_by(topology, sources, targets, spread_by, seed)
+    return total
+
+
+def _transfers(state: State, topology: Topology, traffic: TrafficClass) -> Iterable[Group]:
+    """Senders and receivers, job by job; where traffic of the class comes from is not known for `wan`."""
+    storage = frozenset(topology.storage_hosts)
+    for job in active_jobs(state, traffic):
+        nodes = nodes_of(topology, job.nodes)
+        if traffic == "mpi":
+            yield nodes, nodes
+        elif traffic == "io":
+            yield storage, nodes
+            yield nodes, storage
+        elif traffic == "staging":
+            if "in" in job.staging:
+                yield storage, nodes
+            if "out" in job.staging:
+                yield nodes, storage
+
+
+@functools.lru_cache(maxsize=KEPT_GROUPS)
+def _sent_by(
+    topology: Topology, sources: frozenset[str], targets: frozenset[str], spread_by: Spread, seed: int
+) -> Loads:
+    """Counted by lanes, of which there are few, and not by pairs, of which a large job has millions."""
+    cores = len(topology.core_switches)
+    slots, lanes = spread.slot_count(cores), spread.lane_count(cores)
+    leaving = _by_edge_and_lane(topology, sources, lanes, len(targets - sources) or len(targets) - 1)
+    arriving = _by_edge_and_lane(topology, targets, lanes, len(sources - targets) or len(sources) - 1)
+    table = np.array(
+        [
+            [spread.slot_of_lanes(cores, src, dst, spread=spread_by, seed=seed) for dst in range(lanes)]
+            for src in range(lanes)
+        ]
+    )
+    size = len(topology.edge_switches)
+    sent = np.zeros((size, slots, size))
+    for slot in range(slots):
+        pairs = (table == slot).astype(float)
+        out = leaving[0] @ pairs @ arriving[1].T
+        into = leaving[1] @ pairs @ arriving[0].T
+        sent[:, slot, :] = np.minimum(out, into)
+    for edge in range(size):
+        sent[edge, :, edge] = 0.0
+    return sent
+
+
+def _by_edge_and_lane(
+    topology: Topology, hosts: frozenset[str], lanes: int, peers: int
+) -> tuple[Loads, Loads]:
+    """[edge switch, lane] -> bit/s of the hosts' links for each of their peers; number of hosts."""
+    index = {edge: number for number, edge in enumerate(topology.edge_switches)}
+    rate, count = np.zeros((len(index), lanes)), np.zeros((len(index), lanes))
+    for host in hosts:
+        if host in topology.attachment:
+            cell = index[topology.attachment[host][0]], spread.lane(topology, host)
+            rate[cell] += topology.adjacency[host][0].capacity_bps / max(1, peers)
+            count[cell] += 1
+    return rate, count
+
+
+# -- where it goes -------------------------------------------------------------------------------------
+
+Homes = NDArray[np.intp]
+"""[edge switch, slot] -> index of a core switch in `usable`."""
+
+
+@functools.lru_cache(maxsize=16)
+def _capacities(topology: Topology, live: Topology, usable: tuple[str, ...]) -> Loads | None:
+    """[edge switch, core switch] -> bit/s between the two; None where two are not neighbours."""
+    found = np.zeros((len(topology.edge_switches), len(usable)))
+    for row, edge in enumerate(topology.edge_switches):
+        for link in live.adjacency[edge]:
+            if link.other(edge) in usable:
+                found[row, usable.index(link.other(edge))] += link.capacity_bps
+    return found if found.all() else None
+
+
+def _dealt(topology: Topology, usable: tuple[str, ...], allowed: tuple[str, ...]) -> Homes:
+    """As `spread` deals the slots, at every edge switch alike."""
+    homes = spread.cores_of_slots(topology.core_switches, allowed)
+    row = [usable.index(core) for core in homes]
+    return np.array([row] * len(topology.edge_switches), dtype=np.intp)
+
+
+def _held(
+    topology: Topology,
+    usable: tuple[str, ...],
+    allowed: tuple[str, ...],
+    dealt: Homes,
+    now: PathPlan | None,
+    traffic: TrafficClass,
+) -> Homes:
+    """As the plan in force has them, where its choice is one of the class's core switches still."""
+    homes = dealt.copy()
+    rows = now.placed.get(traffic, {}) if now is not None else {}
+    for index, edge in enumerate(topology.edge_switches):
+        for slot, core in enumerate(rows.get(edge, ())[: homes.shape[1]]):
+            if core in allowed:
+                homes[index, slot] = usable.index(core)
+    return homes
+
+
+def _search(
+    sent: dict[TrafficClass, Loads],
+    held: dict[TrafficClass, Homes],
+    allowed: Cores,
+    usable: tuple[str, ...],
+    capacity: Loads,
+) -> dict[TrafficClass, Homes]:
+    """Bundles to where the sum of (load / capacity)^4 falls most, until none moves."""
+    homes = {traffic: found.copy() for traffic, found in held.items()}
+    up, down = _loads(sent, homes, capacity)
+    bundles = _heaviest(sent, homes)
+    choices = {
+        traffic: np.array([usable.index(core) for core in allowed[traffic]], dtype=np.intp)
+        for traffic in homes
+    }
+    for _ in range(PASSES):
+        before = {traffic: found.copy() for traffic, found in homes.items()}
+        for traffic, edge, slot in bundles:
+            choice = choices[traffic]
+            out = sent[traffic][edge, slot].sum() / capacity[edge]
+            into = sent[traffic][edge, slot][:, None] / capacity
+            here = homes[traffic][edge, slot]
+            up[edge, here] -= out[here]
+            down[:, here] -= into[:, here]
+            grown = (up[edge, choice] + out[choice]) ** POWER - up[edge, choice] ** POWER
+            grown += ((down[:, choice] + into[:, choice]) ** POWER - down[:, choice] ** POWER).sum(axis=0)
+            # Rounding must move nothing: the core switch of now stays unless another is really better.
+            grown[choice == here] *= 1 - 1e-9
+            there = choice[int(np.argmin(grown))]
+            up[edge, there] += out[there]
+            down[:, there] += into[:, there]
+            homes[traffic][edge, slot] = there
+        if all((before[traffic] == homes[traffic]).all() for traffic in homes):
+            break
+    return homes
+
+
+def _heaviest(
+    sent: dict[TrafficClass, Loads], homes: dict[TrafficClass, Homes]
+) -> list[tuple[TrafficClass, int, int]]:
+    """(class, edge switch, slot) of the bundles to place, the heaviest first."""
+    found: list[tuple[float, TrafficClass, int, int]] = []
+    for traffic in homes:
+        weights = sent[traffic].sum(axis=2)
+        order = np.argsort(-weights, axis=None, kind="stable")[:MOST_BUNDLES]
+        for edge, slot in zip(*np.unravel_index(order, weights.shape), strict=True):
+            if weights[edge, slot] > 0:
+                found.append((float(weights[edge, slot]), traffic, int(edge), int(slot)))
+    found.sort(key=lambda bundle: -bundle[0])
+    return [(traffic, edge, slot) for _, traffic, edge, slot in found]
+
+
+def _loads(
+    sent: dict[TrafficClass, Loads], homes: dict[TrafficClass, Homes], capacity: Loads
+) -> tuple[Loads, Loads]:
+    """[edge switch, core switch] -> load / capacity, up and down."""
+    up, down = np.zeros_like(capacity), np.zeros_like(capacity)
+    for traffic, found in homes.items():
+        leaving = sent[traffic].sum(axis=2)
+        for core in range(capacity.shape[1]):
+            here = found == core
+            up[:, core] += (leaving * here).sum(axis=1)
+            down[:, core] += (sent[traffic] * here[:, :, None]).sum(axis=(0, 1))
+    return up / capacity, down / capacity
+
+
+def _busiest(sent: dict[TrafficClass, Loads], homes: dict[TrafficClass, Homes], capacity: Loads) -> float:
+    up, down = _loads(sent, homes, capacity)
+    return max(float(up.max(initial=0.0)), float(down.max(initial=0.0)))

@@ -1,0 +1,251 @@
+"""The four interfaces of the simulator's algorithms, and how one is found by name.
+
+Arrives: a name (a shipped one, PFSim's, or `module:Class`) with options, and a seed.
+Leaves: objects that choose jobs, hosts, places for ranks, and paths.
+Must not know: files, worlds, events of the backplane, how a choice is carried out.
+
+An algorithm is a class; a fresh object is made for each run with the options of the scenario file, and with `seed` where
+its `__init__` takes one, so it may keep state between calls. It reads no clock and draws no unseeded number: the
+same seed must give the same run. A host is its index in `Cluster.hosts`, a rank counts from 0.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from waystage.simulate.cluster import Cluster
+from waystage.simulate.traffic import Traffic
+
+Task = Literal["scheduler", "host_selector", "process_mapper", "router"]
+TASKS: tuple[Task, ...] = ("scheduler", "host_selector", "process_mapper", "router")
+
+
+class AlgorithmError(ValueError):
+    """An algorithm that cannot be found, built or used; the message names it and says what it did."""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in the queue. `nodes` free nodes are enough for it, whichever they are."""
+
+    job: int
+    ranks: int
+    nodes: int
+    submitted_s: float
+    estimate_s: float
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that holds `nodes` nodes, and when it is expected to end (never before now)."""
+
+    job: int
+    nodes: int
+    started_s: float
+    expected_end_s: float
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scheduler sees; it is asked again after each start. `waiting` is in order of arrival."""
+
+    now_s: float
+    nodes: int
+    free_nodes: int
+    free_slots: int
+    waiting: tuple[Waiting, ...]
+    running: tuple[Running, ...]
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """Says which waiting jobs start now, by `job`, in the order in which they get their hosts."""
+
+    def choose(self, moment: Moment) -> Sequence[int]: ...
+
+
+@runtime_checkable
+class HostSelector(Protocol):
+    """Chooses hosts for `ranks` ranks among the `free` ones, in order; None where these do not do."""
+
+    def select(self, ranks: int, free: Sequence[int], cluster: Cluster) -> Sequence[int] | None: ...
+
+
+@runtime_checkable
+class ProcessMapper(Protocol):
+    """Gives each rank a host: one of `hosts`, none with more ranks than slots (`cluster.slots`)."""
+
+    def map(self, traffic: Traffic, hosts: Sequence[int], cluster: Cluster) -> Sequence[int]: ...
+
+
+@runtime_checkable
+class Router(Protocol):
+    """Gives each pair of hosts a path: the links, in order, from `src[i]` to `dst[i]`.
+
+    `amounts[i]` is the pair's bytes, `loads[l]` what running jobs have on link `l` already. Each pair is there once.
+    """
+
+    def paths(
+        self,
+        src: NDArray[np.uint32],
+        dst: NDArray[np.uint32],
+        amounts: NDArray[np.float64],
+        loads: NDArray[np.float64],
+        cluster: Cluster,
+    ) -> Sequence[Sequence[int]]: ...
+
+
+@runtime_checkable
+class KernelRouter(Protocol):
+    """A router of the compiled module. `sees_loads`: what is on the links already changes its paths."""
+
+    kernel: str
+    options: dict[str, Any]
+    sees_loads: bool
+
+
+SHIPPED: dict[Task, dict[str, str]] = {
+    "scheduler": {
+        "fcfs": "waystage.simulate.schedulers.fcfs:Fcfs",
+        "easy": "waystage.simulate.schedulers.easy:Easy",
+        "conservative": "waystage.simulate.schedulers.conservative:Conservative",
+    },
+    "host_selector": {
+        "linear": "waystage.simulate.selectors.linear:Linear",
+        "random": "waystage.simulate.selectors.random_hosts:RandomHosts",
+        "topology-aware": "waystage.simulate.selectors.topology_aware:TopologyAware",
+    },
+    "process_mapper": {
+        "block": "waystage.simulate.mappers.block:Block",
+        "cyclic": "waystage.simulate.mappers.cyclic:Cyclic",
+        "random": "waystage.simulate.mappers.random_ranks:RandomRanks",
+        "application-aware": "waystage.simulate.mappers.application_aware:ApplicationAware",
+    },
+    "router": {
+        "d-mod-k": "waystage.simulate.routers.d_mod_k:DModK",
+        "s-mod-k": "waystage.simulate.routers.s_mod_k:SModK",
+        "random": "waystage.simulate.routers.random_path:RandomPath",
+        "ecmp": "waystage.simulate.routers.ecmp:Ecmp",
+        "greedy-sum": "waystage.simulate.routers.greedy_sum:GreedySum",
+        "greedy-max": "waystage.simulate.routers.greedy_max:GreedyMax",
+        "joint": "waystage.simulate.routers.joint:Joint",
+    },
+}
+"""Short name -> dotted path. Users name their own by dotted path, `my.module:Class`."""
+
+ALIASES: dict[Task, dict[str, str]] = {
+    "scheduler": {"pfsim.scheduler.FCFSScheduler": "fcfs"},
+    "host_selector": {
+        "pfsim.host_selector.LinearHostSelector": "linear",
+        "pfsim.host_selector.RandomHostSelector": "random",
+        "pfsim.node_selector.LinearNodeSelector": "linear",
+        "pfsim.node_selector.RandomNodeSelector": "random",
+    },
+    "process_mapper": {
+        "pfsim.process_mapper.LinearProcessMapper": "block",
+        "pfsim.process_mapper.CyclicProcessMapper": "cyclic",
+        "pfsim.process_mapper.RandomProcessMapper": "random",
+        "linear": "block",
+    },
+    "router": {
+        "pfsim.router.DmodKRouter": "d-mod-k",
+        "pfsim.router.SmodKRouter": "s-mod-k",
+        "pfsim.router.RandomRouter": "random",
+        "pfsim.router.GreedyRouter": "greedy-sum",
+        "pfsim.router.GreedyRouter2": "greedy-max",
+        "dynamic": "greedy-max",
+    },
+}
+"""PFSim's names, of its thesis and of its code, and other names in use."""
+
+_METHODS: dict[Task, str] = {
+    "scheduler": "choose",
+    "host_selector": "select",
+    "process_mapper": "map",
+    "router": "paths",
+}
+
+
+def canonical(task: Task, name: str) -> str:
+    """The shipped name behind an alias; other names as they are."""
+    return ALIASES[task].get(name, name)
+
+
+def factory(task: Task, name: str) -> Callable[..., Any]:
+    """The class called `name`. Raises AlgorithmError."""
+    target = SHIPPED[task].get(canonical(task, name), name)
+    module_name, colon, attribute = target.partition(":")
+    what = task.replace("_", " ")
+    if not colon:
+        near = difflib.get_close_matches(name, [*SHIPPED[task], *ALIASES[task]], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(SHIPPED[task])}."
+        raise AlgorithmError(f"unknown {what} {name!r}: {hint} Your own is named as module:Class")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
+    except AttributeError:
+        raise AlgorithmError(f"{what} {name!r}: module {module_name} has no {attribute}") from None
+    except Exception as error:  # whatever a user's module does when it is imported
+        raise AlgorithmError(f"{what} {name!r}: cannot import {module_name}: {_said(error)}") from error
+    return found
+
+
+def build(task: Task, name: str, options: dict[str, Any], seed: int) -> Any:
+    """A fresh object with the interface of `task`. Raises AlgorithmError."""
+    make = factory(task, name)
+    what = f"{task.replace('_', ' ')} {name!r}"
+    try:
+        takes_seed = "seed" in inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        takes_seed = False
+    given = {"seed": seed, **options} if takes_seed else options
+    try:
+        made = make(**given)
+    except Exception as error:
+        shown = ", ".join(f"{k}={v!r}" for k, v in options.items()) or "no options"
+        raise AlgorithmError(f"{what} with {shown}: {_said(error)}") from error
+    if not callable(getattr(made, _METHODS[task], None)) and not (
+        task == "router" and isinstance(made, KernelRouter)
+    ):
+        raise AlgorithmError(f"{what}: has no method {_METHODS[task]}: see docs/reference/simulator.md")
+    return made
+
+
+def identity(task: Task, name: str) -> str:
+    """What a kept run of this algorithm depends on: its name, and for a user's own the bytes of its module."""
+    known = canonical(task, name)
+    if known in SHIPPED[task]:
+        return known
+    module = inspect.getmodule(factory(task, name))
+    source = getattr(module, "__file__", None)
+    digest = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
+    return f"{name}@{digest}"
+
+
+def guarded(what: str, call: Callable[[], Any]) -> Any:
+    """`call()`, with whatever it raises as one sentence about `what`. Raises AlgorithmError."""
+    try:
+        return call()
+    except AlgorithmError:
+        raise
+    except Exception as error:
+        raise AlgorithmError(f"{what} failed: {_said(error)}{_place(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _place(error: Exception) -> str:
+    """The innermost line, for whoever wrote the algorithm."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})"

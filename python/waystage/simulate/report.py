@@ -1,0 +1,164 @@
+"""The report of a scenario: one HTML file that needs nothing from outside, and its figures as files.
+
+Arrives: a scenario's result, the clusters, the loads of its runs.
+Leaves: `report.html`, `plots/*.svg`.
+Must not know: how runs are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from waystage.experiment import page
+from waystage.experiment.results import REPORT_FILE
+from waystage.experiment.units import format_bytes
+from waystage.simulate import figures
+from waystage.simulate.loading import Loaded
+from waystage.simulate.records import FinishedRun, RunRecord
+from waystage.simulate.results import ScenarioResult, best_runs
+from waystage.simulate.runner import combinations
+from waystage.simulate.store import Store
+from waystage.simulate.summary import Row, columns, summarise, table_rows
+
+PLOTS_FOLDER = "plots"
+
+MOST_ROWS = 500
+"""Rows of the page's table; all are in result.json."""
+
+CURVES = 6
+"""Runs whose load distributions are drawn beside one another."""
+
+
+def write_report(loaded: Loaded, folder: Path, result: ScenarioResult) -> Path:
+    """Make the report and the plots from what the folder holds."""
+    rows = summarise(result)
+    plots: dict[str, str] = {}
+    parts = [
+        f"<p>{page.text(result.description)}</p>" if result.description else "",
+        *_status(result),
+        "<h2>Combinations</h2>",
+        _table(rows, result.mode),
+        f"<p class=note>{_explained(result)}</p>",
+    ]
+    if any(row.max_load_bytes for row in rows):
+        plots["largest-loads"] = figures.largest_loads(rows)
+        parts += ["<h2>Largest load by combination (as Figs. 2.11 and 2.12)</h2>", plots["largest-loads"]]
+    for label in loaded.labels:
+        parts += _topology(loaded, folder, result, label, plots)
+    parts += ["<h2>Scenario</h2>", page.facts(_facts(result))]
+    target = folder / PLOTS_FOLDER
+    target.mkdir(exist_ok=True)
+    for name, drawing in plots.items():
+        page.write(target / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + drawing)
+    path = folder / REPORT_FILE
+    page.write(path, page.page(result.name, parts))
+    return path
+
+
+def _status(result: ScenarioResult) -> list[str]:
+    blocks = []
+    if result.interrupted:
+        blocks.append(
+            f"<p class=invalid><b>Interrupted:</b> {len(result.runs)} of {result.planned} runs are shown; "
+            "the same command makes the others.</p>"
+        )
+    failed = [run for run in result.runs if run.status == "failed"]
+    for run in failed[:10]:
+        blocks.append(
+            f"<p class=invalid>Run {run.number} ({page.text(run_name(run))}): {page.text(run.cause)}</p>"
+        )
+    if len(failed) > 10:
+        blocks.append(f"<p class=invalid>{len(failed) - 10} more runs failed; see result.json.</p>")
+    return blocks
+
+
+def run_name(run: RunRecord) -> str:
+    """All that was chosen."""
+    return f"{run.scheduler}, {run.host_selector}, {run.process_mapper}, {run.router}, seed {run.seed}"
+
+
+def _table(rows: Sequence[Row], mode: str) -> str:
+    shown = table_rows(rows, mode, columns(rows))
+    if not shown:
+        return "<p>No run has finished.</p>"
+    more = len(shown) - MOST_ROWS
+    note = f"<p class=note>{more} more combinations are in result.json.</p>" if more > 0 else ""
+    return page.table(shown[:MOST_ROWS], list(shown[0])) + note
+
+
+def _explained(result: ScenarioResult) -> str:
+    what = (
+        "what crossed the busiest link between two switches"
+        if result.mode == "time"
+        else "the most that all jobs running at the same time send over one link between two switches"
+    )
+    return (
+        f"Max load: {what}; relative: to the first combination. Imbalance: the busiest link by the mean. "
+        "Every combination has the same jobs, arrivals and lengths under the same seed."
+    )
+
+
+def _topology(
+    loaded: Loaded, folder: Path, result: ScenarioResult, label: str, plots: dict[str, str]
+) -> list[str]:
+    """The first and the best run of a topology, coloured, and the distributions of some."""
+    runs = [r for r in result.runs if r.topology == label and r.status == "done" and r.metrics.started]
+    if not runs:
+        return []
+    best = [r for r in best_runs(result) if r.topology == label]
+    few = sorted(runs, key=lambda r: (r.metrics.max_load_bytes, r.number))[: CURVES - 1]
+    wanted = {r.number: r for r in [runs[0], *best, *few]}
+    loads = _peaks(loaded, folder, set(wanted))
+    cluster = loaded.clusters[loaded.labels.index(label)]
+    differing = columns(summarise(result))
+    names = {
+        n: " ".join(str(getattr(r, c)) for c in differing)
+        + (f" seed {r.seed}" if len(result.seeds) > 1 else "")
+        for n, r in wanted.items()
+    }
+    curves = {names[n]: loads[n].peak_loads() for n in sorted(wanted) if n in loads}
+    suffix = "" if len(loaded.labels) == 1 else f"-{label}"
+    plots[f"load-distribution{suffix}"] = figures.load_distribution(cluster, curves)
+    parts = [f"<h2>Load distribution, {page.text(label)}</h2>", plots[f"load-distribution{suffix}"]]
+    for run, what in dict.fromkeys([(runs[0], "the first run"), (best[0], "the best run")]):
+        drawing = figures.coloured_topology(cluster, loads[run.number].peak_loads())
+        if drawing is not None:
+            plots[f"topology{suffix}-run-{run.number}"] = drawing
+            parts += [f"<h2>{page.text(label)} in {what}: {page.text(names[run.number])}</h2>", drawing]
+            if run.number == best[0].number:
+                break
+        else:
+            parts.append(f"<p class=note>{page.text(label)} has too many links to draw.</p>")
+            break
+    return parts
+
+
+def _peaks(loaded: Loaded, folder: Path, numbers: set[int]) -> dict[int, FinishedRun]:
+    store = Store(folder, loaded)
+    found = {}
+    for which in combinations(loaded):
+        if which.number in numbers:
+            run = store.get(which)
+            if run is not None:
+                found[which.number] = run
+    return found
+
+
+def _facts(result: ScenarioResult) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "mode": result.mode,
+        "simulated time": f"{result.duration_s:g} s",
+        "seeds": ", ".join(map(str, result.seeds[:20])) + (", ..." if len(result.seeds) > 20 else ""),
+        "runs": f"{len(result.runs)} of {result.planned}",
+    }
+    for topology in result.topologies:
+        facts[f"topology {topology.label}"] = (
+            f"{topology.hosts} hosts with {topology.slots} slots for jobs, {topology.switches} switches, "
+            f"{topology.links} links"
+        )
+    for source in result.sources:
+        facts[f"jobs {source.name}"] = f"{source.ranks} ranks, {format_bytes(source.bytes)}"
+    facts["Waystage"] = result.waystage
+    return facts

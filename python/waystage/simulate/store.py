@@ -1,0 +1,77 @@
+"""The finished runs of a folder, kept so that a scenario goes on where it was left.
+
+Arrives: a loaded scenario, finished runs.
+Leaves: a file for each, found again by everything that the run depends on.
+Must not know: what is in a run, in which order runs are made.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+
+from waystage import __version__
+from waystage.simulate.algorithms import TASKS, Task, identity
+from waystage.simulate.loading import Loaded
+from waystage.simulate.one_run import Combination, choice_of
+from waystage.simulate.records import SCHEMA, FinishedRun
+from waystage.simulate.scenario import AlgorithmChoice
+
+RUNS_FOLDER = "runs"
+
+
+class Store:
+    """Under `folder`/runs, spread over 256 folders: a scenario may have a million runs."""
+
+    def __init__(self, folder: Path, loaded: Loaded) -> None:
+        self._folder = folder / RUNS_FOLDER
+        self._loaded = loaded
+        scenario = loaded.scenario
+        sources = [
+            (msgspec.structs.replace(source, trace=None, name=None), traffic.digest)
+            for source, traffic in zip(scenario.jobs, loaded.traffics, strict=True)
+        ]
+        self._common = msgspec.json.encode(
+            [__version__, SCHEMA, scenario.duration, scenario.mode, sources], order="deterministic"
+        )
+
+    def path(self, which: Combination) -> Path:
+        key = self._key(which)
+        return self._folder / key[:2] / f"{key}.run"
+
+    def get(self, which: Combination) -> FinishedRun | None:
+        """None where the run was not made, failed, or its file is broken: then it is made again."""
+        try:
+            found = msgspec.msgpack.decode(self.path(which).read_bytes(), type=FinishedRun)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return found if found.schema == SCHEMA else None
+
+    def put(self, which: Combination, run: FinishedRun) -> None:
+        """Whole or not at all."""
+        path = self.path(which)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_bytes(msgspec.msgpack.encode(run))
+        os.replace(part, path)
+
+    def _key(self, which: Combination) -> str:
+        digest = hashlib.sha256(self._common)
+        digest.update(self._loaded.clusters[which.topology].digest.encode())
+        digest.update(str(which.seed).encode())
+        for task in TASKS:
+            digest.update(self._algorithm(task, choice_of(self._loaded, which, task)))
+        return digest.hexdigest()
+
+    def _algorithm(self, task: Task, choice: AlgorithmChoice) -> bytes:
+        options = msgspec.json.encode(choice.options, order="deterministic")
+        return f"|{task} {_identity(task, choice.name)} ".encode() + options
+
+
+@functools.cache
+def _identity(task: Task, name: str) -> str:
+    return identity(task, name)

@@ -1,0 +1,131 @@
+"""The table of a scenario's runs.
+
+Arrives: a scenario's result.
+Leaves: one row for each combination, over its seeds; only the columns in which runs differ.
+Must not know: files, how a table is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from waystage.simulate.records import RunRecord
+from waystage.simulate.results import ScenarioResult
+from waystage.stats import bootstrap_interval
+
+CHOICES = ("topology", "scheduler", "host_selector", "process_mapper", "router")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A combination. Means over its seeds; `low` and `high` bound the mean of the largest load with 95 %
+    confidence, where there are several seeds. `relative` is to the first combination of the same topology."""
+
+    choices: dict[str, str]
+    runs: tuple[int, ...]
+    failed: int = 0
+    cause: str = ""
+    max_load_bytes: float = 0.0
+    low: float | None = None
+    high: float | None = None
+    relative: float | None = None
+    max_congestion_s: float = 0.0
+    imbalance: float = 0.0
+    mean_wait_s: float = 0.0
+    mean_job_s: float = 0.0
+    finished: float = 0.0
+    submitted: float = 0.0
+    node_use: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.choices.values())
+
+
+def summarise(result: ScenarioResult) -> list[Row]:
+    """Rows in the order of the file."""
+    groups: dict[tuple[str, ...], list[RunRecord]] = {}
+    for run in result.runs:
+        groups.setdefault(tuple(getattr(run, choice) for choice in CHOICES), []).append(run)
+    rows: list[Row] = []
+    first: dict[str, float] = {}
+    for names, runs in groups.items():
+        row = _row(dict(zip(CHOICES, names, strict=True)), runs)
+        base = first.setdefault(names[0], row.max_load_bytes)
+        rows.append(msgspec.structs.replace(row, relative=row.max_load_bytes / base if base else None))
+    return rows
+
+
+def columns(rows: Sequence[Row]) -> list[str]:
+    """Names of the choices in which rows differ; the router where none do."""
+    differing = [c for c in CHOICES if len({row.choices[c] for row in rows}) > 1]
+    return differing or ["router"]
+
+
+def table_rows(rows: Sequence[Row], mode: str, shown: Sequence[str]) -> list[dict[str, Any]]:
+    """For people: the choices in `shown`, and the same keys in every row."""
+    several = any(len(row.runs) > 1 for row in rows)
+    table = []
+    for row in rows:
+        line: dict[str, Any] = {choice.replace("_", " "): row.choices[choice] for choice in shown}
+        if row.failed == len(row.runs):
+            line |= {"max load": "failed"}
+        else:
+            line |= {"max load": _bytes(row.max_load_bytes)}
+            if several:
+                line["95 %"] = (
+                    "" if row.low is None or row.high is None else f"{_bytes(row.low)} to {_bytes(row.high)}"
+                )
+            line["relative"] = "" if row.relative is None else f"{row.relative:.4f}"
+            line["imbalance"] = f"{row.imbalance:.3f}"
+            line["wait s"] = f"{row.mean_wait_s:.4g}"
+            if mode == "time":
+                line["job s"] = f"{row.mean_job_s:.4g}"
+            line["jobs done"] = f"{row.finished:.4g} of {row.submitted:.4g}"
+            line["nodes used"] = f"{row.node_use:.0%}"
+        if several:
+            line["seeds"] = str(len(row.runs)) + (f", {row.failed} failed" if row.failed else "")
+        table.append(line)
+    keys = list(dict.fromkeys(key for line in table for key in line))
+    return [{key: line.get(key, "") for key in keys} for line in table]
+
+
+def _row(choices: dict[str, str], runs: Sequence[RunRecord]) -> Row:
+    done = [run.metrics for run in runs if run.status == "done"]
+    failed = [run for run in runs if run.status == "failed"]
+    row = Row(
+        choices=choices,
+        runs=tuple(run.number for run in runs),
+        failed=len(failed),
+        cause=failed[0].cause if failed else "",
+    )
+    if not done:
+        return row
+    loads = [metrics.max_load_bytes for metrics in done]
+    bounds = bootstrap_interval(loads, lambda sample: float(sample.mean())) if len(loads) > 1 else None
+    return msgspec.structs.replace(
+        row,
+        max_load_bytes=_mean(loads),
+        low=None if bounds is None else bounds.low,
+        high=None if bounds is None else bounds.high,
+        max_congestion_s=_mean([m.max_congestion_s for m in done]),
+        imbalance=_mean([m.imbalance for m in done]),
+        mean_wait_s=_mean([m.mean_wait_s for m in done]),
+        mean_job_s=_mean([m.mean_job_s for m in done]),
+        finished=_mean([float(m.finished) for m in done]),
+        submitted=_mean([float(m.submitted) for m in done]),
+        node_use=_mean([m.node_use for m in done]),
+    )
+
+
+def _bytes(amount: float) -> str:
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if amount >= factor:
+            return f"{amount / factor:.4g} {unit}"
+    return f"{amount:.0f} B"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

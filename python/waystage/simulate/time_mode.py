@@ -1,0 +1,165 @@
+"""Time mode: how long jobs take when their flows share the links.
+
+Arrives: a cluster, jobs and when they arrive, the algorithms of one run.
+Leaves: what crossed each link, and the jobs' times.
+Must not know: how rates are shared: the compiled flow clock does that, max-min fairly.
+
+A job stages in, then computes and communicates again and again, then stages out; each part is a program of the flow
+clock, and Python acts only when one ends or a job arrives. Messages between ranks of one host take no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from waystage._native import FlowClock, FlowProgram
+from waystage.simulate.arrivals import Submission
+from waystage.simulate.cluster import Cluster
+from waystage.simulate.journal import Journal
+from waystage.simulate.queue import JobQueue, Started
+from waystage.simulate.routing import Routing
+from waystage.simulate.scenario import JobSource
+from waystage.simulate.traffic import Pairs, Traffic, merged, placed
+
+F64 = NDArray[np.float64]
+
+Tick = Callable[[float], None]
+"""Called now and then with the simulated time reached."""
+
+MPI, STAGING = 0, 1
+"""Classes of flows."""
+
+
+@dataclass
+class _Job:
+    """A running job: the programs it has yet to begin, and what it is thought to put on the links."""
+
+    job: int
+    programs: list[FlowProgram]
+    loads: F64
+    following: int = field(default=0)
+
+
+class TimeMode:
+    """One run; `run` once."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        sources: Sequence[JobSource],
+        traffics: Sequence[Traffic],
+        queue: JobQueue,
+        routing: Routing,
+        until_s: float,
+    ) -> None:
+        self.journal = Journal()
+        self._cluster, self._sources, self._traffics = cluster, sources, traffics
+        self._queue, self._routing = queue, routing
+        self._until_s = until_s
+        self._clock = FlowClock(cluster.capacity)
+        self._loads: F64 = np.zeros(cluster.capacity.size)
+        self._running: dict[int, _Job] = {}
+
+    @property
+    def total(self) -> F64:
+        """Bytes that each link has carried."""
+        return self._clock.totals(MPI) + self._clock.totals(STAGING)
+
+    @property
+    def peak(self) -> F64:
+        """The same: in this mode a link's load is what crosses it, and there is no second measure of it."""
+        return self.total
+
+    def run(self, submissions: Sequence[Submission], tick: Tick) -> None:
+        """Raises AlgorithmError."""
+        coming = iter(submissions)
+        following = next(coming, None)
+        while following is not None or self._running:
+            limit_s = self._until_s if following is None else min(following.at_s, self._until_s)
+            ended = self._clock.run_until(limit_s)
+            for _, number in ended:
+                self._advance(number)
+            if not ended:
+                if limit_s >= self._until_s and (following is None or following.at_s > self._until_s):
+                    break
+                while following is not None and following.at_s <= limit_s:
+                    self.journal.arrived(following)
+                    self._queue.submit(following)
+                    following = next(coming, None)
+            now_s = self._clock.now
+            for started in self._queue.starts(now_s):
+                self._start(started, now_s)
+            tick(now_s)
+
+    def _start(self, started: Started, now_s: float) -> None:
+        submission = started.submission
+        source, traffic = self._sources[submission.source], self._traffics[submission.source]
+        hosts = len(self._cluster.hosts)
+        total = merged(placed(traffic.total, started.host_of), hosts)
+        whole = Pairs(total.src, total.dst, total.amount * source.iterations)
+        loads, keys = self._route(whole)
+        communicate = FlowProgram(source.iterations)
+        number = dict(zip(_pair_keys(total, hosts), keys.tolist(), strict=True))
+        for phase in traffic.phases:
+            part = merged(placed(phase, started.host_of), hosts)
+            communicate.step(source.compute_s / len(traffic.phases))
+            if len(part):
+                routes = np.array([number[pair] for pair in _pair_keys(part, hosts)], dtype=np.uint32)
+                communicate.flows(routes, part.amount, flow_class=MPI)
+        programs = [communicate]
+        if source.stage_in:
+            moved, program = self._staging(started.hosts, source.stage_in, inward=True)
+            loads = loads + moved
+            programs.insert(0, program)
+        if source.stage_out:
+            moved, program = self._staging(started.hosts, source.stage_out, inward=False)
+            loads = loads + moved
+            programs.append(program)
+        self._loads += loads
+        self.journal.started(submission.job, started.hosts, now_s)
+        self._begin(_Job(submission.job, programs, loads))
+
+    def _staging(self, nodes: Sequence[int], amount: int, *, inward: bool) -> tuple[F64, FlowProgram]:
+        """`amount` bytes between each node and a storage host, which the nodes share out in turn."""
+        storage = self._cluster.storage
+        served = np.array([storage[i % len(storage)] for i in range(len(nodes))], dtype=np.uint32)
+        own = np.array(nodes, dtype=np.uint32)
+        pairs = Pairs(
+            served if inward else own, own if inward else served, np.full(len(nodes), float(amount))
+        )
+        loads, keys = self._route(pairs)
+        program = FlowProgram(1)
+        program.step(0.0)
+        program.flows(keys, pairs.amount, flow_class=STAGING)
+        return loads, program
+
+    def _route(self, pairs: Pairs) -> tuple[F64, NDArray[np.uint32]]:
+        """The loads of the pairs, and the key of each one's route in the clock."""
+        if not len(pairs):
+            return np.zeros(self._loads.size), np.zeros(0, dtype=np.uint32)
+        routed = self._routing.route(pairs, self._loads)
+        first = self._clock.add_routes(routed.offsets, routed.links)
+        return routed.loads, np.arange(first, first + len(pairs), dtype=np.uint32)
+
+    def _begin(self, job: _Job) -> None:
+        number = self._clock.start(job.programs[job.following])
+        job.following += 1
+        self._running[number] = job
+
+    def _advance(self, number: int) -> None:
+        job = self._running.pop(number)
+        if job.following < len(job.programs):
+            self._begin(job)
+            return
+        self._loads -= job.loads
+        self._queue.finish(job.job)
+        self.journal.ended(job.job, self._clock.now)
+
+
+def _pair_keys(pairs: Pairs, hosts: int) -> list[int]:
+    keys: list[int] = (pairs.src.astype(np.int64) * hosts + pairs.dst).tolist()
+    return keys

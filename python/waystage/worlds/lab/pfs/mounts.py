@@ -1,0 +1,280 @@
+"""Mounts of emulated file systems: made, found again, mended, ended.
+
+Arrives: a shape, a mount point, a folder.
+Leaves: a process that serves it, a record of it, what it counted.
+Must not know: how files are served.
+
+The record is in /run, named after the mount point. Where the process was killed, the mount stays behind it and answers
+nobody; it is found by its record, and `unmount` or the next `mount` takes it away.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from waystage.worlds.lab.commands import run
+from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram, NotRoot
+from waystage.worlds.lab.pfs.mountinfo import is_mounted
+from waystage.worlds.lab.pfs.order import Order
+from waystage.worlds.lab.pfs.shape import Shape
+from waystage.worlds.lab.processes import ProcessId
+
+RECORDS = Path("/run/waystage-pfs")
+STATISTICS = ".waystage-statistics"
+RESET = "user.waystage.reset"
+READY_S = 120.0
+END_S = 30.0
+_POLL_S = 0.02
+
+
+class Mounted(msgspec.Struct, frozen=True, kw_only=True):
+    """One mount; `serves` is its folder, or says what was made up."""
+
+    point: str
+    shape: str
+    dilation: float
+    serves: str
+    process: ProcessId
+
+    @property
+    def state(self) -> str:
+        """`serving`; `stale` where its process is gone and the mount is not; `gone` where both are."""
+        if not is_mounted(Path(self.point)):
+            return "gone"
+        return "serving" if self.process.alive else "stale"
+
+
+def mount(point: Path, shape: Shape, folder: Path | None = None) -> Mounted:
+    """Serve `folder`, or the files that the shape makes up, on `point`. Raises LabError and its subclasses."""
+    _check_machine()
+    point = _check_point(point)
+    if folder is not None:
+        folder = _check_folder(folder, point)
+    elif shape.tree is None:
+        raise LabError(f"shape {shape.name} makes up no files: give --files and --size, or --folder")
+    RECORDS.mkdir(mode=0o755, exist_ok=True)
+    log = _record(point).with_suffix(".log")
+    order = Order(point=str(point), shape=shape, folder=None if folder is None else str(folder))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "waystage.worlds.lab.pfs.daemon"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            cwd="/",
+            start_new_session=True,
+        )
+    try:
+        said = _await(process, msgspec.json.encode(order), log)
+        if said != "ready":
+            raise LabError(f"{point}: {said.removeprefix('error: ')}")
+        identity = ProcessId.of(process.pid)
+        if identity is None:
+            raise LabError(f"{point}: the serving process ended at once: see {log}")
+        serves = str(folder) if folder is not None else _made_up(shape)
+        made = Mounted(
+            point=str(point), shape=shape.name, dilation=shape.dilation, serves=serves, process=identity
+        )
+        _write(made)
+    except BaseException:
+        process.kill()
+        process.wait()
+        if is_mounted(point):
+            run(["umount", "--lazy", str(point)], check=False)
+        raise
+    return made
+
+
+def mounted() -> list[Mounted]:
+    """Every mount that has a record, by mount point. Records of mounts that are gone are removed."""
+    found = []
+    for path in sorted(RECORDS.glob("*.json")):
+        try:
+            made = msgspec.json.decode(path.read_bytes(), type=Mounted)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        if made.state == "gone" and not made.process.alive:
+            _forget(Path(made.point))
+        else:
+            found.append(made)
+    return sorted(found, key=lambda made: made.point)
+
+
+def find(point: Path) -> Mounted:
+    """The mount on `point`. Raises LabError where there is none of ours."""
+    path = _absolute(point)
+    for made in mounted():
+        if made.point == str(path):
+            return made
+    raise LabError(f"{path}: no emulated file system is mounted there: see `waystage lab pfs status`")
+
+
+def unmount(point: Path, *, force: bool = False) -> str:
+    """End the mount on `point`; returns what it was: `serving` or `stale`.
+
+    Raises LabBusy where somebody is in it, unless `force`: then they keep nothing of it.
+    """
+    _need_root("unmounting")
+    made = find(point)
+    state, path = made.state, Path(made.point)
+    if state == "stale":
+        run(["umount", "--lazy", str(path)])
+    elif state == "serving":
+        try:
+            run(["umount", str(path)])
+        except LabError:
+            if not force:
+                raise LabBusy(f"{path} is in use: leave it and close its files, or give --force") from None
+            _end(made)
+    _await_end(made)
+    _forget(path)
+    return state
+
+
+def statistics(made: Mounted) -> dict[str, Any]:
+    """What the servers did since the mount, or since `reset`. Raises LabError where nobody answers."""
+    try:
+        text = (Path(made.point) / STATISTICS).read_text(encoding="ascii")
+    except OSError as error:
+        raise LabError(f"{made.point}: does not say what was counted: {error.strerror}") from None
+    counted: dict[str, Any] = json.loads(text)
+    return counted
+
+
+def reset(made: Mounted) -> None:
+    """Begin counting anew."""
+    try:
+        os.setxattr(made.point, RESET, b"1")
+    except OSError as error:
+        raise LabError(f"{made.point}: does not begin counting anew: {error.strerror}") from None
+
+
+def _need_root(doing: str) -> None:
+    if os.geteuid() != 0:
+        raise NotRoot(
+            f"{doing} an emulated file system needs root: run it with sudo, or as root in a container"
+        )
+
+
+def _check_machine() -> None:
+    _need_root("mounting")
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as error:
+        raise MissingProgram(
+            f"/dev/fuse cannot be opened ({error.strerror}): load it with `modprobe fuse`, and give it to a container "
+            "with --device /dev/fuse --cap-add SYS_ADMIN"
+        ) from None
+
+
+def _check_point(point: Path) -> Path:
+    path = _absolute(point)
+    known = {made.point: made for made in mounted()}.get(str(path))
+    if known is not None and known.state == "serving":
+        raise LabBusy(f"{path}: an emulated file system is mounted there already: unmount it first")
+    if known is not None and known.state == "stale":
+        unmount(path)
+    try:
+        if not path.is_dir():
+            raise LabError(f"{path}: is no directory to mount on: make one")
+        if os.path.ismount(path):
+            raise LabBusy(f"{path}: something else is mounted there: choose another directory")
+        if any(path.iterdir()):
+            raise LabError(f"{path}: is not empty: mount on an empty directory")
+    except OSError as error:
+        if error.errno != errno.ENOTCONN:
+            raise LabError(f"{path}: cannot be mounted on: {error.strerror}") from None
+        raise LabBusy(f"{path}: a dead mount is there: take it away with `umount -l {path}`") from None
+    return path
+
+
+def _check_folder(folder: Path, point: Path) -> Path:
+    try:
+        path = folder.resolve(strict=True)
+    except OSError as error:
+        raise LabError(f"{folder}: cannot be served: {error.strerror}") from None
+    if not path.is_dir():
+        raise LabError(f"{folder}: is no directory that could be served")
+    if point.is_relative_to(path) or path.is_relative_to(point):
+        raise LabError(f"{folder}: the mount point must lie outside the folder, and the folder outside of it")
+    return path
+
+
+def _absolute(point: Path) -> Path:
+    """Resolved but for its last part: to look at a dead mount fails."""
+    parent = point.absolute().parent
+    try:
+        return parent.resolve(strict=True) / point.absolute().name
+    except OSError as error:
+        raise LabError(f"{point}: cannot be mounted on: {error.strerror}") from None
+
+
+def _await(process: subprocess.Popen[bytes], order: bytes, log: Path) -> str:
+    """The first line that the process says. Raises LabError where it says none in time."""
+    assert process.stdin is not None and process.stdout is not None, "both were asked for as pipes"
+    try:
+        process.stdin.write(order)
+        process.stdin.close()
+    except BrokenPipeError:
+        pass  # its last words follow
+    readable, _, _ = select.select([process.stdout], [], [], READY_S)
+    line = process.stdout.readline().decode(errors="replace").strip() if readable else ""
+    process.stdout.close()
+    if line:
+        return line
+    words = log.read_text(errors="replace").strip().splitlines()
+    detail = words[-1] if words else f"it said nothing within {READY_S:g} s"
+    raise LabError(f"the serving process did not begin: {detail}")
+
+
+def _end(made: Mounted) -> None:
+    if made.process.alive:
+        os.kill(made.process.pid, signal.SIGTERM)
+
+
+def _await_end(made: Mounted) -> None:
+    deadline = time.monotonic() + END_S
+    while made.process.alive:
+        if time.monotonic() > deadline:
+            raise LabError(f"{made.point}: process {made.process.pid} does not end: see its log in {RECORDS}")
+        time.sleep(_POLL_S)
+
+
+def _made_up(shape: Shape) -> str:
+    assert shape.tree is not None, "checked before mounting"
+    return f"{shape.tree.files} made-up files"
+
+
+def _record(point: Path) -> Path:
+    digest = hashlib.sha256(os.fsencode(point)).hexdigest()[:16]
+    return RECORDS / f"{digest}.json"
+
+
+def _write(made: Mounted) -> None:
+    """Whole or not at all."""
+    path = _record(Path(made.point))
+    draft = path.with_suffix(".new")
+    draft.write_bytes(msgspec.json.encode(made))
+    os.replace(draft, path)
+
+
+def _forget(point: Path) -> None:
+    record = _record(point)
+    record.with_suffix(".log").unlink(missing_ok=True)
+    record.unlink(missing_ok=True)
+    try:
+        RECORDS.rmdir()
+    except OSError:
+        pass  # others are there

@@ -1,0 +1,167 @@
+"""What happened during a run, from the events of its controller.
+
+Arrives: envelopes, from the backplane in the lab, from the simulated controller in the simulator.
+Leaves: switch-overs, link use and the events themselves, each under its policy and set.
+Must not know: how jobs run, files.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+
+from waystage.events import (
+    CLASSES,
+    CablingError,
+    Envelope,
+    EventError,
+    LinkUse,
+    PathsChanged,
+    PathsRefused,
+    PolicyFailed,
+    TopologyChanged,
+    encode,
+)
+from waystage.experiment.results import PortSample, SwitchOver
+from waystage.topology import Topology
+
+CAUSES_KEPT = 4096
+"""Times of recent events remembered, to measure from a switch-over's cause; a set has some dozens."""
+
+
+NEARLY = 0.95
+"""Readings come a little early or late: what is this near to the interval counts as the whole of it."""
+
+
+class Recorder:
+    """A subscriber's callback. `begin` names the policy and set that what follows belongs to.
+
+    `problems` are what a reader should know; `broken`, why the figures are none of the policy's.
+
+    Link use is summed over at least `interval_s`; counters read more often than that are no samples of their own.
+    """
+
+    def __init__(self, topology: Topology, start_ns: int, interval_s: float = 1.0) -> None:
+        self.samples: list[PortSample] = []
+        self.switch_overs: list[SwitchOver] = []
+        self.events: list[bytes] = []
+        self.problems: list[str] = []
+        self.broken: list[str] = []
+        cores = set(topology.core_switches)
+        ends = [(link.a, link.a_port, link.b) for link in topology.switch_links]
+        ends += [(link.b, link.b_port, link.a) for link in topology.switch_links]
+        self._ports = {(node, port): (peer, node in cores) for node, port, peer in ends}
+        self._start_ns = start_ns
+        self._interval_ns = interval_s * 1e9
+        self._sums: dict[tuple[str, int, str], int] = {}
+        self._summed_ns = 0
+        self._known_ns = 0
+        self._policy, self._set = "", 0
+        self._causes: OrderedDict[str, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def begin(self, policy: str, set_index: int) -> None:
+        with self._lock:
+            self._policy, self._set = policy, set_index
+            self._sums.clear()
+            self._summed_ns = 0
+
+    def finish(self) -> None:
+        """A set has ended: what was counted since the last sample is one of its own."""
+        with self._lock:
+            if self._summed_ns:
+                self._emit(self._seconds(self._known_ns))
+
+    def wait_for_use_after(self, time_ns: int, timeout_s: float) -> None:
+        """Until link use is known up to `time_ns`, or the timeout: counters are read after what they count."""
+        deadline = time.monotonic() + timeout_s
+        while self._known_ns < time_ns and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def __call__(self, item: Envelope) -> None:
+        event = item.event
+        with self._lock:
+            self._keep(item)
+            if isinstance(event, PathsChanged):
+                self._paths_changed(item, event)
+            elif isinstance(event, LinkUse):
+                self._link_use(item, event)
+            elif isinstance(event, PathsRefused):
+                self.problems.append(f"switch {event.switch} refused a rule: {event.reason}")
+            elif isinstance(event, PolicyFailed):
+                self.broken.append(f"policy {event.policy} failed on {event.event}: {event.error}")
+            elif isinstance(event, CablingError):
+                self.problems.append(
+                    f"port {event.port} of {event.switch}: expected {event.expected}, found {event.found or 'nothing'}"
+                )
+
+    def _keep(self, item: Envelope) -> None:
+        if not isinstance(item.event, LinkUse):  # these are in the timelines
+            try:
+                self.events.append(encode(item))
+            except EventError:
+                pass  # larger than may travel: it cannot have come over the backplane
+        if not isinstance(item.event, PathsChanged | LinkUse | TopologyChanged):
+            self._causes[item.event_id] = item.time_ns
+            while len(self._causes) > CAUSES_KEPT:
+                self._causes.popitem(last=False)
+
+    def _paths_changed(self, item: Envelope, event: PathsChanged) -> None:
+        caused_ns = self._causes.get(event.cause_id)
+        if caused_ns is None:
+            return  # at start-up, or by the topology: no switch-over in the paper's sense
+        self.switch_overs.append(
+            SwitchOver(
+                policy=self._policy,
+                set=self._set,
+                at_s=self._seconds(item.time_ns),
+                to="on" if event.plan.separated else "off",
+                total_ms=(item.time_ns - caused_ns) / 1e6,
+                processor_ms=event.processor_ns / 1e6,
+                planner_ms=event.planner_ns / 1e6,
+                install_ms=event.install_ns / 1e6,
+                messages=event.messages,
+                switches=event.switches,
+            )
+        )
+
+    def _link_use(self, item: Envelope, event: LinkUse) -> None:
+        """Ports between switches: each class that was seen there, and the port's own count."""
+        if event.interval_ns <= 0:
+            return
+        for use in event.ports:
+            if (use.node, use.port) not in self._ports:
+                continue
+            counts: dict[str, int] = {"all": use.bytes}
+            counts |= {c: use.by_class[c] for c in CLASSES if c in use.by_class}
+            for traffic, count in counts.items():
+                key = (use.node, use.port, traffic)
+                self._sums[key] = self._sums.get(key, 0) + count
+        self._summed_ns += event.interval_ns
+        self._known_ns = item.time_ns
+        if self._summed_ns >= NEARLY * self._interval_ns:
+            self._emit(self._seconds(item.time_ns))
+
+    def _emit(self, at_s: float) -> None:
+        for (node, port, traffic), count in self._sums.items():
+            peer, core = self._ports[node, port]
+            self.samples.append(
+                PortSample(
+                    policy=self._policy,
+                    set=self._set,
+                    at_s=at_s,
+                    interval_s=self._summed_ns / 1e9,
+                    node=node,
+                    port=port,
+                    peer=peer,
+                    traffic=traffic,
+                    bytes=count,
+                    core=core,
+                )
+            )
+        self._sums.clear()
+        self._summed_ns = 0
+
+    def _seconds(self, time_ns: int) -> float:
+        return (time_ns - self._start_ns) / 1e9

@@ -1,0 +1,188 @@
+"""The controller of one set: the same engine and policy as on a site, with simulated time.
+
+Arrives: events, the moment they happen.
+Leaves: plans, once they are in force; every envelope, for the recorder.
+Must not know: flows, jobs, how a plan becomes routes.
+
+From a decision to its paths in force passes `switch_over_s`, as on switches: flows under way stay where they are until
+then. A policy that raises, answers with no action, does not answer in time or answers its own
+changes for ever ends the run with a sentence that names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+
+from waystage.controllers.engine import PolicyEngine
+from waystage.events import (
+    Action,
+    AssignPaths,
+    Decided,
+    Envelope,
+    Event,
+    PathPlan,
+    PathsChanged,
+    PathsRefused,
+    TopologyChanged,
+    encode_action,
+)
+from waystage.interconnect.planner import PlanError
+from waystage.policies.base import Policy
+from waystage.state import State
+from waystage.topology import Topology
+from waystage.worlds.base import WorldError
+
+ANSWER_LIMIT_S = 10.0
+"""A policy that thinks longer about one event is taken to loop; the shipped ones need microseconds."""
+
+CHAIN_LIMIT = 100
+"""Changes of paths, each the answer to the one before; more are taken to have no end."""
+
+Later = Callable[[float, Callable[[], None]], None]
+
+
+class Control:
+    """`route` puts a plan in force and raises PlanError where it names no path; `later` calls after a delay."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        shown: str,
+        source: str,
+        switch_over_s: float,
+        now: Callable[[], float],
+        later: Later,
+        route: Callable[[PathPlan], None],
+        tell: Callable[[Envelope], None],
+    ) -> None:
+        self._watched = _Watched(policy, shown)
+        self._engine = PolicyEngine(self._watched)
+        self._source = source
+        self._switch_over_s = switch_over_s
+        self._now, self._later, self._route, self._tell = now, later, route, tell
+        self._count = 0
+        self._chain = 0
+
+    @property
+    def state(self) -> State:
+        return self._engine.state
+
+    def start(self, topology: Topology) -> None:
+        """Tell the topology; what the policy answers is in force before the first job comes."""
+        self._route(PathPlan())
+        cause = self._publish(TopologyChanged(topology=topology))
+        for action in self._handle(cause):
+            if isinstance(action, AssignPaths):
+                self._change(action.plan, "")
+
+    def event(self, event: Event) -> None:
+        """Something has happened: fold it, ask the policy, and have its answer carried out."""
+        cause = self._publish(event)
+        plans = [action.plan for action in self._handle(cause) if isinstance(action, AssignPaths)]
+        if isinstance(event, PathsChanged | PathsRefused):
+            self._chain = self._chain + 1 if plans else 0
+        if self._chain > CHAIN_LIMIT:
+            raise WorldError(
+                f"policy {self._watched.shown} answers each change of paths with another one: "
+                "let it return nothing where the plan it wants is state.requested already"
+            )
+        for plan in plans:
+            self._schedule(plan, cause.event_id)
+
+    def _handle(self, item: Envelope) -> list[Action]:
+        actions = self._engine.handle(item)
+        self._watched.check(item.event)
+        if actions:
+            decided = Decided(
+                policy=self._watched.name,
+                cause_id=item.event_id,
+                actions=tuple(encode_action(action) for action in actions),
+            )
+            self._engine.handle(self._publish(decided))
+        return actions
+
+    def _schedule(self, plan: PathPlan, cause_id: str) -> None:
+        self._later(self._switch_over_s, lambda: self._change(plan, cause_id))
+
+    def _change(self, plan: PathPlan, cause_id: str) -> None:
+        try:
+            self._route(plan)
+        except PlanError as error:
+            self.event(PathsRefused(cause_id=cause_id, switch="", reason=str(error)))
+            return
+        self.event(
+            PathsChanged(
+                plan=plan, cause_id=cause_id, install_ns=round(self._switch_over_s * 1e9) * bool(cause_id)
+            )
+        )
+
+    def _publish(self, event: Event) -> Envelope:
+        """With ids that are counted and times that are simulated: a run can be repeated to the byte."""
+        self._count += 1
+        item = Envelope(
+            event=event,
+            event_id=f"{self._source}-{self._count}",
+            source=self._source,
+            seq=self._count,
+            time_ns=round(self._now() * 1e9),
+        )
+        self._tell(item)
+        return item
+
+
+class _Watched:
+    """A policy whose failure is kept rather than logged; what it is asked and answers is unchanged."""
+
+    def __init__(self, policy: Policy, shown: str) -> None:
+        self.name = policy.name
+        self.shown = shown
+        self._policy = policy
+        self._failure = ""
+
+    def __call__(self, event: Event, state: State) -> Sequence[Action]:
+        try:
+            with _time_limit(ANSWER_LIMIT_S):
+                actions = list(self._policy(event, state))
+            for action in actions:
+                if not isinstance(action, Action):
+                    raise TypeError(f"it returned a {type(action).__name__}, which is no action")
+        except _TooLong:
+            self._failure = f"gave no answer within {ANSWER_LIMIT_S:g} s: does it loop?"
+            return ()
+        except Exception as error:
+            self._failure = f"failed with {type(error).__name__}: {error}"
+            return ()
+        return actions
+
+    def check(self, event: Event) -> None:
+        """Raises WorldError where the last answer was a failure."""
+        if self._failure:
+            raise WorldError(f"policy {self.shown} {self._failure} (on {type(event).__name__})")
+
+
+class _TooLong(BaseException):
+    """No Exception: a policy that catches those must not catch this."""
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raise _TooLong in the block after that time. Signals reach the main thread alone: elsewhere there is no limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise _TooLong
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

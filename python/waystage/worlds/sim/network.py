@@ -1,0 +1,235 @@
+"""The links of a topology with flows on them, in simulated time.
+
+Arrives: programs of transfers between hosts, plans.
+Leaves: which program ended when; what left every port, by class.
+Must not know: jobs, policies, how shares are computed.
+
+A transfer is two flows: the data, and beside it the acknowledgements, which take the path of the other direction. Both
+are of one class, and each goes the way that the rule planner gives its class and hosts under the plan in force. When
+the plan changes, flows under way go on over their new links with what they have left.
+
+Fair shares know no queues. Of these one thing is kept, because it costs programs much that send a message, wait for
+it and send the next: a message that begins on a link that others fill waits behind what they have put into the
+switch's buffer. Such a step begins later by `queue_s`.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from waystage._native import FlowClock, FlowProgram
+from waystage.events import CLASSES, LinkUse, PathPlan, PortUse, TrafficClass
+from waystage.interconnect.planner import Router
+from waystage.topology import Topology
+from waystage.worlds.sim.programs import Loop, Program, Step
+
+Key = tuple[TrafficClass, str, str]
+
+FULL = 0.999
+"""From this share of its capacity on a link is full: sums of rates are exact to 1e-9."""
+
+
+class _Flows(msgspec.Struct):
+    """A step's flows as the clock takes them, and the links they begin on, as of a state of the routes."""
+
+    keys: NDArray[np.uint32]
+    amounts: NDArray[np.float64]
+    links: NDArray[np.int64]
+    routed: int = -1
+
+
+class _Progress(msgspec.Struct):
+    """What a program has left: loops, the first of them from pass `passed` and step `at` on."""
+
+    loops: list[Loop]
+    passed: int = 0
+    at: int = 0
+    flows: dict[int, _Flows] = {}
+
+
+class Network:
+    """Call `route` before the first `start`. Times are seconds since the network was made."""
+
+    def __init__(self, topology: Topology, queue_s: float = 0.0) -> None:
+        self.problems: list[str] = []
+        self._queue_s = queue_s
+        self._topology = topology
+        self._ports: list[tuple[str, int]] = []
+        self._hop: dict[tuple[str, str], int] = {}
+        capacities: list[float] = []
+        for link in topology.links:
+            self._ports += [(link.a, link.a_port), (link.b, link.b_port)]
+            capacities += [link.capacity_bps / 8] * 2
+        numbers = {end: number for number, end in enumerate(self._ports)}
+        for node, links in topology.adjacency.items():  # in port order: of several cables the first is taken
+            for link in links:
+                self._hop.setdefault((node, link.other(node)), numbers[node, link.port_at(node)])
+        self._nowhere = len(capacities)
+        capacities.append(0.0)
+        self._full_at = FULL * np.array(capacities)
+        self._full_at[self._nowhere] = np.inf
+        self._clock = FlowClock(np.array(capacities))
+        self._keys: dict[Key, int] = {}
+        self._routes: list[tuple[int, ...]] = []
+        self._router: Router | None = None
+        self._routed = 0
+        self._progress: dict[int, _Progress] = {}
+        self._outer: dict[int, int] = {}
+        self._inner: dict[int, int] = {}
+        self._numbers = itertools.count()
+        self._counted = np.zeros((len(CLASSES), len(self._ports)), dtype=np.int64)
+        self._counted_at_s = 0.0
+
+    @property
+    def now(self) -> float:
+        return float(self._clock.now)
+
+    def route(self, plan: PathPlan) -> None:
+        """Put `plan` in force. Raises PlanError where it lists a path that the topology does not have."""
+        self._router = Router(self._topology, self._topology, plan)
+        self._routed += 1
+        moved = []
+        for key, number in self._keys.items():
+            way = self._way(key)
+            if way != self._routes[number]:
+                moved.append(number)
+                self._routes[number] = way
+        if moved:
+            self._clock.set_routes(
+                np.array(moved, dtype=np.uint32), *_table([self._routes[n] for n in moved])
+            )
+
+    def start(self, program: Program) -> int:
+        """Start it now; the number is what `run_until` says at its end."""
+        number = next(self._numbers)
+        self._progress[number] = _Progress(list(program))
+        if not self._next(number):
+            self._begin(number, FlowProgram())  # nothing to do: it ends at once, and is told as any other
+        return number
+
+    def stop(self, number: int) -> None:
+        """End it now, with what it has under way."""
+        del self._progress[number]
+        inner = self._inner.pop(number)
+        del self._outer[inner]
+        self._clock.cancel(inner)
+
+    def run_until(self, limit_s: float) -> list[tuple[float, int]]:
+        """Go on to the first end of a program, or to the limit where none ends before; what ended, in order."""
+        while True:
+            ended = []
+            for at_s, inner in self._clock.run_until(limit_s):
+                number = self._outer.pop(inner)
+                del self._inner[number]
+                if not self._next(number):
+                    del self._progress[number]
+                    ended.append((float(at_s), number))
+            if ended or self.now >= limit_s:
+                return ended
+
+    def use(self) -> LinkUse | None:
+        """What left each port that anything left since the last call; None where no time has passed."""
+        passed_s = self.now - self._counted_at_s
+        if passed_s <= 0:
+            return None
+        totals = np.stack([self._clock.totals(code)[: len(self._ports)] for code in range(len(CLASSES))])
+        counted = np.rint(totals).astype(np.int64)
+        grown, self._counted, self._counted_at_s = counted - self._counted, counted, self.now
+        ports = []
+        for index in np.flatnonzero(grown.any(axis=0)).tolist():
+            node, port = self._ports[index]
+            counts = grown[:, index].tolist()
+            by_class = {c: n for c, n in zip(CLASSES, counts, strict=True) if n}
+            ports.append(PortUse(node=node, port=port, bytes=sum(counts), by_class=by_class))
+        return LinkUse(interval_ns=round(passed_s * 1e9), ports=tuple(ports))
+
+    # -- programs as the clock takes them ------------------------------------------------------------
+
+    def _next(self, number: int) -> bool:
+        """Begin what comes next of a program; False where nothing does."""
+        progress = self._progress[number]
+        while progress.loops and not progress.loops[0].steps:
+            progress.loops.pop(0)
+        if not progress.loops:
+            return False
+        loop = progress.loops[0]
+        if self._queue_s and any(step.transfers is not None for step in loop.steps):
+            program = FlowProgram()  # step by step: only when it begins is known whether it must wait
+            self._add(program, loop.steps[progress.at], progress, progress.at, may_wait=True)
+            progress.at += 1
+            if progress.at == len(loop.steps):
+                progress.at, progress.passed = 0, progress.passed + 1
+            left = progress.passed < loop.repeat
+        else:
+            program = FlowProgram(loop.repeat)
+            for at, step in enumerate(loop.steps):
+                self._add(program, step, progress, at, may_wait=False)
+            left = False
+        if not left:
+            progress.loops.pop(0)
+            progress.passed, progress.flows = 0, {}
+        self._begin(number, program)
+        return True
+
+    def _begin(self, number: int, program: FlowProgram) -> None:
+        inner = self._clock.start(program)
+        self._inner[number], self._outer[inner] = inner, number
+
+    def _add(self, program: FlowProgram, step: Step, progress: _Progress, at: int, *, may_wait: bool) -> None:
+        if step.transfers is None:
+            program.step(step.pause_s)
+            return
+        flows = progress.flows.get(at)
+        if flows is None:
+            flows = progress.flows[at] = self._flows(step)
+        waits = may_wait and self._is_filled(flows)
+        program.step(step.pause_s + (self._queue_s if waits else 0.0))
+        program.flows(flows.keys, flows.amounts, flow_class=CLASSES.index(step.transfers.traffic))
+
+    def _is_filled(self, flows: _Flows) -> bool:
+        """Whether others fill a link that these flows are about to use."""
+        if flows.routed != self._routed:
+            ways = [self._routes[key] for key in flows.keys.tolist()]
+            flows.links = np.array(sorted({link for way in ways for link in way}), dtype=np.int64)
+            flows.routed = self._routed
+        return bool((self._clock.rates()[flows.links] >= self._full_at[flows.links]).any())
+
+    def _flows(self, step: Step) -> _Flows:
+        """Data, then acknowledgements."""
+        transfers = step.transfers
+        assert transfers is not None
+        ends = list(zip(transfers.sources, transfers.targets, strict=True))
+        keys = [self._key(transfers.traffic, src, dst) for src, dst in ends]
+        keys += [self._key(transfers.traffic, dst, src) for src, dst in ends]
+        amounts = np.concatenate((transfers.data, transfers.acknowledgements))
+        return _Flows(np.array(keys, dtype=np.uint32), amounts, np.zeros(0, dtype=np.int64))
+
+    def _key(self, traffic: TrafficClass, src: str, dst: str) -> int:
+        key = (traffic, src, dst)
+        number = self._keys.get(key)
+        if number is None:
+            way = self._way(key)
+            number = self._keys[key] = self._clock.add_routes(*_table([way]))
+            self._routes.append(way)
+        return number
+
+    def _way(self, key: Key) -> tuple[int, ...]:
+        traffic, src, dst = key
+        assert self._router is not None
+        path = self._router.path(src, dst, traffic)
+        if not path:
+            self.problems.append(
+                f"no path from {src} to {dst} in class {traffic}: what is sent there waits for one"
+            )
+            return (self._nowhere,)
+        return tuple(self._hop[hop] for hop in itertools.pairwise(path))
+
+
+def _table(ways: list[tuple[int, ...]]) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
+    """Offsets and resources, as the clock takes routes."""
+    offsets = np.cumsum([0, *(len(way) for way in ways)]).astype(np.uint64)
+    return offsets, np.array([resource for way in ways for resource in way], dtype=np.uint32)

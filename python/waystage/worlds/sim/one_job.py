@@ -1,0 +1,172 @@
+"""One simulated job: stage-in, computation, stage-out, with the notifications around them.
+
+Arrives: a job and its nodes.
+Leaves: its record; meanwhile, as a generator, what it waits for.
+Must not know: how flows share links, policies, other jobs.
+
+The order is that of the lab's jobs (section III.C of the link-separation paper): the job starts on its nodes, stages in,
+computes, stages out and ends. Staging begins at once when it is notified and does not wait for paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Protocol
+
+import msgspec
+
+from waystage.events import (
+    Direction,
+    Event,
+    IoFinished,
+    IoStarted,
+    JobFinished,
+    JobStarted,
+    StagingFinished,
+    StagingStarted,
+)
+from waystage.experiment.queue import Start
+from waystage.experiment.results import JobRecord
+from waystage.experiment.schema import Limits
+from waystage.experiment.workload import JobRequest
+from waystage.worlds.sim.programs import Program
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Wait for so long."""
+
+    seconds: float
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Wait until every program has ended, at most `limit_s`; the answer is whether they have.
+
+    `ended` is called with the index of each at its end.
+    """
+
+    programs: tuple[Program, ...]
+    limit_s: float
+    ended: Callable[[int], None] | None = None
+
+
+Waits = Generator[Pause | Run, bool, None]
+
+
+class Parts(Protocol):
+    """What the parts of a job send."""
+
+    def stage(self, request: JobRequest, start: Start, direction: Direction) -> tuple[Program, ...]: ...
+
+    def compute(self, request: JobRequest, start: Start) -> Program: ...
+
+    def io(self, request: JobRequest, start: Start) -> Program: ...
+
+
+class JobFailed(Exception):
+    """A part of a job that did not end in time; the message is the cause a user reads."""
+
+
+class Job:
+    """Iterate `run`, answering each wait; then `record` is there."""
+
+    def __init__(
+        self,
+        request: JobRequest,
+        start: Start,
+        parts: Parts,
+        limits: Limits,
+        *,
+        notify_s: float,
+        now: Callable[[], float],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._request, self._start, self._parts, self._limits = request, start, parts, limits
+        self._notify_s = notify_s
+        self._now, self._tell = now, tell
+        self._took = {"in": 0.0, "compute": 0.0, "out": 0.0}
+        self._began = self._ended = now()
+        self._cause = ""
+
+    def run(self) -> Waits:
+        job_id = self._start.job_id
+        yield from self._notify(JobStarted(job_id=job_id, nodes=self._start.nodes))
+        try:
+            yield from self._stage("in")
+            yield from self._compute()
+            yield from self._stage("out")
+        except JobFailed as failure:
+            self._cause = str(failure)
+        yield from self._notify(JobFinished(job_id=job_id))
+        self._ended = self._now()
+
+    def record(self, policy: str, set_index: int, began_s: float) -> JobRecord:
+        """The job's record; the set began `began_s` after the run."""
+        request = self._request
+        return JobRecord(
+            policy=policy,
+            set=set_index,
+            index=request.index,
+            job_id=self._start.job_id,
+            kind=request.kind,
+            nodes=self._start.nodes,
+            storage=request.storage,
+            submitted_at_s=began_s + request.submit_s,
+            started_at_s=began_s + self._began,
+            ended_at_s=began_s + self._ended,
+            stage_in_s=self._took["in"],
+            compute_s=self._took["compute"],
+            stage_out_s=self._took["out"],
+            status="failed" if self._cause else "done",
+            cause=self._cause,
+        )
+
+    def _notify(self, event: Event) -> Waits:
+        """The notifier waits for the controller's word that it has the event."""
+        self._tell(event)
+        if self._notify_s:
+            yield Pause(self._notify_s)
+
+    def _stage(self, direction: Direction) -> Waits:
+        request, job_id = self._request, self._start.job_id
+        staging = request.stage_in if direction == "in" else request.stage_out
+        if not staging.bytes:
+            return
+        amount = staging.bytes * (len(self._start.nodes) if staging.to == "each" else 1)
+        yield from self._notify(StagingStarted(job_id=job_id, direction=direction, bytes=amount))
+        began = self._now()
+        programs = self._parts.stage(request, self._start, direction)
+        whole = yield Run(programs, self._limits.staging_s)
+        self._took[direction] = self._now() - began
+        yield from self._notify(StagingFinished(job_id=job_id, direction=direction))
+        if not whole:
+            raise JobFailed(_late(f"stage-{direction} of job {job_id}", self._limits.staging_s))
+
+    def _compute(self) -> Waits:
+        """The computation's time includes its I/O: it has ended when both have."""
+        request, job_id = self._request, self._start.job_id
+        began = self._now()
+        programs = [self._parts.compute(request, self._start)]
+        if request.io is not None:
+            self._tell(IoStarted(job_id=job_id, bytes=request.io.bytes))
+            programs.append(self._parts.io(request, self._start))
+
+        io_done = False
+
+        def ended(index: int) -> None:
+            nonlocal io_done
+            if index == 1:
+                io_done = True
+                self._tell(IoFinished(job_id=job_id))
+
+        whole = yield Run(tuple(programs), self._limits.compute_s, ended)
+        if request.io is not None and not io_done:
+            self._tell(IoFinished(job_id=job_id))
+        self._took["compute"] = self._now() - began
+        if not whole:
+            raise JobFailed(
+                _late(f"program {request.compute.program} of job {job_id}", self._limits.compute_s)
+            )
+
+
+def _late(what: str, limit_s: float) -> str:
+    return f"{what} did not end within {limit_s:g} s and was stopped"

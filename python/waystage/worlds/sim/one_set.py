@@ -1,0 +1,172 @@
+"""One set of jobs in simulated time: submissions, the queue, jobs as generators, and what falls due.
+
+Arrives: the jobs of the set, a queue that gives nodes, a network that carries flows.
+Leaves: a record a job; the use of every link, once a second.
+Must not know: how flows share links, what a policy decides.
+
+Of what falls due at the same moment, what was put down first is first: a run can be repeated to the byte.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from waystage.events import Event
+from waystage.experiment.queue import Queue, Start
+from waystage.experiment.results import JobRecord
+from waystage.experiment.workload import JobRequest
+from waystage.worlds.sim.network import Network
+from waystage.worlds.sim.one_job import Job, Pause, Run, Waits
+
+USE_EVERY_S = 1.0
+"""Counters are read as often as in the lab."""
+
+
+class Agenda:
+    """What falls due when. `now` is the simulated time, in seconds from the start of the set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        heapq.heappush(self._due, (self.now + delay_s, next(self._order), call))
+
+    @property
+    def next_s(self) -> float:
+        return self._due[0][0] if self._due else float("inf")
+
+    def run_due(self) -> None:
+        """Everything due at this moment, also what is put down meanwhile."""
+        while self._due and self._due[0][0] <= self.now:
+            heapq.heappop(self._due)[2]()
+
+
+class _Waiting(msgspec.Struct):
+    """Programs that a job waits for."""
+
+    waits: Waits
+    start: Start
+    job: Job
+    run: Run
+    open: dict[int, int]
+
+
+class SetRun:
+    """`make_job` builds a job that has got its nodes; `done` is called with each record's job as it ends."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        network: Network,
+        queue: Queue,
+        *,
+        make_job: Callable[[JobRequest, Start], Job],
+        done: Callable[[Job], JobRecord],
+        use: Callable[[Event], None],
+        stop_on_failure: bool,
+    ) -> None:
+        self._agenda, self._network, self._queue = agenda, network, queue
+        self._make_job, self._done, self._use = make_job, done, use
+        self._stop_on_failure = stop_on_failure
+        self._programs: dict[int, _Waiting] = {}
+        self._requests: dict[str, JobRequest] = {}
+        self._left = 0
+        self._use_due_s = 0.0
+        self._stopped = False
+
+    def run(self, jobs: Sequence[tuple[str, JobRequest]]) -> bool:
+        """Run the set, then until the next reading of the counters; False where a failed job ended it early."""
+        self._requests = dict(jobs)
+        self._left = len(jobs)
+        for job_id, request in sorted(jobs, key=lambda entry: (entry[1].submit_s, entry[1].index)):
+            self._agenda.later(request.submit_s, functools.partial(self._submit, job_id))
+        self._read_later()
+        while self._left and not self._stopped:
+            self._advance()
+        if self._stopped:
+            for number, waiting in self._programs.items():
+                self._network.stop(number)
+                waiting.open.clear()
+            self._programs.clear()
+        while self._agenda.now < self._use_due_s:
+            self._advance()
+        self._agenda.run_due()
+        return not self._stopped
+
+    def _advance(self) -> None:
+        """To the next moment at which anything happens."""
+        self._agenda.run_due()
+        for at_s, program in self._network.run_until(self._agenda.next_s):
+            self._agenda.now = at_s
+            self._ended(program)
+        self._agenda.now = self._network.now
+
+    def _submit(self, job_id: str) -> None:
+        self._launch(self._queue.submit(job_id, self._requests[job_id].nodes))
+
+    def _launch(self, starts: Sequence[Start]) -> None:
+        for start in starts:
+            job = self._make_job(self._requests[start.job_id], start)
+            self._step(job, start, job.run(), None)
+
+    def _step(self, job: Job, start: Start, waits: Waits, answer: bool | None) -> None:
+        """Let the job go on to its next wait."""
+        if self._stopped:
+            return
+        try:
+            wait = next(waits) if answer is None else waits.send(answer)
+        except StopIteration:
+            self._end(job, start)
+            return
+        if isinstance(wait, Pause):
+            self._agenda.later(wait.seconds, lambda: self._step(job, start, waits, True))
+            return
+        waiting = _Waiting(waits, start, job, wait, {})
+        for index, program in enumerate(wait.programs):
+            number = self._network.start(program)
+            waiting.open[number] = index
+            self._programs[number] = waiting
+        self._agenda.later(wait.limit_s, lambda: self._too_late(waiting))
+
+    def _ended(self, number: int) -> None:
+        waiting = self._programs.pop(number)
+        index = waiting.open.pop(number)
+        if waiting.run.ended is not None:
+            waiting.run.ended(index)
+        if not waiting.open:
+            self._step(waiting.job, waiting.start, waiting.waits, True)
+
+    def _too_late(self, waiting: _Waiting) -> None:
+        if not waiting.open:
+            return
+        for number in waiting.open:
+            del self._programs[number]
+            self._network.stop(number)
+        waiting.open.clear()
+        self._step(waiting.job, waiting.start, waiting.waits, False)
+
+    def _end(self, job: Job, start: Start) -> None:
+        self._left -= 1
+        record = self._done(job)
+        if record.status == "failed" and self._stop_on_failure:
+            self._stopped = True
+            return
+        self._launch(self._queue.finish(start.job_id))
+
+    def _read_counters(self) -> None:
+        event = self._network.use()
+        if event is not None:
+            self._use(event)
+        if self._left and not self._stopped:
+            self._read_later()
+
+    def _read_later(self) -> None:
+        self._use_due_s = self._agenda.now + USE_EVERY_S
+        self._agenda.later(USE_EVERY_S, self._read_counters)

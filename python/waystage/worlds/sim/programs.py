@@ -1,0 +1,227 @@
+"""What the parts of a job send, as steps of flows.
+
+Arrives: a job, its nodes, a pattern file where the program has one.
+Leaves: `Program`s: pauses and sets of transfers, for the network to carry out.
+Must not know: links, paths, shares, time.
+
+Each follows what the lab really runs. Staging: one transfer a node, so one stream, file after file. MPI_Alltoall,
+`pairwise`: in step s of p - 1, rank r sends to r + s and receives from r - s, and goes on when both are done;
+`linear`: everything at once. Steps end together for all ranks, where a real rank waits for its two partners only: with
+three ranks that is the same. Ranks on one node exchange without the network.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from waystage.events import Direction, TrafficClass
+from waystage.experiment.programs import PROGRAMS
+from waystage.experiment.queue import Start
+from waystage.experiment.schema import Compute, SimOptions, Staging
+from waystage.experiment.workload import JobRequest
+from waystage.patterns import Pattern, PatternError
+from waystage.worlds.base import Unfit
+from waystage.worlds.sim.wire import MPI_HEAD, Wire
+
+IO_PIECE_BYTES = 16 * 1024 * 1024
+"""As in the lab: I/O of a job is one transfer of at most this size after another."""
+
+_OPEN_MPI_ALLTOALL = {"1": "linear", "2": "pairwise", "4": "linear"}
+"""Values of Open MPI's parameter coll_tuned_alltoall_algorithm; 4 is linear with bounds on what is under way."""
+
+
+class Transfers(msgspec.Struct, frozen=True):
+    """Transfers that begin together, column by column: bytes on the wire there, and of acknowledgements back."""
+
+    traffic: TrafficClass
+    sources: Sequence[str]
+    targets: Sequence[str]
+    data: NDArray[np.float64]
+    acknowledgements: NDArray[np.float64]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """After `pause_s` the transfers begin; the step ends with the last of them."""
+
+    pause_s: float = 0.0
+    transfers: Transfers | None = None
+
+
+class Loop(msgspec.Struct, frozen=True):
+    """`steps` one after the other, all of it `repeat` times."""
+
+    steps: tuple[Step, ...]
+    repeat: int = 1
+
+
+Program = tuple[Loop, ...]
+"""Loops one after the other."""
+
+
+class SimParts:
+    """`one_job.Parts` from the experiment's numbers. Raises Unfit for what cannot be simulated."""
+
+    def __init__(self, options: SimOptions, mpirun: Sequence[str]) -> None:
+        self._options = options
+        self._wire = Wire(options.mtu)
+        self._alltoall = alltoall_algorithm(options, mpirun)
+        self._patterns: dict[str, Pattern] = {}
+
+    def stage(self, request: JobRequest, start: Start, direction: Direction) -> tuple[Program, ...]:
+        move: Staging = request.stage_in if direction == "in" else request.stage_out
+        assert request.storage is not None
+        nodes = start.nodes if move.to == "each" else start.nodes[:1]
+        pairs = [_ends(request.storage, node, direction == "in") for node in nodes]
+        return tuple(
+            (Loop((Step(self._options.transfer_s, self._equal("staging", [pair], move.bytes)),)),)
+            for pair in pairs
+        )
+
+    def io(self, request: JobRequest, start: Start) -> Program:
+        assert request.io is not None and request.storage is not None
+        pair = _ends(request.storage, start.nodes[0], request.io.direction == "read")
+        pieces, rest = divmod(request.io.bytes, IO_PIECE_BYTES)
+
+        def loop(size: int, repeat: int) -> Loop:
+            return Loop((Step(self._options.transfer_s, self._equal("io", [pair], size)),), repeat)
+
+        whole = [loop(IO_PIECE_BYTES, pieces)] if pieces else []
+        return (*whole, *([loop(rest, 1)] if rest else []))
+
+    def compute(self, request: JobRequest, start: Start) -> Program:
+        compute = request.compute
+        ranks = [node for node in start.nodes for _ in range(compute.processes_per_node)]
+        return (Loop((Step(self._options.program_s),)), *self._loops(compute, ranks))
+
+    def check(self, compute: Compute, nodes: int) -> None:
+        """Raises Unfit where jobs of `nodes` nodes cannot run this."""
+        ranks = [str(node) for node in range(nodes) for _ in range(compute.processes_per_node)]
+        self._loops(compute, ranks)
+
+    def _loops(self, compute: Compute, ranks: Sequence[str]) -> Program:
+        """Rank i is on node `ranks[i]`."""
+        return self._recorded(compute, ranks) if compute.pattern else (self._shipped(compute, ranks),)
+
+    def _shipped(self, compute: Compute, ranks: Sequence[str]) -> Loop:
+        """One iteration is what the source file of that name in the lab's `programs` does."""
+        if compute.program not in PROGRAMS:
+            raise Unfit(
+                f"program {compute.program}: the simulator runs no programs; record what it sends with "
+                "`waystage profile` and name the file as jobs.compute.pattern"
+            )
+        steps = [Step(compute.time_s)] if compute.time_s else []
+        for size, exchanged in self._exchanges(compute, len(ranks)):
+            pairs = [(ranks[src], ranks[dst]) for src, dst in exchanged if ranks[src] != ranks[dst]]
+            if pairs and size:
+                steps.append(Step(self._options.message_s, self._equal("mpi", pairs, size + MPI_HEAD)))
+        return Loop(tuple(steps), compute.iterations)
+
+    def _exchanges(self, compute: Compute, count: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """Bytes and pairs of ranks of each step of one iteration."""
+        everyone = range(count)
+        if compute.program == "alltoall":
+            shifts = [[shift] for shift in everyone[1:]]
+            for together in shifts if self._alltoall == "pairwise" else [list(everyone[1:])]:
+                yield compute.message, [(r, (r + shift) % count) for shift in together for r in everyone]
+        elif compute.program == "ring":
+            yield compute.message, [(r, (r + 1) % count) for r in everyone]
+        elif compute.program == "cg":
+            columns, transposed = cg_grid(count)
+            distances = [columns >> level for level in range(1, columns.bit_length())]
+            for distance in distances:
+                yield compute.message, [(r, r ^ distance) for r in everyone]
+            yield compute.message, [(r, transposed[r]) for r in everyone]
+            for distance in distances * 2:
+                yield 8, [(r, r ^ distance) for r in everyone]
+
+    def _recorded(self, compute: Compute, ranks: Sequence[str]) -> Program:
+        """A pattern of one iteration: its phases in turn, again and again. Of a run: each phase cut into equal parts."""
+        assert compute.pattern is not None
+        pattern = self._pattern(compute.pattern)
+        if pattern.ranks > len(ranks):
+            raise Unfit(
+                f"pattern {compute.pattern} is of {pattern.ranks} ranks and a job has {len(ranks)} processes: "
+                "raise jobs.nodes or processes_per_node"
+            )
+        pause = (Step(compute.time_s),) if compute.time_s else ()
+        if compute.pattern_of == "iteration":
+            steps = [
+                step for phase in range(pattern.phases) for step in self._phase(pattern, phase, ranks, 1)
+            ]
+            return (Loop((*pause, *steps), compute.iterations),)
+        return tuple(
+            Loop((*pause, *self._phase(pattern, phase, ranks, compute.iterations)), compute.iterations)
+            for phase in range(pattern.phases)
+        )
+
+    def _phase(self, pattern: Pattern, phase: int, ranks: Sequence[str], parts: int) -> Iterator[Step]:
+        """One stream for every pair of ranks on different nodes; each class of message sizes has its own headers."""
+        _, src, dst, _, _, messages, payload = pattern.counted(phase=phase).rows()
+        node = np.array(_numbers(ranks), dtype=np.int64)
+        apart = node[src.astype(np.int64)] != node[dst.astype(np.int64)]
+        if not apart.any():
+            return
+        src, dst = src[apart].astype(np.int64), dst[apart].astype(np.int64)
+        count = messages[apart].astype(np.float64)
+        size = payload[apart].astype(np.float64) + MPI_HEAD * count
+        pair, of_row = np.unique(src * pattern.ranks + dst, return_inverse=True)
+        data = np.bincount(of_row, self._wire.data(size, count), pair.size) / parts
+        back = np.bincount(of_row, self._wire.acknowledgements(size, count), pair.size) / parts
+        sources = [ranks[int(p) // pattern.ranks] for p in pair]
+        targets = [ranks[int(p) % pattern.ranks] for p in pair]
+        yield Step(self._options.message_s, Transfers("mpi", sources, targets, data, back))
+
+    def _pattern(self, path: str) -> Pattern:
+        if path not in self._patterns:
+            try:
+                self._patterns[path] = Pattern.read(path)
+            except PatternError as error:
+                raise Unfit(str(error)) from None
+        return self._patterns[path]
+
+    def _equal(self, traffic: TrafficClass, pairs: Sequence[tuple[str, str]], payload: int) -> Transfers:
+        """As much for every pair, as one message."""
+        size, one = np.full(len(pairs), float(payload)), np.ones(len(pairs))
+        return Transfers(
+            traffic,
+            [src for src, _ in pairs],
+            [dst for _, dst in pairs],
+            self._wire.data(size, one),
+            self._wire.acknowledgements(size, one),
+        )
+
+
+def alltoall_algorithm(options: SimOptions, mpirun: Sequence[str]) -> str:
+    """`pairwise` or `linear`: as the file says, else as Open MPI is told."""
+    if options.alltoall != "auto":
+        return options.alltoall
+    for name, value in itertools.pairwise(mpirun):
+        if name == "coll_tuned_alltoall_algorithm":
+            return _OPEN_MPI_ALLTOALL.get(value, "linear")
+    return "linear"
+
+
+def cg_grid(count: int) -> tuple[int, list[int]]:
+    """Columns of CG's grid of processes, and the transposed place of each. Raises Unfit where there is no such grid."""
+    if count & (count - 1):
+        raise Unfit(f"program cg runs on a power of two of processes, not on {count}: change jobs.nodes")
+    level = count.bit_length() - 1
+    rows, columns = 1 << level // 2, 1 << (level + 1) // 2
+    if rows == columns:
+        return columns, [r % rows * rows + r // rows for r in range(count)]
+    return columns, [2 * (r // 2 % rows * rows + r // 2 // rows) + r % 2 for r in range(count)]
+
+
+def _numbers(names: Sequence[str]) -> list[int]:
+    """For each name the number of its first appearance."""
+    found: dict[str, int] = {}
+    return [found.setdefault(name, len(found)) for name in names]
+
+
+def _ends(storage: str, node: str, to_node: bool) -> tuple[str, str]:
+    return (storage, node) if to_node else (node, storage)

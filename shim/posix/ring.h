@@ -1,0 +1,45 @@
+/* The writers' side of the segment.
+ *
+ * Arrives: what a call may change.
+ * Leaves: a record in shared memory; or a count of what was lost. Never an error, never errno changed by the caller's view.
+ * Must not know: which calls there are. */
+#ifndef WAYSTAGE_POSIX_RING_H
+#define WAYSTAGE_POSIX_RING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "waystage_ring.h"
+
+extern struct ring_header *ring; /* NULL: nothing is recorded. */
+
+/* A record begun: at most RING_LONGEST bytes from `record`, in a lane that is ours until ring_end. */
+struct ring_claim {
+    struct ring_lane *lane;
+    struct ring_record *record;
+    uint64_t head; /* With what was skipped up to the lane's end. */
+};
+
+/* Put a process of this program on the list of those that may still run at its end. */
+void ring_enroll(uint32_t process);
+/* Attach to the segment that the environment names, if it does. */
+void ring_attach(void);
+/* The only thread of a new process is another one. */
+void ring_forked(void);
+
+/* False, and counted, where no lane has room within the bound. */
+bool ring_begin(struct ring_claim *claim);
+/* Make the record of `path_bytes` and `body_bytes` behind its header count; with 0 of both, give it up. */
+void ring_end(const struct ring_claim *claim, enum ring_kind kind, uint64_t token, size_t path_bytes, size_t body_bytes);
+
+void ring_unplaced(void);
+
+/* CLOCK_MONOTONIC in ns; 0 where nothing is recorded. */
+uint64_t ring_now(void);
+
+static inline bool ring_stats(void)
+{
+    return ring != NULL && (ring->flags & RING_TELL_STAT) != 0;
+}
+
+#endif

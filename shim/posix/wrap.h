@@ -1,0 +1,10 @@
+/* What the files of wrappers share. */
+#ifndef WAYSTAGE_POSIX_WRAP_H
+#define WAYSTAGE_POSIX_WRAP_H
+
+#include "opened.h"
+
+/* How open(2) with these flags may change or create a file that has a name. */
+enum opening opening_of(int flags);
+
+#endif

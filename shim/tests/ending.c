@@ -1,0 +1,50 @@
+/* A program that sends a known message and then ends as its second argument says; rank 1 does the deed. */
+#define _GNU_SOURCE
+#include "expect.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+static void on_term(int number)
+{
+    static const char text[] = "own handler\n";
+    (void)number;
+    if (write(1, text, sizeof text - 1) < 0)
+        _exit(3);
+    _exit(42);
+}
+
+int main(int argc, char **argv)
+{
+    char out[1000] = {0}, in[1000];
+    expect_begin(&argc, &argv);
+    const char *how = argc > 2 ? argv[2] : "end";
+    int to = (world_rank + 1) % world_size, from = (world_rank + world_size - 1) % world_size;
+    if (strcmp(how, "handler") == 0)
+        signal(SIGTERM, on_term);
+    MPI_Sendrecv(out, 700 + world_rank, MPI_BYTE, to, 1, in, 1000, MPI_BYTE, from, 1, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
+    expect_send(to, 700 + world_rank);
+    MPI_Barrier(MPI_COMM_WORLD);
+    expect_write(argv);
+    printf("rank %d was here\n", world_rank);
+    fflush(stdout);
+    if (strcmp(how, "end") != 0 && world_rank == 1) {
+        if (strcmp(how, "abort") == 0)
+            MPI_Abort(MPI_COMM_WORLD, 5);
+        if (strcmp(how, "error") == 0)
+            MPI_Send(out, 1, MPI_BYTE, world_size + 3, 1, MPI_COMM_WORLD);
+        if (strcmp(how, "segv") == 0)
+            *(volatile int *)16 = 1;
+        if (strcmp(how, "kill") == 0)
+            raise(SIGKILL);
+        if (strcmp(how, "term") == 0 || strcmp(how, "handler") == 0)
+            raise(SIGTERM);
+        if (strcmp(how, "exit") == 0)
+            exit(6);
+    }
+    if (strcmp(how, "end") != 0)
+        sleep(30);
+    MPI_Finalize();
+    return 0;
+}

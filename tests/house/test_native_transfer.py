@@ -1,0 +1,82 @@
+"""The mover from Python: over loopback, and what its errors say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from waystage._native import FileServer, FileTransfer, TransferError
+
+HERE = "127.0.0.1"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FileServer]:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "jobs").mkdir()
+    modules = [("data", tmp_path / "data", False), ("jobs", tmp_path / "jobs", True)]
+    server = FileServer(address=HERE, port=0, modules=modules)
+    yield server
+    server.stop()
+
+
+def move(server: FileServer, way: str, here: Path, there: bytes, times: int | None = 1) -> FileTransfer:
+    steps = [([(here, there)], times)]
+    return FileTransfer(address=HERE, port=server.port, way=way, steps=steps)  # type: ignore[arg-type]
+
+
+def test_files_go_both_ways_and_their_names_are_bytes(server: FileServer, tmp_path: Path) -> None:
+    odd = os.fsdecode(b"\xffn\xe4me")
+    body = os.urandom(700_001)
+    (tmp_path / odd).write_bytes(body)
+    there = b"jobs/" + os.fsencode(odd)
+    moved, seconds = move(server, "put", tmp_path / odd, there).wait() or (0, 0.0)
+    assert moved == len(body) and 0 < seconds < 30
+    assert (tmp_path / "jobs" / odd).read_bytes() == body
+    back = move(server, "get", tmp_path / "back", there, times=3)
+    assert (back.wait(30) or (0, 0.0))[0] == back.moved == 3 * len(body)
+    assert back.ended()
+    assert (tmp_path / "back").read_bytes() == body
+
+
+def test_errors_have_a_kind_and_name_what_they_are_about(server: FileServer, tmp_path: Path) -> None:
+    with pytest.raises(TransferError, match="data/absent: No such file") as caught:
+        move(server, "get", tmp_path / "x", b"data/absent").wait()
+    assert caught.value.kind == "missing"
+    with pytest.raises(TransferError, match="does not lead down from a module") as caught:
+        move(server, "get", tmp_path / "x", b"data/../../etc/passwd")
+    assert caught.value.kind == "refused"
+    with pytest.raises(TransferError, match=f"{HERE}:{server.port}: .*in use") as caught:
+        FileServer(address=HERE, port=server.port, modules=[])
+    assert caught.value.kind == "port-in-use"
+    with pytest.raises(TransferError, match="waystage-absent"):
+        FileServer(address=HERE, port=0, modules=[], namespace="waystage-absent")
+    with pytest.raises(TransferError, match="no-such-folder"):
+        FileServer(address=HERE, port=0, modules=[("data", tmp_path / "no-such-folder", False)])
+    with pytest.raises(ValueError, match="storage"):
+        FileServer(address="storage", port=0, modules=[])
+    with pytest.raises(ValueError, match="sideways"):
+        move(server, "sideways", tmp_path / "x", b"data/x")
+
+
+def test_a_transfer_without_end_is_cancelled(server: FileServer, tmp_path: Path) -> None:
+    (tmp_path / "data/x").write_bytes(bytes(100_000))
+    transfer = move(server, "get", tmp_path / "x", b"data/x", times=None)
+    assert transfer.wait(0.2) is None and not transfer.ended()
+    transfer.cancel()
+    with pytest.raises(TransferError, match="was stopped") as caught:
+        transfer.wait()
+    assert caught.value.kind == "cancelled"
+    assert server.failure() is None
+
+
+def test_a_server_that_is_stopped_says_so(server: FileServer, tmp_path: Path) -> None:
+    server.stop()
+    assert server.failure() is not None
+    (tmp_path / "x").write_bytes(b"x")
+    with pytest.raises(TransferError, match="refused") as caught:
+        move(server, "put", tmp_path / "x", b"jobs/x").wait()
+    assert caught.value.kind == "unreachable"

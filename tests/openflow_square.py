@@ -1,0 +1,128 @@
+"""A real Open vSwitch of two core and two edge switches with four hosts, for tests of the controller on it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+from waystage.events import (
+    AssignPaths,
+    Event,
+    PathPlan,
+    PathsChanged,
+    StagingStarted,
+    envelope,
+)
+from waystage.interconnect.controller import InterconnectController
+from waystage.interconnect.watch import Options
+from waystage.topology import Host, Link, Switch, Topology
+
+SEPARATED = PathPlan(separated=True, cores={"mpi": ("core1",), "staging": ("core2",)})
+TOGETHER = PathPlan()
+
+
+def fabric_topology(*, addresses: bool = True) -> Topology:
+    hosts = [
+        Host(
+            name=f"h{n}",
+            role="storage" if n == 4 else "compute",
+            mac=f"02:42:0a:00:00:{n:02x}" if addresses else None,
+            ip=f"10.9.0.{n}" if addresses else None,
+        )
+        for n in (1, 2, 3, 4)
+    ]
+    switches = [Switch(name=n, dpid=d) for n, d in (("edge1", 1), ("edge2", 2), ("core1", 3), ("core2", 4))]
+    cables = [
+        ("edge1", 1, "core1", 1),
+        ("edge1", 2, "core2", 1),
+        ("edge2", 1, "core1", 2),
+        ("edge2", 2, "core2", 2),
+    ]
+    links = [Link(a=a, a_port=p, b=b, b_port=q, capacity_bps=10**8) for a, p, b, q in cables]
+    links += [
+        Link(a=f"h{n}", a_port=1, b=edge, b_port=port, capacity_bps=10**8)
+        for n, edge, port in ((1, "edge1", 3), (2, "edge1", 4), (3, "edge2", 3), (4, "edge2", 4))
+    ]
+    return Topology.build("square", hosts, switches, links)
+
+
+def build(ovs: Any, topology: Topology) -> None:
+    for switch in topology.switches:
+        ovs.add_switch(switch.name, switch.dpid)
+    for link in topology.switch_links:
+        ovs.add_cable(link.a, link.a_port, link.b, link.b_port)
+    for host in topology.hosts:
+        switch, port = topology.attachment[host.name]
+        ovs.add_host(host.name, host.ip, host.mac, switch, port)
+
+
+class World:
+    """A fabric, a controller, and what it has published."""
+
+    def __init__(self, ovs: Any, wait_until: Callable[..., None]) -> None:
+        self.ovs, self.wait_until = ovs, wait_until
+        self.events: list[Event] = []
+        self.controller: InterconnectController | None = None
+
+    def start(self, topology: Topology | None, **arguments: Any) -> InterconnectController:
+        options = arguments.pop("options", Options())
+        self.controller = InterconnectController(
+            self.events.append, ("127.0.0.1", 0), topology, options=options, **arguments
+        )
+        with self.ovs.within():
+            self.controller.start()
+        return self.controller
+
+    def connect(self) -> None:
+        assert self.controller is not None
+        self.ovs.connect("edge1", "edge2", "core1", "core2", port=self.controller.port)
+
+    def ready(self, topology: Topology | None, **arguments: Any) -> InterconnectController:
+        controller = self.start(topology, **arguments)
+        self.connect()
+        self.await_event(PathsChanged)
+        return controller
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in list(self.events) if isinstance(event, kind)]
+
+    def await_event(
+        self, kind: type[Event], test: Callable[[Any], bool] = lambda _: True, s: float = 15
+    ) -> Any:
+        self.wait_until(lambda: any(test(e) for e in self.of(kind)), f"{kind.__name__}, got {self.events}", s)
+        return next(e for e in self.of(kind) if test(e))
+
+    def assign(self, plan: PathPlan) -> PathsChanged:
+        assert self.controller is not None
+        cause = envelope(StagingStarted(job_id="1"))
+        self.controller.apply(AssignPaths(plan=plan), cause)
+        return self.await_event(PathsChanged, lambda e: e.cause_id == cause.event_id)  # type: ignore[no-any-return]
+
+    def ping(self, src: int, dst: int, **options: Any) -> bool:
+        return bool(self.ovs.ping(f"{self.ovs.name}-h{src}", f"10.9.0.{dst}", **options))
+
+
+class Stream:
+    """Pings every 10 ms in the background; counts what was lost between the first and the last answer."""
+
+    def __init__(self, world: World, src: int, dst: int) -> None:
+        namespace = f"{world.ovs.name}-h{src}"
+        self._command = ["ip", "netns", "exec", namespace, "ping", "-i", "0.01", f"10.9.0.{dst}"]
+
+    def __enter__(self) -> Stream:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        time.sleep(0.2)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        time.sleep(0.2)
+        self._process.send_signal(signal.SIGINT)
+        said, _ = self._process.communicate(timeout=10)
+        answered = [int(number) for number in re.findall(r"icmp_seq=(\d+) ttl", said)]
+        assert len(answered) == len(set(answered)), "an answer came twice"
+        self.sent = max(answered)
+        self.lost = self.sent - len(answered)

@@ -1,0 +1,48 @@
+"""What the tests of the emulated file system share: a shape of quick servers, programs, what was counted."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from waystage.worlds.lab import pfs
+from waystage.worlds.lab.pfs import Mounted
+
+Mount = Callable[..., Mounted]
+"""`mount(yaml, folder=...)` mounts on `point` and returns the mount."""
+
+FAST = """
+targets: {count: 4, read_per_s: 1 GB, write_per_s: 1 GB, latency_ms: 1, slowdown: [[1, 1], [4, 4]]}
+metadata:
+  servers: 2
+  messages_per_s: 100000
+  latency_ms: {lookup: 0.1, open: 0.3, close: 0.1, layout: 0.1, readdir: 0.1, change: 0.1, glimpse: 0.1}
+"""
+"""Servers that keep no test waiting."""
+
+MADE_UP = "tree: {files: 25, size: 300 kB, files_per_directory: 10}\n"
+
+TIMEOUT_S = 60
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(
+        [str(c) for c in command], capture_output=True, text=True, check=False, timeout=TIMEOUT_S
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def counted(made: Mounted) -> dict[str, int]:
+    """Messages of all metadata servers, by kind."""
+    total: Counter[str] = Counter()
+    for server in pfs.statistics(made)["metadata"]:
+        total.update({k: v for k, v in server.items() if isinstance(v, int) and k != "server"})
+    return dict(total)
+
+
+def busy(made: Mounted) -> list[dict[str, Any]]:
+    return [target for target in pfs.statistics(made)["targets"] if target["requests"]]

@@ -1,0 +1,388 @@
+"""Whole scenarios through the command line: results, resuming, interruption, algorithms that misbehave."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from simulate_support import PFSIM, REPOSITORY
+from waystage.interconnect.graphml import read_topology
+
+Write = Callable[..., Path]
+
+CG = """\
+duration: 1000.0
+topology: {topology}
+output: output/milk-cg
+algorithms:
+  scheduler:
+    - pfsim.scheduler.FCFSScheduler
+  host_selector:
+    - pfsim.host_selector.LinearHostSelector
+  process_mapper:
+    - pfsim.process_mapper.LinearProcessMapper
+    - pfsim.process_mapper.CyclicProcessMapper
+  router:
+    - pfsim.router.DmodKRouter
+    - pfsim.router.GreedyRouter2
+jobs:
+  - submit:
+      distribution: pfsim.math.ExponentialDistribution
+      params:
+        lambd: 0.1
+    duration:
+      distribution: pfsim.math.ExponentialDistribution
+      params:
+        lambd: 0.2
+    trace: {trace}
+"""
+
+
+def waystage(*arguments: str | Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(path or "")}
+    return subprocess.run(
+        [sys.executable, "-m", "waystage", "run", *map(str, arguments), "--on", "sim"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    return found
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Of every file but the kept runs."""
+    files = [p for p in folder.rglob("*") if p.is_file() and "runs" not in p.relative_to(folder).parts]
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+@pytest.mark.skipif(not PFSIM.is_dir(), reason="PFSim's topology and trace are not on this machine")
+def test_the_published_maxima_of_cg_come_out_of_the_originals_own_file(tmp_path: Path) -> None:
+    file = tmp_path / "cg.yml"
+    text = CG.format(topology=PFSIM / "milk.graphml", trace=PFSIM / "cg-c-128.tar.gz")
+    file.write_text(text, encoding="utf-8")
+    ran = waystage(file, "--out", tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+    maxima = [run["metrics"]["max_load_bytes"] for run in result_of(tmp_path / "out")["runs"]]
+    assert maxima[0] == 5_928_262_656
+    assert [round(m / maxima[0], 9) for m in maxima] == [1, 0.500022154, 1.975045414, 1.750011088]
+    shown = [line.split()[-7] for line in ran.stdout.splitlines()[1:5]]
+    assert shown == ["1.0000", "0.5000", "1.9750", "1.7500"]
+
+
+def test_a_run_leaves_tables_graphml_plots_and_a_report(scenario: Write, tmp_path: Path) -> None:
+    ran = waystage(scenario(), "--out", tmp_path / "out", "--json")
+    assert ran.returncode == 0, ran.stderr
+    answer = json.loads(ran.stdout)
+    assert (answer["planned"], answer["runs"], answer["interrupted"]) == (2, 2, False)
+    out = tmp_path / "out"
+    runs = result_of(out)["runs"]
+    links = pq.read_table(out / "links.parquet").to_pylist()
+    for run in runs:
+        mine = [row for row in links if row["run"] == run["number"] and row["between_switches"]]
+        assert max(row["peak_bytes"] for row in mine) == run["metrics"]["max_load_bytes"] > 0
+    jobs = pq.read_table(out / "jobs.parquet").to_pylist()
+    # A job every ten seconds for fifteen seconds, six of eight hosts each: one runs at a time.
+    first = [job for job in jobs if job["run"] == 1]
+    assert [job["started_s"] for job in first][:4] == [10, 25, 40, 55]
+    assert {len(job["hosts"]) for job in first if job["status"] == "done"} == {6}
+    again = read_topology(out / "graphml" / "run-1.graphml")
+    assert (len(again.hosts), len(again.links)) == (8, 12)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "d-mod-k" in page and page.count("<svg") >= 3
+    assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?(?!#|data:)\w""", page), (
+        "something lies outside the page"
+    )
+    assert sorted(p.name for p in (out / "plots").iterdir())[0] == "largest-loads.svg"
+
+
+def test_the_same_seed_gives_the_same_bytes_however_many_processes(scenario: Write, tmp_path: Path) -> None:
+    file = scenario(
+        ("[d-mod-k, greedy-max]", "[random, ecmp]\n  host_selector: random\n  process_mapper: random"),
+        ("fixed, params: {value: 10}", "exponential, params: {mean: 10}"),
+        ("duration: 100\n", "duration: 100\nseeds: [3, 4]\n"),
+    )
+    for out, processes in (("a", "1"), ("b", "2")):
+        assert waystage(file, "--out", tmp_path / out, "--processes", processes).returncode == 0
+    assert digests(tmp_path / "a") == digests(tmp_path / "b")
+    runs = result_of(tmp_path / "a")["runs"]
+    assert runs[0]["metrics"] != runs[1]["metrics"], "two seeds gave the same run"
+
+
+def test_what_has_finished_is_not_made_again(scenario: Write, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert waystage(scenario(), "--out", out).returncode == 0
+    made = {p: p.stat().st_mtime_ns for p in (out / "runs").rglob("*.run")}
+    assert len(made) == 2
+    before = digests(out)
+    victim = next(iter(made))
+    victim.write_bytes(b"broken")
+    assert waystage(scenario(), "--out", out).returncode == 0
+    assert digests(out) == before
+    same = [p for p, at in made.items() if p.stat().st_mtime_ns == at]
+    assert [p for p in made if p not in same] == [victim]
+    # Another duration is another run.
+    assert waystage(scenario(("duration: 100", "duration: 90")), "--out", out).returncode == 0
+    assert len(list((out / "runs").rglob("*.run"))) == 4
+
+
+def test_a_folder_with_other_things_is_left_alone(scenario: Write, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    ran = waystage(scenario(), "--out", tmp_path / "out")
+    assert ran.returncode == 2 and "not empty" in ran.stderr
+
+
+MISBEHAVED = """\
+import time
+
+class Raises:
+    def paths(self, src, dst, amounts, loads, cluster):
+        raise KeyError("lost my way")
+
+class Loops:
+    def paths(self, src, dst, amounts, loads, cluster):
+        while True:
+            pass
+
+class Crashes:
+    def paths(self, src, dst, amounts, loads, cluster):
+        import os
+        os.kill(os.getpid(), 9)
+
+class Detours:
+    def paths(self, src, dst, amounts, loads, cluster):
+        return [[0] for _ in src]
+
+class First:
+    '''The first shortest way, link after link.'''
+    def paths(self, src, dst, amounts, loads, cluster):
+        print("this must not disturb anybody")
+        found = []
+        for a, b in zip(src.tolist(), dst.tolist()):
+            path, at = [], a
+            near = cluster.switch_distances(cluster.edge_of[b])
+            for _ in range(10):
+                if at == b:
+                    break
+                out = [l for l in range(len(cluster.links_from)) if cluster.links_from[l] == at]
+                step = min(out, key=lambda l: (cluster.links_to[l] != b, near[cluster.links_to[l]], l))
+                path.append(step)
+                at = int(cluster.links_to[step])
+            found.append(path)
+        return found
+"""
+
+
+def test_an_algorithm_that_raises_loops_or_crashes_ends_its_own_run_only(
+    scenario: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(MISBEHAVED)
+    names = "[mine:Raises, mine:Loops, mine:Crashes, mine:Detours, mine:First, d-mod-k]"
+    file = scenario(("[d-mod-k, greedy-max]", names), ("duration: 100\n", "duration: 100\nlimit_s: 2\n"))
+    ran = waystage(file, "--out", tmp_path / "out", path=tmp_path)
+    assert ran.returncode == 1, ran.stderr
+    runs = result_of(tmp_path / "out")["runs"]
+    assert [run.get("status", "done") for run in runs] == ["failed"] * 4 + ["done"] * 2
+    assert runs[0]["cause"] == "the router failed: KeyError: 'lost my way' (mine.py:5)"
+    assert "was ended after 2 s" in runs[1]["cause"]
+    assert "killed by SIGKILL" in runs[2]["cause"]
+    assert runs[3]["cause"].startswith("the router's path from c1 to c2 is none: ")
+    assert runs[4]["metrics"]["max_load_bytes"] > 0
+    assert "run 1 failed: the router failed" in ran.stdout
+    silent = waystage(file, "--out", tmp_path / "out", "--quiet", path=tmp_path)
+    assert (silent.returncode, silent.stdout) == (1, "")
+    assert "4 of 6 runs failed, the first because the router failed: KeyError" in silent.stderr
+    # Once mended, only what failed is made again.
+    (tmp_path / "mine.py").write_text(
+        MISBEHAVED.replace(
+            'raise KeyError("lost my way")', "return First().paths(src, dst, amounts, loads, cluster)"
+        )
+    )
+    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "runs").rglob("*.run")}
+    file.write_text(file.read_text().replace(names, "[mine:Raises, d-mod-k]"))
+    assert waystage(file, "--out", tmp_path / "out", path=tmp_path).returncode == 0
+    assert all(p.stat().st_mtime_ns == at for p, at in kept.items())
+
+
+def test_ctrl_c_keeps_what_has_finished_and_leaves_no_process(scenario: Write, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MISBEHAVED)
+    file = scenario(("[d-mod-k, greedy-max]", "[d-mod-k, mine:Loops]"))
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "waystage", "run", str(file), "--on", "sim", "--out", str(out)],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that starts a test in the background has it ignore Ctrl-C; the program must not inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        until = time.monotonic() + 60
+        while not list(out.glob("runs/*/*.run")) and time.monotonic() < until:
+            time.sleep(0.05)
+        workers = children(process.pid)
+        assert workers, "no run is under way"
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert "1 of 2 runs" in stdout and "makes the runs that are missing" in stderr
+    assert result_of(out)["planned"] == 2 and len(result_of(out)["runs"]) == 1
+    assert "Interrupted" in (out / "report.html").read_text(encoding="utf-8")
+    assert [pid for pid in workers if alive(pid)] == []
+
+
+def test_workers_end_when_their_parent_is_killed(scenario: Write, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MISBEHAVED)
+    file = scenario(("[d-mod-k, greedy-max]", "[d-mod-k, mine:Loops]"))
+    out = tmp_path / "out"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "waystage", "run", str(file), "--on", "sim", "--quiet", "--out", str(out)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    try:
+        until = time.monotonic() + 60
+        while not list(out.glob("runs/*/*.run")) and time.monotonic() < until:
+            time.sleep(0.05)
+        workers = children(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    assert workers
+    until = time.monotonic() + 20
+    while any(alive(pid) for pid in workers) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [pid for pid in workers if alive(pid)] == []
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8")
+    return [int(word) for word in text.split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_million_runs_are_made_only_where_somebody_agrees(scenario: Write, tmp_path: Path) -> None:
+    def ten(name: str) -> str:
+        return "[" + ", ".join(f"{{name: {name}, label: {name}-{i}}}" for i in range(10)) + "]"
+
+    lists = f"{ten('ecmp')}\n  scheduler: {ten('fcfs')}\n  host_selector: {ten('linear')}\n"
+    lists += f"  process_mapper: {ten('block')}\nseeds: {list(range(100))}"
+    ran = waystage(scenario(("[d-mod-k, greedy-max]", lists)), "--out", tmp_path / "out")
+    assert ran.returncode == 2
+    product = "10 schedulers x 10 host selectors x 10 process mappers x 10 routers x 100 seeds"
+    assert f"is 1,000,000 runs ({product})" in ran.stderr and "--yes" in ran.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_time_mode_says_when_jobs_end(scenario: Write, tmp_path: Path) -> None:
+    # Links of 100 Mbit/s. Four hosts a leaf; block mapping puts ranks 0 to 3 on one leaf and 4, 5 on the other. Each of
+    # the first four sends 2 x 1 MB across, so 8 MB cross two uplinks of 12.5 MB/s; no host carries more than 5 MB.
+    file = scenario(
+        ("duration: 100\n", "duration: 100\nmode: time\n"),
+        ("bytes: 1000}", "bytes: 1000000}\n    iterations: 3\n    compute_s: 2"),
+        ("[d-mod-k, greedy-max]", "greedy-max"),
+    )
+    assert waystage(file, "--out", tmp_path / "out").returncode == 0
+    jobs = pq.read_table(tmp_path / "out" / "jobs.parquet").to_pylist()
+    lengths = {round(j["ended_s"] - j["started_s"], 6) for j in jobs if j["status"] == "done"}
+    assert len(lengths) == 1
+    assert 3 * (2 + 0.4) <= lengths.pop() <= 3 * (2 + 0.8)
+    run = result_of(tmp_path / "out")["runs"][0]["metrics"]
+    # By the end of the run every job that ended had sent three times 8 MB each way over the uplinks.
+    ended = sum(j["status"] == "done" for j in jobs)
+    assert run["total_bytes"] >= ended * 3 * 2 * 16e6 * (1 - 1e-6)
+
+
+def test_a_scenario_says_where_it_runs(scenario: Write, tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "waystage", "run", str(scenario())],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2 and "run it with --on sim" in ran.stderr
+    ran = waystage(scenario(), "--policy", "ecmp")
+    assert ran.returncode == 2 and "has algorithms instead" in ran.stderr
+
+
+def test_the_shipped_scenario_of_the_dissertation_says_what_it_needs(tmp_path: Path) -> None:
+    copy = shutil.copy(REPOSITORY / "experiments" / "cg-placement.yaml", tmp_path)
+    ran = waystage(copy, "--out", tmp_path / "out")
+    assert ran.returncode == 3
+    assert "cg-placement.yaml:9: topology.0.params.path: there is no file pfsim/milk.graphml" in ran.stderr
+    if PFSIM.is_dir():
+        (tmp_path / "pfsim").symlink_to(PFSIM)
+        assert waystage(copy, "--out", tmp_path / "out").returncode == 0
+        runs = result_of(tmp_path / "out")["runs"]
+        assert len(runs) == 12 and runs[2]["metrics"]["max_load_bytes"] / runs[0]["metrics"][
+            "max_load_bytes"
+        ] == pytest.approx(0.500022154, abs=1e-9)
+
+
+def test_the_shipped_scenario_that_needs_nothing_runs(tmp_path: Path) -> None:
+    text = (REPOSITORY / "experiments" / "placement.yaml").read_text(encoding="utf-8")
+    assert "duration: 600\n" in text and "seeds: [1, 2, 3]\n" in text
+    (tmp_path / "placement.yaml").write_text(
+        text.replace("duration: 600\n", "duration: 150\n").replace("seeds: [1, 2, 3]\n", "seeds: [1, 2]\n")
+    )
+    ran = waystage(tmp_path / "placement.yaml", "--out", tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+    assert "32 of 32 runs" in ran.stdout and " to " in ran.stdout, "the interval over seeds is missing"
+    rows: dict[tuple[str, ...], list[float]] = {}
+    for run in result_of(tmp_path / "out")["runs"]:
+        key = (run["scheduler"], run["host_selector"], run["process_mapper"], run["router"])
+        rows.setdefault(key, []).append(run["metrics"]["max_load_bytes"])
+    assert min(rows["fcfs", "topology-aware", "application-aware", "greedy-max"]) > 0
+    assert sum(rows["fcfs", "topology-aware", "application-aware", "greedy-max"]) < sum(
+        rows["fcfs", "linear", "block", "d-mod-k"]
+    )
+
+
+def test_the_comparison_of_a_folder_can_be_seen_again(scenario: Write, tmp_path: Path) -> None:
+    ran = waystage(scenario(), "--out", tmp_path / "out")
+    again = subprocess.run(
+        [sys.executable, "-m", "waystage", "report", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert again.stdout == ran.stdout
+    path = tmp_path / "out" / "result.json"
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 9'))
+    later = subprocess.run(
+        [sys.executable, "-m", "waystage", "report", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert later.returncode == 3 and "schema 9 is newer than 1" in later.stderr

@@ -1,0 +1,47 @@
+"""The benchmark of the simulator: it finds the lab's costs where they are known."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+
+from waystage.experiment.loading import load
+from waystage.experiment.schema import SimOptions
+from waystage.worlds.sim.runner import SimWorld
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    path = Path(__file__).parents[2] / "bench" / "sim_accuracy.py"
+    spec = importlib.util.spec_from_file_location("bench_sim_accuracy", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_costs_are_told_apart_from_bytes(bench: ModuleType, tmp_path: Path, repository: Path) -> None:
+    """In the simulator the costs are known, so what the benchmark makes of such a run must be the same."""
+    known = SimOptions(program_s=0.4, transfer_s=0.05, message_s=0.002, notify_s=0.01)
+    experiment, _ = load(repository / "experiments" / "sim-costs.yaml")
+    experiment = msgspec.structs.replace(experiment, sim=known)
+    result = SimWorld().run(experiment, tmp_path, lambda what, share: None)
+    found = bench.costs_of(result, experiment, 100e6 / 8)
+    assert found.program_s == pytest.approx(0.4, rel=1e-3)
+    assert found.transfer_s == pytest.approx(0.05, rel=1e-2)
+    assert found.message_s == pytest.approx(0.002, rel=1e-2)
+    assert found.notify_s == pytest.approx(0.01, rel=1e-3)
+
+
+def test_what_is_not_installed_is_skipped_with_the_reason(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.shutil, "which", lambda name: None)
+    found = dict(bench._applications(tmp_path))
+    assert set(found) == {"hpcc", "lammps"} and all("apt install" in reason for reason in found.values())
