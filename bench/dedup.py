@@ -36,7 +36,8 @@ Work = Callable[[], None]
 def run(options: BenchOptions) -> dict[str, Any]:
     size = SIZE_QUICK if options.quick else SIZE
     turns = options.repetitions or (2 if options.quick else TURNS)
-    data = random.Random(1).randbytes(size)
+    noise = random.Random(1)
+    data = b"".join(noise.randbytes(MIB) for _ in range(size // MIB))
     with tempfile.TemporaryDirectory(prefix="waystage-dedup-") as folder:
         tree = Path(folder) / "tree"
         tree.mkdir()

@@ -7,8 +7,10 @@ a pattern recorded by the profiler in the very run that is measured. `max_link_e
 that carried at least 1 % of the busiest one's bytes. Paths stand still there: bytes depend on no time. Both sides
 count headers and acknowledgements: the lab's by counting, the simulator's by computing them from the MTU.
 
-Times: the first issue's experiment, staging beside MPI. First the lab's costs are measured by jobs that do nothing else
-(experiments/sim-costs.yaml) and given to the simulator; nothing is fitted to the experiment itself.
+Times: the first issue's experiment, staging beside MPI. First the lab's costs are measured by jobs that do nothing else,
+alone (experiments/sim-costs.yaml) and two at a time on shared links (experiments/sim-costs-shared.yaml), and given to the
+simulator: the first by subtracting bytes at link rate, what a message costs under load by finding with which the simulator
+takes as long for the same jobs. Nothing is fitted to the experiment itself.
 `job_time_error_pct` is the largest relative error of the mean job time of any policy, `worst_job_pct` that of any single
 job. `same_order` is 1 where both worlds put the policies in the same order. One set is one draw of times: what is
 promised is of the means.
@@ -36,10 +38,13 @@ from waystage.experiment.schema import Compute, Experiment, SimOptions
 from waystage.profiler import build
 from waystage.worlds.lab.runner import LabWorld
 from waystage.worlds.sim.runner import SimWorld
-from waystage.worlds.sim.wire import MPI_HEAD, Wire
+from waystage.worlds.sim.wire import Wire
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 QUICK_SETS = 1
+
+LONGEST_MESSAGE_S = 0.1
+"""No message costs more beside its bytes."""
 
 LAMMPS = """\
 units lj
@@ -81,9 +86,12 @@ def run(options: BenchOptions) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="waystage-bench-") as scratch:
         folder = (options.out or Path(scratch)).resolve()
         costs, costs_run = measure_costs(folder, options)
+        costs, messages_run = measure_messages(folder, costs, options)
         times, times_run = compare_times(folder, costs, options)
         links, skipped, link_runs = compare_links(folder, options)
-    invalid = [reason for result in (costs_run, times_run, *link_runs) for reason in result.invalid]
+    invalid = [
+        reason for result in (costs_run, messages_run, times_run, *link_runs) for reason in result.invalid
+    ]
     return {
         "figures": {
             "max_link_error_pct": max(found.max_link_error_pct for found in links.values()),
@@ -119,7 +127,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
 def measure_costs(folder: Path, options: BenchOptions) -> tuple[SimOptions, RunResult]:
     """The lab's costs, as medians over the jobs of experiments/sim-costs.yaml."""
     experiment, topology = load(EXPERIMENTS / "sim-costs.yaml")
-    result = LabWorld().run(experiment, folder / "costs", _part(options, "costs", 0.0, 0.1))
+    result = LabWorld().run(experiment, folder / "costs", _part(options, "costs", 0.0, 0.05))
     rate = min(link.capacity_bps for link in topology.links) / 8
     return costs_of(result, experiment, rate), result
 
@@ -133,7 +141,7 @@ def costs_of(result: RunResult, experiment: Experiment, rate: float) -> SimOptio
     kinds = {mix.name: mix for mix in experiment.jobs.mixes}
     wire = Wire(experiment.sim.mtu)
     program_s = statistics.median(job.compute_s for job in by_kind["nothing"])
-    transfers, messages, notices = [], [], []
+    transfers, notices = [], []
     for kind, jobs in by_kind.items():
         mix = kinds[kind]
         for job in jobs:
@@ -144,18 +152,40 @@ def costs_of(result: RunResult, experiment: Experiment, rate: float) -> SimOptio
                     told += 2
             between = job.job_s - job.compute_s - job.staging_s
             notices.append(between / told)
-            if mix.compute is not None and mix.compute.program != "none":
-                steps = mix.compute.iterations
-                size = float(mix.compute.message + MPI_HEAD)
-                one = (wire.data(size, 1.0) + wire.acknowledgements(size, 1.0)) / rate
-                messages.append((job.compute_s - program_s) / steps - one)
     return msgspec.structs.replace(
         experiment.sim,
         program_s=program_s,
         transfer_s=max(0.0, float(statistics.median(transfers))),
-        message_s=max(0.0, float(statistics.median(messages))),
         notify_s=max(0.0, statistics.median(notices)),
     )
+
+
+def measure_messages(folder: Path, costs: SimOptions, options: BenchOptions) -> tuple[SimOptions, RunResult]:
+    """`costs` with what a message costs where jobs share links and processors: experiments/sim-costs-shared.yaml."""
+    experiment, _ = load(EXPERIMENTS / "sim-costs-shared.yaml")
+    result = LabWorld().run(experiment, folder / "messages", _part(options, "messages", 0.05, 0.1))
+    message_s = message_of(_mean_compute_s(result), experiment, costs)
+    return msgspec.structs.replace(costs, message_s=message_s), result
+
+
+def message_of(measured_s: float, experiment: Experiment, costs: SimOptions) -> float:
+    """The `message_s`, to 0.1 ms, with which simulated jobs compute for `measured_s` on average; 0 where they need longer without any."""
+
+    def simulated_s(message_s: float) -> float:
+        options = msgspec.structs.replace(costs, message_s=message_s)
+        with tempfile.TemporaryDirectory(prefix="waystage-bench-") as scratch:
+            run = SimWorld().run(msgspec.structs.replace(experiment, sim=options), Path(scratch), _silent)
+        return _mean_compute_s(run)
+
+    low, high = 0.0, LONGEST_MESSAGE_S
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (middle, high) if simulated_s(middle) < measured_s else (low, middle)
+    return low
+
+
+def _mean_compute_s(result: RunResult) -> float:
+    return statistics.mean(job.compute_s for job in result.jobs if job.status == "done")
 
 
 # -- times -----------------------------------------------------------------------------------------------
