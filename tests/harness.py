@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
+
+from waystage.machine import CpuWatch
 
 
 @dataclass(frozen=True)
@@ -24,3 +29,21 @@ class Ran:
 
 Waystage = Callable[..., Ran]
 """`waystage("lab", "status", "--json")` runs the command in a scratch directory."""
+
+
+@contextmanager
+def measuring() -> Iterator[None]:
+    """For what needs a machine that keeps up with an emulated cluster.
+
+    A failure while no processor time was left says nothing of the code: the test is skipped then, with that reason.
+    """
+    watch = CpuWatch().start()
+    try:
+        yield
+    except (AssertionError, pytest.fail.Exception) as failure:
+        watch.stop()
+        if watch.short_of_cpu:
+            pytest.skip(f"the machine was {watch.idle_pct:.1f} % idle, too busy to tell: {failure}")
+        raise
+    finally:
+        watch.stop()

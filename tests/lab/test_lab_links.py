@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from harness import measuring
 from waystage.interconnect.graphml import read_topology
 from waystage.topology import Topology
 from waystage.worlds.lab.counters import Direction
@@ -48,12 +49,13 @@ def iperf(lab: Lab, source: str, target: str, *options: str) -> dict[str, float]
 
 def check_rate(lab: Lab, source: str, target: str, expected: float, *options: str) -> None:
     """A link never carries more than its rate; that it carries no less shows where the machine has time for it."""
-    for _ in range(4):
-        got = iperf(lab, source, target, "-O", "1", *options)["bits_per_second"] / TCP_SHARE
-        assert got <= 1.05 * expected
-        if got >= 0.95 * expected:
-            return
-    pytest.fail(f"{source} to {target} never came within 5 % of {expected:g} bit/s: last {got:g}")
+    with measuring():
+        for _ in range(4):
+            got = iperf(lab, source, target, "-O", "1", *options)["bits_per_second"] / TCP_SHARE
+            assert got <= 1.05 * expected
+            if got >= 0.95 * expected:
+                return
+        pytest.fail(f"{source} to {target} never came within 5 % of {expected:g} bit/s: last {got:g}")
 
 
 def direction(lab: Lab, node: str, port: int) -> Direction:

@@ -1,102 +1,90 @@
 //! Where chunks of the fast method may end: a gear hash of the last 32 bytes.
 //!
-//! Gear hashing is of Xia et al., "Ddelta" (2014) and FastCDC (2016). A hash of 32 bits has forgotten a byte after 32 more, so that
-//! the place of a mark depends on content alone, and four runs are scanned at once.
+//! Gear hashing is of Xia et al., "Ddelta" (2014) and FastCDC (2016): each byte adds a number, and the sum moves up by a bit. Here
+//! exclusive-or adds and the numbers of bytes are sums of the numbers of their bits, so that the hash is linear over bits and many places
+//! can be computed at once. A hash of 32 bits has forgotten a byte after 32 more: the place of a mark depends on content alone.
+
+use super::lanes::{self, Rolling};
+use super::matrices::{Matrices, BITS};
 
 /// Bytes that a hash is of.
 const WINDOW: usize = 32;
 
-/// A chunk may end where the upper 13 bits are zero: one place in 8192. The upper ones, because all 32 bytes reach them.
-const BELOW: u32 = 1 << (32 - 13);
-
-/// Runs scanned at once, and bytes of a run: see the same in `rabin.rs`.
-const LANES: usize = 4;
-const LONG: usize = 4160;
-const SHORT: usize = 544;
+/// A chunk may end where these bits are all set: one place in 8192. The upper ones, because all 32 bytes reach them.
+const MASK: u32 = !0 << SHIFT;
+const SHIFT: u32 = 32 - BITS;
 
 static GEAR: [u32; 256] = gear();
 
-/// Numbers without a pattern, the same for ever: splitmix64 (Steele et al., 2014) from 0.
-const fn gear() -> [u32; 256] {
-    let mut table = [0; 256];
+/// What each bit of a byte gives: numbers without a pattern, the same for ever: splitmix64 (Steele et al., 2014) from 0.
+const fn of_bits() -> [u32; 8] {
+    let mut numbers = [0; 8];
     let mut seed: u64 = 0;
-    let mut byte = 0;
-    while byte < 256 {
+    let mut bit = 0;
+    while bit < 8 {
         seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = seed;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        table[byte] = ((mixed ^ (mixed >> 31)) >> 32) as u32;
+        numbers[bit] = ((mixed ^ (mixed >> 31)) >> 32) as u32;
+        bit += 1;
+    }
+    numbers
+}
+
+const fn gear() -> [u32; 256] {
+    let numbers = of_bits();
+    let mut table = [0; 256];
+    let mut byte = 1_usize;
+    while byte < 256 {
+        table[byte] = table[byte & (byte - 1)] ^ numbers[byte.trailing_zeros() as usize];
         byte += 1;
     }
     table
 }
 
-#[inline(always)]
-fn step(hash: u32, byte: u8) -> u32 {
-    (hash << 1).wrapping_add(GEAR[usize::from(byte)])
+static MATRICES: Matrices<WINDOW> = matrices();
+
+const fn matrices() -> Matrices<WINDOW> {
+    let numbers = of_bits();
+    let mut given = [[0; 8]; WINDOW];
+    let mut byte = 0;
+    while byte < WINDOW {
+        let mut bit = 0;
+        while bit < 8 {
+            given[byte][bit] = ((numbers[bit] << byte) >> SHIFT) as u16;
+            bit += 1;
+        }
+        byte += 1;
+    }
+    Matrices::new(&given)
 }
 
-fn hash(data: &[u8]) -> u32 {
-    data.iter().fold(0, |hash, byte| step(hash, *byte))
-}
-
-/// Append to `marks` every place `p` where a chunk may end by the window `data[p - 32..p]`, in rising order.
+/// Append to `marks` every place `p` where a chunk may end by the window `data[p - 32..p]`, beyond the first, in rising order.
 pub(super) fn marks(data: &[u8], marks: &mut Vec<u32>) {
-    let mut at = scan_all::<LONG>(data, 0, marks);
-    at = scan_all::<SHORT>(data, at, marks);
-    let rest = &data[at..];
-    if rest.len() <= WINDOW {
-        return;
-    }
-    let mut state = hash(&rest[..WINDOW]);
-    for (place, byte) in rest.iter().enumerate().skip(WINDOW) {
-        state = step(state, *byte);
-        if state < BELOW {
-            marks.push(position(at + place + 1));
-        }
-    }
+    let done = MATRICES.marks(data, marks);
+    lanes::marks::<WINDOW, Gear>(&data[done..], done, marks);
 }
 
-fn scan_all<const RUN: usize>(data: &[u8], mut at: usize, marks: &mut Vec<u32>) -> usize {
-    let mut found: [Vec<u32>; LANES] = Default::default();
-    while data.len() - at >= WINDOW + LANES * RUN {
-        let block = &data[at..at + WINDOW + LANES * RUN];
-        scan::<RUN>(block, &mut found);
-        for (lane, places) in found.iter_mut().enumerate() {
-            let base = at + lane * RUN + WINDOW;
-            marks.extend(places.drain(..).map(|place| position(base) + place));
-        }
-        at += LANES * RUN;
-    }
-    at
-}
+/// By a table, one byte after the other.
+pub(super) struct Gear;
 
-fn scan<const RUN: usize>(block: &[u8], found: &mut [Vec<u32>; LANES]) {
-    let runs: [&[u8]; LANES] = std::array::from_fn(|lane| &block[lane * RUN + WINDOW..][..RUN]);
-    let mut states: [u32; LANES] = std::array::from_fn(|lane| hash(&block[lane * RUN..][..WINDOW]));
-    let mut done = 0;
-    while done < RUN {
-        while done < RUN {
-            for lane in 0..LANES {
-                states[lane] = step(states[lane], runs[lane][done]);
-            }
-            done += 1;
-            if states.iter().any(|state| *state < BELOW) {
-                break;
-            }
-        }
-        for lane in 0..LANES {
-            if states[lane] < BELOW {
-                found[lane].push(position(done));
-            }
-        }
-    }
-}
+impl Rolling<WINDOW> for Gear {
+    type State = u32;
 
-/// Buffers have a few MiB.
-fn position(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
+    fn first(window: &[u8]) -> u32 {
+        window.iter().fold(0, |hash, byte| Self::step(hash, 0, *byte))
+    }
+
+    #[inline(always)]
+    fn step(hash: u32, _leaving: u8, entering: u8) -> u32 {
+        (hash << 1) ^ GEAR[usize::from(entering)]
+    }
+
+    #[inline(always)]
+    fn is_mark(hash: u32) -> bool {
+        hash & MASK == MASK
+    }
 }
 
 #[cfg(test)]
@@ -107,7 +95,11 @@ mod tests {
     fn a_hash_depends_on_its_window_alone() {
         let data: Vec<u8> = (0..300_u32).map(|i| (i * i % 251) as u8).collect();
         for end in WINDOW..data.len() {
-            assert_eq!(hash(&data[..end]), hash(&data[end - WINDOW..end]), "at {end}");
+            assert_eq!(
+                Gear::first(&data[..end]),
+                Gear::first(&data[end - WINDOW..end]),
+                "at {end}"
+            );
         }
     }
 
@@ -115,7 +107,7 @@ mod tests {
     fn a_run_of_one_byte_has_no_mark() {
         for byte in 0..=255 {
             let mut found = Vec::new();
-            marks(&[byte; 100], &mut found);
+            marks(&[byte; 1000], &mut found);
             assert!(found.is_empty(), "{byte}");
         }
     }

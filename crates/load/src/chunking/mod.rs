@@ -5,10 +5,12 @@
 //! Must not know: files, digests, who counts.
 //!
 //! Marks, places where a chunk may end, depend on a few bytes before them alone. They are found first, for a whole buffer, by
-//! a scan that has no branch for a chunk's beginning or end; chunks are cut at them afterwards. The rejected alternative scans each
+//! a scan that has no branch for a chunk's beginning or end, many places at once; chunks are cut at them afterwards. The rejected alternative scans each
 //! chunk from its minimum on: it looks at a fifth less, but at one place after the other, each waiting for the last.
 
 mod gear;
+mod lanes;
+mod matrices;
 mod rabin;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,10 @@
 //!
 //! The polynomial, the window and the mask are those of FS-C's sources (github.com/dmeister/fs-c: `Rabin.scala`,
 //! `RabinWindow.scala`, `RabinChunker.scala`); the polynomial is LBFS's. This code is not theirs: a fingerprint depends on its window
-//! alone, so that four runs of the data are scanned at once, and what one addition must wait for is hidden by the others.
+//! alone, and is linear over bits, so that many places are computed at once.
+
+use super::lanes::{self, Rolling};
+use super::matrices::{Matrices, BITS};
 
 /// x^63 + ..., the 64 coefficients as bits: FS-C's 13827942727904890243.
 const POLYNOMIAL: u64 = 0xBFE6_B8A5_BF37_8D83;
@@ -11,15 +14,7 @@ const POLYNOMIAL: u64 = 0xBFE6_B8A5_BF37_8D83;
 pub(super) const WINDOW: usize = 48;
 
 /// A chunk may end where these bits of the fingerprint are all set: one place in 8192.
-const BREAKMARK: u64 = 0x1FFF;
-
-/// Runs scanned at once.
-const LANES: usize = 4;
-
-/// Bytes of a run. No multiple of 4096, where all runs would share the lines of one set of the cache.
-const LONG: usize = 4160;
-/// The same for what is left at the end, and for small files.
-const SHORT: usize = 544;
+const BREAKMARK: u64 = (1 << BITS) - 1;
 
 /// What each byte changes: the one that is pushed out at the top, and the one that leaves the window.
 struct Tables {
@@ -66,82 +61,49 @@ pub(super) fn is_mark(fingerprint: u64) -> bool {
     fingerprint & BREAKMARK == BREAKMARK
 }
 
-/// Append to `marks` every place `p` where a chunk may end by the window `data[p - 48..p]`, in rising order.
+static MATRICES: Matrices<WINDOW> = matrices();
+
+const fn matrices() -> Matrices<WINDOW> {
+    let mut given = [[0; 8]; WINDOW];
+    let mut byte = 0;
+    while byte < WINDOW {
+        let mut bit = 0;
+        while bit < 8 {
+            given[byte][bit] = (times_x(1 << bit, 8 * byte) & BREAKMARK) as u16;
+            bit += 1;
+        }
+        byte += 1;
+    }
+    Matrices::new(&given)
+}
+
+/// Append to `marks` every place `p` where a chunk may end by the window `data[p - 48..p]`, beyond the first, in rising order.
 pub(super) fn marks(data: &[u8], marks: &mut Vec<u32>) {
-    let mut at = scan_all::<LONG>(data, 0, marks);
-    at = scan_all::<SHORT>(data, at, marks);
-    let rest = &data[at..];
-    if rest.len() < WINDOW {
-        return;
+    let done = MATRICES.marks(data, marks);
+    lanes::marks::<WINDOW, Rabin>(&data[done..], done, marks);
+}
+
+/// By tables, one byte after the other. The state is a fingerprint, the bits of the mask inverted.
+pub(super) struct Rabin;
+
+impl Rolling<WINDOW> for Rabin {
+    type State = u64;
+
+    fn first(window: &[u8]) -> u64 {
+        window.iter().fold(0, |fingerprint, byte| append(fingerprint, *byte)) ^ BREAKMARK
     }
-    let mut state = first(rest);
-    for end in WINDOW..=rest.len() {
-        if end > WINDOW {
-            state = step(state, rest[end - WINDOW - 1], rest[end - 1]);
-        }
-        if state & BREAKMARK == 0 && end > WINDOW {
-            marks.push(position(at + end));
-        }
+
+    #[inline(always)]
+    fn step(state: u64, leaving: u8, entering: u8) -> u64 {
+        let top = TABLES.top[(state >> 55) as usize];
+        let below = TABLES.leaving[usize::from(leaving)] ^ u64::from(entering);
+        (state << 8) ^ below ^ top
     }
-}
 
-/// Scan as many blocks of four runs as there are from `at`; returns where the next would begin.
-///
-/// A block's marks end within `at + 48 + 1 ..= at + 48 + 4 * RUN`: the place after the first window belongs to the block before.
-fn scan_all<const RUN: usize>(data: &[u8], mut at: usize, marks: &mut Vec<u32>) -> usize {
-    let mut found: [Vec<u32>; LANES] = Default::default();
-    while data.len() - at >= WINDOW + LANES * RUN {
-        let block = &data[at..at + WINDOW + LANES * RUN];
-        scan::<RUN>(block, &mut found);
-        for (lane, places) in found.iter_mut().enumerate() {
-            let base = at + lane * RUN + WINDOW;
-            marks.extend(places.drain(..).map(|place| position(base) + place));
-        }
-        at += LANES * RUN;
+    #[inline(always)]
+    fn is_mark(state: u64) -> bool {
+        state & BREAKMARK == 0
     }
-    at
-}
-
-/// The places of four runs of a block, each from its own beginning.
-fn scan<const RUN: usize>(block: &[u8], found: &mut [Vec<u32>; LANES]) {
-    let entering: [&[u8]; LANES] = std::array::from_fn(|lane| &block[lane * RUN + WINDOW..][..RUN]);
-    let leaving: [&[u8]; LANES] = std::array::from_fn(|lane| &block[lane * RUN..][..RUN]);
-    let mut states: [u64; LANES] = std::array::from_fn(|lane| first(leaving[lane]));
-    let mut done = 0;
-    while done < RUN {
-        // What is done with a mark is kept out of the loop that finds it: it would take registers.
-        while done < RUN {
-            for lane in 0..LANES {
-                states[lane] = step(states[lane], leaving[lane][done], entering[lane][done]);
-            }
-            done += 1;
-            if states.iter().any(|state| state & BREAKMARK == 0) {
-                break;
-            }
-        }
-        for lane in 0..LANES {
-            if states[lane] & BREAKMARK == 0 {
-                found[lane].push(position(done));
-            }
-        }
-    }
-}
-
-/// The state at the end of the first window: its fingerprint, the bits of the mask inverted.
-fn first(data: &[u8]) -> u64 {
-    data[..WINDOW].iter().fold(0, |fingerprint, byte| append(fingerprint, *byte)) ^ BREAKMARK
-}
-
-#[inline(always)]
-fn step(state: u64, leaving: u8, entering: u8) -> u64 {
-    let top = TABLES.top[(state >> 55) as usize];
-    let below = TABLES.leaving[usize::from(leaving)] ^ u64::from(entering);
-    (state << 8) ^ below ^ top
-}
-
-/// Buffers have a few MiB.
-fn position(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -168,10 +130,10 @@ mod tests {
     #[test]
     fn a_fingerprint_depends_on_its_window_alone() {
         let data: Vec<u8> = (0..400_u32).map(|i| (i * i % 251) as u8).collect();
-        let mut state = first(&data);
+        let mut state = Rabin::first(&data[..WINDOW]);
         for end in WINDOW + 1..=data.len() {
-            state = step(state, data[end - WINDOW - 1], data[end - 1]);
-            assert_eq!(state, first(&data[end - WINDOW..]), "at {end}");
+            state = Rabin::step(state, data[end - WINDOW - 1], data[end - 1]);
+            assert_eq!(state, Rabin::first(&data[end - WINDOW..end]), "at {end}");
         }
     }
 }

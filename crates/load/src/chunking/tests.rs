@@ -95,6 +95,29 @@ proptest! {
     }
 }
 
+/// Both scans, of whatever the machine has and by tables, from any length on.
+fn both<const WINDOW: usize, R: lanes::Rolling<WINDOW>>(
+    data: &[u8],
+    scan: fn(&[u8], &mut Vec<u32>),
+) -> (Vec<u32>, Vec<u32>) {
+    let (mut quick, mut plain) = (Vec::new(), Vec::new());
+    scan(data, &mut quick);
+    lanes::marks::<WINDOW, R>(data, 0, &mut plain);
+    (quick, plain)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn matrices_find_the_marks_that_tables_find(data in content()) {
+        let (quick, plain) = both::<48, rabin::Rabin>(&data, rabin::marks);
+        prop_assert_eq!(quick, plain);
+        let (quick, plain) = both::<32, gear::Gear>(&data, gear::marks);
+        prop_assert_eq!(quick, plain);
+    }
+}
+
 #[test]
 fn a_byte_put_in_changes_few_chunks() {
     let data = noise(7, 1 << 20);
