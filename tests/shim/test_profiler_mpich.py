@@ -115,9 +115,7 @@ RUNS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("source", "hosts"), [*RUNS, ("onesided.c", "one host"), ("threads.c", "one host")]
-)
+@pytest.mark.parametrize(("source", "hosts"), [*RUNS, ("onesided.c", "one host"), ("threads.c", "one host")])
 def test_every_constructor_send_and_one_sided_operation(run_mpich: RunMpich, source: str, hosts: str) -> None:
     # Several threads that wait in each of several ranks take a minute on two cores, profiler or not.
     ran = run_mpich(source, 2 if source == "threads.c" else 5, hosts)

@@ -60,7 +60,7 @@ fn push_directory(batch: &mut Batch, number: u64, name: &mut Vec<u8>) {
 fn push_entry(batch: &mut Batch, number: u64, name: &mut Vec<u8>) {
     let place = batch.directories.inode.len() - 1;
     batch.directories.rows[place] += 1;
-    if (number + 1) % PER_DIRECTORY == 0 {
+    if (number + 1).is_multiple_of(PER_DIRECTORY) {
         batch.directories.total[place] = signed(PER_DIRECTORY);
     }
     let chance = mixed(number);

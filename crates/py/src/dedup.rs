@@ -248,7 +248,7 @@ impl Look {
 
     fn go_on(&mut self, chunks: u64) -> bool {
         self.blocks += 1;
-        if self.blocks % BLOCKS_A_LOOK != 0 {
+        if !self.blocks.is_multiple_of(BLOCKS_A_LOOK) {
             return true;
         }
         let told = Python::attach(|py| {

@@ -99,7 +99,7 @@ impl Mode for Aggressive {
         let queue_ns = round.queue_ns(sample.base_rtt_ns).unwrap_or(0.0);
         self.gain = match () {
             () if queue_ns > sample.base_rtt_ns as f64 => 0.75,
-            () if self.round % PROBE_EVERY == 0 => PROBE,
+            () if self.round.is_multiple_of(PROBE_EVERY) => PROBE,
             () => 1.0,
         };
     }

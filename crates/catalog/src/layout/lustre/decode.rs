@@ -112,7 +112,7 @@ fn component(reader: Reader<'_>, settled: bool) -> Result<Plain, LayoutError> {
     let at = object_offset(&made);
     if settled && !has_no_objects(&made) {
         let room = reader.bytes.len() - at;
-        if room % OBJECT_BYTES != 0 {
+        if !room.is_multiple_of(OBJECT_BYTES) {
             return Err(LayoutError::invalid(format!(
                 "lustre.lov: {room} bytes of objects are not a multiple of {OBJECT_BYTES}"
             )));
