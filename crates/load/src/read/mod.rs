@@ -1,4 +1,4 @@
-//! Reading an epoch: loaders in threads, or many in one thread over io_uring, and whoever takes what they read.
+//! Reading an epoch: loaders in threads, and whoever takes what they read.
 //!
 //! Arrives: files, a scheduler's rules, what was delivered before.
 //! Leaves: items with their bytes, in order or as they come; counts, by target.
