@@ -1,6 +1,6 @@
 """The compiled module: engines of the data plane that Python only starts, stops and reads."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -1025,3 +1025,42 @@ def augment_image(
 
 def check_operation(text: str) -> None:
     """Raise ValueError where `text` is no operation."""
+
+class WanPathError(RuntimeError):
+    """An emulated path that cannot be had; the message says what is in the way, and how to mend it."""
+
+@final
+class EmulatedPath:
+    """A wide-area path that carries packets, in threads of its own, until it is ended or dropped.
+
+    A direction is a mapping of numbers, see `waystage.worlds.lab.wan.profile.native`; how it works,
+    `waystage.worlds.lab.wan.serving.work`. The directions are 0, forward, and 1, back.
+    """
+
+    @staticmethod
+    def join(
+        namespaces: tuple[str | None, str | None],
+        devices: tuple[str, str],
+        forward: Mapping[str, Any],
+        back: Mapping[str, Any],
+        work: Mapping[str, Any],
+    ) -> EmulatedPath:
+        """Make a TUN device in each namespace (None: the caller's), and join them. Raises WanPathError."""
+
+    @staticmethod
+    def relay(
+        listen: str, to: str, forward: Mapping[str, Any], back: Mapping[str, Any], work: Mapping[str, Any]
+    ) -> tuple[EmulatedPath, str]:
+        """Pass UDP datagrams on, and where it listens. Raises WanPathError."""
+
+    def change(self, direction: int, spec: Mapping[str, Any]) -> None:
+        """Make a direction another, for packets that come from now on."""
+
+    def reports(self) -> list[dict[str, Any]]:
+        """What each direction did."""
+
+    def ended(self) -> bool:
+        """Whether a direction has ended by itself, because an end of the path has gone."""
+
+    def end(self) -> None:
+        """Carry no more; packets under way are lost."""

@@ -20,4 +20,5 @@ mod wire;
 
 pub use error::ProbeError;
 pub use latency::LatencyHistogram;
+pub use receiver::overflowed;
 pub use sequence::{LossRun, SequenceTracker, MAX_SEQUENCE};

@@ -20,6 +20,7 @@ mod pfs;
 mod probe;
 mod shim;
 mod transfer;
+mod wan;
 
 use pyo3::prelude::*;
 
@@ -42,5 +43,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     pfs::register(module)?;
     probe::register(module)?;
     shim::register(module)?;
-    transfer::register(module)
+    transfer::register(module)?;
+    wan::register(module)
 }

@@ -232,6 +232,17 @@ def _fuse() -> str:
     return "/dev/fuse can be opened"
 
 
+def _tun() -> str:
+    _need_root()
+    _programs(ip="iproute2")
+    try:
+        run(["unshare", "--net", "ip", "tuntap", "add", "wt0", "mode", "tun"])
+    except WorldError as error:
+        remedy = "modprobe tun, or start the container with --device /dev/net/tun --cap-add NET_ADMIN"
+        raise Trouble(str(error), remedy) from None
+    return "a TUN device was made and left"
+
+
 def _slurm() -> str:
     _programs(slurmctld="slurmctld", slurmd="slurmd", munged="munge")
     return _version("slurmctld", "slurmctld", "-V")
@@ -262,6 +273,7 @@ CHECKS: tuple[Check, ...] = (
     Check("Open MPI", True, "programs of the jobs", _mpi),
     Check("eBPF", False, "tags on the packets of MPI programs", _ebpf),
     Check("FUSE", False, "the emulated striped file system", _fuse),
+    Check("TUN", False, "the emulated wide-area path", _tun),
     Check("Slurm", False, "notifications from a batch system", _slurm),
 )
 

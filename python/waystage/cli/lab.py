@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from waystage.cli.common import ExitCode, Output, UserError, needs_root, output_options, table
 from waystage.cli.lab_pfs import pfs
+from waystage.cli.lab_wan import wan
 
 if TYPE_CHECKING:
     from waystage.worlds.lab.lab import Lab
@@ -55,6 +56,7 @@ def command() -> None:
 
 
 command.add_command(pfs)
+command.add_command(wan)
 
 
 @command.command()

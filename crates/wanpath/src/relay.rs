@@ -1,0 +1,358 @@
+//! The path for UDP datagrams, in user space and without root.
+//!
+//! Arrives: where clients send to, where their datagrams go. Leaves: datagrams at the target as from a client each, and the answers.
+//! Must not know: what is in a datagram.
+//!
+//! Every client has a socket of its own towards the target, so that answers find back. The kernel joins and cuts datagrams of one size
+//! (UDP GRO and GSO); each is decided on by itself. A damaged datagram gets a sound checksum from the kernel: the program sees the damage.
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::socket::{
+    recvmsg, sendmsg, setsockopt, sockopt, ControlMessage, ControlMessageOwned, MsgFlags,
+    SockaddrIn, SockaddrIn6, SockaddrLike, SockaddrStorage,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::ends::{Inlet, Outlet};
+use crate::frame::{Cuts, Frame};
+use crate::lane::{Lane, Working};
+use crate::model::Spec;
+use crate::path::{seeds, PathError};
+
+/// The largest datagram, or datagrams joined.
+const MOST_BYTES: usize = 65_536;
+/// Room for a lane that waits for a processor: some 60 ms at 1 Gbit/s. Without root the system's limit holds.
+const BUFFER_BYTES: usize = 8 << 20;
+/// Who was silent longest gives way to a new client.
+const MOST_CLIENTS: usize = 256;
+/// Headers of IPv4 and UDP, of IPv6 and UDP: the rate counts whole packets.
+const UNSEEN: [usize; 2] = [28, 48];
+
+/// Somebody who sends to the relay.
+#[derive(Debug)]
+pub struct Client {
+    number: u64,
+    address: SocketAddr,
+    /// Connected to the target.
+    socket: Socket,
+    /// When it was heard last, counted in datagrams of all.
+    heard: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Clients {
+    by_address: HashMap<SocketAddr, Arc<Client>>,
+    by_number: HashMap<u64, Arc<Client>>,
+    next: u64,
+    /// What sockets that are gone had dropped.
+    dropped: u64,
+}
+
+#[derive(Debug)]
+struct Table {
+    target: SocketAddr,
+    listening: Socket,
+    upstream: Epoll,
+    clients: Mutex<Clients>,
+}
+
+/// Begin to pass datagrams on: the lane from the clients to the target, and the one back; and where it listens.
+///
+/// # Errors
+/// Where the path makes no sense, or the address cannot be had.
+pub fn relay(
+    listen: SocketAddr,
+    target: SocketAddr,
+    specs: [Spec; 2],
+    seed: u64,
+    working: Working,
+) -> Result<([Lane; 2], SocketAddr), PathError> {
+    for spec in &specs {
+        spec.check().map_err(PathError::Spec)?;
+    }
+    let named = |address: SocketAddr| {
+        move |error: io::Error| PathError::Socket(format!("{address}: {error}"))
+    };
+    let listening = socket(listen).map_err(named(listen))?;
+    listening.bind(&listen.into()).map_err(named(listen))?;
+    // To say now, and not at the first datagram, that there is no way to the target.
+    connected(target).map_err(named(target))?;
+    let at = listening.local_addr().map_err(named(listen))?.as_socket().unwrap_or(listen);
+    let upstream = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+        .map_err(|errno| PathError::Thread(errno.into()))?;
+    let clients = Mutex::new(Clients {
+        by_address: HashMap::new(),
+        by_number: HashMap::new(),
+        next: 0,
+        dropped: 0,
+    });
+    let table = Arc::new(Table { target, listening, upstream, clients });
+    let [forward, back] = seeds(seed);
+    let heard = 0;
+    let lanes = [
+        Lane::start(
+            FromClients { table: Arc::clone(&table), heard },
+            ToTarget,
+            specs[0],
+            forward,
+            working,
+        ),
+        Lane::start(
+            FromTarget { table: Arc::clone(&table), ready: Vec::new() },
+            ToClients { table },
+            specs[1],
+            back,
+            working,
+        ),
+    ];
+    let [forward, back] = lanes;
+    Ok(([forward.map_err(PathError::Thread)?, back.map_err(PathError::Thread)?], at))
+}
+
+fn socket(near: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(near), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {
+        socket.set_recv_buffer_size(BUFFER_BYTES)?;
+    }
+    socket.set_send_buffer_size(BUFFER_BYTES)?;
+    // Kernels before 5.0 do not join datagrams: then they come one by one.
+    let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
+    Ok(socket)
+}
+
+fn connected(target: SocketAddr) -> io::Result<Socket> {
+    let socket = socket(target)?;
+    socket.connect(&target.into())?;
+    Ok(socket)
+}
+
+impl Table {
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client at an address, which may be a new one.
+    fn client(&self, address: SocketAddr, now: u64) -> io::Result<Arc<Client>> {
+        let mut clients = self.clients();
+        if let Some(client) = clients.by_address.get(&address) {
+            client.heard.store(now, Ordering::Relaxed);
+            return Ok(Arc::clone(client));
+        }
+        if clients.by_address.len() >= MOST_CLIENTS {
+            let silent =
+                clients.by_address.values().min_by_key(|c| c.heard.load(Ordering::Relaxed));
+            if let Some(silent) = silent.map(Arc::clone) {
+                clients.dropped += waystage_lab::overflowed(&silent.socket).unwrap_or(0);
+                clients.by_address.remove(&silent.address);
+                clients.by_number.remove(&silent.number);
+                let _ = self.upstream.delete(&silent.socket);
+            }
+        }
+        let number = clients.next;
+        let socket = connected(self.target)?;
+        self.upstream.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
+        let client = Arc::new(Client { number, address, socket, heard: AtomicU64::new(now) });
+        clients.next += 1;
+        clients.by_address.insert(address, Arc::clone(&client));
+        clients.by_number.insert(number, Arc::clone(&client));
+        Ok(client)
+    }
+}
+
+/// Read datagrams that the kernel joined: their sizes, and who sent them.
+fn receive(
+    socket: &Socket,
+    room: &mut [u8],
+    unseen: usize,
+) -> Result<(Cuts, Option<SocketAddr>), Errno> {
+    let mut space = nix::cmsg_space!(i32);
+    let mut parts = [IoSliceMut::new(room)];
+    let found = recvmsg::<SockaddrStorage>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut space),
+        MsgFlags::empty(),
+    )?;
+    let mut cuts = Cuts::whole(found.bytes, unseen);
+    for message in found.cmsgs()? {
+        if let ControlMessageOwned::UdpGroSegments(size) = message {
+            cuts.segment = usize::try_from(size).unwrap_or(0).max(1);
+        }
+    }
+    let from = found.address.as_ref().and_then(|address| {
+        let v4 = address.as_sockaddr_in().map(|a| SocketAddr::V4((*a).into()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|a| SocketAddr::V6((*a).into())))
+    });
+    Ok((cuts, from))
+}
+
+/// Send datagrams of a frame: together where the kernel cuts them, else one by one.
+fn send<A: SockaddrLike>(
+    socket: &Socket,
+    to: Option<&A>,
+    (cuts, bytes): (&Cuts, &[u8]),
+    (first, count): (usize, usize),
+    flip: Option<u64>,
+) -> io::Result<()> {
+    let one = |payload: &[u8], messages: &[ControlMessage<'_>]| {
+        let parts = [IoSlice::new(payload)];
+        sendmsg(socket.as_raw_fd(), &parts, messages, MsgFlags::empty(), to).map(drop)
+    };
+    let payload = &bytes[cuts.payload(first, count)];
+    if let Some(flip) = flip {
+        let mut copy = payload.to_vec();
+        let bit = flip % (copy.len() as u64 * 8).max(1);
+        if let Some(byte) = copy.get_mut((bit / 8) as usize) {
+            *byte ^= 1 << (bit % 8);
+        }
+        return Ok(one(&copy, &[])?);
+    }
+    if count > 1 {
+        let size = cuts.segment as u16;
+        match one(payload, &[ControlMessage::UdpGsoSegments(&size)]) {
+            // A route or device that cannot: then by ourselves.
+            Err(Errno::EINVAL | Errno::EIO | Errno::EMSGSIZE | Errno::EOPNOTSUPP) => {}
+            other => return Ok(other?),
+        }
+    }
+    for packet in first..first + count {
+        match one(&bytes[cuts.payload(packet, 1)], &[]) {
+            // What an earlier datagram met, that nobody listens: this one has not been sent yet.
+            Err(Errno::ECONNREFUSED) => one(&bytes[cuts.payload(packet, 1)], &[])?,
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+struct FromClients {
+    table: Arc<Table>,
+    heard: u64,
+}
+
+impl Inlet for FromClients {
+    type Shape = Arc<Client>;
+    const ROOM: usize = MOST_BYTES;
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.table.listening.as_fd()
+    }
+
+    fn read(&mut self, room: &mut [u8]) -> io::Result<Option<(Cuts, Arc<Client>)>> {
+        let unseen = UNSEEN[usize::from(self.table.target.is_ipv6())];
+        let (cuts, from) = match receive(&self.table.listening, room, unseen) {
+            Ok(found) => found,
+            Err(Errno::EAGAIN) => return Ok(None),
+            Err(errno) => return Err(io::Error::new(io::ErrorKind::InvalidData, errno)),
+        };
+        self.heard += 1;
+        let client = from.map(|from| self.table.client(from, self.heard));
+        match client {
+            Some(Ok(client)) => Ok(Some((cuts, client))),
+            // No socket for another client: its datagrams are lost here, and counted.
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a client without a socket")),
+        }
+    }
+
+    fn overflowed(&mut self) -> u64 {
+        waystage_lab::overflowed(&self.table.listening).unwrap_or(0)
+    }
+}
+
+struct ToTarget;
+
+impl Outlet for ToTarget {
+    type Shape = Arc<Client>;
+
+    fn write(
+        &mut self,
+        frame: &Frame<Arc<Client>>,
+        bytes: &[u8],
+        packets: (usize, usize),
+        flip: Option<u64>,
+    ) -> io::Result<()> {
+        let to = None::<&SockaddrStorage>;
+        send(&frame.shape.socket, to, (&frame.cuts, bytes), packets, flip)
+    }
+}
+
+struct FromTarget {
+    table: Arc<Table>,
+    ready: Vec<Arc<Client>>,
+}
+
+impl FromTarget {
+    fn look(&mut self) {
+        let mut events = [EpollEvent::empty(); 64];
+        let found = self.table.upstream.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        let clients = self.table.clients();
+        let numbers = events[..found].iter().map(EpollEvent::data);
+        self.ready.extend(numbers.filter_map(|number| clients.by_number.get(&number).cloned()));
+    }
+}
+
+impl Inlet for FromTarget {
+    type Shape = Arc<Client>;
+    const ROOM: usize = MOST_BYTES;
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.table.upstream.0.as_fd()
+    }
+
+    fn read(&mut self, room: &mut [u8]) -> io::Result<Option<(Cuts, Arc<Client>)>> {
+        let unseen = UNSEEN[usize::from(self.table.target.is_ipv6())];
+        if self.ready.is_empty() {
+            self.look();
+        }
+        while let Some(client) = self.ready.last() {
+            match receive(&client.socket, room, unseen) {
+                Ok((cuts, _)) => return Ok(Some((cuts, Arc::clone(client)))),
+                // Nothing more, or the target's host said that nobody listens: no datagram of the path.
+                Err(_) => drop(self.ready.pop()),
+            }
+        }
+        Ok(None)
+    }
+
+    fn overflowed(&mut self) -> u64 {
+        let clients = self.table.clients();
+        let now =
+            clients.by_number.values().map(|c| waystage_lab::overflowed(&c.socket).unwrap_or(0));
+        clients.dropped + now.sum::<u64>()
+    }
+}
+
+struct ToClients {
+    table: Arc<Table>,
+}
+
+impl Outlet for ToClients {
+    type Shape = Arc<Client>;
+
+    fn write(
+        &mut self,
+        frame: &Frame<Arc<Client>>,
+        bytes: &[u8],
+        packets: (usize, usize),
+        flip: Option<u64>,
+    ) -> io::Result<()> {
+        let content = (&frame.cuts, bytes);
+        match frame.shape.address {
+            SocketAddr::V4(to) => {
+                send(&self.table.listening, Some(&SockaddrIn::from(to)), content, packets, flip)
+            }
+            SocketAddr::V6(to) => {
+                send(&self.table.listening, Some(&SockaddrIn6::from(to)), content, packets, flip)
+            }
+        }
+    }
+}

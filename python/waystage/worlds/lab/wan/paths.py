@@ -1,0 +1,249 @@
+"""Paths between two namespaces: brought up, looked into, changed, taken down.
+
+Arrives: a name, a profile.
+Leaves: a process that carries packets between two namespaces; afterwards nothing.
+Must not know: how packets are carried.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from waystage.worlds.lab.claim import Claim
+from waystage.worlds.lab.commands import environment, require, run
+from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram, NotRoot
+from waystage.worlds.lab.places import netns_is_mounted
+from waystage.worlds.lab.wan import order
+from waystage.worlds.lab.wan.daemon import STAY
+from waystage.worlds.lab.wan.order import Order
+from waystage.worlds.lab.wan.places import DEVICE, SIDES, Places, Record, root
+from waystage.worlds.lab.wan.profile import WAYS, Profile, Way
+
+READY_S = 60.0
+LEAST_IPV6_MTU = 1280
+"""RFC 8200, section 5: below it a device has no IPv6."""
+
+IPV4 = {"left": "10.58.0.1", "right": "10.58.0.2"}
+IPV6 = {"left": "fd58::1", "right": "fd58::2"}
+
+QUEUE_PACKETS = 10_000
+"""Frames that may wait for the process to read them: some 100 ms at 1 Gbit/s. What finds it full is counted as overflow."""
+
+TCP_BUFFER_BYTES = 256 << 20
+"""TCP may have so much under way: a peer is to be limited by the path and not by its own buffers."""
+
+
+def up(name: str, profile: Profile, *, device_mtu: int | None = None) -> Places:
+    """Bring a path up, or raise and leave nothing. It stays until `down`.
+
+    Raises NotRoot, MissingProgram, LabBusy (it is up, or somebody is at it), LabError.
+    """
+    _needs_root("a path between namespaces")
+    require("ip", "nsenter", "setpriv")
+    if not os.path.exists("/dev/net/tun"):
+        raise MissingProgram(
+            "/dev/net/tun is not there: load it with `modprobe tun`, and give it to a container with "
+            "--device /dev/net/tun --cap-add NET_ADMIN"
+        )
+    places = Places(name)
+    with _claimed(places):
+        record = places.read()
+        if record is not None and record.up and alive(places):
+            raise LabBusy(f"path '{name}' is up already: take it down with `waystage lab wan down {name}`")
+        with _undisturbed():
+            places.remove_all()
+        try:
+            _build(places, profile, device_mtu)
+        except BaseException:
+            with _undisturbed():
+                places.remove_all()
+            raise
+    return places
+
+
+def down(name: str) -> bool:
+    """Remove a path by its name alone, whoever made it and however that ended; whether there was anything."""
+    places = Places(name)
+    if not places.anything_left:
+        places.lock.unlink(missing_ok=True)
+        return False
+    record = places.read()
+    if record is None or record.kind != "relay":
+        _needs_root("taking a path down")
+    with _claimed(places), _undisturbed():
+        places.remove_all()
+    return True
+
+
+def known() -> list[tuple[Places, Record]]:
+    """Every path of this user's that has a record."""
+    found = []
+    for folder in sorted(root().glob("*/record.json")):
+        places = Places(folder.parent.name)
+        record = places.read()
+        if record is not None:
+            found.append((places, record))
+    return found
+
+
+def find(name: str) -> Places:
+    """A path that is up. Raises LabError where there is none, or its process has died."""
+    places = Places(name)
+    record = places.read()
+    if record is None or not record.up:
+        raise LabError(f"there is no path '{name}': bring it up with `waystage lab wan up {name}`")
+    if not alive(places):
+        raise LabError(
+            f"the process of path '{name}' has died: `waystage lab wan down {name}` removes what is left"
+        )
+    return places
+
+
+def alive(places: Places) -> bool:
+    process = places.process
+    return process is not None and process.alive
+
+
+def status(name: str) -> dict[str, Any]:
+    """What a path is like, and what it counted. Raises LabError."""
+    return order.ask(find(name).control, {"do": "status"})
+
+
+def change(name: str, options: dict[str, str], ways: Sequence[Way] = WAYS) -> dict[str, Any]:
+    """Make a path another, for packets that come from now on; its status after that. Raises LabError."""
+    return order.ask(find(name).control, {"do": "set", "ways": list(ways), "options": options})
+
+
+def enter(name: str, side: str) -> list[str]:
+    """The words before a command that run it at an end of a path. Raises LabError."""
+    words = find(name).enter(side)
+    _needs_root("entering an end of a path")
+    return words
+
+
+def start(name: str, side: str, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
+    """Start a program at an end of a path, in a session of its own; keywords are those of `subprocess.Popen`."""
+    options: dict[str, Any] = {"start_new_session": True, "env": environment(), **popen}
+    return subprocess.Popen([*enter(name, side), *argv], **options)
+
+
+def _build(places: Places, profile: Profile, device_mtu: int | None) -> None:
+    record = Record(
+        name=places.name, kind="namespaces", unmount_netns=not netns_is_mounted(), about=profile.name
+    )
+    places.folder.mkdir(mode=0o755, parents=True)
+    places.write(record)
+    namespaces = tuple(places.namespace(side) for side in SIDES)
+    run(["ip", "-batch", "-"], text_in="".join(f"netns add {n}\n" for n in namespaces))
+    told = Order(
+        name=places.name,
+        folder=str(places.folder),
+        namespaces=(namespaces[0], namespaces[1]),
+        profile=profile,
+    )
+    with places.log.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "waystage.worlds.lab.wan.daemon"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
+    try:
+        line = _first_line(process, msgspec.msgpack.encode(told), places)
+        if line != "ready":
+            raise LabError(f"path '{places.name}': {line.removeprefix('error: ')}")
+        mtu = device_mtu or profile.mtu
+        for side, other in zip(SIDES, reversed(SIDES), strict=True):
+            run([*places.enter(side), "sh", "-s"], text_in=_end_script(side, other, mtu))
+        places.write(msgspec.structs.replace(record, up=True))
+        assert process.stdin is not None
+        process.stdin.write(STAY)
+        process.stdin.close()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def _end_script(side: str, other: str, mtu: int) -> str:
+    """For `sh` in an end's namespace: addresses, and nothing on the path that nobody sent."""
+    ipv6 = mtu >= LEAST_IPV6_MTU and os.path.exists("/proc/net/if_inet6")
+    conf = f"/proc/sys/net/ipv6/conf/{DEVICE}"
+    lines = ["set -e"]
+    if ipv6:
+        lines += [f"echo 1 > {conf}/addr_gen_mode", f"echo 0 > {conf}/accept_ra"]
+        lines += [f"echo 0 > {conf}/router_solicitations"]
+    lines += [
+        # What one flow learned must not shape the next one's start.
+        "echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save",
+        f"echo '4096 131072 {TCP_BUFFER_BYTES}' > /proc/sys/net/ipv4/tcp_rmem",
+        f"echo '4096 131072 {TCP_BUFFER_BYTES}' > /proc/sys/net/ipv4/tcp_wmem",
+        "ip -batch - <<END",
+        "link set lo up",
+        f"link set {DEVICE} mtu {mtu} txqueuelen {QUEUE_PACKETS} multicast off",
+        f"addr add {IPV4[side]} peer {IPV4[other]} dev {DEVICE}",
+        *([f"addr add {IPV6[side]} peer {IPV6[other]} dev {DEVICE} nodad"] if ipv6 else []),
+        f"link set {DEVICE} up",
+        *([f"route add {IPV6[other]} dev {DEVICE}"] if ipv6 else []),
+        "END",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _first_line(process: subprocess.Popen[bytes], told: bytes, places: Places) -> str:
+    """The first line that the path's process says. Raises LabError where it says none in time."""
+    assert process.stdin is not None and process.stdout is not None, "both were asked for as pipes"
+    try:
+        process.stdin.write(len(told).to_bytes(4, "big") + told)
+        process.stdin.flush()
+    except BrokenPipeError:
+        pass  # its last words follow
+    readable, _, _ = select.select([process.stdout], [], [], READY_S)
+    line = process.stdout.readline().decode(errors="replace").strip() if readable else ""
+    process.stdout.close()
+    if line:
+        return line
+    words = places.log.read_text(errors="replace").strip().splitlines()
+    detail = words[-1] if words else f"it said nothing within {READY_S:g} s"
+    raise LabError(f"the process of path '{places.name}' did not begin: {detail}")
+
+
+@contextmanager
+def _claimed(places: Places) -> Iterator[None]:
+    try:
+        with Claim(places.lock, places.name):
+            yield
+    except LabBusy as error:
+        if "is held by process" not in str(error):
+            raise
+        raise LabBusy(
+            f"path '{places.name}' is being brought up or taken down by another process: wait, or use another name"
+        ) from None
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Hold back Ctrl-C and termination: half a clean-up is worse than a late one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _needs_root(doing: str) -> None:
+    if os.geteuid() != 0:
+        raise NotRoot(
+            f"{doing} needs root for network namespaces: run it with sudo, or as root in a container"
+        )

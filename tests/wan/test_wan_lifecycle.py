@@ -1,0 +1,131 @@
+"""`waystage lab wan` as a user types it; and nothing left behind, however a path ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness import Waystage
+from wan_support import WAIT_S
+from waystage.worlds.lab.wan import Profile, paths
+from waystage.worlds.lab.wan.order import Order
+from waystage.worlds.lab.wan.places import Places
+
+pytestmark = pytest.mark.lab
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_up_status_set_exec_down(waystage: Waystage, new_name: str) -> None:
+    made = waystage(
+        "lab", "wan", "up", new_name, "--profile", "satellite", "--rtt", "20ms", "--back", "loss=3%", "--json"
+    )
+    assert made.code == 0, made.err
+    forward, back = made.json["directions"]["forward"], made.json["directions"]["back"]
+    assert (forward["delay_ns"], forward["rate_bps"], forward["loss"]) == (10_000_000, 20e6, 0.01)
+    assert (back["delay_ns"], back["rate_bps"], back["loss"]) == (10_000_000, 100e6, 0.03)
+    assert forward["buffer_bytes"] == 50_000, "a BDP of what was said last"
+    again = waystage("lab", "wan", "up", new_name)
+    assert (again.code, "up already" in again.err) == (6, True)
+    changed = waystage("lab", "wan", "set", new_name, "--direction", "back", "--loss", "0", "--json")
+    assert [d["loss"] for d in changed.json["directions"].values()] == [0.01, 0.0]
+    listed = waystage("lab", "wan", "status", "--json").json["paths"]
+    assert [p["state"] for p in listed if p["path"] == new_name] == ["up"]
+    ran = waystage("lab", "wan", "exec", new_name, "right", "--", "sh", "-c", "ip -br addr; exit 9")
+    assert ran.code == 9 and "10.58.0.2 peer 10.58.0.1" in ran.out
+    sleeper = paths.start(new_name, "left", ["sleep", "1000"])
+    shown = waystage("lab", "wan", "status", new_name)
+    assert shown.code == 0 and "lost at random" in shown.out
+    assert waystage("lab", "wan", "down", new_name, "--json").json == {"path": new_name, "removed": True}
+    assert sleeper.wait(WAIT_S) != 0
+    assert not Places(new_name).anything_left and not Places(new_name).lock.exists()
+    assert waystage("lab", "wan", "down", new_name, "--json").json["removed"] is False
+    gone = waystage("lab", "wan", "status", new_name)
+    assert (gone.code, "waystage lab wan up" in gone.err) == (1, True)
+
+
+def test_a_path_whose_process_was_killed_is_found_and_mended(waystage: Waystage, new_name: str) -> None:
+    places = paths.up(new_name, Profile())
+    process = places.process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: not process.alive)
+    found = waystage("lab", "wan", "status", new_name)
+    assert (found.code, "has died" in found.err) == (1, True)
+    paths.up(new_name, Profile())
+    assert paths.status(new_name)["valid"] is True
+    assert paths.down(new_name)
+    assert not places.anything_left
+
+
+def test_what_a_killed_command_left_half_made_is_removed(new_name: str) -> None:
+    places = Places(new_name)
+    subprocess.run(["ip", "netns", "add", places.namespace("left")], check=True)
+    places.folder.mkdir(parents=True)
+    assert paths.down(new_name) and not places.anything_left
+    for side in ("left", "right"):
+        subprocess.run(["ip", "netns", "add", places.namespace(side)], check=True)
+    # Whoever gave the order dies before saying that the path is to stay.
+    places.folder.mkdir(parents=True)
+    namespaces = (places.namespace("left"), places.namespace("right"))
+    order = Order(name=new_name, folder=str(places.folder), namespaces=namespaces, profile=Profile())
+    told = msgspec.msgpack.encode(order)
+    daemon = subprocess.run(
+        [sys.executable, "-m", "waystage.worlds.lab.wan.daemon"],
+        input=len(told).to_bytes(4, "big") + told,
+        capture_output=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (daemon.returncode, daemon.stdout) == (1, b"ready\n"), daemon.stderr
+    assert paths.down(new_name) and not places.anything_left
+
+
+def test_a_failure_in_the_middle_leaves_nothing(new_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(side: str, other: str, mtu: int) -> str:
+        return "exit 3\n" if side == "right" else "true\n"
+
+    monkeypatch.setattr(paths, "_end_script", broken)
+    with pytest.raises(paths.LabError):
+        paths.up(new_name, Profile())
+    assert not Places(new_name).anything_left and not Places(new_name).lock.exists()
+
+
+def test_sigterm_ends_the_process_and_its_devices(new_name: str) -> None:
+    places = paths.up(new_name, Profile())
+    process = places.process
+    assert process is not None
+    os.kill(process.pid, signal.SIGTERM)
+    wait_until(lambda: not process.alive)
+    left = subprocess.run(
+        [*places.enter("left"), "ip", "-br", "link"], capture_output=True, text=True, check=True
+    )
+    assert "wan0" not in left.stdout
+
+
+def test_without_root_it_says_so_first(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from waystage.cli.main import main; os.geteuid = lambda: 65534; main(sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "lab", "wan", "up", "nobody"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=WAIT_S,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, "needs root" in done.stderr) == (5, True), done.stderr
