@@ -48,7 +48,7 @@ def relaying(
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait()
+        process.communicate()
 
 
 @pytest.fixture
@@ -74,12 +74,17 @@ def waiting(target: socket.socket) -> list[bytes]:
     return found
 
 
-def name() -> str:
-    return f"r{os.getpid()}_{time.monotonic_ns() % 100_000}"
+@pytest.fixture
+def called() -> Iterator[str]:
+    """A name of this test's own, of which nothing is left afterwards."""
+    chosen = f"r{os.getpid()}_{time.monotonic_ns() % 100_000}"
+    yield chosen
+    wan.down(chosen)
 
 
-def test_datagrams_go_there_and_answers_find_back(target: socket.socket, client: socket.socket) -> None:
-    called = name()
+def test_datagrams_go_there_and_answers_find_back(
+    target: socket.socket, client: socket.socket, called: str
+) -> None:
     with (
         relaying(called, target, "--delay", "10ms") as (where, end),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as second,
@@ -106,9 +111,9 @@ def test_datagrams_go_there_and_answers_find_back(target: socket.socket, client:
 
 
 def test_losses_copies_and_damage_are_counted(
-    target: socket.socket, client: socket.socket, waystage: Waystage
+    target: socket.socket, client: socket.socket, waystage: Waystage, called: str
 ) -> None:
-    called, count = name(), 500
+    count = 500
     with relaying(called, target, "--loss", "10%", "--duplicate", "5%", "--corrupt", "5%", "--seed", "8") as (
         where,
         end,
@@ -138,9 +143,8 @@ def test_losses_copies_and_damage_are_counted(
 
 
 def test_down_ends_a_relay_and_a_dead_one_gives_its_name_back(
-    target: socket.socket, waystage: Waystage
+    target: socket.socket, waystage: Waystage, called: str
 ) -> None:
-    called = name()
     with relaying(called, target):
         refused = waystage(
             "lab", "wan", "relay", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9", "--name", called
