@@ -70,7 +70,8 @@ def test_each_leaf_knows_json_and_quiet() -> None:
         for path, command in EVERY.items()
         if not isinstance(command, click.Group)
         and path
-        not in {("completion",), ("lab", "exec"), ("profile",)}  # a script, and other programs' output
+        # A script, and other programs' output.
+        not in {("completion",), ("lab", "exec"), ("lab", "wan", "exec"), ("profile",)}
         and not {"--json", "--quiet"} <= {o for p in command.params for o in p.opts}
     ]
     assert not lacking

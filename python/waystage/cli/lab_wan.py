@@ -159,7 +159,11 @@ def status(name: str | None, output: Output) -> None:
 @wan.command("set", no_args_is_help=True)
 @click.argument("name", default=DEFAULT_NAME)
 @click.option(
-    "--direction", type=click.Choice(["both", "forward", "back"]), default="both", show_default=True
+    "--direction",
+    type=click.Choice(["both", "forward", "back"]),
+    default="both",
+    show_default=True,
+    help="Which of them changes.",
 )
 @_properties
 @output_options
