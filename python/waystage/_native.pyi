@@ -873,6 +873,126 @@ class TreeCopy:
     def stop(self) -> None:
         """End it; its threads and unfinished small files are gone when this returns."""
 
+class WanError(RuntimeError):
+    """A copy between hosts, or a server, that cannot be begun or go on."""
+
+    kind: Literal[
+        "unreachable",
+        "untrusted",
+        "denied",
+        "lost",
+        "input",
+        "no-space",
+        "refused",
+        "busy",
+        "ends",
+        "other-journal",
+        "stopped",
+        "failed",
+    ]
+    server_key: str | None
+    """The key that the server showed, where it is not the one that is trusted."""
+
+def wan_make_key(path: Path) -> str:
+    """Make a key in a new file of mode 0600; the line that names its public half. WanError where the file is there already."""
+
+def wan_read_key(path: Path) -> str:
+    """The line that names the public half of a key. WanError where others than its owner may read the file."""
+
+def wan_fingerprint(line: str) -> str:
+    """The fingerprint of the key that a line names. WanError where it names none."""
+
+def wan_loopback(bytes: int, largest_datagram: int, mode: str) -> tuple[float, int, int, int]:
+    """One connection within this process: seconds, bytes of a datagram, packets lost, packets sent."""
+
+def wan_tls_stream(bytes: int, segment: int) -> float:
+    """TLS over TCP within this process: seconds."""
+
+@final
+class WanCopy:
+    """A copy between hosts under way. Raises WanError where a key cannot be used, ValueError on an odd option."""
+
+    def __new__(
+        cls,
+        local: Path,
+        remote: bytes,
+        *,
+        push: bool,
+        host: str,
+        port: int,
+        user: str,
+        key: Path,
+        trusted: str | None,
+        mode: str,
+        rate_bytes_per_s: int | None,
+        udp_wait_s: float | None,
+        workers: int,
+        exclude: Sequence[bytes] = ...,
+        include: Sequence[bytes] | None = None,
+        one_file_system: bool = False,
+        update: str = "changed",
+        fsync: str = "none",
+        verify: str = "none",
+        restart: bool = False,
+        xattrs: bool = True,
+        owners: bool = True,
+        hard_links: bool = True,
+    ) -> WanCopy: ...
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended; WanError where it could not go on."""
+
+    def counts(self) -> dict[str, int]: ...
+    @property
+    def complete(self) -> bool: ...
+    def problems(self) -> list[tuple[bytes, str, str]]:
+        """(path, kind, text) of both ends."""
+
+    def notes(self) -> list[str]:
+        """What the user should know of the connection, in sentences."""
+
+    def digest(self) -> str:
+        """What both ends added up of all contents that were copied."""
+
+    def connection(self) -> tuple[dict[str, float], str]:
+        """Numbers on the connection by name, and what limits it."""
+
+    def stop(self) -> None:
+        """End it; its threads are gone when this returns."""
+
+@final
+class WanServer:
+    """A server of copies. Raises WanError where it cannot listen or a root or key cannot be used."""
+
+    def __new__(
+        cls,
+        listen: str,
+        key: Path,
+        users: Sequence[
+            tuple[str, Sequence[str], Sequence[str], Sequence[tuple[str, int]], int | None, int | None]
+        ],
+        roots: Sequence[tuple[Path, bool, Sequence[str], bool]],
+        *,
+        rate_bytes_per_s: int | None,
+        connections: int,
+        memory_bytes: int,
+        udp: bool,
+        workers: int,
+    ) -> WanServer: ...
+    @property
+    def address(self) -> str: ...
+    def connections(self) -> int: ...
+    def strange_datagrams(self) -> int:
+        """Datagrams that belonged to no connection."""
+
+    def log(self) -> list[str]:
+        """Lines since the last call."""
+
+    def drain(self) -> None:
+        """Let nobody in any more."""
+
+    def stop(self) -> None:
+        """End every connection; all threads are gone when this returns."""
+
 @final
 class TreeComparison:
     """Files of two trees, by path and whether contents are read, compared in threads. OSError on a root that cannot be opened."""

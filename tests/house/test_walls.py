@@ -171,6 +171,18 @@ def test_only_the_bindings_use_pyo3() -> None:
     assert users == ["py"]
 
 
+def test_tls_and_batches_of_datagrams_are_for_the_wide_area_driver_alone() -> None:
+    """The protocol's core must not come to know sockets by way of a library."""
+    users: dict[str, list[str]] = {"rustls": [], "quinn-udp": []}
+    for manifest in sorted((REPOSITORY / "crates").glob("*/Cargo.toml")):
+        names = set(tomllib.loads(manifest.read_text(encoding="utf-8")).get("dependencies", {}))
+        for library, found in users.items():
+            found += [manifest.parent.name] if library in names else []
+        if manifest.parent.name == "protocol":
+            assert names == {"ring"}
+    assert users == {"rustls": ["wan"], "quinn-udp": ["wan"]}
+
+
 def test_crates_depend_on_one_another_only_downwards() -> None:
     """The bindings see every crate; no crate sees the bindings or a framework of the control plane."""
     for manifest in sorted((REPOSITORY / "crates").glob("*/Cargo.toml")):

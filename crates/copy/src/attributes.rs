@@ -19,7 +19,7 @@ const LONGEST: usize = 64 << 10;
 
 /// What this process is and may do, asked once.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Keeper {
+pub struct Keeper {
     uid: u32,
     gid: u32,
     umask: u16,
@@ -28,13 +28,14 @@ pub(crate) struct Keeper {
 }
 
 /// The name and the value of an extended attribute.
-type Attribute = (Vec<u8>, Vec<u8>);
+pub type Attribute = (Vec<u8>, Vec<u8>);
 
 /// What could not be kept, for the report.
-pub(crate) type Lost = Option<String>;
+pub type Lost = Option<String>;
 
 impl Keeper {
-    pub(crate) fn new(owners: bool, xattrs: bool) -> Self {
+    /// Asks the system; `owners` and `xattrs` say what is to be kept.
+    pub fn new(owners: bool, xattrs: bool) -> Self {
         Self {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
@@ -48,7 +49,7 @@ impl Keeper {
     /// process's mask takes nothing away.
     ///
     /// `plain` says that the directory hands nothing down, neither its group nor an access control list.
-    pub(crate) fn first_mode(&self, about: &About, plain: bool) -> (Mode, bool) {
+    pub fn first_mode(&self, about: &About, plain: bool) -> (Mode, bool) {
         let is_final = plain
             && !self.changes_owner(about)
             && about.mode & (self.umask | 0o7000) == 0
@@ -63,9 +64,21 @@ impl Keeper {
     }
 
     /// Everything but times onto an open file or directory. `mode_is_final` where it was made with its mode.
-    pub(crate) fn give(
+    pub fn give(
         &self,
         from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        about: &About,
+        mode_is_final: bool,
+    ) -> Result<Lost, Failure> {
+        let wanted = if self.xattrs { all(from, End::Source)? } else { Vec::new() };
+        self.give_known(&wanted, to, about, mode_is_final)
+    }
+
+    /// The same where the extended attributes wanted, sorted, have been read before.
+    pub fn give_known(
+        &self,
+        wanted: &[Attribute],
         to: BorrowedFd<'_>,
         about: &About,
         mode_is_final: bool,
@@ -84,18 +97,18 @@ impl Keeper {
         }
         if self.xattrs {
             // What was made with its mode in a plain directory has no attributes yet.
-            lost = xattrs(from, to, !mode_is_final)?.or(lost);
+            lost = xattrs(wanted, to, !mode_is_final)?.or(lost);
         }
         Ok(lost)
     }
 
     /// Times onto an open file or directory.
-    pub(crate) fn times(&self, to: BorrowedFd<'_>, about: &About) -> Result<(), Failure> {
+    pub fn times(&self, to: BorrowedFd<'_>, about: &About) -> Result<(), Failure> {
         futimens(to, &about.times()).at(End::Destination, "set times")
     }
 
     /// Owner and times onto a symbolic link, which has no mode, or onto whatever bears a name of ours.
-    pub(crate) fn give_name(
+    pub fn give_name(
         &self,
         folder: BorrowedFd<'_>,
         name: &[u8],
@@ -128,9 +141,21 @@ impl Keeper {
     }
 
     /// Mend the attributes of a file whose contents stand; whether there was anything to mend.
-    pub(crate) fn mend(
+    pub fn mend(
         &self,
         from: BorrowedFd<'_>,
+        to: BorrowedFd<'_>,
+        wanted: &About,
+        found: &About,
+    ) -> Result<(bool, Lost), Failure> {
+        let xattrs = if self.xattrs { all(from, End::Source)? } else { Vec::new() };
+        self.mend_known(&xattrs, to, wanted, found)
+    }
+
+    /// The same where the extended attributes wanted, sorted, have been read before.
+    pub fn mend_known(
+        &self,
+        xattrs: &[Attribute],
         to: BorrowedFd<'_>,
         wanted: &About,
         found: &About,
@@ -138,25 +163,24 @@ impl Keeper {
         let root = self.uid == 0;
         let owner = self.owners && root && (wanted.uid, wanted.gid) != (found.uid, found.gid);
         let mode = wanted.mode != found.mode && (root || wanted.uid == found.uid);
-        let (unlike, lost) =
-            if self.xattrs { (xattrs_differ(from, to)?, None) } else { (false, None) };
+        let unlike = self.xattrs && all(to, End::Destination)? != xattrs;
         if !owner && !mode && !unlike {
-            return Ok((false, lost));
+            return Ok((false, None));
         }
-        let lost = self.give(from, to, wanted, false)?;
+        let lost = self.give_known(xattrs, to, wanted, false)?;
         self.times(to, wanted)?;
         Ok((true, lost))
     }
 }
 
 /// Whether the extended attributes of two open files differ, of those that are kept.
-pub(crate) fn xattrs_differ(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool, Failure> {
+pub fn xattrs_differ(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool, Failure> {
     let (one, other) = (all(one, End::Source)?, all(other, End::Destination)?);
     Ok(one != other)
 }
 
 /// The extended attributes of an open file that are kept, sorted.
-fn all(file: BorrowedFd<'_>, end: End) -> Result<Vec<Attribute>, Failure> {
+pub fn all(file: BorrowedFd<'_>, end: End) -> Result<Vec<Attribute>, Failure> {
     let mut found = Vec::new();
     for name in names(file, end)? {
         match value(file, &name) {
@@ -170,11 +194,10 @@ fn all(file: BorrowedFd<'_>, end: End) -> Result<Vec<Attribute>, Failure> {
     Ok(found)
 }
 
-/// Make the extended attributes of `to` those of `from`.
-fn xattrs(from: BorrowedFd<'_>, to: BorrowedFd<'_>, clean: bool) -> Result<Lost, Failure> {
-    let wanted = all(from, End::Source)?;
+/// Make the extended attributes of `to` those that are wanted.
+fn xattrs(wanted: &[Attribute], to: BorrowedFd<'_>, clean: bool) -> Result<Lost, Failure> {
     let mut lost = None;
-    for (name, value) in &wanted {
+    for (name, value) in wanted {
         match fsetxattr(to, &name[..], value, XattrFlags::empty()) {
             Ok(()) => {}
             // NOSPC too: a value may be too large for this file system, which is no full disk.

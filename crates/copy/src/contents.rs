@@ -193,15 +193,16 @@ impl Ways {
 }
 
 /// The source is shorter than it was.
-pub(crate) const SHRUNK: Failure = Failure::Changed("it became shorter while it was copied");
+pub const SHRUNK: Failure = Failure::Changed("it became shorter while it was copied");
 
 /// Have `file` written out and dropped from memory, so that the next reading is from storage.
-pub(crate) fn forget(file: BorrowedFd<'_>) -> Result<(), Failure> {
+pub fn forget(file: BorrowedFd<'_>) -> Result<(), Failure> {
     fdatasync(file).at(End::Destination, "sync")?;
     fadvise(file, 0, None, Advice::DontNeed).at(End::Destination, "drop from memory")
 }
 
-fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Failure> {
+/// Write all of `bytes` at this place.
+pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Failure> {
     while !bytes.is_empty() {
         match pwrite(to, bytes, at) {
             Ok(0) => return Err(Errno::IO).at(End::Destination, "write"),
@@ -217,7 +218,7 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Fa
 }
 
 /// Call `visit` with each run of data in a range: the whole range, where it has no holes.
-fn for_data(
+pub fn for_data(
     file: BorrowedFd<'_>,
     (start, end): (u64, u64),
     sparse: bool,

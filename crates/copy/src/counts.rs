@@ -62,10 +62,11 @@ macro_rules! counts {
 
         /// The same, as all workers count them.
         #[derive(Debug, Default)]
-        pub(crate) struct Tally { $(pub(crate) $name: AtomicU64),* }
+        pub struct Tally { $($(#[$doc])* pub $name: AtomicU64),* }
 
         impl Tally {
-            pub(crate) fn read(&self) -> Counts {
+            /// What has been counted.
+            pub fn read(&self) -> Counts {
                 Counts { $($name: self.$name.load(Ordering::Relaxed)),* }
             }
         }
@@ -127,14 +128,16 @@ impl Counts {
 
 /// Counts and problems of all workers.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
-    pub(crate) tally: Tally,
+pub struct Report {
+    /// The counts.
+    pub tally: Tally,
     problems: Mutex<Vec<Problem>>,
     planned: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Report {
-    pub(crate) fn problem(&self, path: Vec<u8>, kind: ProblemKind, text: String) {
+    /// Count a problem, and list it while there is room.
+    pub fn problem(&self, path: Vec<u8>, kind: ProblemKind, text: String) {
         let counter = match kind {
             ProblemKind::Error => &self.tally.errors,
             ProblemKind::Changed => &self.tally.changed,
@@ -150,23 +153,25 @@ impl Report {
     }
 
     /// Remember what a dry run would do.
-    pub(crate) fn plan(&self, path: Vec<u8>) {
+    pub fn plan(&self, path: Vec<u8>) {
         let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
         if planned.len() < LISTED {
             planned.push(path);
         }
     }
 
-    pub(crate) fn problems(&self) -> Vec<Problem> {
+    /// Those listed.
+    pub fn problems(&self) -> Vec<Problem> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn planned(&self) -> Vec<Vec<u8>> {
+    /// What a dry run would do.
+    pub fn planned(&self) -> Vec<Vec<u8>> {
         self.planned.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// Count.
-pub(crate) fn add(counter: &AtomicU64, count: u64) {
+pub fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
 }

@@ -11,14 +11,15 @@ use crate::error::{At, End, Failure};
 use crate::item::look_at;
 
 /// A directory at the destination, open.
-pub(crate) struct Folder {
+pub struct Folder {
     fd: OwnedFd,
     /// Whether it hands nothing down to what is made in it.
-    pub(crate) plain: bool,
+    pub plain: bool,
 }
 
 impl Folder {
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// It, open.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
@@ -32,13 +33,14 @@ impl Folder {
 }
 
 /// The destination's tree. None of its methods ever follows a symbolic link or leaves the root.
-pub(crate) struct Destination {
+pub struct Destination {
     /// None in a dry run of what is not there yet.
     root: Option<Root>,
 }
 
 impl Destination {
-    pub(crate) fn open(path: &std::path::Path, may_lack: bool) -> io::Result<Self> {
+    /// Open the root; where it may lack, it may be absent.
+    pub fn open(path: &std::path::Path, may_lack: bool) -> io::Result<Self> {
         match Root::open(path) {
             Ok(root) => Ok(Self { root: Some(root) }),
             Err(error) if may_lack && error.kind() == io::ErrorKind::NotFound => {
@@ -48,12 +50,13 @@ impl Destination {
         }
     }
 
-    pub(crate) fn root(&self) -> Option<Result<OwnedFd, Errno>> {
+    /// The root, opened once more; None where it is not there.
+    pub fn root(&self) -> Option<Result<OwnedFd, Errno>> {
         self.root.as_ref().map(|root| root.directory(b""))
     }
 
     /// The directory at `path`; None where there is none.
-    pub(crate) fn find(&self, path: &[u8]) -> Result<Option<Folder>, Failure> {
+    pub fn find(&self, path: &[u8]) -> Result<Option<Folder>, Failure> {
         let Some(root) = &self.root else { return Ok(None) };
         match root.directory(path) {
             Ok(fd) => Folder::of(fd).map(Some),
@@ -63,7 +66,7 @@ impl Destination {
     }
 
     /// The directory at `path`, made with all those above it where it is not there; its own attributes come last of all.
-    pub(crate) fn make(&self, path: &[u8]) -> Result<Folder, Failure> {
+    pub fn make(&self, path: &[u8]) -> Result<Folder, Failure> {
         let Some(root) = &self.root else {
             return Err(Errno::NOENT).at(End::Destination, "open directory");
         };

@@ -8,19 +8,19 @@ use rustix::io::Errno;
 use crate::journal::OWN_PREFIX;
 
 /// The name under which a worker makes whatever it makes.
-pub(crate) fn worker_name(session: u64, worker: usize) -> Vec<u8> {
+pub fn worker_name(session: u64, worker: usize) -> Vec<u8> {
     let prefix = String::from_utf8_lossy(OWN_PREFIX);
     format!("{prefix}-{session:016x}-{worker}.part").into_bytes()
 }
 
 /// The name of a large file under way.
-pub(crate) fn large_name(session: u64, id: u32) -> Vec<u8> {
+pub fn large_name(session: u64, id: u32) -> Vec<u8> {
     let prefix = String::from_utf8_lossy(OWN_PREFIX);
     format!("{prefix}-{session:016x}-large-{id}.part").into_bytes()
 }
 
 /// A draft in its folder; dropped, it is removed.
-pub(crate) struct Draft<'a> {
+pub struct Draft<'a> {
     folder: BorrowedFd<'a>,
     name: &'a [u8],
     fd: OwnedFd,
@@ -29,7 +29,7 @@ pub(crate) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     /// Make one; a leftover of the same name, which is always our own, makes room.
-    pub(crate) fn begin(
+    pub fn begin(
         folder: BorrowedFd<'a>,
         name: &'a [u8],
         mode: Mode,
@@ -47,12 +47,13 @@ impl<'a> Draft<'a> {
         Ok(Self { folder, name, fd, kept: false })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// It, open.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Give it its name, in place of whatever file bore it.
-    pub(crate) fn keep(mut self, name: &[u8]) -> Result<(), Errno> {
+    pub fn keep(mut self, name: &[u8]) -> Result<(), Errno> {
         renameat(self.folder, self.name, self.folder, name)?;
         self.kept = true;
         Ok(())

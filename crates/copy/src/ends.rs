@@ -151,7 +151,8 @@ fn unreadable(path: &Path, error: &std::io::Error) -> CopyError {
     CopyError::new(CopyErrorKind::Ends, text)
 }
 
-pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> CopyError {
+/// Why `path` cannot be written.
+pub fn unwritable(path: &Path, error: &std::io::Error) -> CopyError {
     let kind = match error.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
             CopyErrorKind::NoSpace

@@ -1,7 +1,7 @@
 //! A copy from start to end: the walk feeds, workers copy, directories get their times last.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -201,11 +201,17 @@ fn prepare(mut options: Options) -> Result<Shared, CopyError> {
         let (held, found) = Journal::open(opened, rename.as_deref(), &root)?;
         past = found;
         let from = origin(&source_path, single.as_ref());
-        begin(&options, &held, &mut past, &from, &destination, session, &report)?;
+        let how = Beginning {
+            shown: &options.destination,
+            from: &from,
+            session,
+            durable: options.fsync == Fsync::Each,
+            restart: options.restart,
+        };
+        begin(&how, &held, &mut past, &destination, &report)?;
         journal = Some(held);
     }
-    let doubtful_since = (past.source.is_some() && past.boot != boot() && !past.durable)
-        .then(|| past.since.saturating_sub(CLOCKS_NS));
+    let doubtful_since = doubtful_since(&past);
     Ok(Shared {
         source,
         source_path,
@@ -230,46 +236,61 @@ fn prepare(mut options: Options) -> Result<Shared, CopyError> {
     })
 }
 
+/// What a run says of itself when it begins.
+pub struct Beginning<'a> {
+    /// How the destination is called.
+    pub shown: &'a Path,
+    /// How the journal calls the source.
+    pub from: &'a [u8],
+    /// In the names of drafts.
+    pub session: u64,
+    /// Whether each file is forced to the disk.
+    pub durable: bool,
+    /// Whether what another run left is thrown away.
+    pub restart: bool,
+}
+
 /// Take over what an earlier run left, or clear it away, and say that a run begins.
-fn begin(
-    options: &Options,
+pub fn begin(
+    how: &Beginning<'_>,
     journal: &Journal,
     past: &mut Past,
-    from: &[u8],
     destination: &Destination,
-    session: u64,
     report: &Report,
 ) -> Result<(), CopyError> {
-    let written = |error: std::io::Error| unwritable(&options.destination, &error);
-    let other = past.foreign || past.source.as_deref().is_some_and(|source| source != from);
-    if other && !options.restart {
+    let written = |error: std::io::Error| unwritable(how.shown, &error);
+    let other = past.foreign || past.source.as_deref().is_some_and(|source| source != how.from);
+    if other && !how.restart {
         let what = match &past.source {
             Some(source) => format!("an interrupted copy of {}", String::from_utf8_lossy(source)),
             None => "a journal that this Waystage cannot read".to_owned(),
         };
         let text = format!(
             "{} holds {what}: finish that one first, or give --restart to throw away what it left unfinished",
-            options.destination.display()
+            how.shown.display()
         );
         return Err(CopyError::new(CopyErrorKind::OtherJournal, text));
     }
-    leftovers::workers(destination, past, session, report);
-    if other || options.restart {
+    leftovers::workers(destination, past, how.session, report);
+    if other || how.restart {
         let halves = std::mem::take(&mut past.halves);
-        leftovers::larges(destination, halves.into_values(), session, report);
+        leftovers::larges(destination, halves.into_values(), how.session, report);
         *past = Past::default();
         journal.empty().map_err(written)?;
     }
     if past.source.is_some() {
         crate::counts::add(&report.tally.resumed, 1);
     }
-    let record = Record::Run {
-        source: from.to_vec(),
-        boot: boot(),
-        time: now(),
-        durable: options.fsync == Fsync::Each,
-    };
+    let record =
+        Record::Run { source: how.from.to_vec(), boot: boot(), time: now(), durable: how.durable };
     journal.append(&record).map_err(written)
+}
+
+/// From when on what a name tells may be wrong, as a power failure may have taken it; None where nothing is in doubt.
+#[must_use]
+pub fn doubtful_since(past: &Past) -> Option<i64> {
+    (past.source.is_some() && past.boot != boot() && !past.durable)
+        .then(|| past.since.saturating_sub(CLOCKS_NS))
 }
 
 fn run(shared: &Shared) -> Result<(), CopyError> {
@@ -305,7 +326,9 @@ fn origin(path: &std::path::Path, single: Option<&Item>) -> Vec<u8> {
     from
 }
 
-fn session_of(root: &std::os::fd::OwnedFd, single: Option<&[u8]>) -> u64 {
+/// A number for the names of drafts, the same for every copy to this destination.
+#[must_use]
+pub fn session_of(root: &std::os::fd::OwnedFd, single: Option<&[u8]>) -> u64 {
     use std::os::fd::AsFd;
     let mut text = look_at(root.as_fd())
         .map(|stat| Seen::of(&stat))

@@ -49,7 +49,8 @@ pub struct CopyError {
 }
 
 impl CopyError {
-    pub(crate) fn new(kind: CopyErrorKind, text: impl Into<String>) -> Self {
+    /// An error of this kind.
+    pub fn new(kind: CopyErrorKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into() }
     }
 }
@@ -64,16 +65,25 @@ impl std::error::Error for CopyError {}
 
 /// Which end a call was made on: a full source is no reason to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub enum End {
+    /// The source.
     Source,
+    /// The destination.
     Destination,
 }
 
 /// Why one entry was not copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// A call failed.
-    Call { end: End, doing: &'static str, errno: Errno },
+    Call {
+        /// On which end.
+        end: End,
+        /// What was to be done.
+        doing: &'static str,
+        /// What the system answered.
+        errno: Errno,
+    },
     /// The source changed under the copy.
     Changed(&'static str),
     /// Something of another sort bears the name at the destination.
@@ -86,7 +96,7 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// Why the whole copy has to end, where this is such a reason.
-    pub(crate) fn fatal(&self) -> Option<CopyErrorKind> {
+    pub fn fatal(&self) -> Option<CopyErrorKind> {
         match self {
             Self::Call { end: End::Destination, errno, .. } => match *errno {
                 Errno::NOSPC | Errno::DQUOT => Some(CopyErrorKind::NoSpace),
@@ -113,13 +123,14 @@ impl fmt::Display for Failure {
 }
 
 /// What the system calls an error, without its number.
-pub(crate) fn said(errno: Errno) -> String {
+pub fn said(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Says on which end, and doing what, a call failed.
-pub(crate) trait At<T> {
+pub trait At<T> {
+    /// Says on which end, and doing what.
     fn at(self, end: End, doing: &'static str) -> Result<T, Failure>;
 }
 

@@ -9,16 +9,22 @@ use waystage_catalog::Batch;
 
 /// What tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-    pub(crate) size: u64,
-    pub(crate) mtime: i64,
-    pub(crate) ctime: i64,
+pub struct Seen {
+    /// The file system.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// Bytes.
+    pub size: u64,
+    /// When its contents changed, ns since 1970.
+    pub mtime: i64,
+    /// When anything of it changed, ns since 1970.
+    pub ctime: i64,
 }
 
 impl Seen {
-    pub(crate) fn of(stat: &Statx) -> Self {
+    /// From what the system says.
+    pub fn of(stat: &Statx) -> Self {
         Self {
             device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
@@ -31,16 +37,22 @@ impl Seen {
 
 /// Its attributes, but for the extended ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct About {
-    pub(crate) mode: u16,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) mtime: i64,
-    pub(crate) atime: i64,
+pub struct About {
+    /// Permission bits and the three above them.
+    pub mode: u16,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// When its contents changed, ns since 1970.
+    pub mtime: i64,
+    /// When it was read, ns since 1970.
+    pub atime: i64,
 }
 
 impl About {
-    pub(crate) fn of(stat: &Statx) -> Self {
+    /// From what the system says.
+    pub fn of(stat: &Statx) -> Self {
         Self {
             mode: stat.stx_mode & 0o7777,
             uid: stat.stx_uid,
@@ -50,30 +62,36 @@ impl About {
         }
     }
 
-    pub(crate) fn times(&self) -> Timestamps {
+    /// Its times, to be set.
+    pub fn times(&self) -> Timestamps {
         Timestamps { last_access: timespec(self.atime), last_modification: timespec(self.mtime) }
     }
 }
 
 /// An entry of the source.
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
+pub struct Item {
     /// Its directory's path below the root.
-    pub(crate) directory: Arc<[u8]>,
-    pub(crate) name: Vec<u8>,
+    pub directory: Arc<[u8]>,
+    /// Its own name.
+    pub name: Vec<u8>,
     /// The letter of its type, as in [`waystage_catalog::TYPE_LETTERS`].
-    pub(crate) letter: u8,
-    pub(crate) seen: Seen,
-    pub(crate) about: About,
-    pub(crate) links: u32,
+    pub letter: u8,
+    /// Its state.
+    pub seen: Seen,
+    /// Its attributes.
+    pub about: About,
+    /// How many names it has.
+    pub links: u32,
     /// Whether blocks are missing: it has holes.
-    pub(crate) sparse: bool,
-    pub(crate) symlink: Vec<u8>,
+    pub sparse: bool,
+    /// What it points to, if it is a symbolic link.
+    pub symlink: Vec<u8>,
 }
 
 impl Item {
     /// Entry `index` of a walk's batch.
-    pub(crate) fn of(batch: &Batch, index: usize, directory: &Arc<[u8]>) -> Self {
+    pub fn of(batch: &Batch, index: usize, directory: &Arc<[u8]>) -> Self {
         let e = &batch.entries;
         let kind = usize::try_from(e.kind[index]).unwrap_or(7).min(7);
         let size = e.size[index].unsigned_abs();
@@ -102,7 +120,7 @@ impl Item {
     }
 
     /// A regular file looked at outside a walk.
-    pub(crate) fn file(stat: &Statx, directory: &[u8], name: &[u8]) -> Self {
+    pub fn file(stat: &Statx, directory: &[u8], name: &[u8]) -> Self {
         Self {
             directory: directory.into(),
             name: name.to_vec(),
@@ -116,12 +134,12 @@ impl Item {
     }
 
     /// Its path below the root.
-    pub(crate) fn path(&self) -> Vec<u8> {
+    pub fn path(&self) -> Vec<u8> {
         waystage_catalog::join(&self.directory, &self.name)
     }
 
     /// The same entry as it is now.
-    pub(crate) fn renewed(&self, stat: &Statx) -> Self {
+    pub fn renewed(&self, stat: &Statx) -> Self {
         Self { links: self.links, ..Self::file(stat, &self.directory, &self.name) }
     }
 }
@@ -131,18 +149,18 @@ fn has_holes(size: u64, blocks: u64) -> bool {
 }
 
 /// The attributes of what bears `name` in `folder`, a symbolic link's own.
-pub(crate) fn look(folder: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Errno> {
+pub fn look(folder: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statx(folder, name, flags, StatxFlags::BASIC_STATS)
 }
 
 /// The attributes of an open file.
-pub(crate) fn look_at(fd: BorrowedFd<'_>) -> Result<Statx, Errno> {
+pub fn look_at(fd: BorrowedFd<'_>) -> Result<Statx, Errno> {
     statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
 }
 
 /// The type in a mode, as a letter.
-pub(crate) fn letter(mode: u16) -> u8 {
+pub fn letter(mode: u16) -> u8 {
     match mode & 0o170_000 {
         0o100_000 => b'f',
         0o040_000 => b'd',
@@ -155,7 +173,8 @@ pub(crate) fn letter(mode: u16) -> u8 {
     }
 }
 
-pub(crate) fn nanoseconds(time: &rustix::fs::StatxTimestamp) -> i64 {
+/// A time in nanoseconds since 1970.
+pub fn nanoseconds(time: &rustix::fs::StatxTimestamp) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
 }
 

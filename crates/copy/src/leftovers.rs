@@ -12,7 +12,7 @@ use crate::journal::{Half, Past};
 use crate::options::Fsync;
 
 /// Remove the drafts that workers of earlier runs may have left: each at most one, where it was last.
-pub(crate) fn workers(destination: &Destination, past: &Past, session: u64, report: &Report) {
+pub fn workers(destination: &Destination, past: &Past, session: u64, report: &Report) {
     for (worker, directory) in &past.entered {
         let name = worker_name(session, usize::try_from(*worker).unwrap_or(usize::MAX));
         remove(destination, directory, &name, report);
@@ -20,7 +20,7 @@ pub(crate) fn workers(destination: &Destination, past: &Past, session: u64, repo
 }
 
 /// Remove the drafts of large files that nobody will go on with.
-pub(crate) fn larges(
+pub fn larges(
     destination: &Destination,
     halves: impl Iterator<Item = Half>,
     session: u64,

@@ -37,3 +37,18 @@ pub use counts::{Counts, Problem, ProblemKind};
 pub use engine::Copy;
 pub use error::{CopyError, CopyErrorKind};
 pub use options::{Fsync, Options, Update, Verify};
+
+/// What copies between hosts share with copies on one: how an entry is seen, made and given its name.
+pub mod parts {
+    pub use crate::attributes::{all as xattrs_of, Attribute, Keeper, Lost};
+    pub use crate::contents::{for_data, forget, write_all, SHRUNK};
+    pub use crate::counts::{add, Report, Tally};
+    pub use crate::destination::{Destination, Folder};
+    pub use crate::draft::{large_name, worker_name, Draft};
+    pub use crate::ends::unwritable;
+    pub use crate::engine::{begin, doubtful_since, session_of, Beginning};
+    pub use crate::error::{said, At, End, Failure};
+    pub use crate::item::{letter, look, look_at, About, Item, Seen};
+    pub use crate::leftovers::{larges as remove_larges, workers as remove_drafts};
+    pub use crate::small::{open_file, ANOTHER_SORT};
+}

@@ -211,11 +211,10 @@ impl Worker<'_> {
 }
 
 /// It is no longer what the walk saw.
-pub(crate) const ANOTHER_SORT: Failure =
-    Failure::Changed("it became something else while it was copied");
+pub const ANOTHER_SORT: Failure = Failure::Changed("it became something else while it was copied");
 
 /// Open a regular file for reading: never through a link, never waiting at a FIFO.
-pub(crate) fn open_file(folder: BorrowedFd<'_>, name: &[u8], end: End) -> Result<OwnedFd, Failure> {
+pub fn open_file(folder: BorrowedFd<'_>, name: &[u8], end: End) -> Result<OwnedFd, Failure> {
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(folder, name, how, Mode::empty()) {
         Err(Errno::LOOP | Errno::NXIO) if end == End::Source => return Err(ANOTHER_SORT),

@@ -56,27 +56,7 @@ impl TreeCopy {
         owners: bool,
         hard_links: bool,
     ) -> PyResult<Self> {
-        let update = one_of(
-            "update",
-            update,
-            &[
-                ("changed", Update::Changed),
-                ("newer", Update::Newer),
-                ("missing", Update::Missing),
-                ("content", Update::Content),
-                ("always", Update::Always),
-            ],
-        )?;
-        let fsync = one_of(
-            "fsync",
-            fsync,
-            &[("none", Fsync::None), ("end", Fsync::End), ("each", Fsync::Each)],
-        )?;
-        let verify = one_of(
-            "verify",
-            verify,
-            &[("none", Verify::None), ("cached", Verify::Cached), ("storage", Verify::Storage)],
-        )?;
+        let (update, fsync, verify) = words(update, fsync, verify)?;
         let options = Options {
             source,
             destination,
@@ -209,14 +189,44 @@ impl TreeComparison {
     }
 }
 
-fn one_of<T: core::marker::Copy>(what: &str, given: &str, known: &[(&str, T)]) -> PyResult<T> {
+/// What the words for three options mean.
+pub(crate) fn words(update: &str, fsync: &str, verify: &str) -> PyResult<(Update, Fsync, Verify)> {
+    let update = one_of(
+        "update",
+        update,
+        &[
+            ("changed", Update::Changed),
+            ("newer", Update::Newer),
+            ("missing", Update::Missing),
+            ("content", Update::Content),
+            ("always", Update::Always),
+        ],
+    )?;
+    let fsync = one_of(
+        "fsync",
+        fsync,
+        &[("none", Fsync::None), ("end", Fsync::End), ("each", Fsync::Each)],
+    )?;
+    let verify = one_of(
+        "verify",
+        verify,
+        &[("none", Verify::None), ("cached", Verify::Cached), ("storage", Verify::Storage)],
+    )?;
+    Ok((update, fsync, verify))
+}
+
+pub(crate) fn one_of<T: core::marker::Copy>(
+    what: &str,
+    given: &str,
+    known: &[(&str, T)],
+) -> PyResult<T> {
     known.iter().find(|(name, _)| *name == given).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         PyValueError::new_err(format!("{what} is one of {}, not {given:?}", names.join(", ")))
     })
 }
 
-fn duration(seconds: f64) -> PyResult<Duration> {
+pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{seconds} is not a number of seconds")))
 }

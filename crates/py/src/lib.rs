@@ -11,6 +11,7 @@ mod check;
 mod contention;
 mod copy;
 mod dedup;
+mod distance;
 mod flow_load;
 mod flow_time;
 mod layout;
@@ -44,5 +45,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     probe::register(module)?;
     shim::register(module)?;
     transfer::register(module)?;
+    distance::register(module)?;
     wan::register(module)
 }

@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
+from waystage.cli.copy_remote import Trust, about_connection, copy_far, refuse_unknown, remote_ends, show_key
 
 if TYPE_CHECKING:
     from waystage._native import TreeCopy
@@ -26,9 +27,6 @@ SHOWN = 20
 """Problems and paths that a person is shown; --json gives all that were listed."""
 
 LOOK_S = 0.2
-
-REMOTE = re.compile(r"(?:[^/@:]+@)?(?:[^/:]+|\[[0-9A-Fa-f:.]+\]):")
-"""What makes a name a remote end, as for rsync and scp: a colon before any slash."""
 
 RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "K": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -49,6 +47,17 @@ PARTS = (
 )
 
 
+class Copying(Protocol):
+    """A copy under way, on this machine or between two."""
+
+    def wait(self, timeout_s: float) -> bool: ...
+    def counts(self) -> dict[str, int]: ...
+    @property
+    def complete(self) -> bool: ...
+    def problems(self) -> list[tuple[bytes, str, str]]: ...
+    def stop(self) -> None: ...
+
+
 class Rate(click.ParamType[int]):
     """`100M`, bytes a second."""
 
@@ -64,6 +73,54 @@ class Rate(click.ParamType[int]):
 @click.command()
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
+@click.option(
+    "--show-key",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=show_key,
+    help="Print the line by which a server knows this user, and end.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["fair", "fast-start", "modest", "aggressive"]),
+    default="fair",
+    show_default=True,
+    help="Between hosts: how fast to send beside others; the server grants fast-start and aggressive.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=7900,
+    show_default=True,
+    help="Between hosts: the server's, of TCP and UDP.",
+)
+@click.option(
+    "--identity",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Between hosts: this user's key. Default: ~/.config/waystage/wan/key, made at first.",
+)
+@click.option(
+    "--known-hosts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Between hosts: the servers' keys. Default: ~/.config/waystage/wan/known_hosts.",
+)
+@click.option(
+    "--server-key",
+    metavar="KEY",
+    help="Between hosts: believe a server only with this key or fingerprint, whatever the file of known hosts says.",
+)
+@click.option("--trust-new", is_flag=True, help="Between hosts: believe a server that is not known yet.")
+@click.option(
+    "--udp-wait",
+    type=click.FloatRange(0, 600),
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between hosts: go over TCP where nothing comes back over UDP for so long; 0 does without UDP.",
+)
 @click.option(
     "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
 )
@@ -125,9 +182,16 @@ def command(
     no_xattrs: bool,
     no_owners: bool,
     no_hard_links: bool,
+    mode: str,
+    port: int,
+    identity: Path | None,
+    known_hosts: Path | None,
+    server_key: str | None,
+    trust_new: bool,
+    udp_wait: float,
     output: Output,
 ) -> int:
-    """Make DST a copy of SRC, a directory or a file.
+    """Make DST a copy of SRC, a directory or a file. One of them may be [USER@]HOST:PATH, where `waystage serve` runs.
 
     The contents of the directory SRC become those of DST; what else is in DST stays. Holes, hard links, symbolic links,
     devices, FIFOs, extended attributes, access control lists, times, modes and owners are kept. A file bears its
@@ -137,42 +201,51 @@ def command(
     """
     if from_storage and not verify:
         raise UserError("--from-storage says where --verify reads from: give --verify too", ExitCode.USAGE)
+    options: dict[str, Any] = {
+        "exclude": [os.fsencode(pattern) for pattern in exclude],
+        "include": [os.fsencode(pattern) for pattern in include] or None,
+        "one_file_system": one_file_system,
+        "update": update,
+        "fsync": fsync,
+        "verify": ("storage" if from_storage else "cached") if verify else "none",
+        "rate_bytes_per_s": rate,
+        "restart": restart,
+        "xattrs": not no_xattrs,
+        "owners": not no_owners,
+        "hard_links": not no_hard_links,
+    }
     began = time.monotonic()
+    ends = remote_ends(source, destination)
+    if ends is not None:
+        refuse_unknown(update, dry_run)
+        trust = Trust(identity, known_hosts, server_key, trust_new)
+        options |= {"mode": mode, "udp_wait_s": udp_wait or None, "workers": workers or 4}
+        with output.progress() as progress:
+            far = copy_far(
+                ends, port, trust, output, lambda c: _follow(c, progress, "copied", began), options
+            )
+        connection, words = about_connection(far)
+        _say(far, source, destination, time.monotonic() - began, output, connection, words)
+        return ExitCode.OK if far.complete else ExitCode.PARTIAL
     copying = _start(
-        _local(source),
-        _local(destination),
+        Path(source),
+        Path(destination),
         workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
-        exclude=[os.fsencode(pattern) for pattern in exclude],
-        include=[os.fsencode(pattern) for pattern in include] or None,
-        one_file_system=one_file_system,
-        update=update,
-        fsync=fsync,
-        verify=("storage" if from_storage else "cached") if verify else "none",
-        rate_bytes_per_s=rate,
         dry_run=dry_run,
-        restart=restart,
-        xattrs=not no_xattrs,
-        owners=not no_owners,
-        hard_links=not no_hard_links,
+        **options,
     )
     try:
         with output.progress() as progress, _failures():
             _follow(copying, progress, "would copy" if dry_run else "copied", began)
     finally:
         copying.stop()
+    from waystage.catalog.store import display
+
     seconds = time.monotonic() - began
-    _say(copying, source, destination, seconds, dry_run, output)
+    planned = [display(path) for path in copying.planned()]
+    more: dict[str, Any] = {"dry_run": dry_run} | ({"would_copy": planned} if dry_run else {})
+    _say(copying, source, destination, seconds, output, more, "", planned[:SHOWN])
     return ExitCode.OK if copying.complete else ExitCode.PARTIAL
-
-
-def _local(end: str) -> Path:
-    if REMOTE.match(end):
-        raise UserError(
-            f"{end!r} names a path on another host, and copying to or from other hosts is not there yet:"
-            f" mount it, or write ./{end} for a local path with a colon",
-            ExitCode.USAGE,
-        )
-    return Path(end)
 
 
 def _start(source: Path, destination: Path, **options: Any) -> TreeCopy:
@@ -192,7 +265,7 @@ def _failures() -> Iterator[None]:
         raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
 
 
-def _follow(copying: TreeCopy, progress: ProgressCall, word: str, began: float) -> None:
+def _follow(copying: Copying, progress: ProgressCall, word: str, began: float) -> None:
     while not copying.wait(LOOK_S):
         counts = copying.counts()
         done = counts["files"] + counts["same"] + counts["mended"]
@@ -204,7 +277,14 @@ def _follow(copying: TreeCopy, progress: ProgressCall, word: str, began: float) 
 
 
 def _say(
-    copying: TreeCopy, source: str, destination: str, seconds: float, dry_run: bool, output: Output
+    copying: Copying,
+    source: str,
+    destination: str,
+    seconds: float,
+    output: Output,
+    more: dict[str, Any],
+    words: str,
+    listing: list[str] | None = None,
 ) -> None:
     from waystage.catalog.store import display
 
@@ -214,24 +294,21 @@ def _say(
         "source": source,
         "destination": destination,
         "complete": copying.complete,
-        "dry_run": dry_run,
         "seconds": round(seconds, 3),
         "counts": counts,
         "problems": [{"path": display(path), "kind": kind, "text": text} for path, kind, text in problems],
     }
-    planned = copying.planned()
-    if dry_run:
-        value["would_copy"] = [display(path) for path in planned]
+    value |= more
     done = [f"{counts[key]:,} {words}" for key, words in PARTS if counts[key]]
-    word = "would copy" if dry_run else "copied"
+    word = "would copy" if more.get("dry_run") else "copied"
     text = f"{word} {size_text(counts['bytes'])} in {seconds:.1f} s: {', '.join(done) or 'nothing was found'}"
     if counts["resumed"]:
         text += f"; went on with {size_text(counts['resumed_bytes'])} of an interrupted copy"
     for kind in ("errors", "changed", "vanished", "lost", "skipped"):
         if counts[kind]:
             text += f"; {counts[kind]:,} {kind}"
-    listing = [display(path) for path in planned[:SHOWN]] if dry_run else []
-    output.result(value, "\n".join([*listing, text]))
+    shown = (listing or []) if more.get("dry_run") else []
+    output.result(value, "\n".join([*shown, text + words]))
     if not output.json:
         for path, kind, why in problems[:SHOWN]:
             output.note(f"{display(path) or '.'}: {kind}: {why}")

@@ -115,6 +115,19 @@ pub mod codes {
     pub const BROKEN: u64 = 1;
 }
 
+/// What keeps an end from sending more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldBack {
+    /// There is nothing to send.
+    Application,
+    /// The peer has no memory left: its application takes nothing over.
+    Credit,
+    /// As much is underway as the mode allows.
+    Window,
+    /// The next packet's time has not come.
+    Pace,
+}
+
 /// What a connection has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -300,6 +313,20 @@ impl Connection {
     #[must_use]
     pub fn mode(&self) -> &dyn Mode {
         &*self.mode
+    }
+
+    /// What keeps this end from sending more at this moment.
+    #[must_use]
+    pub fn held_back_by(&self) -> HeldBack {
+        if self.outgoing.has_work(self.peer_credit_bytes) {
+            let full = self.sent.in_flight_bytes() >= self.mode.control().window_bytes;
+            return if full { HeldBack::Window } else { HeldBack::Pace };
+        }
+        if self.outgoing.has_work(u64::MAX) {
+            HeldBack::Credit
+        } else {
+            HeldBack::Application
+        }
     }
 
     /// The round-trip estimates.

@@ -1,0 +1,452 @@
+//! The TLS connection: small messages in order, and all messages where UDP is blocked.
+//!
+//! Arrives: messages, what the socket has. Leaves: messages of both sorts, the end of the connection.
+//! Must not know: what messages say, keys.
+//!
+//! On the wire a message is its length (4 bytes, little-endian, of what follows), a kind (1 byte) and its bytes. One thread owns the
+//! TLS state, which reads and writes through one another, and waits for the socket and for others of this process at once.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
+use rustls::Connection;
+
+use crate::error::WanError;
+use crate::lane::{Holder, Inbox, Message, Status, MEMORY_BYTES, MOST_BYTES};
+
+/// The kind of those messages that belong on a lane.
+pub(crate) const BULK: u8 = 0;
+
+/// No message of another kind is longer.
+const LONGEST_SMALL: usize = 4 << 20;
+
+/// Bulk that may wait to be written.
+const WAITING_BYTES: usize = 16 << 20;
+
+/// Messages of other kinds that may wait to be read.
+const MOST_SMALL: usize = 1024;
+
+/// What TLS may hold of what was written to it.
+const TLS_BYTES: usize = 256 << 10;
+
+/// A sleeper looks this often whether it is to end.
+const LOOK_ROUND: Duration = Duration::from_millis(50);
+
+/// How long the other end may take to read our last words.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The TLS connection with its thread. Dropped, it ends at once.
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes those who wait for a message, or for room.
+    changed: Condvar,
+    wake: OwnedFd,
+    inbox: Arc<Inbox>,
+}
+
+#[derive(Default)]
+struct State {
+    outgoing: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    small: VecDeque<(u8, Vec<u8>)>,
+    close: bool,
+    abort: bool,
+    ended: Option<String>,
+    /// Bytes a second of bulk; None for no limit.
+    rate: Option<u64>,
+    free_from: Option<Instant>,
+    held_ns: [u64; Holder::ALL.len()],
+}
+
+impl State {
+    /// When the next bulk of so many bytes may be given.
+    fn turn(&mut self, bytes: usize) -> Instant {
+        let now = Instant::now();
+        let Some(rate) = self.rate else { return now };
+        // Time that nobody used is gone: a pause must not be followed by a burst.
+        let turn = self.free_from.map_or(now, |free_from| free_from.max(now));
+        self.free_from = Some(turn + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64));
+        turn
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, why: &str) {
+        self.inbox.end(why);
+        self.lock().ended.get_or_insert_with(|| why.to_owned());
+        self.changed.notify_all();
+    }
+
+    fn look(&self) {
+        // Only a counter that is full fails, and then it is to be looked anyway.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Control {
+    /// Take over a connection whose handshake is done.
+    pub(crate) fn start(
+        mut tls: Connection,
+        stream: TcpStream,
+        inbox: Arc<Inbox>,
+    ) -> Result<Self, WanError> {
+        let failed = |error: std::io::Error| WanError::io("set up the connection", &error);
+        tls.set_buffer_limit(Some(TLS_BYTES));
+        stream.set_nonblocking(true).map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        // A peer whose machine vanished is noticed where nothing is to be sent.
+        let keep = socket2::TcpKeepalive::new()
+            .with_time(Duration::from_secs(10))
+            .with_interval(Duration::from_secs(5))
+            .with_retries(4);
+        socket2::SockRef::from(&stream).set_tcp_keepalive(&keep).map_err(failed)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| failed(errno.into()))?;
+        let shared =
+            Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), wake, inbox });
+        let mut pump = Pump {
+            shared: Arc::clone(&shared),
+            tls,
+            stream,
+            head: Vec::new(),
+            body: None,
+            writing: None,
+        };
+        let thread = std::thread::Builder::new()
+            .name("wan-control".to_owned())
+            .spawn(move || pump.run())
+            .map_err(failed)?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Send a small message.
+    pub(crate) fn send(&self, kind: u8, body: &[u8]) {
+        self.shared.lock().outgoing.push_back(framed(kind, body));
+        self.shared.look();
+    }
+
+    /// Send a message of a lane; waits while others wait. False where the connection has ended.
+    pub(crate) fn send_bulk(&self, message: Vec<u8>) -> bool {
+        let began = Instant::now();
+        let turn = self.shared.lock().turn(message.len());
+        while Instant::now() < turn && !self.ended() {
+            std::thread::sleep(turn.saturating_duration_since(Instant::now()).min(LOOK_ROUND));
+        }
+        let capped = Instant::now();
+        let frame = framed(BULK, &message);
+        let mut state = self.shared.lock();
+        while state.ended.is_none() && state.waiting_bytes >= WAITING_BYTES {
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.held_ns[Holder::Cap as usize] += nanoseconds(capped - began);
+        state.held_ns[Holder::Path as usize] += nanoseconds(capped.elapsed());
+        if state.ended.is_some() {
+            return false;
+        }
+        state.waiting_bytes += frame.len();
+        state.outgoing.push_back(frame);
+        drop(state);
+        self.shared.look();
+        true
+    }
+
+    /// Bulk takes no more than this.
+    pub(crate) fn limit(&self, bytes_per_s: Option<u64>) {
+        self.shared.lock().rate = bytes_per_s;
+    }
+
+    /// The next small message, waiting for at most `timeout`; None where none came, an error where none will.
+    pub(crate) fn receive(&self, timeout: Duration) -> Result<Option<(u8, Vec<u8>)>, WanError> {
+        let state = self.shared.lock();
+        let waited = self.shared.changed.wait_timeout_while(state, timeout, |state| {
+            state.small.is_empty() && state.ended.is_none()
+        });
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        match (state.small.pop_front(), &state.ended) {
+            (Some(message), _) => Ok(Some(message)),
+            (None, Some(why)) => {
+                Err(WanError::lost(format!("{why}: the same command goes on where it stopped")))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Something that the thread waits for has changed.
+    pub(crate) fn look(&self) {
+        self.shared.look();
+    }
+
+    pub(crate) fn ended(&self) -> bool {
+        self.shared.lock().ended.is_some()
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        Status { held_ns: self.shared.lock().held_ns, ..Status::default() }
+    }
+
+    /// Close once everything was written and the other end has had time to read it.
+    pub(crate) fn close(&self) {
+        self.shared.lock().close = true;
+        self.finish();
+    }
+
+    /// Close at once.
+    pub(crate) fn abort(&self) {
+        self.shared.lock().abort = true;
+        self.finish();
+    }
+
+    fn finish(&self) {
+        self.shared.look();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 1).unwrap_or(u32::MAX);
+    let mut frame = Vec::with_capacity(body.len() + 5);
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.push(kind);
+    frame.extend_from_slice(body);
+    frame
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+struct Pump {
+    shared: Arc<Shared>,
+    tls: Connection,
+    stream: TcpStream,
+    /// The length and kind of the message that is coming in.
+    head: Vec<u8>,
+    /// Its kind, its bytes, and how many of them have come.
+    body: Option<(u8, Vec<u8>, usize)>,
+    /// A message on its way into TLS, and how far.
+    writing: Option<(Vec<u8>, usize)>,
+}
+
+impl Pump {
+    fn run(&mut self) {
+        let why = match self.turn() {
+            Ok(()) => "the connection was closed".to_owned(),
+            Err(why) => why,
+        };
+        self.shared.end(&why);
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Until it was closed here (Ok) or there.
+    fn turn(&mut self) -> Result<(), String> {
+        // The peer's first words may have come with the end of its handshake, and nothing more may follow.
+        self.opened()?;
+        loop {
+            let idle = self.write()?;
+            let (close, abort) = {
+                let state = self.shared.lock();
+                (state.close, state.abort)
+            };
+            if abort {
+                return Ok(());
+            }
+            if close && idle {
+                self.linger();
+                return Ok(());
+            }
+            let may_read = self.shared.inbox.held_bytes() < MEMORY_BYTES;
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, may_read);
+            flags.set(PollFlags::OUT, self.tls.wants_write());
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.stream.as_fd(), flags),
+                PollFd::from_borrowed_fd(self.shared.wake.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 })) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(format!("the connection cannot be waited for: {errno}")),
+            }
+            let ready = fds[0].revents();
+            if fds[1].revents().contains(PollFlags::IN) {
+                let _ = rustix::io::read(&self.shared.wake, &mut [0_u8; 8]);
+            }
+            if may_read && ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                self.read()?;
+            } else if !may_read && ready.intersects(PollFlags::HUP | PollFlags::ERR) {
+                // It is over, but what came before is still being written: no haste.
+                std::thread::sleep(LOOK_ROUND);
+            }
+        }
+    }
+
+    /// Write what there is; whether there is nothing left.
+    fn write(&mut self) -> Result<bool, String> {
+        loop {
+            if self.writing.is_none() {
+                let mut state = self.shared.lock();
+                if let Some(frame) = state.outgoing.pop_front() {
+                    if frame[4] == BULK {
+                        state.waiting_bytes -= frame.len();
+                        self.shared.changed.notify_all();
+                    }
+                    self.writing = Some((frame, 0));
+                }
+            }
+            if let Some((frame, at)) = &mut self.writing {
+                // TLS takes what its buffer holds.
+                *at += self.tls.writer().write(&frame[*at..]).unwrap_or(0);
+                if *at == frame.len() {
+                    self.writing = None;
+                }
+            }
+            while self.tls.wants_write() {
+                match self.tls.write_tls(&mut self.stream) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(lost(&error)),
+                }
+            }
+            if self.writing.is_none() && self.shared.lock().outgoing.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), String> {
+        match self.tls.read_tls(&mut self.stream) {
+            Ok(0) => return Err("the other end has gone away".to_owned()),
+            Ok(_) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return Ok(())
+            }
+            Err(error) => return Err(lost(&error)),
+        }
+        self.opened()
+    }
+
+    /// Hand out what TLS has opened.
+    fn opened(&mut self) -> Result<(), String> {
+        let state = self.tls.process_new_packets().map_err(|error| match error {
+            rustls::Error::AlertReceived(alert) => {
+                format!("the other end refused the connection ({alert:?})")
+            }
+            error => format!("the connection was disturbed: {error}"),
+        })?;
+        let mut left = state.plaintext_bytes_to_read();
+        while left > 0 {
+            left -= self.take(left)?;
+        }
+        if state.peer_has_closed() {
+            return Err("the other end has closed the connection".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Take some of the bytes that TLS has for us.
+    fn take(&mut self, left: usize) -> Result<usize, String> {
+        if self.body.is_none() {
+            let mut more = [0; 5];
+            let wanted = (5 - self.head.len()).min(left);
+            let count = self.plaintext(|reader| reader.read(&mut more[..wanted]))?;
+            self.head.extend_from_slice(&more[..count]);
+            if self.head.len() == 5 {
+                let length =
+                    u32::from_le_bytes([self.head[0], self.head[1], self.head[2], self.head[3]]);
+                let kind = self.head[4];
+                let most = if kind == BULK { MOST_BYTES } else { LONGEST_SMALL };
+                let length = (length as usize).checked_sub(1).filter(|length| *length <= most);
+                let length =
+                    length.ok_or("the other end broke the protocol: a message was too long")?;
+                self.head.clear();
+                self.body = Some((kind, vec![0; length], 0));
+                self.deliver()?;
+            }
+            return Ok(count);
+        }
+        let Some((kind, mut body, at)) = self.body.take() else { return Ok(0) };
+        let wanted = (body.len() - at).min(left);
+        let count = self.plaintext(|reader| reader.read(&mut body[at..at + wanted]))?;
+        self.body = Some((kind, body, at + count));
+        self.deliver()?;
+        Ok(count)
+    }
+
+    fn plaintext(
+        &mut self,
+        read: impl FnOnce(&mut rustls::Reader<'_>) -> std::io::Result<usize>,
+    ) -> Result<usize, String> {
+        read(&mut self.tls.reader()).map_err(|error| lost(&error))
+    }
+
+    /// Hand the message out if it is whole.
+    fn deliver(&mut self) -> Result<(), String> {
+        match self.body.take() {
+            Some((kind, body, at)) if at == body.len() => {
+                if kind == BULK {
+                    let length = body.len();
+                    self.shared.inbox.put(Message { buffer: body, length });
+                    return Ok(());
+                }
+                let mut state = self.shared.lock();
+                if state.small.len() >= MOST_SMALL {
+                    return Err("the other end broke the protocol: it says too much".to_owned());
+                }
+                state.small.push_back((kind, body));
+                self.shared.changed.notify_all();
+            }
+            other => self.body = other,
+        }
+        Ok(())
+    }
+
+    /// Say goodbye, and wait until it was heard: a socket closed earlier would take our last words back.
+    fn linger(&mut self) {
+        self.tls.send_close_notify();
+        let _ = self.write();
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let deadline = Instant::now() + LINGER;
+        let mut rest = [0; 4096];
+        while Instant::now() < deadline && !self.shared.lock().abort {
+            match self.stream.read(&mut rest) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+fn lost(error: &std::io::Error) -> String {
+    format!("the connection was lost ({error})")
+}

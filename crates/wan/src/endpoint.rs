@@ -1,0 +1,120 @@
+//! One UDP socket and the connections on it, told apart by their numbers.
+//!
+//! Arrives: datagrams. Leaves: each to the thread of its connection, others to nobody. Must not know: what is in them.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use waystage_protocol::packet::{HEADER_SIZE, VERSION};
+
+use crate::socket::{Arrived, Buffers, Socket};
+use crate::udp::Mailbox;
+
+/// A socket, and a thread that sorts what it receives. Dropped, it ends.
+pub(crate) struct Endpoint {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    socket: Arc<Socket>,
+    mailboxes: Mutex<HashMap<u32, Arc<Mailbox>>>,
+    stop: AtomicBool,
+    /// Datagrams of no connection.
+    strangers: AtomicU64,
+}
+
+impl Endpoint {
+    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            socket: Arc::new(Socket::bind(address)?),
+            mailboxes: Mutex::default(),
+            stop: AtomicBool::new(false),
+            strangers: AtomicU64::new(0),
+        });
+        let sorting = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("wan-udp".to_owned()).spawn(move || {
+            let mut buffers = Buffers::default();
+            while !sorting.stop.load(Ordering::Relaxed) {
+                sorting.socket.receive(&mut buffers, |arrived| sorting.deliver(arrived));
+            }
+        })?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(crate) fn socket(&self) -> &Arc<Socket> {
+        &self.shared.socket
+    }
+
+    /// From now on datagrams with this number go there. False where it is taken.
+    pub(crate) fn add(&self, connection: u32, mailbox: &Arc<Mailbox>) -> bool {
+        let mut mailboxes = self.shared.lock();
+        if mailboxes.contains_key(&connection) {
+            return false;
+        }
+        mailboxes.insert(connection, Arc::clone(mailbox));
+        true
+    }
+
+    pub(crate) fn remove(&self, connection: u32) {
+        self.shared.lock().remove(&connection);
+    }
+
+    /// Datagrams that were nobody's.
+    pub(crate) fn strangers(&self) -> u64 {
+        self.shared.strangers.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<Mailbox>>> {
+        self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernel joins datagrams of one sender, which may be on several connections: each goes by its own number.
+    fn deliver(&self, arrived: Arrived) {
+        let numbers: Vec<Option<u32>> =
+            arrived.bytes.chunks(arrived.stride).map(connection_of).collect();
+        let Some(first) = numbers.first().copied() else { return };
+        if numbers.iter().all(|number| *number == first) {
+            return self.hand(first, numbers.len(), arrived);
+        }
+        for (number, datagram) in numbers.into_iter().zip(arrived.bytes.chunks(arrived.stride)) {
+            let alone = Arrived { bytes: datagram.to_vec(), ..arrived };
+            self.hand(number, 1, alone);
+        }
+    }
+
+    fn hand(&self, connection: Option<u32>, datagrams: usize, arrived: Arrived) {
+        let mailbox = connection.and_then(|number| self.lock().get(&number).cloned());
+        match mailbox {
+            Some(mailbox) => mailbox.datagrams(arrived),
+            None => {
+                self.strangers.fetch_add(datagrams as u64, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The connection's number in a datagram of ours; see `docs/reference/wide-area-protocol.md`, "Packets".
+fn connection_of(datagram: &[u8]) -> Option<u32> {
+    let header = datagram.get(..HEADER_SIZE)?;
+    (header[0] == 0x10 | VERSION)
+        .then(|| u32::from_be_bytes([header[1], header[2], header[3], header[4]]))
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.socket.wake();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            let _ = thread.join();
+        }
+    }
+}

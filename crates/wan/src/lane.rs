@@ -1,0 +1,276 @@
+//! Messages to and from the other end, whichever way they take.
+//!
+//! Arrives: messages to send, what came in. Leaves: messages, each once and whole, in any order; an end of the connection.
+//! Must not know: what messages say.
+//!
+//! Over UDP each message is an extent of the protocol; where UDP is blocked they follow one another on the TLS connection.
+//! What has come in and was not given back by [`Lane::done`] counts against the memory that the other end may fill.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::control::Control;
+use crate::error::WanError;
+use crate::udp::UdpLane;
+
+/// Bytes of contents in a message at most; also what is sent again of a large file after a crash, for each worker.
+pub(crate) const CONTENT_BYTES: usize = 4 << 20;
+
+/// No message is longer.
+pub(crate) const MOST_BYTES: usize = CONTENT_BYTES + (1 << 20);
+
+/// Memory in front of the disk, at the end that receives, if nobody said otherwise.
+pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
+
+/// Whoever waits looks again this often: a guard against a wake-up that comes between.
+const LOOK_ROUND: Duration = Duration::from_millis(200);
+
+/// A message that came in. Its buffer may be longer, so that the next one need not be made and cleared.
+pub(crate) struct Message {
+    pub(crate) buffer: Vec<u8>,
+    pub(crate) length: usize,
+}
+
+impl Deref for Message {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+}
+
+/// What came in and waits.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    state: Mutex<InboxState>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct InboxState {
+    waiting: VecDeque<Message>,
+    /// Bytes of messages handed in and not done with.
+    held_bytes: u64,
+    ended: Option<String>,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, InboxState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn put(&self, message: Message) {
+        let mut state = self.lock();
+        state.held_bytes += message.length as u64;
+        state.waiting.push_back(message);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.lock().held_bytes
+    }
+
+    /// Nothing comes any more: why. The first reason stays.
+    pub(crate) fn end(&self, why: &str) {
+        self.lock().ended.get_or_insert_with(|| why.to_owned());
+        self.wake.notify_all();
+    }
+
+    pub(crate) fn ended(&self) -> Option<String> {
+        self.lock().ended.clone()
+    }
+
+    fn take(&self, timeout: Duration) -> Option<Message> {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.lock();
+        loop {
+            if let Some(message) = state.waiting.pop_front() {
+                return Some(message);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.ended.is_some() || left.is_zero() {
+                return None;
+            }
+            let (held, _) =
+                self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            state = held;
+        }
+    }
+
+    fn done(&self, bytes: usize) {
+        self.lock().held_bytes -= bytes as u64;
+    }
+}
+
+/// How a lane is doing, for statistics and reports.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Status {
+    pub(crate) udp: bool,
+    pub(crate) rtt_ns: u64,
+    pub(crate) rate_bps: f64,
+    pub(crate) datagram_bytes: u64,
+    pub(crate) sent_packets: u64,
+    pub(crate) lost_packets: u64,
+    pub(crate) repaired_bytes: u64,
+    pub(crate) refused_packets: u64,
+    /// Nanoseconds spent held back, by [`Holder`].
+    pub(crate) held_ns: [u64; Holder::ALL.len()],
+}
+
+/// What holds sending back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Source,
+    Destination,
+    Cap,
+    Path,
+    Memory,
+    Processor,
+}
+
+impl Holder {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Source, Self::Destination, Self::Cap, Self::Path, Self::Memory, Self::Processor];
+
+    /// Its name for programs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Destination => "destination",
+            Self::Cap => "cap",
+            Self::Path => "path",
+            Self::Memory => "memory",
+            Self::Processor => "processor",
+        }
+    }
+}
+
+impl Status {
+    /// What held sending back the longest; None where there is nothing to tell.
+    pub(crate) fn limit(&self) -> Option<Holder> {
+        let longest =
+            Holder::ALL.into_iter().max_by_key(|holder| self.held_ns[*holder as usize])?;
+        (self.held_ns[longest as usize] > 0).then_some(longest)
+    }
+}
+
+enum Way {
+    Udp(UdpLane),
+    Tcp(Arc<Control>),
+}
+
+/// Messages both ways.
+pub(crate) struct Lane {
+    inbox: Arc<Inbox>,
+    way: Way,
+}
+
+impl Lane {
+    pub(crate) fn udp(inbox: Arc<Inbox>, lane: UdpLane) -> Self {
+        Self { inbox, way: Way::Udp(lane) }
+    }
+
+    pub(crate) fn tcp(inbox: Arc<Inbox>, control: Arc<Control>) -> Self {
+        Self { inbox, way: Way::Tcp(control) }
+    }
+
+    /// Send a message; waits while too much is underway.
+    pub(crate) fn send(&self, message: Vec<u8>) -> Result<(), WanError> {
+        debug_assert!(message.len() <= MOST_BYTES);
+        let sent = match &self.way {
+            Way::Udp(lane) => lane.send(message),
+            Way::Tcp(control) => control.send_bulk(message),
+        };
+        if sent {
+            Ok(())
+        } else {
+            Err(self.lost())
+        }
+    }
+
+    /// Whether the other end holds all that was sent, waiting for it for at most `timeout`.
+    pub(crate) fn delivered(&self, timeout: Duration) -> bool {
+        match &self.way {
+            Way::Udp(lane) => lane.delivered(timeout),
+            // TCP tells nobody.
+            Way::Tcp(_) => true,
+        }
+    }
+
+    /// The next message; None where none came in time.
+    pub(crate) fn receive(&self, timeout: Duration) -> Result<Option<Message>, WanError> {
+        match self.inbox.take(timeout.min(LOOK_ROUND)) {
+            Some(message) => Ok(Some(message)),
+            None if self.inbox.ended().is_some() => Err(self.lost()),
+            None => Ok(None),
+        }
+    }
+
+    /// A message is done with; its memory may be filled again.
+    pub(crate) fn done(&self, message: Message) {
+        let length = message.length;
+        self.inbox.done(length);
+        match &self.way {
+            Way::Udp(lane) => lane.consumed(message),
+            Way::Tcp(control) => control.look(),
+        }
+    }
+
+    /// Nothing is received or sent from now on.
+    pub(crate) fn end(&self, why: &str) {
+        self.inbox.end(why);
+        match &self.way {
+            Way::Udp(lane) => lane.abort(),
+            Way::Tcp(control) => control.look(),
+        }
+    }
+
+    /// Close in good order, all having been said.
+    pub(crate) fn close(&self) {
+        if let Way::Udp(lane) = &self.way {
+            lane.close();
+        }
+        self.inbox.end("the connection was closed");
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match &self.way {
+            Way::Udp(lane) => lane.status(),
+            Way::Tcp(control) => control.status(),
+        }
+    }
+
+    fn lost(&self) -> WanError {
+        let why = self.inbox.ended().unwrap_or_else(|| "the connection was lost".to_owned());
+        WanError::lost(format!("{why}: the same command goes on where it stopped"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_longest_is_said_to_limit() {
+        let mut status = Status::default();
+        assert_eq!(status.limit(), None);
+        status.held_ns[Holder::Path as usize] = 5;
+        status.held_ns[Holder::Source as usize] = 4;
+        assert_eq!(status.limit(), Some(Holder::Path));
+    }
+
+    #[test]
+    fn messages_that_came_before_the_end_are_still_handed_out() {
+        let inbox = Inbox::default();
+        inbox.put(Message { buffer: vec![1, 2, 3], length: 2 });
+        inbox.end("over");
+        inbox.end("once more");
+        let message = inbox.take(Duration::ZERO).unwrap();
+        assert_eq!((&message[..], inbox.held_bytes()), (&[1, 2][..], 2));
+        inbox.done(2);
+        assert_eq!((inbox.held_bytes(), inbox.ended().as_deref()), (0, Some("over")));
+        assert!(inbox.take(Duration::from_secs(60)).is_none());
+    }
+}

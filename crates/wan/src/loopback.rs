@@ -1,0 +1,185 @@
+//! How fast one connection is on this machine without files, beside a plain TLS stream over TCP.
+//!
+//! Arrives: how many bytes, how large packets may be. Leaves: seconds. Must not know: who compares them.
+//!
+//! Both ends are in this process and send from one buffer: what is measured is what the two ways cost, not where data is from.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use socket2::{Domain, Protocol, Socket, Type};
+use waystage_protocol::modes::ModeName;
+use waystage_protocol::protect::{Side, Suite};
+
+use crate::endpoint::Endpoint;
+use crate::error::WanError;
+use crate::identity::Identity;
+use crate::lane::{Inbox, Lane, CONTENT_BYTES, MEMORY_BYTES};
+use crate::session::random;
+use crate::tls;
+use crate::udp::{Agreed, UdpLane};
+
+/// Without a byte for so long something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a call of the plain stream writes or reads.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// What was measured of a connection over UDP.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    /// From the first byte given to the last one taken.
+    pub seconds: f64,
+    /// Bytes of UDP payload in use at the end.
+    pub datagram_bytes: u64,
+    /// Packets lost.
+    pub lost_packets: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+}
+
+/// Send `bytes` over one connection of the wide-area protocol, in datagrams of at most so many bytes.
+pub fn datagrams(
+    bytes: u64,
+    largest_datagram: usize,
+    mode: ModeName,
+) -> Result<Measured, WanError> {
+    let (secret, any) = (random(), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let failed = |error: std::io::Error| WanError::io("open a UDP socket", &error);
+    let agreed = |side: Side, local: u32| Agreed {
+        secret,
+        suite: Suite::Aes256Gcm,
+        side,
+        local_connection: local,
+        peer_connection: 3 - local,
+        mode,
+        rate_bps: 400e9,
+        memory_bytes: MEMORY_BYTES,
+        rtt_ns: 100_000,
+        largest_datagram,
+    };
+    let server_endpoint = Arc::new(Endpoint::bind(any).map_err(failed)?);
+    let address = server_endpoint.socket().address().map_err(failed)?;
+    let start = |endpoint: Arc<Endpoint>, side, number, peer| {
+        let inbox = Arc::new(Inbox::default());
+        UdpLane::start(endpoint, agreed(side, number), peer, Arc::clone(&inbox))
+            .map(|lane| (inbox, lane))
+            .ok_or_else(|| WanError::lost("no thread can be started for the connection"))
+    };
+    let (inbox, lane) = start(server_endpoint, Side::Server, 1, None)?;
+    let receiver = Lane::udp(inbox, lane);
+    let client_endpoint = Arc::new(Endpoint::bind(any).map_err(failed)?);
+    let (inbox, lane) = start(client_endpoint, Side::Client, 2, Some(address))?;
+    if !lane.heard(PATIENCE) {
+        return Err(WanError::lost("nothing comes back over UDP on the loopback interface"));
+    }
+    let sender = Lane::udp(inbox, lane);
+    let content = vec![0x5a_u8; CONTENT_BYTES];
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let mut left = bytes as usize;
+            while left > 0 {
+                let piece = left.min(CONTENT_BYTES);
+                sender.send(content[..piece].to_vec())?;
+                left -= piece;
+            }
+            Ok(())
+        });
+        let (mut left, mut heard) = (bytes, Instant::now());
+        while left > 0 {
+            match receiver.receive(PATIENCE)? {
+                Some(message) => {
+                    left = left.saturating_sub(message.length as u64);
+                    receiver.done(message);
+                    heard = Instant::now();
+                }
+                None if heard.elapsed() > PATIENCE => {
+                    sender.end("the measurement has stopped");
+                    return Err(WanError::lost("the connection stands still"));
+                }
+                None => {}
+            }
+        }
+        sending.join().unwrap_or_else(|_| Err(WanError::stopped()))
+    })?;
+    let seconds = began.elapsed().as_secs_f64();
+    let status = sender.status();
+    receiver.end("the measurement is over");
+    sender.end("the measurement is over");
+    Ok(Measured {
+        seconds,
+        datagram_bytes: status.datagram_bytes,
+        lost_packets: status.lost_packets,
+        sent_packets: status.sent_packets,
+    })
+}
+
+/// Send `bytes` over TLS and TCP with segments of at most so many bytes; seconds.
+pub fn stream(bytes: u64, segment: u32) -> Result<f64, WanError> {
+    let failed = |error: std::io::Error| WanError::io("measure TLS over TCP", &error);
+    let identity = Identity::ephemeral()?;
+    let server = tls::server(&identity)?;
+    let (client, _) = tls::client(&identity, Some(identity.public.clone()))?;
+    let listening = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
+    listening.set_tcp_mss(segment).map_err(failed)?;
+    listening.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).map_err(failed)?;
+    listening.listen(1).map_err(failed)?;
+    let listener = TcpListener::from(listening);
+    let address = listener.local_addr().map_err(failed)?;
+    let connecting =
+        Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
+    connecting.set_tcp_mss(segment).map_err(failed)?;
+    connecting.connect(&address.into()).map_err(failed)?;
+    let outgoing = TcpStream::from(connecting);
+    let (incoming, _) = listener.accept().map_err(failed)?;
+    for stream in [&outgoing, &incoming] {
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+    }
+    let tls_failed = |error: rustls::Error| WanError::lost(error.to_string());
+    let receiving = ServerConnection::new(server).map_err(tls_failed)?;
+    let name = ServerName::try_from("waystage.invalid").map_err(|_| crate::session::nonsense())?;
+    let sending = ClientConnection::new(client, name).map_err(tls_failed)?;
+    let receiver = std::thread::spawn(move || -> std::io::Result<f64> {
+        let mut stream = StreamOwned::new(receiving, incoming);
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut left = bytes;
+        let mut began = None;
+        while left > 0 {
+            let count = stream.read(&mut piece)?;
+            began.get_or_insert_with(Instant::now);
+            if count == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            left = left.saturating_sub(count as u64);
+        }
+        Ok(began.map_or(0.0, |began| began.elapsed().as_secs_f64()))
+    });
+    let mut stream = StreamOwned::new(sending, outgoing);
+    let piece = vec![0x5a_u8; PIECE_BYTES];
+    let mut left = bytes as usize;
+    while left > 0 {
+        let count = left.min(PIECE_BYTES);
+        stream.write_all(&piece[..count]).map_err(failed)?;
+        left -= count;
+    }
+    stream.flush().map_err(failed)?;
+    receiver.join().map_err(|_| WanError::stopped())?.map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_carry_what_they_are_given() {
+        let measured = datagrams(20 << 20, 1472, ModeName::Fair).unwrap();
+        assert!(measured.seconds > 0.0 && measured.sent_packets > 10_000);
+        assert!(stream(20 << 20, 1448).unwrap() > 0.0);
+    }
+}

@@ -1,0 +1,447 @@
+//! The receiving end of a copy: says what it wants, and makes what comes.
+//!
+//! Arrives: offers, packs, parts, in any order. Leaves: answers; files under their names only when whole.
+//! Must not know: which end of the connection this is, how messages travel.
+
+mod filling;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{
+    chmodat, mkdirat, mknodat, openat, readlinkat, renameat, symlinkat, unlinkat, AtFlags,
+    FileType, Mode, OFlags,
+};
+use rustix::io::Errno;
+use waystage_copy::journal::Record;
+use waystage_copy::parts::{add, letter, look, About, At, End, Failure, Folder, Seen};
+use waystage_copy::Update;
+
+use crate::book::Book;
+use crate::entry::{kinds, path, read_runs, Answer, Entry, Wanted};
+use crate::error::{WanError, WanErrorKind};
+use crate::lane::{Lane, CONTENT_BYTES};
+use crate::reception::{LargeIn, Reception, Target};
+use crate::session::CopyOptions;
+use crate::wire::{Malformed, Reader};
+
+/// Threads that wait for messages look so often whether the copy is over.
+const LOOK_ROUND: Duration = Duration::from_millis(25);
+
+/// What the sender says at the end.
+struct Done {
+    messages: u64,
+    sum: u128,
+    /// Entries that it could not send, or not to their end.
+    problems: u64,
+    root: Option<Entry>,
+}
+
+/// Why a message was not dealt with.
+enum Trouble {
+    /// It makes no sense: the other end is wrong.
+    Malformed,
+    /// The connection is gone.
+    Lost(WanError),
+}
+
+impl From<Malformed> for Trouble {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Receive until the sender is done and everything stands.
+pub(crate) fn receive(
+    target: &Target,
+    options: &CopyOptions,
+    lane: &Lane,
+    book: &Book,
+    workers: usize,
+) -> Result<(), WanError> {
+    let reception = Reception::open(target, options, book)?;
+    let done: (Mutex<Option<Done>>, Condvar) = Default::default();
+    let end = std::thread::scope(|scope| {
+        for number in 0..workers.max(1) {
+            let (reception, done) = (&reception, &done);
+            scope.spawn(move || {
+                let draft_name = reception.draft_name(number);
+                Worker { number, reception, lane, draft_name, entered: None, folder: None }
+                    .run(done);
+            });
+        }
+        let mut said = done.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while !book.is_stopped() {
+            let all = |done: &Done| done.messages == reception.handled.load(Ordering::SeqCst);
+            if said.as_ref().is_some_and(all) {
+                break;
+            }
+            said = done.1.wait_timeout(said, LOOK_ROUND).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let stopped = book.is_stopped();
+        // Also what ends the workers.
+        book.stop();
+        if stopped {
+            Err(book.verdict())
+        } else {
+            Ok(said.take())
+        }
+    })?;
+    let Some(end) = end else { return Err(book.verdict()) };
+    if end.sum != book.sum() {
+        // Each piece was checked by itself: this is for pieces that never came, or came twice.
+        let counts = book.report.tally.read();
+        if end.problems + counts.errors + counts.changed == 0 {
+            return Err(WanError::new(
+                WanErrorKind::Files(waystage_copy::CopyErrorKind::Failed),
+                "what was written is not what was sent: give the same command with --restart",
+            ));
+        }
+    }
+    book.go_on();
+    reception.finish(end.root.as_ref())
+}
+
+struct Worker<'a> {
+    number: usize,
+    reception: &'a Reception<'a>,
+    lane: &'a Lane,
+    draft_name: Vec<u8>,
+    /// The directory in which this worker's draft may lie, as the journal has it.
+    entered: Option<Vec<u8>>,
+    /// The last directory, open.
+    folder: Option<(Vec<u8>, Folder)>,
+}
+
+impl Worker<'_> {
+    fn run(mut self, done: &(Mutex<Option<Done>>, Condvar)) {
+        let book = self.reception.book;
+        while !book.is_stopped() {
+            let message = match self.lane.receive(LOOK_ROUND) {
+                Ok(Some(message)) => message,
+                Ok(None) => continue,
+                Err(error) => return book.end_for(error),
+            };
+            match self.message(&message) {
+                Ok(said) => {
+                    self.lane.done(message);
+                    if let Some(said) = said {
+                        *done.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+                    } else {
+                        self.reception.handled.fetch_add(1, Ordering::SeqCst);
+                    }
+                    done.1.notify_all();
+                }
+                Err(Trouble::Lost(error)) => return book.end_for(error),
+                Err(Trouble::Malformed) => {
+                    return book.end_for(WanError::lost(
+                        "the other end broke the protocol: a message cannot be read",
+                    ))
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, message: &[u8]) -> Result<Option<Done>, Trouble> {
+        let mut reader = Reader(message);
+        match reader.u8()? {
+            kinds::OFFER => self.offer(&mut reader)?,
+            kinds::PACK => {
+                while !reader.is_empty() {
+                    let entry = Entry::read(&mut reader)?;
+                    let digest = reader.u128()?;
+                    let (runs, contents) = read_runs(&mut reader, 0..entry.seen.size)?;
+                    let made = self.small(&entry, digest, &runs, contents);
+                    self.said(&entry.path, made);
+                }
+            }
+            kinds::PART => self.part(&mut reader)?,
+            kinds::CLOSE => {
+                let large = self.reception.large(reader.u32()?);
+                let entry = Entry::read(&mut reader)?;
+                reader.end()?;
+                if let Some(large) = large {
+                    if entry.seen != large.entry.seen || entry.path != large.entry.path {
+                        return Err(Trouble::Malformed);
+                    }
+                    large.lock().closed = Some(entry);
+                    let made = self.finish_large(&large);
+                    self.large_said(&large, made);
+                }
+            }
+            kinds::ABORT => {
+                if let Some(large) = self.reception.large(reader.u32()?) {
+                    large.lock().over = true;
+                    self.reception.give_up(&large);
+                }
+            }
+            kinds::LINKS => {
+                let first = path(reader.bytes()?)?;
+                for _ in 0..reader.count(4)? {
+                    self.reception.remember_link(first.clone(), path(reader.bytes()?)?);
+                }
+            }
+            kinds::DONE => {
+                let (messages, sum, problems) = (reader.u64()?, reader.u128()?, reader.u64()?);
+                let root = if reader.flag()? { Some(Entry::read(&mut reader)?) } else { None };
+                // The message that says so is one of those it counts.
+                return Ok(Some(Done { messages, sum, problems, root }));
+            }
+            _ => return Err(Trouble::Malformed),
+        }
+        Ok(None)
+    }
+
+    fn said(&self, path: &[u8], result: Result<(), Failure>) {
+        if let Err(failure) = result {
+            self.reception.book.failed(path, &failure);
+        }
+    }
+
+    fn offer(&mut self, reader: &mut Reader<'_>) -> Result<(), Trouble> {
+        let mut answer = Answer { batch: reader.u32()?, ..Answer::default() };
+        let count = reader.u32()?;
+        for index in 0..count {
+            let entry = Entry::read(reader)?;
+            let path = entry.path.clone();
+            match self.entry(entry) {
+                Ok(Wish::Nothing) => {}
+                Ok(Wish::Small) => answer.small.push(index),
+                Ok(Wish::Large(large)) => {
+                    let held = large.lock().written.iter().copied().collect();
+                    answer.large.push(Wanted { index, id: large.id, held });
+                }
+                Err(failure) => self.reception.book.failed(&path, &failure),
+            }
+        }
+        reader.end()?;
+        self.lane.send(answer.encode()).map_err(Trouble::Lost)
+    }
+
+    /// Make what is whole in the offer itself; for a file, say whether its contents are wanted.
+    fn entry(&mut self, entry: Entry) -> Result<Wish, Failure> {
+        let reception = self.reception;
+        match entry.letter {
+            b'f' => self.file(entry),
+            _ if reception.target.rename.is_some() => Err(Failure::Clash("is no regular file")),
+            b'd' => self.directory(entry).map(|()| Wish::Nothing),
+            b'l' => self.symlink(&entry).map(|()| Wish::Nothing),
+            b'p' | b'b' | b'c' => self.special(&entry).map(|()| Wish::Nothing),
+            _ => Err(Failure::Clash("is of a type unknown here")),
+        }
+    }
+
+    fn file(&mut self, entry: Entry) -> Result<Wish, Failure> {
+        let reception = self.reception;
+        let tally = &reception.book.report.tally;
+        let (directory, name) = reception.place(&entry.path);
+        let (directory, name) = (directory.to_vec(), name.to_vec());
+        let found = match self.found(&directory, &name)? {
+            Some(stat) if letter(stat.stx_mode) == b'd' => {
+                return Err(Failure::Clash("a directory bears its name at the destination"))
+            }
+            // A link or a device makes room, as a file would.
+            Some(stat) if letter(stat.stx_mode) == b'f' => Some(stat),
+            _ => None,
+        };
+        if let Some(stat) = found {
+            let (seen, about) = (Seen::of(&stat), About::of(&stat));
+            let alike = (seen.size, seen.mtime) == (entry.seen.size, entry.seen.mtime);
+            let stands = !reception.doubtful(seen.ctime)
+                && match reception.options.update {
+                    Update::Missing => true,
+                    Update::Newer => alike || seen.mtime > entry.seen.mtime,
+                    Update::Changed => alike,
+                    Update::Content | Update::Always => false,
+                };
+            if stands {
+                let mended = alike && self.mend(&directory, &name, &entry, &about)?;
+                add(if mended { &tally.mended } else { &tally.same }, 1);
+                return Ok(Wish::Nothing);
+            }
+        }
+        if entry.seen.size > CONTENT_BYTES as u64 {
+            return Ok(Wish::Large(reception.expect(entry)));
+        }
+        Ok(Wish::Small)
+    }
+
+    /// What bears the name, if its directory is there and something does.
+    fn found(
+        &mut self,
+        directory: &[u8],
+        name: &[u8],
+    ) -> Result<Option<rustix::fs::Statx>, Failure> {
+        let reception = self.reception;
+        if self.folder.as_ref().is_none_or(|(path, _)| path != directory) {
+            match reception.destination.find(directory)? {
+                Some(folder) => self.folder = Some((directory.to_vec(), folder)),
+                None => return Ok(None),
+            }
+        }
+        let Some((_, folder)) = &self.folder else { return Ok(None) };
+        match look(folder.fd(), name) {
+            Err(Errno::NOENT) => Ok(None),
+            other => other.map(Some).at(End::Destination, "look at"),
+        }
+    }
+
+    /// Owner and mode of a file whose contents stand; whether there was anything to mend.
+    fn mend(
+        &mut self,
+        directory: &[u8],
+        name: &[u8],
+        entry: &Entry,
+        found: &About,
+    ) -> Result<bool, Failure> {
+        let reception = self.reception;
+        let (_, about, _) = reception.allowed(entry);
+        if about.mode == found.mode && (about.uid, about.gid) == (found.uid, found.gid) {
+            return Ok(false);
+        }
+        let folder = self.folder(directory)?;
+        let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // Closed to us: then its attributes stay as they are.
+        let Ok(file) = openat(folder.fd(), name, how, Mode::empty()) else { return Ok(false) };
+        Ok(reception.plain_keeper.mend_known(&[], file.as_fd(), &about, found)?.0)
+    }
+
+    /// The directory, open, and made where it is not there.
+    fn folder(&mut self, directory: &[u8]) -> Result<&Folder, Failure> {
+        if self.folder.as_ref().is_none_or(|(path, _)| path != directory) {
+            let folder = self.reception.destination.make(directory)?;
+            self.folder = Some((directory.to_vec(), folder));
+        }
+        self.folder.as_ref().map(|(_, folder)| folder).ok_or(Failure::Stopped)
+    }
+
+    /// Tell the journal where this worker's draft may lie from now on.
+    fn enter(&mut self, directory: &[u8]) -> Result<(), Failure> {
+        if self.entered.as_deref() != Some(directory) {
+            let worker = u32::try_from(self.number).unwrap_or(u32::MAX);
+            self.reception.record(&Record::Entered { worker, directory: directory.to_vec() })?;
+            self.entered = Some(directory.to_vec());
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, entry: Entry) -> Result<(), Failure> {
+        let reception = self.reception;
+        let (parent, name) = entry.split();
+        let (parent, name) = (parent.to_vec(), name.to_vec());
+        match self.found(&parent, &name)? {
+            Some(stat) if letter(stat.stx_mode) == b'd' => {}
+            Some(_) => {
+                return Err(Failure::Clash("at the destination its name is borne by no directory"))
+            }
+            // Made when something that is wanted lies in it.
+            None if reception.options.include.is_some() => {}
+            None => {
+                let folder = self.folder(&parent)?;
+                match mkdirat(folder.fd(), &name[..], Mode::from_raw_mode(0o700)) {
+                    // Another worker made it for what lies in it.
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(errno).at(End::Destination, "make directory"),
+                }
+                add(&reception.book.report.tally.directories, 1);
+            }
+        }
+        let (_, _, lost) = reception.allowed(&entry);
+        reception.lost(&entry.path, lost);
+        reception.remember_directory(entry.path.clone(), entry);
+        Ok(())
+    }
+
+    fn symlink(&mut self, entry: &Entry) -> Result<(), Failure> {
+        let (directory, name) = entry.split();
+        if let Some(stat) = self.found(directory, name)? {
+            if letter(stat.stx_mode) == b'd' {
+                return Err(Failure::Clash("a directory bears its name at the destination"));
+            }
+            let folder = self.folder(directory)?;
+            let same = letter(stat.stx_mode) == b'l'
+                && readlinkat(folder.fd(), name, Vec::new())
+                    .is_ok_and(|target| target.as_bytes() == entry.symlink)
+                && About::of(&stat).mtime == entry.about.mtime;
+            if same {
+                return Ok(());
+            }
+        }
+        self.enter(directory)?;
+        let (draft, keeper) = (self.draft_name.clone(), self.reception.keeper);
+        let folder = self.folder(directory)?;
+        drafted(folder.fd(), &draft, name, || {
+            symlinkat(&entry.symlink[..], folder.fd(), &draft[..])
+                .at(End::Destination, "make link")?;
+            keeper.give_name(folder.fd(), &draft, &entry.about)
+        })?;
+        add(&self.reception.book.report.tally.symlinks, 1);
+        Ok(())
+    }
+
+    fn special(&mut self, entry: &Entry) -> Result<(), Failure> {
+        if entry.letter != b'p' && !self.reception.target.privileged {
+            return Err(Failure::Clash("is a device, which this server does not take"));
+        }
+        let (directory, name) = entry.split();
+        if let Some(stat) = self.found(directory, name)? {
+            let device = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
+            if letter(stat.stx_mode) == b'd' {
+                return Err(Failure::Clash("a directory bears its name at the destination"));
+            }
+            if letter(stat.stx_mode) == entry.letter
+                && (device, About::of(&stat).mode) == (entry.device, entry.about.mode)
+            {
+                return Ok(());
+            }
+        }
+        let kind = match entry.letter {
+            b'p' => FileType::Fifo,
+            b'b' => FileType::BlockDevice,
+            _ => FileType::CharacterDevice,
+        };
+        self.enter(directory)?;
+        let (_, about, _) = self.reception.allowed(entry);
+        let (draft, keeper) = (self.draft_name.clone(), self.reception.keeper);
+        let folder = self.folder(directory)?;
+        drafted(folder.fd(), &draft, name, || {
+            mknodat(folder.fd(), &draft[..], kind, Mode::from_raw_mode(0o600), entry.device)
+                .at(End::Destination, "make device or FIFO")?;
+            keeper.give_name(folder.fd(), &draft, &about)?;
+            // A name of our own, made a moment ago: no link that could be followed.
+            let mode = Mode::from_raw_mode(u32::from(about.mode));
+            chmodat(folder.fd(), &draft[..], mode, AtFlags::empty())
+                .at(End::Destination, "set mode")
+        })?;
+        add(&self.reception.book.report.tally.specials, 1);
+        Ok(())
+    }
+}
+
+/// What an entry of an offer needs further.
+enum Wish {
+    Nothing,
+    Small,
+    Large(Arc<LargeIn>),
+}
+
+/// Let `make` make something under our own name, and give it its final one.
+fn drafted(
+    folder: BorrowedFd<'_>,
+    draft: &[u8],
+    name: &[u8],
+    make: impl FnOnce() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match unlinkat(folder, draft, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(errno).at(End::Destination, "remove leftover"),
+    }
+    let made = make()
+        .and_then(|()| renameat(folder, draft, folder, name).at(End::Destination, "give name"));
+    if made.is_err() {
+        let _ = unlinkat(folder, draft, AtFlags::empty());
+    }
+    made
+}

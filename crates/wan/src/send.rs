@@ -1,0 +1,377 @@
+//! The sending end of a copy: what is there is offered, what is wanted is read and sent.
+//!
+//! Arrives: a tree or a file, answers of the other end. Leaves: offers, packs of small files, parts of large ones.
+//! Must not know: which end of the connection this is, what is at the destination, how messages travel.
+//!
+//! Nothing waits for an answer but the files it is about: offers run ahead by tens of thousands of entries.
+
+mod reading;
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::makedev;
+use waystage_catalog::walk::{Known, Next, Options as WalkOptions, Walk};
+use waystage_catalog::{Batch, Exclude, Root};
+use waystage_copy::parts::{
+    add, look, look_at, xattrs_of, About, At, Attribute, End, Failure, Item,
+};
+use waystage_copy::{journal::OWN_PREFIX, ProblemKind};
+
+use crate::book::Book;
+use crate::entry::{kinds, Answer, Entry, MOST_XATTR_BYTES};
+use crate::error::{WanError, WanErrorKind};
+use crate::lane::Lane;
+use crate::sending::Sending;
+use crate::session::CopyOptions;
+use crate::wire::{Reader, Writer};
+
+/// Entries of an offer, and bytes of it at most.
+const OFFER: usize = 512;
+const OFFER_BYTES: usize = 1 << 20;
+
+/// Threads that walk: on local storage one keeps several readers busy.
+const WALKERS: usize = 2;
+
+const BATCH_ROWS: usize = 2048;
+/// Threads that wait for messages look so often whether the copy is over.
+const LOOK_ROUND: Duration = Duration::from_millis(25);
+
+/// What is copied from.
+pub(crate) struct Origin {
+    pub(crate) root: Root,
+    /// Where a walk finds the root; below /proc, so that what it opens is what was checked.
+    pub(crate) walk: PathBuf,
+    /// What keeps that name valid.
+    pub(crate) _held: OwnedFd,
+    /// One file of it, where only one is copied.
+    pub(crate) single: Option<Item>,
+}
+
+struct Sender<'a> {
+    origin: &'a Origin,
+    options: &'a CopyOptions,
+    lane: &'a Lane,
+    book: &'a Book,
+    sending: Sending,
+    messages: AtomicU64,
+}
+
+/// Send everything that is wanted; returns when the connection has taken it all.
+pub(crate) fn send(
+    origin: &Origin,
+    options: &CopyOptions,
+    lane: &Lane,
+    book: &Book,
+    workers: usize,
+) -> Result<(), WanError> {
+    let sender = Sender {
+        origin,
+        options,
+        lane,
+        book,
+        sending: Sending::default(),
+        messages: AtomicU64::new(0),
+    };
+    std::thread::scope(|scope| {
+        let sender = &sender;
+        scope.spawn(move || sender.listen());
+        for number in 0..workers.max(1) {
+            scope.spawn(move || sender.work(number == 0));
+        }
+        let fed = sender.feed();
+        // Given to the connection is not with the other end yet, and what limits the copy shows until then.
+        while matches!(fed, Ok(true)) && !lane.delivered(LOOK_ROUND) && !book.is_stopped() {}
+        sender.sending.stop();
+        // Also what ends the one who listens.
+        let stopped = book.is_stopped();
+        book.stop();
+        match fed {
+            Ok(true) if !stopped => Ok(()),
+            Ok(_) => Err(book.verdict()),
+            Err(error) => Err(error),
+        }
+    })
+}
+
+impl Sender<'_> {
+    fn give(&self, message: Vec<u8>) -> bool {
+        self.messages.fetch_add(1, Ordering::SeqCst);
+        match self.lane.send(message) {
+            Ok(()) => true,
+            Err(error) => {
+                self.end(error);
+                false
+            }
+        }
+    }
+
+    fn end(&self, error: WanError) {
+        self.book.end_for(error);
+        self.sending.stop();
+    }
+
+    /// Take in answers until the copy is over.
+    fn listen(&self) {
+        while !self.book.is_stopped() {
+            let message = match self.lane.receive(LOOK_ROUND) {
+                Ok(Some(message)) => message,
+                Ok(None) => continue,
+                Err(error) => return self.end(error),
+            };
+            let mut reader = Reader(&message);
+            let answer = match reader.u8() {
+                Ok(kinds::ANSWER) => Answer::read(&mut reader).ok(),
+                _ => None,
+            };
+            if !answer.is_some_and(|answer| self.sending.answered(&answer)) {
+                return self.end(WanError::new(
+                    WanErrorKind::Lost,
+                    "the other end broke the protocol: it answered what was not asked",
+                ));
+            }
+            self.lane.done(message);
+        }
+        self.sending.stop();
+    }
+
+    /// Offer all there is; false after a stop.
+    fn feed(&self) -> Result<bool, WanError> {
+        let tally = &self.book.report.tally;
+        let mut linked = Linked::new();
+        let mut root = None;
+        if let Some(item) = &self.origin.single {
+            add(&tally.found, 1);
+            add(&tally.found_bytes, item.seen.size);
+            if !self.offer(vec![item.clone()]) {
+                return Ok(false);
+            }
+        } else {
+            root = Some(self.root()?);
+            if !self.walk(&mut linked)? {
+                return Ok(false);
+            }
+        }
+        let firsts: Vec<Item> = linked
+            .values_mut()
+            .map(|items| {
+                items.sort_by_key(Item::path);
+                items[0].clone()
+            })
+            .collect();
+        for group in firsts.chunks(OFFER) {
+            if !self.offer(group.to_vec()) {
+                return Ok(false);
+            }
+        }
+        if !self.sending.drain() {
+            return Ok(false);
+        }
+        for items in linked.into_values().filter(|items| items.len() > 1) {
+            // A file may have more names than a message holds.
+            for others in items[1..].chunks(OFFER) {
+                let mut out = Writer::new(kinds::LINKS);
+                out.bytes(&items[0].path()).count(others.len());
+                for item in others {
+                    out.bytes(&item.path());
+                }
+                if !self.give(out.0) {
+                    return Ok(false);
+                }
+            }
+        }
+        let mut out = Writer::new(kinds::DONE);
+        let counts = self.book.report.tally.read();
+        out.u64(self.messages.load(Ordering::SeqCst)).u128(self.book.sum());
+        out.u64(counts.errors + counts.changed + counts.vanished);
+        out.u8(u8::from(root.is_some()));
+        if let Some(root) = root {
+            root.put(&mut out);
+        }
+        Ok(self.give(out.0))
+    }
+
+    /// The root's own attributes.
+    fn root(&self) -> Result<Entry, WanError> {
+        let read = || {
+            let fd = self.origin.root.directory(b"").at(End::Source, "open directory")?;
+            let stat = look_at(fd.as_fd()).at(End::Source, "look at")?;
+            let item = Item { letter: b'd', ..Item::file(&stat, b"", b"root") };
+            let xattrs = self.xattrs(fd.as_fd(), b"");
+            Ok(Entry { xattrs, ..entry(&item) })
+        };
+        read().map_err(|failure: Failure| {
+            let kind = waystage_copy::CopyErrorKind::Ends;
+            WanError::new(
+                WanErrorKind::Files(kind),
+                format!("the source cannot be read: {failure}"),
+            )
+        })
+    }
+
+    fn walk(&self, linked: &mut Linked) -> Result<bool, WanError> {
+        let mut exclude = Exclude::new(self.options.exclude.clone());
+        // A journal or a leftover in the source is of a copy that the source was made by.
+        exclude.add([OWN_PREFIX, b"*"].concat());
+        let walk = Walk::start(WalkOptions {
+            root: self.origin.walk.clone(),
+            threads: WALKERS,
+            batch_rows: BATCH_ROWS,
+            exclude,
+            one_file_system: self.options.one_file_system,
+            layouts: None,
+            known: Known::default(),
+            tops: vec![Vec::new()],
+        })
+        .map_err(|error| WanError::io("read the source", &error))?;
+        let include = self.options.include.clone().map(Exclude::new);
+        let tally = &self.book.report.tally;
+        loop {
+            let next = walk.next(LOOK_ROUND);
+            let counts = walk.counts();
+            tally.found.store(counts.entries, Ordering::Relaxed);
+            tally.found_bytes.store(counts.bytes, Ordering::Relaxed);
+            match next {
+                Next::Batch(batch) => {
+                    if !self.batch(&batch, include.as_ref(), linked) {
+                        return Ok(false);
+                    }
+                }
+                Next::Waiting if self.book.is_stopped() => return Ok(false),
+                Next::Waiting => {}
+                Next::End => {
+                    add(&tally.vanished, counts.vanished);
+                    add(&tally.excluded, counts.excluded);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn batch(&self, batch: &Batch, include: Option<&Exclude>, linked: &mut Linked) -> bool {
+        for (path, text) in &batch.errors {
+            self.book.problem(path, ProblemKind::Error, format!("source: {text}"));
+        }
+        let paths: Vec<Arc<[u8]>> = (0..batch.directories.inode.len())
+            .map(|index| Arc::from(batch.directories.path.get(index)))
+            .collect();
+        let mut group: Vec<Item> = Vec::new();
+        for (index, directory) in batch.entries.directory.iter().enumerate() {
+            let Some(path) = usize::try_from(*directory).ok().and_then(|at| paths.get(at)) else {
+                continue;
+            };
+            let item = Item::of(batch, index, path);
+            let unwanted = |include: &Exclude| !include.matches(path, &item.name);
+            if item.letter != b'd' && include.is_some_and(unwanted) {
+                add(&self.book.report.tally.excluded, 1);
+            } else if item.letter == b'f' && item.links > 1 && self.options.hard_links {
+                linked.entry((item.seen.device, item.seen.inode)).or_default().push(item);
+            } else {
+                group.push(item);
+            }
+            if group.len() >= OFFER && !self.offer(std::mem::take(&mut group)) {
+                return false;
+            }
+        }
+        group.is_empty() || self.offer(group)
+    }
+
+    /// Offer entries; all but the contents of files is in the offer itself.
+    fn offer(&self, items: Vec<Item>) -> bool {
+        let mut items = items.into_iter().peekable();
+        while items.peek().is_some() {
+            let (mut offered, mut body) = (Vec::new(), Writer::default());
+            while let Some(item) = items.next_if(|_| body.len() < OFFER_BYTES) {
+                match self.described(&item) {
+                    Ok(Some(entry)) => {
+                        entry.put(&mut body);
+                        offered.push(item);
+                    }
+                    Ok(None) => {}
+                    Err(failure) => self.book.failed(&item.path(), &failure),
+                }
+            }
+            if offered.is_empty() {
+                continue;
+            }
+            let mut out = Writer::new(kinds::OFFER);
+            let count = offered.len();
+            let Some(batch) = self.sending.offer(offered) else { return false };
+            out.u32(batch).count(count);
+            out.0.extend_from_slice(&body.0);
+            if !self.give(out.0) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The entry with what the walk did not tell; None for what is not copied.
+    fn described(&self, item: &Item) -> Result<Option<Entry>, Failure> {
+        let mut entry = entry(item);
+        match item.letter {
+            b's' => {
+                let text = "is a socket, which only its own program can make";
+                self.book.problem(&item.path(), ProblemKind::Skipped, text);
+                return Ok(None);
+            }
+            b'f' | b'l' => {}
+            b'd' if self.options.xattrs => {
+                let fd =
+                    self.origin.root.directory(&item.path()).at(End::Source, "open directory")?;
+                entry.xattrs = self.xattrs(fd.as_fd(), &item.path());
+            }
+            b'd' => {}
+            b'b' | b'c' | b'p' => {
+                let folder = self
+                    .origin
+                    .root
+                    .directory(&item.directory)
+                    .at(End::Source, "open directory")?;
+                let stat = look(folder.as_fd(), &item.name).at(End::Source, "look at")?;
+                entry.device = makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
+            }
+            _ => return Err(Failure::Clash("is of a type unknown here")),
+        }
+        Ok(Some(entry))
+    }
+
+    fn xattrs(&self, fd: BorrowedFd<'_>, path: &[u8]) -> Vec<Attribute> {
+        if !self.options.xattrs {
+            return Vec::new();
+        }
+        let lost = |text: String| {
+            self.book.problem(path, ProblemKind::Lost, format!("not kept: {text}"));
+            Vec::new()
+        };
+        match xattrs_of(fd, End::Source) {
+            Err(failure) => lost(failure.to_string()),
+            Ok(found) => {
+                let bytes: usize = found.iter().map(|(n, v)| n.len() + v.len() + 8).sum();
+                if bytes > MOST_XATTR_BYTES {
+                    return lost("its extended attributes, which are too long".to_owned());
+                }
+                found
+            }
+        }
+    }
+}
+
+/// Names of one file, by device and inode, in the order of their paths: the same in every run.
+type Linked = BTreeMap<(u64, u64), Vec<Item>>;
+
+fn entry(item: &Item) -> Entry {
+    Entry {
+        letter: item.letter,
+        path: item.path(),
+        seen: item.seen,
+        about: About { mtime: item.seen.mtime, ..item.about },
+        symlink: item.symlink.clone(),
+        device: 0,
+        xattrs: Vec::new(),
+    }
+}

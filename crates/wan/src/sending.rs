@@ -1,0 +1,204 @@
+//! What the sender has still to send: files that are wanted, between the answers that name them and the threads that read them.
+//!
+//! Arrives: answers. Leaves: tasks. Must not know: how files are read, connections.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use waystage_copy::parts::Item;
+
+use crate::entry::Answer;
+use crate::lane::CONTENT_BYTES;
+
+/// Offers without an answer: with some hundred entries each, thirty thousand files, which cover a second's round trip.
+const MOST_OFFERS: usize = 64;
+
+/// Wanted files that wait to be read; beyond it nothing more is offered.
+const MOST_WAITING: usize = 32_768;
+
+/// Small files that one thread takes at a time.
+const GROUP: usize = 64;
+
+/// Whoever waits looks again this often: a guard against a wake-up that comes between.
+const LOOK_ROUND: Duration = Duration::from_millis(100);
+
+/// A large file on its way.
+pub(crate) struct LargeOut {
+    pub(crate) item: Item,
+    pub(crate) id: u32,
+    pub(crate) file: Mutex<Option<Arc<OwnedFd>>>,
+    todo: Mutex<VecDeque<u32>>,
+    /// Parts not yet given to the connection.
+    pub(crate) left: AtomicU32,
+    pub(crate) over: AtomicBool,
+}
+
+/// Something to read and send.
+pub(crate) enum Task {
+    Small(Vec<Item>),
+    Part(Arc<LargeOut>, u32),
+    /// All parts are there.
+    Close(Arc<LargeOut>),
+}
+
+#[derive(Default)]
+struct State {
+    offers: HashMap<u32, Vec<Item>>,
+    next_batch: u32,
+    small: VecDeque<Vec<Item>>,
+    closing: VecDeque<Arc<LargeOut>>,
+    large: VecDeque<Arc<LargeOut>>,
+    waiting: usize,
+    running: usize,
+    stopped: bool,
+}
+
+/// The tasks of a sender.
+#[derive(Default)]
+pub(crate) struct Sending {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Sending {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait_timeout(state, LOOK_ROUND).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Keep entries until they are answered; waits while too many are. The number of their offer, None after a stop.
+    pub(crate) fn offer(&self, items: Vec<Item>) -> Option<u32> {
+        let mut state = self.lock();
+        while !state.stopped && (state.offers.len() >= MOST_OFFERS || state.waiting >= MOST_WAITING)
+        {
+            state = self.wait(state);
+        }
+        if state.stopped {
+            return None;
+        }
+        let batch = state.next_batch;
+        state.next_batch = batch.wrapping_add(1);
+        state.offers.insert(batch, items);
+        Some(batch)
+    }
+
+    /// Take in an answer. False where it answers nothing that was offered.
+    pub(crate) fn answered(&self, answer: &Answer) -> bool {
+        let mut state = self.lock();
+        let Some(items) = state.offers.remove(&answer.batch) else { return false };
+        let item =
+            |index: u32| items.get(index as usize).filter(|item| item.letter == b'f').cloned();
+        let mut group = Vec::new();
+        for index in &answer.small {
+            let Some(item) = item(*index) else { return false };
+            group.push(item);
+            state.waiting += 1;
+            if group.len() >= GROUP {
+                state.small.push_back(std::mem::take(&mut group));
+            }
+        }
+        if !group.is_empty() {
+            state.small.push_back(group);
+        }
+        for wanted in &answer.large {
+            let Some(item) = item(wanted.index) else { return false };
+            let parts = u32::try_from(item.seen.size.div_ceil(CONTENT_BYTES as u64));
+            let todo: VecDeque<u32> =
+                (0..parts.unwrap_or(u32::MAX)).filter(|part| !wanted.held.contains(part)).collect();
+            state.waiting += 1;
+            let large = Arc::new(LargeOut {
+                item,
+                id: wanted.id,
+                file: Mutex::new(None),
+                left: AtomicU32::new(todo.len() as u32),
+                todo: Mutex::new(todo),
+                over: AtomicBool::new(false),
+            });
+            if large.todo.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                state.closing.push_back(large);
+            } else {
+                state.large.push_back(large);
+            }
+        }
+        self.changed.notify_all();
+        true
+    }
+
+    /// The next task, waiting for one; None after a stop. `large_first` for the threads that see to it that large files
+    /// are not left for the end.
+    pub(crate) fn take(&self, large_first: bool) -> Option<Task> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            let task = if large_first {
+                state.part().or_else(|| state.group())
+            } else {
+                state.group().or_else(|| state.part())
+            };
+            if let Some(task) = task {
+                state.running += 1;
+                self.changed.notify_all();
+                return Some(task);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// A task that was taken is done.
+    pub(crate) fn done(&self) {
+        self.lock().running -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Wait until every offer was answered and every task is done; false after a stop.
+    pub(crate) fn drain(&self) -> bool {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return false;
+            }
+            let idle = state.offers.is_empty() && state.waiting == 0 && state.running == 0;
+            if idle && state.large.is_empty() {
+                return true;
+            }
+            state = self.wait(state);
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    fn group(&mut self) -> Option<Task> {
+        let group = self.small.pop_front()?;
+        self.waiting -= group.len();
+        Some(Task::Small(group))
+    }
+
+    fn part(&mut self) -> Option<Task> {
+        if let Some(large) = self.closing.pop_front() {
+            self.waiting -= 1;
+            return Some(Task::Close(large));
+        }
+        let large = Arc::clone(self.large.front()?);
+        let mut todo = large.todo.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = todo.pop_front()?;
+        if todo.is_empty() {
+            self.large.pop_front();
+            self.waiting -= 1;
+        }
+        drop(todo);
+        Some(Task::Part(large, part))
+    }
+}

@@ -1,0 +1,339 @@
+//! One client's stay: let in by its key, told what it gets, served within its roots.
+
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::{Connection, ServerConnection};
+use waystage_catalog::Root;
+use waystage_protocol::modes::grant::{grant, Rule};
+use waystage_protocol::protect::{Side, Suite};
+
+use super::{Shared, SharedRoot, User, NO_CAP_BYTES_PER_S};
+use crate::book::Book;
+use crate::control::Control;
+use crate::error::{WanError, WanErrorKind};
+use crate::identity::PublicKey;
+use crate::lane::{Inbox, Lane};
+use crate::place;
+use crate::receive::receive;
+use crate::reception::Target;
+use crate::send::send;
+use crate::session::{
+    exchange, expect, expect_within, kinds, random, refusal, Ask, Hello, Welcome,
+};
+use crate::tls;
+use crate::udp::{Agreed, UdpLane, LARGEST_DATAGRAM};
+use crate::wire::{Reader, Writer};
+
+/// A client that is slower in its handshake is turned away.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
+/// One client's stay.
+pub(super) struct Visit<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) id: u64,
+    pub(super) from: SocketAddr,
+    pub(super) book: &'a Book,
+    /// How the log calls it.
+    pub(super) who: String,
+}
+
+impl<'a> Visit<'a> {
+    pub(super) fn serve(&mut self, stream: TcpStream) -> Result<String, WanError> {
+        let (tls, key) = self.handshake(&stream)?;
+        let (secret, suite) =
+            tls::packet_keys(&tls).ok_or_else(|| WanError::lost("its TLS gives no keys"))?;
+        let inbox = Arc::new(Inbox::default());
+        let control = Arc::new(Control::start(tls, stream, Arc::clone(&inbox))?);
+        if let Some(session) = self.shared.lock().get_mut(&self.id) {
+            session.control = Some(Arc::clone(&control));
+        }
+        let served = self.welcomed(&control, &inbox, &key, (secret, suite));
+        if let Err(error) = &served {
+            // Where the client still listens, it is told in words.
+            control.send(kinds::REFUSED, &refusal(error));
+        }
+        control.close();
+        served
+    }
+
+    fn handshake(&self, mut stream: &TcpStream) -> Result<(Connection, PublicKey), WanError> {
+        let failed = |error: std::io::Error| WanError::lost(format!("no handshake: {error}"));
+        stream.set_nonblocking(false).map_err(failed)?;
+        stream.set_read_timeout(Some(HANDSHAKE_TIME)).map_err(failed)?;
+        stream.set_write_timeout(Some(HANDSHAKE_TIME)).map_err(failed)?;
+        let mut tls = ServerConnection::new(Arc::clone(&self.shared.tls))
+            .map_err(|error| WanError::lost(format!("no handshake: {error}")))?;
+        let deadline = Instant::now() + HANDSHAKE_TIME;
+        while tls.is_handshaking() || tls.wants_write() {
+            if tls.wants_write() {
+                tls.write_tls(&mut stream).map_err(failed)?;
+                continue;
+            }
+            // One that sends a byte now and then is not waited for either.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(WanError::lost("no handshake within its time"));
+            }
+            stream.set_read_timeout(Some(left)).map_err(failed)?;
+            if tls.read_tls(&mut stream).map_err(failed)? == 0 {
+                return Err(WanError::lost("no handshake: it went away"));
+            }
+            if let Err(error) = tls.process_new_packets() {
+                // It is told why, if it speaks TLS at all.
+                let _ = tls.write_tls(&mut stream);
+                return Err(WanError::lost(format!("no handshake: {error}")));
+            }
+        }
+        let tls = Connection::Server(tls);
+        let key = tls::peer_key(&tls).ok_or_else(|| WanError::lost("it showed no key"))?;
+        Ok((tls, key))
+    }
+
+    fn welcomed(
+        &mut self,
+        control: &Arc<Control>,
+        inbox: &Arc<Inbox>,
+        key: &PublicKey,
+        (secret, suite): ([u8; 32], Suite),
+    ) -> Result<String, WanError> {
+        let options = &self.shared.options;
+        let hello = Hello::read(&expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?)?;
+        let user = self.user(&hello.user, key)?;
+        self.who = format!("{}@{}", user.name, self.from);
+        self.admit(user)?;
+        let cap = user.rate_bytes_per_s.or(options.rate_bytes_per_s).unwrap_or(NO_CAP_BYTES_PER_S);
+        let cap = cap.min(options.rate_bytes_per_s.unwrap_or(u64::MAX));
+        let wanted = if hello.rate == 0 { u64::MAX } else { hello.rate };
+        let granted =
+            grant(hello.mode, &user.name, self.from.ip(), &rules(&options.users), cap as f64 * 8.0);
+        let connection = u32::from_be_bytes(random());
+        let memory = options.memory_bytes.min(hello.memory);
+        let udp = self.shared.endpoint.as_ref().filter(|_| hello.udp);
+        let welcome = Welcome {
+            mode: granted.mode,
+            note: granted.downgraded.unwrap_or_default(),
+            rate: cap,
+            memory,
+            connection,
+            udp: udp.is_some(),
+        };
+        control.send(kinds::WELCOME, &welcome.encode());
+        let opened = expect(control, kinds::OPEN)?;
+        let rtt_ns = Reader(&opened).u64().map_err(|_| crate::session::nonsense())?;
+        let agreed = Agreed {
+            secret,
+            suite,
+            side: Side::Server,
+            local_connection: connection,
+            peer_connection: hello.connection,
+            mode: granted.mode,
+            rate_bps: cap.min(wanted) as f64 * 8.0,
+            memory_bytes: memory,
+            rtt_ns: rtt_ns.min(10_000_000_000),
+            largest_datagram: LARGEST_DATAGRAM,
+        };
+        let trial = Arc::new(Inbox::default());
+        let waiting = match udp {
+            Some(endpoint) => {
+                UdpLane::start(Arc::clone(endpoint), agreed, None, Arc::clone(&trial))
+            }
+            None => None,
+        };
+        let over_udp = expect(control, kinds::WAY)?.first() == Some(&1);
+        let lane = match waiting {
+            Some(lane) if over_udp => Lane::udp(trial, lane),
+            _ if over_udp => return Err(crate::session::nonsense()),
+            _ => {
+                let limit = cap.min(wanted);
+                control.limit((limit < NO_CAP_BYTES_PER_S).then_some(limit));
+                Lane::tcp(Arc::clone(inbox), Arc::clone(control))
+            }
+        };
+        self.copy(control, &lane, user, if over_udp { "UDP" } else { "TCP" })
+    }
+
+    /// The user who owns the key and is meant. Who is meant and does not own it is told the same as who does not exist.
+    fn user(&self, name: &str, key: &PublicKey) -> Result<&'a User, WanError> {
+        let shared: &'a Shared = self.shared;
+        let users = &shared.options.users;
+        let found = users
+            .iter()
+            .find(|user| (name.is_empty() || user.name == name) && user.keys.contains(key));
+        found.ok_or_else(|| {
+            let whom = if name.is_empty() { "any user".to_owned() } else { format!("user {name:?}") };
+            WanError::new(
+                WanErrorKind::Refused,
+                format!(
+                    "the server does not know this key as {whom}'s: ask its administrator to add `{}` to the user's keys",
+                    key.line()
+                ),
+            )
+        })
+    }
+
+    fn admit(&self, user: &User) -> Result<(), WanError> {
+        let options = &self.shared.options;
+        let mut sessions = self.shared.lock();
+        let all = sessions.values().filter(|session| session.user.is_some()).count();
+        let own =
+            sessions.values().filter(|session| session.user.as_deref() == Some(&user.name)).count();
+        let most = user.connections.unwrap_or(usize::MAX);
+        if all >= options.connections || own >= most {
+            let (count, whose) = if own >= most {
+                (most, "this user's")
+            } else {
+                (options.connections, "the server's")
+            };
+            return Err(WanError::new(
+                WanErrorKind::Files(waystage_copy::CopyErrorKind::Busy),
+                format!(
+                    "{whose} cap of {count} connections is reached: try again when one has ended"
+                ),
+            ));
+        }
+        if let Some(session) = sessions.get_mut(&self.id) {
+            session.user = Some(user.name.clone());
+        }
+        Ok(())
+    }
+
+    fn copy(
+        &self,
+        control: &Arc<Control>,
+        lane: &Lane,
+        user: &User,
+        way: &str,
+    ) -> Result<String, WanError> {
+        let options = &self.shared.options;
+        let ask = Ask::read(&expect(control, kinds::ASK)?)?;
+        let shown = PathBuf::from(String::from_utf8_lossy(&ask.path).into_owned());
+        let (shared_root, rest) = self.below(&ask.path, user, ask.push)?;
+        let root = Root::open(&shared_root.path)
+            .map_err(|error| WanError::io("open the server's directory", &error))?;
+        let open = |path: &[u8]| root.directory(path);
+        let book = self.book;
+        let result = if ask.push {
+            let held = place::target(&open, &rest, ask.single.as_deref(), &shown)?;
+            let mut from = format!("wan:{}@", user.name).into_bytes();
+            from.extend_from_slice(&ask.from);
+            let target = Target {
+                root: held.root,
+                _held: held.held,
+                rename: held.rename,
+                shown: shown.clone(),
+                from,
+                privileged: shared_root.privileged,
+            };
+            control.send(kinds::ACCEPTED, &[]);
+            exchange(control, lane, book, || {
+                receive(&target, &ask.options, lane, book, options.workers)
+            })
+        } else {
+            let origin = place::origin(&open, &rest, &shown)?;
+            let mut out = Writer::default();
+            out.bytes(origin.single.as_ref().map_or(&b""[..], |item| &item.name));
+            control.send(kinds::ACCEPTED, &out.0);
+            exchange(control, lane, book, || {
+                send(&origin, &ask.options, lane, book, options.workers)
+            })
+        };
+        let (result, verdict) = result;
+        let what = if ask.push { "wrote" } else { "read" };
+        match result {
+            Ok(()) => {
+                lane.close();
+                let counts = book.report.tally.read();
+                let theirs = verdict.map(|verdict| verdict.joined(counts)).unwrap_or_default();
+                let count = |name: &str| {
+                    theirs.iter().find(|(other, _)| *other == name).map_or(0, |(_, count)| *count)
+                };
+                Ok(format!(
+                    "{what} {}: {} files, {} bytes over {way}, {} problems",
+                    shown.display(),
+                    count("files"),
+                    count("bytes"),
+                    count("errors") + count("changed") + count("vanished") + count("lost"),
+                ))
+            }
+            Err(error) => {
+                lane.end(&error.text);
+                Err(error)
+            }
+        }
+    }
+
+    /// The root that a path lies below, and the path below it.
+    fn below(
+        &self,
+        path: &[u8],
+        user: &User,
+        write: bool,
+    ) -> Result<(&SharedRoot, Vec<u8>), WanError> {
+        use std::os::unix::ffi::OsStrExt;
+        let roots: Vec<&SharedRoot> = (self.shared.options.roots.iter())
+            .filter(|root| root.users.is_empty() || root.users.contains(&user.name))
+            .collect();
+        let denied = |why: &str| {
+            let given: Vec<String> = roots
+                .iter()
+                .map(|root| {
+                    let way = if root.write { "read and write" } else { "read" };
+                    format!("{} ({way})", root.path.display())
+                })
+                .collect();
+            let given = if given.is_empty() { "nothing".to_owned() } else { given.join(", ") };
+            WanError::new(
+                WanErrorKind::Refused,
+                format!(
+                    "{} {why}: the server gives {} {given}",
+                    String::from_utf8_lossy(path),
+                    user.name
+                ),
+            )
+        };
+        let names = |path: &[u8]| -> Option<Vec<Vec<u8>>> {
+            let names =
+                path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+            let names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+            let good = names.is_empty() || crate::entry::path(&names.join(&b'/')).is_ok();
+            good.then_some(names)
+        };
+        let wanted =
+            names(path).ok_or_else(|| denied("is no path that can be taken (`..` is not)"))?;
+        let below = |root: &Path| -> Option<Vec<u8>> {
+            if !path.starts_with(b"/") {
+                return Some(wanted.join(&b'/'));
+            }
+            let top = names(root.as_os_str().as_bytes())?;
+            wanted.starts_with(&top).then(|| wanted[top.len()..].join(&b'/'))
+        };
+        let found = roots.iter().find_map(|root| below(&root.path).map(|rest| (*root, rest)));
+        match found {
+            None => Err(denied("lies in no directory of yours")),
+            Some((root, _)) if write && !root.write => Err(denied("may only be read")),
+            Some(found) => Ok(found),
+        }
+    }
+}
+
+fn rules(users: &[User]) -> Vec<Rule> {
+    let of = |user: &User, network: Option<(IpAddr, u8)>| Rule {
+        user: Some(user.name.clone()),
+        network,
+        modes: user.modes.clone(),
+        rate_cap_bps: user.rate_bytes_per_s.unwrap_or(NO_CAP_BYTES_PER_S) as f64 * 8.0,
+    };
+    users
+        .iter()
+        .flat_map(|user| {
+            if user.networks.is_empty() {
+                vec![of(user, None)]
+            } else {
+                user.networks.iter().map(|network| of(user, Some(*network))).collect()
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,420 @@
+//! How two ends come to an understanding, and how a copy between them ends.
+//!
+//! Arrives: a TLS connection. Leaves: who, how fast, what is copied where; both ends' verdicts. Must not know: files.
+//! The messages are specified in `docs/reference/wide-area-copy.md`.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use waystage_copy::{Fsync, Update, Verify};
+use waystage_protocol::modes::ModeName;
+
+use crate::book::{Book, Verdict};
+use crate::control::Control;
+use crate::error::{WanError, WanErrorKind};
+use crate::lane::{Holder, Lane};
+use crate::wire::{Malformed, Read, Reader, Writer};
+
+/// The version of what is said after the TLS handshake.
+pub(crate) const VERSION: u32 = 1;
+
+/// Kinds of small messages.
+pub(crate) mod kinds {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const WELCOME: u8 = 2;
+    pub(crate) const REFUSED: u8 = 3;
+    pub(crate) const OPEN: u8 = 4;
+    pub(crate) const WAY: u8 = 5;
+    pub(crate) const ASK: u8 = 6;
+    pub(crate) const ACCEPTED: u8 = 7;
+    pub(crate) const VERDICT: u8 = 8;
+}
+
+/// An end that was asked something answers within this time, or is taken for gone.
+pub(crate) const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// What others must not guess.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    SystemRandom::new().fill(&mut bytes).expect("the system has random numbers");
+    bytes
+}
+
+/// How to copy.
+#[derive(Debug, Clone)]
+pub struct CopyOptions {
+    /// Patterns of what is left out.
+    pub exclude: Vec<Vec<u8>>,
+    /// Where given, files that match none of these are left out as well.
+    pub include: Option<Vec<Vec<u8>>>,
+    /// Whether directories on other file systems are left out.
+    pub one_file_system: bool,
+    /// When to copy what is there already.
+    pub update: Update,
+    /// When to force data out.
+    pub fsync: Fsync,
+    /// Whether to read back.
+    pub verify: Verify,
+    /// Throw away what an interrupted copy left.
+    pub restart: bool,
+    /// Keep extended attributes.
+    pub xattrs: bool,
+    /// Keep owners and groups, as far as the receiving end may.
+    pub owners: bool,
+    /// Files of the same inode become links again.
+    pub hard_links: bool,
+}
+
+const UPDATES: [Update; 5] =
+    [Update::Changed, Update::Newer, Update::Missing, Update::Content, Update::Always];
+const FSYNCS: [Fsync; 3] = [Fsync::None, Fsync::End, Fsync::Each];
+const VERIFIES: [Verify; 3] = [Verify::None, Verify::Cached, Verify::Storage];
+
+fn place_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
+    all.iter().position(|each| each == one).unwrap_or(0) as u8
+}
+
+fn at_place<T: Copy>(all: &[T], place: u8) -> Read<T> {
+    all.get(usize::from(place)).copied().ok_or(Malformed)
+}
+
+impl CopyOptions {
+    fn put(&self, out: &mut Writer) {
+        put_list(&self.exclude, out);
+        out.u8(u8::from(self.include.is_some()));
+        put_list(self.include.as_deref().unwrap_or_default(), out);
+        out.u8(u8::from(self.one_file_system));
+        out.u8(place_of(&UPDATES, &self.update));
+        out.u8(place_of(&FSYNCS, &self.fsync));
+        out.u8(place_of(&VERIFIES, &self.verify));
+        for flag in [self.restart, self.xattrs, self.owners, self.hard_links] {
+            out.u8(u8::from(flag));
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Read<Self> {
+        let exclude = read_list(reader)?;
+        let included = reader.flag()?;
+        let include = read_list(reader)?;
+        Ok(Self {
+            exclude,
+            include: included.then_some(include),
+            one_file_system: reader.flag()?,
+            update: at_place(&UPDATES, reader.u8()?)?,
+            fsync: at_place(&FSYNCS, reader.u8()?)?,
+            verify: at_place(&VERIFIES, reader.u8()?)?,
+            restart: reader.flag()?,
+            xattrs: reader.flag()?,
+            owners: reader.flag()?,
+            hard_links: reader.flag()?,
+        })
+    }
+}
+
+fn put_list(list: &[Vec<u8>], out: &mut Writer) {
+    out.count(list.len());
+    for bytes in list {
+        out.bytes(bytes);
+    }
+}
+
+fn read_list(reader: &mut Reader<'_>) -> Read<Vec<Vec<u8>>> {
+    (0..reader.count(4)?).map(|_| Ok(reader.bytes()?.to_vec())).collect()
+}
+
+/// The client's first words.
+#[derive(Debug, Clone)]
+pub(crate) struct Hello {
+    pub(crate) user: String,
+    pub(crate) mode: ModeName,
+    /// Bytes a second that the client wants at most; 0 for no limit.
+    pub(crate) rate: u64,
+    pub(crate) memory: u64,
+    pub(crate) connection: u32,
+    pub(crate) udp: bool,
+}
+
+impl Hello {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u32(VERSION).bytes(env!("CARGO_PKG_VERSION").as_bytes()).bytes(self.user.as_bytes());
+        out.bytes(self.mode.to_string().as_bytes()).u64(self.rate).u64(self.memory);
+        out.u32(self.connection).u8(u8::from(self.udp));
+        out.0
+    }
+
+    /// Another version's words may be others: it is told which versions meet.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
+        let mut reader = Reader(bytes);
+        let read = |reader: &mut Reader<'_>| -> Read<(u32, String)> {
+            Ok((reader.u32()?, reader.text()?))
+        };
+        let (version, software) = read(&mut reader).map_err(|_| nonsense())?;
+        if version != VERSION {
+            let ours = env!("CARGO_PKG_VERSION");
+            return Err(WanError::new(
+                WanErrorKind::Refused,
+                format!(
+                    "the client (Waystage {software}) speaks version {version} and the server (Waystage {ours}) version \
+                     {VERSION}: bring the older of them up to date"
+                ),
+            ));
+        }
+        let rest = |reader: &mut Reader<'_>| -> Read<Self> {
+            Ok(Self {
+                user: reader.text()?,
+                mode: reader.text()?.parse().map_err(|_| Malformed)?,
+                rate: reader.u64()?,
+                memory: reader.u64()?,
+                connection: reader.u32()?,
+                udp: reader.flag()?,
+            })
+        };
+        rest(&mut reader).map_err(|_| nonsense())
+    }
+}
+
+/// The server's answer to it.
+#[derive(Debug, Clone)]
+pub(crate) struct Welcome {
+    pub(crate) mode: ModeName,
+    /// One sentence where the mode is not the one asked for.
+    pub(crate) note: String,
+    /// Bytes a second that either end may send at most.
+    pub(crate) rate: u64,
+    pub(crate) memory: u64,
+    pub(crate) connection: u32,
+    pub(crate) udp: bool,
+}
+
+impl Welcome {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.bytes(self.mode.to_string().as_bytes()).bytes(self.note.as_bytes());
+        out.u64(self.rate).u64(self.memory).u32(self.connection).u8(u8::from(self.udp));
+        out.0
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
+        let mut reader = Reader(bytes);
+        let mut read = || -> Read<Self> {
+            Ok(Self {
+                mode: reader.text()?.parse().map_err(|_| Malformed)?,
+                note: reader.text()?,
+                rate: reader.u64()?,
+                memory: reader.u64()?,
+                connection: reader.u32()?,
+                udp: reader.flag()?,
+            })
+        };
+        read().map_err(|_| nonsense())
+    }
+}
+
+/// What the client wants copied.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    /// Whether the client sends.
+    pub(crate) push: bool,
+    /// At the server.
+    pub(crate) path: Vec<u8>,
+    /// The name of the one file that the client sends.
+    pub(crate) single: Option<Vec<u8>>,
+    /// How the client's end is called, for the journal.
+    pub(crate) from: Vec<u8>,
+    pub(crate) options: CopyOptions,
+}
+
+impl Ask {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u8(u8::from(self.push)).bytes(&self.path).u8(u8::from(self.single.is_some()));
+        out.bytes(self.single.as_deref().unwrap_or_default()).bytes(&self.from);
+        self.options.put(&mut out);
+        out.0
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
+        let mut reader = Reader(bytes);
+        let mut read = || -> Read<Self> {
+            let (push, path) = (reader.flag()?, reader.bytes()?.to_vec());
+            let (is_single, single) = (reader.flag()?, reader.bytes()?);
+            let single = if is_single { Some(single_name(single)?) } else { None };
+            let from = reader.bytes()?.to_vec();
+            let options = CopyOptions::read(&mut reader)?;
+            reader.end()?;
+            Ok(Self { push, path, single, from, options })
+        };
+        read().map_err(|_| nonsense())
+    }
+}
+
+/// One name, without a slash.
+pub(crate) fn single_name(bytes: &[u8]) -> Read<Vec<u8>> {
+    let name = crate::entry::path(bytes)?;
+    if name.contains(&b'/') {
+        return Err(Malformed);
+    }
+    Ok(name)
+}
+
+/// What the other end said is none of what can be said here.
+pub(crate) fn nonsense() -> WanError {
+    WanError::lost("the other end broke the protocol: a message cannot be read")
+}
+
+/// A refusal as a message.
+pub(crate) fn refusal(error: &WanError) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.bytes(error.kind.name().as_bytes()).bytes(error.text.as_bytes());
+    out.0
+}
+
+/// The next message, which has to be of this kind; a refusal is an error of its own words.
+pub(crate) fn expect(control: &Control, kind: u8) -> Result<Vec<u8>, WanError> {
+    expect_within(control, kind, ANSWER_TIME)
+}
+
+/// The same, within another time.
+pub(crate) fn expect_within(
+    control: &Control,
+    kind: u8,
+    time: Duration,
+) -> Result<Vec<u8>, WanError> {
+    match control.receive(time)? {
+        Some((found, body)) if found == kind => Ok(body),
+        Some((kinds::REFUSED, body)) => {
+            let mut reader = Reader(&body);
+            let name = reader.text().map_err(|_| nonsense())?;
+            let text = reader.text().map_err(|_| nonsense())?;
+            Err(WanError::new(WanErrorKind::of_name(&name), text))
+        }
+        Some(_) => Err(nonsense()),
+        None => Err(WanError::lost("the other end does not answer")),
+    }
+}
+
+/// Do this end's part while listening to what the other says of its own; both verdicts.
+pub(crate) fn exchange(
+    control: &Control,
+    lane: &Lane,
+    book: &Book,
+    work: impl FnOnce() -> Result<(), WanError>,
+) -> (Result<(), WanError>, Option<Verdict>) {
+    let theirs: Mutex<Option<Verdict>> = Mutex::new(None);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    // Whoever waits for the lane has to be woken, too.
+    let end = |error: WanError| {
+        lane.end(&error.text);
+        book.end_for(error);
+    };
+    std::thread::scope(|scope| {
+        let listening = scope.spawn(|| {
+            while !over.load(order) {
+                match control.receive(Duration::from_millis(100)) {
+                    Ok(None) => {}
+                    Ok(Some((kinds::VERDICT, body))) => match Verdict::read(&body) {
+                        Ok(verdict) => {
+                            if let Some(error) = &verdict.failed {
+                                end(error.clone());
+                            }
+                            // Its end is still listened for: this end may have much to do yet.
+                            *theirs.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                                Some(verdict);
+                        }
+                        Err(_) => return end(nonsense()),
+                    },
+                    Ok(Some(_)) => return end(nonsense()),
+                    Err(error) => return end(error),
+                }
+            }
+        });
+        let ours = work();
+        let limit = lane.status().limit().map_or("", Holder::name);
+        let verdict = Verdict::of(book, ours.as_ref().err().cloned(), limit);
+        control.send(kinds::VERDICT, &verdict.encode());
+        // Who has failed does not wait long; who is done waits until the other end is, whose disk may be slow.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let heard = || theirs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_some();
+        while !heard()
+            && !listening.is_finished()
+            && !book.is_cancelled()
+            && (ours.is_ok() || Instant::now() < deadline)
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        over.store(true, order);
+        let _ = listening.join();
+        let theirs = theirs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let ours = match (&ours, &theirs) {
+            (Ok(()), Some(Verdict { failed: Some(error), .. })) => Err(error.clone()),
+            (Ok(()), None) => Err(book.verdict()),
+            _ => ours,
+        };
+        (ours, theirs)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn options() -> CopyOptions {
+        CopyOptions {
+            exclude: vec![b"*.tmp".to_vec()],
+            include: Some(vec![b"*.h5".to_vec()]),
+            one_file_system: true,
+            update: Update::Newer,
+            fsync: Fsync::Each,
+            verify: Verify::Storage,
+            restart: false,
+            xattrs: true,
+            owners: false,
+            hard_links: true,
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_read_as_it_was_written() {
+        let ask = Ask {
+            push: true,
+            path: b"/data".to_vec(),
+            single: Some(b"name".to_vec()),
+            from: b"wan:".to_vec(),
+            options: options(),
+        };
+        let read = Ask::read(&ask.encode()).unwrap();
+        assert_eq!(format!("{ask:?}"), format!("{read:?}"));
+        let bad = Ask { single: Some(b"../name".to_vec()), ..ask };
+        assert!(Ask::read(&bad.encode()).is_err(), "a name is no path");
+    }
+
+    #[test]
+    fn another_version_is_told_which_ones_meet() {
+        let hello = Hello {
+            user: "ada".to_owned(),
+            mode: ModeName::Modest,
+            rate: 5,
+            memory: 6,
+            connection: 7,
+            udp: true,
+        };
+        let mut bytes = hello.encode();
+        assert_eq!(Hello::read(&bytes).unwrap().user, "ada");
+        bytes[0] = 9;
+        assert!(Hello::read(&bytes).unwrap_err().text.contains("speaks version 9"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Hello::read(&bytes);
+            let _ = Welcome::read(&bytes);
+            let _ = Ask::read(&bytes);
+            let _ = Verdict::read(&bytes);
+        }
+    }
+}

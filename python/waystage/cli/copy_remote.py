@@ -1,0 +1,194 @@
+"""What `waystage copy` does where one end is on another host.
+
+Arrives: two ends, one of them `[user@]host:path`; whom to believe.
+Leaves: a copy that has ended; what limited it, in words.
+Must not know: how bytes move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError
+from waystage.wan.address import Remote, parse_remote
+
+if TYPE_CHECKING:
+    from waystage._native import WanCopy, WanError
+    from waystage.wan.trust import KnownHosts
+
+STATUS = {
+    "busy": ExitCode.BUSY,
+    "ends": ExitCode.BAD_INPUT,
+    "other-journal": ExitCode.BAD_INPUT,
+    "input": ExitCode.BAD_INPUT,
+}
+"""Exit statuses of failures that have one of their own."""
+
+LIMITS = {
+    "source": "reading the source",
+    "destination": "writing at the destination",
+    "cap": "the rate that was set or granted",
+    "path": "the network path",
+    "memory": "the memory for what is underway",
+    "processor": "the processor of the sending end",
+}
+"""What limited a transfer, in words."""
+
+
+@dataclass(frozen=True)
+class Trust:
+    """This user's key, and which servers to believe."""
+
+    identity: Path | None
+    known_hosts: Path | None
+    server_key: str | None
+    trust_new: bool
+
+    def hosts(self) -> KnownHosts:
+        from waystage.wan.trust import KnownHosts, wan_dir
+
+        return KnownHosts(self.known_hosts or wan_dir() / "known_hosts")
+
+    def pinned(self) -> str | None:
+        """The key that was given with --server-key, where it is a whole key and no fingerprint."""
+        return self.server_key if self.server_key and " " in self.server_key else None
+
+
+@dataclass(frozen=True)
+class FarEnds:
+    """Where from and to: `push` where this machine's end is the source."""
+
+    local: Path
+    remote: Remote
+    push: bool
+
+
+def remote_ends(source: str, destination: str) -> FarEnds | None:
+    """The ends, where one is on another host; None where both are here."""
+    there = parse_remote(source), parse_remote(destination)
+    if there[0] is not None and there[1] is not None:
+        raise UserError(
+            f"{source!r} and {destination!r} are both on other hosts: one end has to be here; write ./NAME for a local"
+            " path with a colon",
+            ExitCode.USAGE,
+        )
+    if there[0] is not None:
+        return FarEnds(Path(destination), there[0], push=False)
+    if there[1] is not None:
+        return FarEnds(Path(source), there[1], push=True)
+    return None
+
+
+def refuse_unknown(update: str, dry_run: bool) -> None:
+    """What copies between hosts do not do."""
+    if update == "content":
+        raise UserError(
+            "--update content reads both ends, which copies between hosts do not do: use --update always",
+            ExitCode.USAGE,
+        )
+    if dry_run:
+        raise UserError("--dry-run is not there for copies between hosts", ExitCode.USAGE)
+
+
+def show_key(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Callback of --show-key: print this user's line and end."""
+    if not value or ctx.resilient_parsing:
+        return
+    from waystage._native import WanError, wan_read_key
+    from waystage.wan.trust import own_key
+
+    try:
+        click.echo(wan_read_key(own_key(None)))
+    except WanError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    ctx.exit()
+
+
+def copy_far(
+    ends: FarEnds,
+    port: int,
+    trust: Trust,
+    output: Output,
+    follow: Callable[[WanCopy], None],
+    options: dict[str, Any],
+) -> WanCopy:
+    """Copy; the copy, which has ended. Raises UserError where it could not go on."""
+    from waystage._native import WanCopy, WanError
+    from waystage.wan.errors import WanConfigError
+    from waystage.wan.trust import own_key
+
+    host = ends.remote.host
+    try:
+        key = own_key(trust.identity)
+        known = trust.pinned() if trust.server_key else trust.hosts().find(host, port)
+        while True:
+            copying = WanCopy(
+                ends.local,
+                ends.remote.path,
+                push=ends.push,
+                host=host,
+                port=port,
+                user=ends.remote.user,
+                key=key,
+                trusted=known,
+                **options,
+            )
+            try:
+                follow(copying)
+                return copying
+            except WanError as error:
+                believed = _believed(error, known, trust)
+                if believed is None:
+                    raise
+                known = believed
+                if not trust.server_key:
+                    trust.hosts().add(host, port, known)
+                    output.note(f"{host}:{port} is believed from now on: {trust.hosts().path}")
+            finally:
+                # At its end, at an error, at Ctrl-C: its threads are gone.
+                copying.stop()
+                for note in copying.notes():
+                    output.note(f"note: {note}")
+    except WanConfigError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    except WanError as error:
+        raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
+
+
+def _believed(error: WanError, known: str | None, trust: Trust) -> str | None:
+    """The key that the server showed, if it is to be believed after all."""
+    from waystage._native import wan_fingerprint
+
+    if error.kind != "untrusted" or error.server_key is None or known is not None:
+        return None
+    if trust.server_key:
+        shown = wan_fingerprint(error.server_key)
+        if shown != trust.server_key.strip():
+            raise UserError(f"the server shows the key {shown}, not the one given with --server-key")
+        return error.server_key
+    return error.server_key if trust.trust_new else None
+
+
+def about_connection(copying: WanCopy) -> tuple[dict[str, Any], str]:
+    """How the connection did: for programs, and in words."""
+    numbers, limit = copying.connection()
+    sent = max(numbers.get("sent_packets", 0), 1)
+    way = "UDP" if numbers.get("udp") else "TCP"
+    value = {
+        "digest": copying.digest(),
+        "limited_by": limit or None,
+        "notes": copying.notes(),
+        "connection": {key: round(number, 3) for key, number in numbers.items()} | {"way": way},
+    }
+    words = f"; over {way}"
+    if numbers.get("udp"):
+        lost = 100 * numbers["lost_packets"] / sent
+        words += f", round trip {numbers['round_trip_ms']:.1f} ms, {lost:.2g} % of packets lost"
+    if limit:
+        words += f"; what limited it: {LIMITS.get(limit, limit)}"
+    return value, words

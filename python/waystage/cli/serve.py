@@ -1,0 +1,221 @@
+"""`waystage serve`: let other hosts copy from and to directories of this one.
+
+Arrives: a configuration.
+Leaves: one line when it is ready, a log; exit status 0 after SIGTERM or Ctrl-C, once all connections have ended.
+Must not know: how bytes move.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options
+
+if TYPE_CHECKING:
+    from waystage._native import WanServer
+    from waystage.wan.config import ServeConfig
+
+POLL_S = 0.2
+"""How often the log is written and it is looked for signals and the last connection."""
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="TOML file: see docs/reference/serve.md.",
+)
+@click.option(
+    "--init",
+    "init",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Make a key and a sample configuration in DIR, and end.",
+)
+@click.option("--show-key", is_flag=True, help="Print the server's public key and its fingerprint, and end.")
+@click.option("--check", is_flag=True, help="Only say whether the configuration is right.")
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Written with the address when ready, removed at the end.",
+)
+@output_options
+def command(
+    config: Path | None,
+    init: Path | None,
+    show_key: bool,
+    check: bool,
+    ready_file: Path | None,
+    output: Output,
+) -> None:
+    """Serve copies between hosts until SIGTERM or Ctrl-C.
+
+    On the first of these signals nobody is let in any more, and who is there may finish for as long as `drain_s` says;
+    a second one ends every connection. Copies that were ended go on with the same command later.
+    """
+    if init is not None:
+        _init(init, output)
+        return
+    if config is None:
+        raise UserError("give --config FILE, or --init DIR to make one", ExitCode.USAGE)
+    settings = _load(config)
+    if show_key:
+        _show_key(settings.key, output)
+        return
+    if check:
+        _read_key(settings.key)
+        names = ", ".join(user.name for user in settings.users) or "nobody"
+        value = {"listen": settings.listen, "users": [user.name for user in settings.users]}
+        output.result(value, f"{config} is right: {settings.listen}, {names}")
+        return
+    stop = _Stop()
+    with _log(settings.log) as log:
+        server = _start(settings)
+        try:
+            _ready(server, settings, ready_file, output)
+            _serve(server, settings, stop, log)
+        finally:
+            if ready_file is not None:
+                ready_file.unlink(missing_ok=True)
+            server.stop()
+            _write_log(server, log)
+
+
+class _Stop:
+    """Counts the signals that ask for the end."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.changed = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signal)
+
+    def _signal(self, *_: object) -> None:
+        self.count += 1
+        self.changed.set()
+
+
+def _serve(server: WanServer, settings: ServeConfig, stop: _Stop, log: TextIO) -> None:
+    while stop.count == 0:
+        stop.changed.wait(POLL_S)
+        _write_log(server, log)
+    server.drain()
+    deadline = time.monotonic() + settings.drain_s
+    while server.connections() and stop.count < 2 and time.monotonic() < deadline:
+        time.sleep(POLL_S / 4)
+        _write_log(server, log)
+
+
+def _write_log(server: WanServer, log: TextIO) -> None:
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    for line in server.log():
+        # What clients say must not look like lines of ours.
+        text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line)
+        log.write(f"{now} {text}\n")
+    log.flush()
+
+
+@contextlib.contextmanager
+def _log(path: Path | None) -> Iterator[TextIO]:
+    if path is None:
+        yield sys.stderr
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UserError(f"the log {path} cannot be written: {error.strerror}") from None
+    with open(descriptor, "a", encoding="utf-8") as file:
+        yield file
+
+
+def _load(path: Path) -> ServeConfig:
+    from waystage.wan.config import load_config
+    from waystage.wan.errors import WanConfigError
+
+    try:
+        return load_config(path)
+    except WanConfigError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+
+
+def _start(settings: ServeConfig) -> WanServer:
+    from waystage._native import WanError, WanServer
+
+    users = [
+        (u.name, list(u.keys), list(u.modes), list(u.networks), u.rate, u.connections) for u in settings.users
+    ]
+    roots = [(root.path, root.write, list(root.users), root.privileged) for root in settings.roots]
+    try:
+        return WanServer(
+            settings.listen,
+            settings.key,
+            users,
+            roots,
+            rate_bytes_per_s=settings.rate,
+            connections=settings.connections,
+            memory_bytes=settings.memory,
+            udp=settings.udp,
+            workers=settings.workers,
+        )
+    except WanError as error:
+        code = ExitCode.BAD_INPUT if error.kind == "input" else ExitCode.FAILED
+        raise UserError(str(error), code) from None
+
+
+def _ready(server: WanServer, settings: ServeConfig, ready_file: Path | None, output: Output) -> None:
+    _, fingerprint = _read_key(settings.key)
+    value = {"address": server.address, "fingerprint": fingerprint, "pid": os.getpid()}
+    output.result(value, f"ready: {server.address}, key {fingerprint}")
+    sys.stdout.flush()
+    if ready_file is not None:
+        # Who waits for the file never sees it empty.
+        draft = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
+        try:
+            draft.write_text(f"{server.address}\n", encoding="ascii")
+            draft.replace(ready_file)
+        except OSError as error:
+            raise UserError(f"cannot write --ready-file {ready_file}: {error.strerror}") from None
+
+
+def _read_key(path: Path) -> tuple[str, str]:
+    from waystage._native import WanError, wan_fingerprint, wan_read_key
+
+    try:
+        line = wan_read_key(path)
+        return line, wan_fingerprint(line)
+    except WanError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+
+
+def _show_key(path: Path, output: Output) -> None:
+    line, fingerprint = _read_key(path)
+    output.result({"key": line, "fingerprint": fingerprint}, f"{line}\nfingerprint {fingerprint}")
+
+
+def _init(folder: Path, output: Output) -> None:
+    from waystage._native import WanError, wan_fingerprint, wan_make_key
+    from waystage.wan.config import sample_config
+
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        line = wan_make_key(folder / "server.key")
+        with open(folder / "serve.toml", "x", encoding="utf-8") as file:
+            file.write(sample_config())
+    except WanError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be made: {error.strerror}") from None
+    fingerprint = wan_fingerprint(line)
+    value = {"config": str(folder / "serve.toml"), "key": line, "fingerprint": fingerprint}
+    text = f"made {folder}/server.key, fingerprint {fingerprint}\nnext: say in {folder}/serve.toml who may use what"
+    output.result(value, text)

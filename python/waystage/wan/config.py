@@ -1,0 +1,267 @@
+"""The configuration of a server, as docs/reference/serve.md describes it.
+
+Arrives: a TOML file.
+Leaves: values that were checked, each with the name of the key that was wrong where one was.
+Must not know: sockets, the command line.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from waystage.wan.address import DEFAULT_PORT
+from waystage.wan.errors import WanConfigError
+
+MODES = ("fast-start", "aggressive")
+"""Those that need a grant; `fair` and `modest` are everybody's."""
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+_LEAST_MEMORY = 16 << 20
+
+
+@dataclass(frozen=True)
+class UserConfig:
+    """Somebody who may come in; `rate` in bytes a second."""
+
+    name: str
+    keys: tuple[str, ...]
+    modes: tuple[str, ...] = ()
+    networks: tuple[tuple[str, int], ...] = ()
+    rate: int | None = None
+    connections: int | None = None
+
+
+@dataclass(frozen=True)
+class RootConfig:
+    """A directory that clients may use; every user's where none is named."""
+
+    path: Path
+    write: bool = False
+    users: tuple[str, ...] = ()
+    privileged: bool = False
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """A server: `rate` in bytes a second of each connection, `memory` in bytes of each connection."""
+
+    listen: str
+    key: Path
+    users: tuple[UserConfig, ...]
+    roots: tuple[RootConfig, ...]
+    rate: int | None = None
+    connections: int = 32
+    memory: int = 256 << 20
+    udp: bool = True
+    workers: int = 4
+    log: Path | None = None
+    drain_s: float = 60.0
+
+
+class _Table:
+    """A table of the file, read key by key; what is left over is a mistake."""
+
+    def __init__(self, values: Mapping[str, Any], where: str) -> None:
+        self._values, self._where = dict(values), where
+
+    def wrong(self, key: str, what: str) -> WanConfigError:
+        return WanConfigError(f"{self._where}{key}: {what}")
+
+    def take(self, key: str, kind: type, default: Any = None, *, required: bool = False) -> Any:
+        if key not in self._values:
+            if required:
+                raise self.wrong(key, "is missing")
+            return default
+        value = self._values.pop(key)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self.wrong(key, f"{value!r} is no {_KINDS[kind]}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.take(key, list, [])
+        if not all(isinstance(each, str) for each in value):
+            raise self.wrong(key, f"{value!r} is no list of texts")
+        return tuple(value)
+
+    def size(self, key: str, default: int | None) -> int | None:
+        text = self.take(key, str)
+        if text is None:
+            return default
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", text)
+        if found is None or found[2] not in _UNITS or float(found[1]) <= 0:
+            raise self.wrong(key, f"{text!r} is no number such as 100M, 1.5G or 256Mi")
+        return max(1, int(float(found[1]) * _UNITS[found[2]]))
+
+    def count(self, key: str, default: int | None) -> int | None:
+        value = self.take(key, int, default)
+        if value is not None and value < 1:
+            raise self.wrong(key, f"{value} is less than one")
+        return value if value is None else int(value)
+
+    def end(self) -> None:
+        if self._values:
+            key = min(self._values)
+            raise self.wrong(key, "is no key that is known here: see docs/reference/serve.md")
+
+
+_KINDS = {str: "text", bool: "true or false", int: "whole number", list: "list", dict: "table"}
+
+
+def load_config(path: Path) -> ServeConfig:
+    """Read and check the file. Raises WanConfigError, which names file and key."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise WanConfigError(
+            f"{path} cannot be read: {error.strerror}: `waystage serve --init DIR` makes one"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise WanConfigError(f"{path} is no TOML: {error}") from None
+    here = path.parent
+    top = _Table(values, f"{path}: ")
+    key = here / top.take("key", str, required=True)
+    users = tuple(
+        _user(name, _Table(table, f"{path}: users.{name}.") if isinstance(table, dict) else None, here, top)
+        for name, table in top.take("users", dict, {}).items()
+    )
+    roots = tuple(_root(number, table, path, top) for number, table in enumerate(top.take("root", list, [])))
+    log = top.take("log", str)
+    memory = top.size("memory", 256 << 20)
+    config = ServeConfig(
+        listen=_listen(top),
+        key=key,
+        users=users,
+        roots=roots,
+        rate=top.size("rate", None),
+        connections=top.count("connections", 32) or 32,
+        memory=max(_LEAST_MEMORY, memory or 0),
+        udp=top.take("udp", bool, True),
+        workers=top.count("workers", 4) or 4,
+        log=here / log if log is not None else None,
+        drain_s=float(top.count("drain_s", 60) or 60),
+    )
+    top.end()
+    known = {user.name for user in users}
+    for root in roots:
+        for name in root.users:
+            if name not in known:
+                raise WanConfigError(
+                    f"{path}: root {root.path}: users: there is no user {name!r} below [users]"
+                )
+    return config
+
+
+def _listen(top: _Table) -> str:
+    text: str = top.take("listen", str, f"[::]:{DEFAULT_PORT}")
+    host, colon, port = text.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        if not colon or not 0 <= int(port) < 1 << 16:
+            raise ValueError
+    except ValueError:
+        raise top.wrong("listen", f"{text!r} is no address and port, such as [::]:{DEFAULT_PORT}") from None
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+
+
+def _user(name: str, table: _Table | None, here: Path, top: _Table) -> UserConfig:
+    if table is None:
+        raise top.wrong(f"users.{name}", "is no table")
+    keys = [*table.texts("keys")]
+    file = table.take("keys_file", str)
+    if file is not None:
+        keys += _keys_of(here / file)
+    if not keys:
+        raise table.wrong(
+            "keys", "a user needs a key, here or in keys_file: `waystage copy --show-key` prints the client's"
+        )
+    for line in keys:
+        _check_key(line, table)
+    modes = table.texts("modes")
+    for mode in modes:
+        if mode not in MODES:
+            raise table.wrong(
+                "modes", f"{mode!r} is none of {', '.join(MODES)} (fair and modest need no grant)"
+            )
+    networks = []
+    for text in table.texts("networks"):
+        try:
+            network = ipaddress.ip_network(text)
+        except ValueError as error:
+            raise table.wrong("networks", str(error)) from None
+        networks.append((str(network.network_address), network.prefixlen))
+    user = UserConfig(
+        name, tuple(keys), modes, tuple(networks), table.size("rate", None), table.count("connections", None)
+    )
+    table.end()
+    return user
+
+
+def _keys_of(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WanConfigError(f"{path} cannot be read: {error}") from None
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _check_key(line: str, table: _Table) -> None:
+    from waystage._native import WanError, wan_fingerprint
+
+    try:
+        wan_fingerprint(line)
+    except WanError as error:
+        raise table.wrong("keys", str(error)) from None
+
+
+def _root(number: int, values: Any, path: Path, top: _Table) -> RootConfig:
+    if not isinstance(values, dict):
+        raise top.wrong("root", "is no [[root]]")
+    table = _Table(values, f"{path}: root {number + 1}: ")
+    where = Path(table.take("path", str, required=True))
+    if not where.is_absolute():
+        raise table.wrong("path", f"{str(where)!r} is no absolute path")
+    root = RootConfig(
+        where,
+        table.take("write", bool, False),
+        table.texts("users"),
+        table.take("privileged", bool, False),
+    )
+    table.end()
+    return root
+
+
+def sample_config() -> str:
+    """The sample that `waystage serve --init` writes."""
+    return SAMPLE
+
+
+SAMPLE = f"""\
+# A server for copies from and to other hosts: waystage serve --config FILE
+# Every key is described in docs/reference/serve.md. Paths are relative to this file.
+
+listen = "[::]:{DEFAULT_PORT}"    # TCP and UDP; let both through the firewall
+key = "server.key"
+connections = 32          # at a time
+# rate = "1G"             # bytes a second of each connection
+# log = "serve.log"       # else stderr
+
+# What clients may use. Paths without a leading slash are below the first one.
+# [[root]]
+# path = "/scratch"
+# write = true
+# users = ["ada"]         # everybody below, if left out
+
+# Who may come in. The client's `waystage copy --show-key` prints the line for `keys`.
+# [users.ada]
+# keys = ["waystage-ed25519 0123..."]
+# modes = ["fast-start"]  # beside fair and modest
+# networks = ["10.0.0.0/8"]  # from where these modes are granted
+# rate = "500M"
+# connections = 4
+"""

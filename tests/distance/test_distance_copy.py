@@ -1,0 +1,154 @@
+"""Copies between a real server and real clients: all that a copy on one machine keeps, and the same command after a crash."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from copying_trees import leftovers, make_everything, snapshot
+from distance_support import Middlebox, Site, ended_json, parts_written, wait_for
+
+PART = 4 << 20
+
+
+def test_a_tree_with_everything_goes_there_and_comes_back(site: Site, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    make_everything(tree)
+    site.serve()
+    there = site.copy(tree, f"ada@127.0.0.1:{site.data}/copy")
+    assert there.code == 0, there
+    assert snapshot(site.data / "copy") == snapshot(tree)
+    value = there.json
+    assert (value["connection"]["way"], value["problems"]) == ("UDP", [])
+    assert value["limited_by"] is not None and int(value["digest"], 16) != 0
+    assert leftovers(site.data) == []
+    again = site.copy(tree, f"127.0.0.1:{site.data}/copy")
+    assert again.code == 0, again
+    assert (again.json["counts"]["files"], again.json["counts"]["bytes"]) == (0, 0)
+    assert again.json["counts"]["same"] == value["counts"]["files"] + value["counts"]["hard_links"]
+    back = site.copy("ada@127.0.0.1:copy", tmp_path / "back", "--verify")
+    assert back.code == 0, back
+    assert snapshot(tmp_path / "back") == snapshot(tree)
+    assert back.json["counts"]["verified"] == value["counts"]["files"]
+    assert site.end() == 0
+    assert "ada@127.0.0.1" in site.log() and site.client_key not in site.log()
+
+
+def test_one_file_many_small_ones_and_large_ones_arrive(site: Site, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    chance = random.Random(1)
+    for number in range(400):
+        path = tree / f"{number % 7}" / f"{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(chance.randbytes(chance.randrange(3000)))
+    (tree / "large").write_bytes(chance.randbytes(3 * PART + 17))
+    (tree / "exact").write_bytes(chance.randbytes(2 * PART))
+    with open(tree / "sparse", "wb") as file:
+        file.truncate(6 * PART)
+        file.seek(4 * PART + 5)
+        file.write(b"in the middle")
+    site.serve("workers = 3")
+    there = site.copy(tree, f"127.0.0.1:{site.data}/new", "--workers", 3)
+    assert there.code == 0, there
+    assert snapshot(site.data / "new") == snapshot(tree)
+    assert (site.data / "new/sparse").stat().st_blocks * 512 < PART
+    one = site.copy(tree / "large", f"127.0.0.1:{site.data}/renamed")
+    assert one.code == 0, one
+    assert (site.data / "renamed").read_bytes() == (tree / "large").read_bytes()
+    into = site.copy("127.0.0.1:new/large", tmp_path)
+    assert into.code == 0, into
+    assert (tmp_path / "large").read_bytes() == (tree / "large").read_bytes()
+    chosen = site.copy("127.0.0.1:new", tmp_path / "chosen", "-i", "1*", "-x", "3")
+    assert chosen.code == 0, chosen
+    names = {path.name for path in (tmp_path / "chosen").rglob("*") if path.is_file()}
+    assert names == {str(n) for n in range(400) if str(n).startswith("1") and n % 7 != 3}
+
+
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+def test_a_client_that_was_killed_goes_on_where_it_was(site: Site, tmp_path: Path, push: bool) -> None:
+    source = (tmp_path if push else site.given) / "large"
+    source.write_bytes(random.Random(2).randbytes(16 * PART))
+    to = site.data if push else tmp_path / "here"
+    to.mkdir(exist_ok=True)
+    ends = (source, f"127.0.0.1:{to}") if push else (f"127.0.0.1:{source}", to)
+    site.serve()
+    process = site.begin(*ends, "--bandwidth-limit", "8M")
+    wait_for(lambda: any(parts_written(found) >= 2 for found in to.glob(".waystage-copy-*/journal")), process)
+    process.kill()
+    process.communicate()
+    assert not (to / "large").exists()
+    ran = site.copy(*ends)
+    assert ran.code == 0, ran
+    assert (to / "large").read_bytes() == source.read_bytes()
+    counts = ran.json["counts"]
+    assert counts["resumed"] == 1 and counts["resumed_bytes"] >= 2 * PART
+    assert counts["bytes"] + counts["resumed_bytes"] == 16 * PART
+    assert leftovers(to) == []
+
+
+def test_a_server_that_was_killed_is_gone_on_with(site: Site, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "large").write_bytes(random.Random(3).randbytes(16 * PART))
+    (tree / "small").write_bytes(b"small")
+    site.serve()
+    process = site.begin(tree, f"127.0.0.1:{site.data}/copy", "--bandwidth-limit", "8M")
+    journal = site.data / "copy/.waystage-copy/journal"
+    wait_for(lambda: parts_written(journal) >= 2, process)
+    assert site.end(signal.SIGKILL) == -signal.SIGKILL
+    said = ended_json(process)
+    assert process.returncode == 1 and "goes on where it stopped" in said["error"]
+    site.serve()
+    ran = site.copy(tree, f"127.0.0.1:{site.data}/copy")
+    assert ran.code == 0, ran
+    assert snapshot(site.data / "copy") == snapshot(tree)
+    assert ran.json["counts"]["resumed_bytes"] >= 2 * PART
+    assert leftovers(site.data) == []
+
+
+def test_where_udp_is_blocked_that_is_said_and_tcp_carries_the_data(site: Site, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    make_everything(tree)
+    (tree / "large").write_bytes(random.Random(4).randbytes(PART + 1))
+    site.serve()
+    box = Middlebox(site.port)
+    try:
+        ran = site.copy(tree, f"127.0.0.1:{site.data}/copy", "--udp-wait", "0.5", port=box.port)
+        back = site.copy("127.0.0.1:copy", tmp_path / "back", "--udp-wait", "0", port=box.port)
+    finally:
+        box.close()
+    assert ran.code == 0, ran
+    assert ran.json["connection"]["way"] == "TCP"
+    assert "something on the way blocks it" in ran.err and ran.err.count("note:") == 1
+    assert snapshot(site.data / "copy") == snapshot(tree)
+    assert back.code == 0 and "note:" not in back.err
+    assert snapshot(tmp_path / "back") == snapshot(tree)
+
+
+def test_a_server_that_is_to_end_lets_nobody_in_and_finishes(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(4 * PART))
+    site.serve()
+    process = site.begin(tmp_path / "large", f"127.0.0.1:{site.data}", "--bandwidth-limit", "16M")
+    wait_for(lambda: any(site.data.glob(".waystage-copy-*/journal")), process)
+    assert site.end() == 0
+    assert ended_json(process)["complete"] and process.returncode == 0
+    assert (site.data / "large").stat().st_size == 4 * PART
+    late = site.copy(tmp_path / "large", f"127.0.0.1:{site.data}")
+    assert late.code == 1 and "is `waystage serve` running there" in late.json["error"]
+
+
+def test_interrupting_the_client_ends_it_and_leaves_what_it_did(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(os.urandom(16 * PART))
+    site.serve()
+    process = site.begin(tmp_path / "large", f"127.0.0.1:{site.data}", "--bandwidth-limit", "8M")
+    wait_for(
+        lambda: any(parts_written(found) for found in site.data.glob(".waystage-copy-*/journal")), process
+    )
+    process.send_signal(signal.SIGINT)
+    assert ended_json(process)["exit_code"] == 130
+    ran = site.copy(tmp_path / "large", f"127.0.0.1:{site.data}")
+    assert ran.code == 0 and ran.json["counts"]["resumed_bytes"] >= PART
