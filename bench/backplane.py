@@ -215,7 +215,7 @@ class _Child(subprocess.Popen[str]):
 
 
 def _child(*arguments: str) -> _Child:
-    argv = [sys.executable, str(Path(__file__).resolve()), *arguments]
+    argv = [sys.executable, "-P", str(Path(__file__).resolve()), *arguments]
     return _Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

@@ -36,7 +36,10 @@ def run(options: BenchOptions) -> dict[str, Any]:
         options.progress(f"{size:,} entries", sum(sizes[:number]) / sum(sizes))
         with tempfile.TemporaryDirectory(prefix="waystage-scale-") as folder:
             done = subprocess.run(
-                [sys.executable, __file__, folder, str(size)], capture_output=True, text=True, check=False
+                [sys.executable, "-P", __file__, folder, str(size)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
         if done.returncode:
             raise BenchError(f"{size:,} entries: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")

@@ -16,6 +16,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ def _difference(exact: list[float], rough: list[float]) -> dict[str, float]:
 
 def _in_child(*arguments: object) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, __file__, *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, "-P", __file__, *map(str, arguments)], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise BenchError(f"{' '.join(map(str, arguments))} failed: {done.stderr.strip()[-300:]}")
@@ -186,4 +187,7 @@ def _main(arguments: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    sys.path.append(
+        str(Path(__file__).parent)
+    )  # at the end: bench/copy.py has the name of a module of Python's
     print(json.dumps(_main(sys.argv[1:])))
