@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from waystage.backplane import Backplane, BackplaneConfig
-from waystage.bench import BenchOptions
+from waystage.bench import BenchOptions, own_process
 from waystage.events import JobFinished, JobStarted
 from waystage.stats import percentile, summary
 
@@ -215,8 +215,7 @@ class _Child(subprocess.Popen[str]):
 
 
 def _child(*arguments: str) -> _Child:
-    argv = [sys.executable, "-P", str(Path(__file__).resolve()), *arguments]
-    return _Child(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return _Child(own_process(__file__, *arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def _controller(state: Path, tier: str, endpoint: str, above: str | None) -> _Child:

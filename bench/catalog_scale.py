@@ -8,7 +8,6 @@ the peaks; `growth` is the time of the largest size over that of the smallest, o
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from waystage._native import generated_batch
-from waystage.bench import BenchError, BenchOptions
+from waystage.bench import BenchError, BenchOptions, measure_apart
 from waystage.catalog import Catalog
 from waystage.catalog import query as ask
 from waystage.catalog.difference import diff
@@ -35,15 +34,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
     for number, size in enumerate(sizes):
         options.progress(f"{size:,} entries", sum(sizes[:number]) / sum(sizes))
         with tempfile.TemporaryDirectory(prefix="waystage-scale-") as folder:
-            done = subprocess.run(
-                [sys.executable, "-P", __file__, folder, str(size)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        if done.returncode:
-            raise BenchError(f"{size:,} entries: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
-        found[size] = json.loads(done.stdout)
+            found[size] = measure_apart(__file__, folder, size)
     small, large = sizes[0], sizes[-1]
 
     def growth(part: str) -> float:

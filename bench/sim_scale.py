@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage._native import FlowClock, FlowProgram, Network
-from waystage.bench import BenchError, BenchOptions
+from waystage.bench import BenchError, BenchOptions, measure_apart
 
 SHAPES = {
     512: ([16, 8, 4], [1, 8, 8]),
@@ -55,11 +54,11 @@ def run(options: BenchOptions) -> dict[str, Any]:
             ("random", 10_240, 1_000_000, ROUGH),
         ]
     options.progress("load mode", 0.0)
-    load = _in_child("load", int(options.quick))
+    load = measure_apart(__file__, "load", int(options.quick))
     curve = []
     for i, (mode, hosts, flows, precision) in enumerate(plan):
         options.progress(f"time mode, {mode}, {hosts:,} hosts", (i + 1) / (len(plan) + 1))
-        curve.append(_in_child(mode, hosts, flows, precision))
+        curve.append(measure_apart(__file__, mode, hosts, flows, precision))
     details = {"load": load["details"], "time_curve": [_shown(entry) for entry in curve]}
     if not options.quick:
         details["rough_error"] = _difference(curve[0]["ends"], curve[1]["ends"])
@@ -81,16 +80,6 @@ def _difference(exact: list[float], rough: list[float]) -> dict[str, float]:
     """Of the ending times of single flows, relative."""
     error = np.abs(np.array(rough) / np.array(exact) - 1)
     return {"mean": float(error.mean()), "p99": float(np.quantile(error, 0.99)), "max": float(error.max())}
-
-
-def _in_child(*arguments: object) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-P", __file__, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise BenchError(f"{' '.join(map(str, arguments))} failed: {done.stderr.strip()[-300:]}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
 
 
 def _load(quick: bool) -> dict[str, Any]:

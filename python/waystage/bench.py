@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -92,6 +94,23 @@ def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
         "machine": machine,
         "details": dict(answer.get("details", {})),
     }
+
+
+def own_process(file: str, *arguments: object) -> list[str]:
+    """The command that runs a benchmark's file by itself.
+
+    Its folder is not searched for modules: bench/copy.py has the name of one of Python's.
+    """
+    return [sys.executable, "-P", str(Path(file).resolve()), *map(str, arguments)]
+
+
+def measure_apart(file: str, *arguments: object) -> Any:
+    """What a benchmark's file prints as JSON when it runs by itself, with memory of its own. Raises BenchError where it fails."""
+    done = subprocess.run(own_process(file, *arguments), capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["killed"])[-1]
+        raise BenchError(f"{Path(file).stem} {' '.join(map(str, arguments))}: {reason}")
+    return json.loads(done.stdout)
 
 
 def _load(name: str, path: Path, options: BenchOptions) -> Callable[[BenchOptions], Mapping[str, Any]]:

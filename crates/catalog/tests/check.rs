@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something it relies on fails")]
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 use proptest::prelude::*;
 use rustix::fs::{Statx, StatxFlags};
@@ -12,23 +13,7 @@ use waystage_catalog::check::{as_recorded, compare, Differences, Recorded};
 use waystage_catalog::layout::Kind;
 use waystage_catalog::{CheckedTree, Columns};
 
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("waystage-check-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use common::Scratch;
 
 fn stat_of(path: &std::path::Path) -> Statx {
     let how = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;

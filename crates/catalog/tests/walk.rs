@@ -2,34 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something it relies on fails")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{symlink, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use waystage_catalog::walk::{Counts, Known, KnownDirectory, Next, Options, Walk};
 use waystage_catalog::{Exclude, TYPE_LETTERS};
 
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path =
-            std::env::temp_dir().join(format!("waystage-walk-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use common::Scratch;
 
 fn options(root: &Path) -> Options {
     Options {
