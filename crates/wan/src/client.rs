@@ -3,14 +3,12 @@
 //! Arrives: an address, keys, two paths, options. Leaves: a copy under way, that can be waited for, asked, and stopped.
 //! Must not know: Python, where keys are kept.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, Connection};
 use waystage_copy::Problem;
 use waystage_protocol::modes::ModeName;
 use waystage_protocol::protect::Side;
@@ -22,6 +20,7 @@ use crate::error::{WanError, WanErrorKind};
 use crate::identity::{Identity, PublicKey};
 use crate::lane::{Inbox, Lane, MEMORY_BYTES};
 use crate::place;
+use crate::reach::{reach, Server};
 use crate::receive::receive;
 use crate::reception::Target;
 use crate::send::send;
@@ -31,9 +30,6 @@ use crate::session::{
 use crate::tls;
 use crate::udp::{Agreed, UdpLane, LARGEST_DATAGRAM};
 use crate::wire::{Reader, Writer};
-
-/// How long a host may take to accept a connection, and to answer in its handshake.
-const CONNECT_TIME: Duration = Duration::from_secs(15);
 
 /// Where a copy is from and to.
 #[derive(Debug, Clone)]
@@ -238,8 +234,13 @@ impl Drop for Client {
 
 fn run(shared: &Shared) -> Result<(), WanError> {
     let request = &shared.request;
-    let (stream, address) = connect(&request.host, request.port)?;
-    let tls = handshake(request, &stream)?;
+    let (tls, stream, address) = reach(&Server {
+        host: &request.host,
+        port: request.port,
+        identity: &request.identity,
+        trusted: request.trusted.as_ref(),
+        alpn: tls::ALPN,
+    })?;
     let (secret, suite) = tls::packet_keys(&tls)
         .ok_or_else(|| WanError::lost("the server's TLS gives no keys for packets"))?;
     let inbox = Arc::new(Inbox::default());
@@ -293,69 +294,6 @@ fn run(shared: &Shared) -> Result<(), WanError> {
         control.close();
     }
     result
-}
-
-fn connect(host: &str, port: u16) -> Result<(TcpStream, SocketAddr), WanError> {
-    let unreachable = |text: String| WanError::new(WanErrorKind::Unreachable, text);
-    let addresses = (host, port)
-        .to_socket_addrs()
-        .map_err(|error| unreachable(format!("{host} is not known: {error}")))?;
-    let mut last = format!("{host} has no address");
-    for address in addresses {
-        match TcpStream::connect_timeout(&address, CONNECT_TIME) {
-            Ok(stream) => return Ok((stream, address)),
-            Err(error) => {
-                last = format!(
-                    "{host} cannot be reached at {address}: {error}: is `waystage serve` running there, and does a \
-                     firewall let TCP and UDP port {port} through?"
-                );
-            }
-        }
-    }
-    Err(unreachable(last))
-}
-
-fn handshake(request: &Request, mut stream: &TcpStream) -> Result<Connection, WanError> {
-    let (config, verifier) = tls::client(&request.identity, request.trusted.clone())?;
-    // Keys say who the server is, not names: any name will do, and none is told.
-    let name = ServerName::try_from("waystage.invalid").map_err(|_| nonsense())?;
-    let mut tls = ClientConnection::new(config, name)
-        .map_err(|error| WanError::input(format!("TLS cannot be used: {error}")))?;
-    let failed = |error: std::io::Error| WanError::io("set up the connection", &error);
-    stream.set_read_timeout(Some(CONNECT_TIME)).map_err(failed)?;
-    stream.set_write_timeout(Some(CONNECT_TIME)).map_err(failed)?;
-    while tls.is_handshaking() {
-        if let Err(error) = tls.complete_io(&mut stream) {
-            return Err(not_trusted(request, verifier.seen(), &error));
-        }
-    }
-    Ok(Connection::Client(tls))
-}
-
-fn not_trusted(request: &Request, seen: Option<PublicKey>, error: &std::io::Error) -> WanError {
-    let (host, port) = (&request.host, request.port);
-    match seen {
-        Some(key) if request.trusted.is_none() => WanError::new(
-            WanErrorKind::Untrusted(key.line()),
-            format!(
-                "{host}:{port} is not known yet; its key has the fingerprint {}: compare it with what `waystage serve \
-                 --show-key` says there, and give --trust-new to believe it from now on",
-                key.fingerprint()
-            ),
-        ),
-        Some(key) if request.trusted.as_ref() != Some(&key) => WanError::new(
-            WanErrorKind::Untrusted(key.line()),
-            format!(
-                "{host}:{port} shows another key than the one that is known: its fingerprint is {}. Somebody may be \
-                 listening in; if the server was made anew, remove its line from the file of known hosts",
-                key.fingerprint()
-            ),
-        ),
-        _ => WanError::new(
-            WanErrorKind::Unreachable,
-            format!("{host}:{port} does not answer as `waystage serve` does: {error}"),
-        ),
-    }
 }
 
 /// UDP, or TCP where nothing comes back over UDP.

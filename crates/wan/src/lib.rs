@@ -21,6 +21,7 @@ pub mod identity;
 mod lane;
 pub mod loopback;
 mod place;
+mod reach;
 mod receive;
 mod reception;
 mod send;

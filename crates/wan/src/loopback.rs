@@ -124,7 +124,7 @@ pub fn stream(bytes: u64, segment: u32) -> Result<f64, WanError> {
     let failed = |error: std::io::Error| WanError::io("measure TLS over TCP", &error);
     let identity = Identity::ephemeral()?;
     let server = tls::server(&identity)?;
-    let (client, _) = tls::client(&identity, Some(identity.public.clone()))?;
+    let (client, _) = tls::client(&identity, Some(identity.public.clone()), tls::ALPN)?;
     let listening = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
     listening.set_tcp_mss(segment).map_err(failed)?;
     listening.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).map_err(failed)?;

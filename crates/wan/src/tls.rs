@@ -28,8 +28,11 @@ use crate::identity::{Identity, PublicKey};
 /// The exporter's label (RFC 8446, section 7.5).
 const LABEL: &[u8] = b"EXPORTER-waystage-wan-1";
 
-/// What connections are for: a TLS server of another sort is told from ours.
-const ALPN: &[u8] = b"waystage-wan/1";
+/// What connections are for, by the protocol that the handshake agrees on: copies. A TLS server of another sort is told from ours.
+pub(crate) const ALPN: &[u8] = b"waystage-wan/1";
+
+/// The same: measurements of the path.
+pub(crate) const PROBE_ALPN: &[u8] = b"waystage-probe/1";
 
 fn provider() -> Arc<CryptoProvider> {
     let mut suites = vec![TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256];
@@ -55,6 +58,7 @@ fn has_aes() -> bool {
 pub(crate) fn client(
     identity: &Identity,
     trusted: Option<PublicKey>,
+    alpn: &[u8],
 ) -> Result<(Arc<ClientConfig>, Arc<OneKey>), WanError> {
     let provider = provider();
     let verifier =
@@ -67,7 +71,7 @@ pub(crate) fn client(
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(
             &identity.certified,
         ))));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![alpn.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     Ok((Arc::new(config), verifier))
 }
@@ -83,7 +87,7 @@ pub(crate) fn server(identity: &Identity) -> Result<Arc<ServerConfig>, WanError>
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(
             &identity.certified,
         ))));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![ALPN.to_vec(), PROBE_ALPN.to_vec()];
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }

@@ -1,0 +1,111 @@
+//! The way to a server: a TCP connection, and TLS by which both ends know one another.
+//!
+//! Arrives: an address, keys, what the connection is for. Leaves: a connection whose handshake is done; or a sentence that says whom
+//! to ask for what. Must not know: what is said on it.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConnection, Connection};
+
+use crate::error::{WanError, WanErrorKind};
+use crate::identity::{Identity, PublicKey};
+use crate::session::nonsense;
+use crate::tls;
+
+/// How long a host may take to accept a connection, and to answer in its handshake.
+const CONNECT_TIME: Duration = Duration::from_secs(15);
+
+/// Whom to reach, and as whom.
+pub(crate) struct Server<'a> {
+    /// A name or an address.
+    pub(crate) host: &'a str,
+    pub(crate) port: u16,
+    /// This end's key.
+    pub(crate) identity: &'a Identity,
+    /// The server's key, where it is known.
+    pub(crate) trusted: Option<&'a PublicKey>,
+    /// What the connection is for: see [`tls::ALPN`].
+    pub(crate) alpn: &'a [u8],
+}
+
+/// Connect and come to know one another; and where the server was found.
+pub(crate) fn reach(server: &Server<'_>) -> Result<(Connection, TcpStream, SocketAddr), WanError> {
+    let (stream, address) = connect(server.host, server.port)?;
+    let tls = handshake(server, &stream)?;
+    Ok((tls, stream, address))
+}
+
+fn connect(host: &str, port: u16) -> Result<(TcpStream, SocketAddr), WanError> {
+    let unreachable = |text: String| WanError::new(WanErrorKind::Unreachable, text);
+    let addresses = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| unreachable(format!("{host} is not known: {error}")))?;
+    let mut last = format!("{host} has no address");
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT_TIME) {
+            Ok(stream) => return Ok((stream, address)),
+            Err(error) => {
+                last = format!(
+                    "{host} cannot be reached at {address}: {error}: is `waystage serve` running there, and does a \
+                     firewall let TCP and UDP port {port} through?"
+                );
+            }
+        }
+    }
+    Err(unreachable(last))
+}
+
+fn handshake(server: &Server<'_>, mut stream: &TcpStream) -> Result<Connection, WanError> {
+    let (config, verifier) = tls::client(server.identity, server.trusted.cloned(), server.alpn)?;
+    // Keys say who the server is, not names: any name will do, and none is told.
+    let name = ServerName::try_from("waystage.invalid").map_err(|_| nonsense())?;
+    let mut tls = ClientConnection::new(config, name)
+        .map_err(|error| WanError::input(format!("TLS cannot be used: {error}")))?;
+    let failed = |error: std::io::Error| WanError::io("set up the connection", &error);
+    stream.set_read_timeout(Some(CONNECT_TIME)).map_err(failed)?;
+    stream.set_write_timeout(Some(CONNECT_TIME)).map_err(failed)?;
+    while tls.is_handshaking() {
+        if let Err(error) = tls.complete_io(&mut stream) {
+            return Err(not_trusted(server, verifier.seen(), &error));
+        }
+    }
+    Ok(Connection::Client(tls))
+}
+
+fn not_trusted(server: &Server<'_>, seen: Option<PublicKey>, error: &std::io::Error) -> WanError {
+    let (host, port) = (server.host, server.port);
+    match seen {
+        Some(key) if server.trusted.is_none() => WanError::new(
+            WanErrorKind::Untrusted(key.line()),
+            format!(
+                "{host}:{port} is not known yet; its key has the fingerprint {}: compare it with what `waystage serve \
+                 --show-key` says there, and give --trust-new to believe it from now on",
+                key.fingerprint()
+            ),
+        ),
+        Some(key) if server.trusted != Some(&key) => WanError::new(
+            WanErrorKind::Untrusted(key.line()),
+            format!(
+                "{host}:{port} shows another key than the one that is known: its fingerprint is {}. Somebody may be \
+                 listening in; if the server was made anew, remove its line from the file of known hosts",
+                key.fingerprint()
+            ),
+        ),
+        _ if server.alpn == tls::PROBE_ALPN && speaks_otherwise(error) => WanError::new(
+            WanErrorKind::Unreachable,
+            format!("{host}:{port} knows nothing of probes: bring the Waystage there up to date"),
+        ),
+        _ => WanError::new(
+            WanErrorKind::Unreachable,
+            format!("{host}:{port} does not answer as `waystage serve` does: {error}"),
+        ),
+    }
+}
+
+/// Whether the other end speaks TLS, but nothing on it that was asked for.
+fn speaks_otherwise(error: &std::io::Error) -> bool {
+    let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(told, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
+}
