@@ -22,12 +22,10 @@ from pathlib import Path
 from waystage._native import exchange_paths
 from waystage.catalog.errors import BuildError, CatalogBusy, CatalogError
 from waystage.catalog.kept import Kept, drop_entries, known_directories
-from waystage.catalog.options import JOURNAL, REPLACED, UNFINISHED, BuildOptions
+from waystage.catalog.options import JOURNAL, LOCK, REPLACED, UNFINISHED, BuildOptions
 from waystage.catalog.parts import give_name
 from waystage.catalog.recording import record
 from waystage.catalog.store import MANIFEST, Catalog, Manifest, display
-
-LOCK = "_lock"
 
 AS_USUAL = BuildOptions()
 
@@ -91,6 +89,10 @@ def refresh(
     """
     doubted = None if stale is None else frozenset(path.rpartition(b"/")[0] for path in stale)
     old = Catalog(target)
+    if old.manifest.sections:
+        raise CatalogError(
+            f"{target} is a shared catalog: refresh the one it was made of, and share that again"
+        )
     if not old.root.is_dir():
         raise BuildError(f"{display(str(old.root))}, which {target} is of, is no longer there")
     was = old.manifest
@@ -188,7 +190,9 @@ def _journal_of(folder: Path, wanted: Manifest) -> Manifest:
 def empty(folder: Path) -> None:
     """Leave nothing in a workplace but its lock."""
     for path in folder.iterdir():
-        if path.name != LOCK:
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
             path.unlink()
 
 
@@ -201,6 +205,11 @@ def publish(folder: Path, target: Path) -> None:
     for path in folder.iterdir():
         if path.name not in named:
             path.unlink()
+    take_name(folder, target)
+
+
+def take_name(folder: Path, target: Path) -> None:
+    """Let `folder` be `target`, at one moment, and remove what had that name."""
     if not target.exists():
         os.rename(folder, target)
         return

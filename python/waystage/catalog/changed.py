@@ -230,6 +230,8 @@ def changing(target: Path, tree: Path | None, options: BuildOptions) -> Iterator
     existing = target.exists()
     if existing:
         was = Catalog(target).manifest
+        if was.sections:
+            raise CatalogError(f"{target} is a shared catalog: record into the one it was made of")
         if tree is not None and tree.resolve() != Path(was.root):
             raise CatalogError(f"{target} is of {display(was.root)}, not of {display(str(tree))}")
     else:

@@ -12,6 +12,10 @@ class CatalogError(ValueError):
     """A catalog or an option that cannot be used; the message says which, why, and what to do."""
 
 
+class CatalogHidden(CatalogError):
+    """The file system does not let this user read a catalog, or a section of one."""
+
+
 class BuildError(RuntimeError):
     """A tree that cannot be catalogued, or a catalog that cannot be written; says where and what to do."""
 

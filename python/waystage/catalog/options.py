@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 JOURNAL = "_journal.json"
+LOCK = "_lock"
 UNFINISHED = ".partial"
 REPLACED = ".old"
 CHECKSUMS = ".checksums"

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from waystage.catalog.errors import CatalogError
+from waystage.catalog.errors import CatalogError, CatalogHidden
 from waystage.catalog.schema import DIRECTORIES, ENTRIES, SCHEMA_VERSION
 from waystage.catalog.summary import Summary
 
@@ -54,14 +54,16 @@ class Part:
     rows: int
     summary: dict[str, Any] | None = field(default=None, compare=False)
     """Totals of its entries as `Summary.plain` gives them; None in catalogs that have none."""
+    section: str = ""
+    """In a shared catalog, the folder it lies in."""
 
     @property
     def entries(self) -> str:
-        return f"entries-{self.number:05d}.parquet"
+        return os.path.join(self.section, f"entries-{self.number:05d}.parquet")
 
     @property
     def directories(self) -> str:
-        return f"directories-{self.number:05d}.parquet"
+        return os.path.join(self.section, f"directories-{self.number:05d}.parquet")
 
 
 @dataclass
@@ -84,6 +86,8 @@ class Manifest:
     gaps: dict[str, int] = field(default_factory=dict)
     """What a recording may have missed, by cause (see GAPS): `refresh` mends it."""
     parts: list[Part] = field(default_factory=list)
+    sections: list[str] = field(default_factory=list)
+    """In a shared catalog, the folders that hold parts, each with a manifest of its own."""
 
     def asked_for(self) -> tuple[object, ...]:
         """What two builds must have in common for one to go on with what the other left."""
@@ -109,9 +113,9 @@ class Manifest:
         except NotADirectoryError:
             raise CatalogError(f"{path.parent} is no catalog: it is not a folder") from None
         except PermissionError:
-            raise CatalogError(
+            raise CatalogHidden(
                 f"{path.parent}: permission denied: a catalog shows what its builder could see, and is the"
-                " builder's alone; build your own"
+                " builder's alone; build your own, or ask for one made by 'waystage catalog share'"
             ) from None
         except UnicodeDecodeError:
             raise CatalogError(f"{path} is damaged: build the catalog anew") from None
@@ -138,13 +142,21 @@ class Manifest:
             errors = [(str(where), str(what)) for where, what in value.pop("errors")]
             targets = [(int(number), str(name)) for number, name in value.pop("targets")]
             gaps = {str(name): int(count) for name, count in value.pop("gaps", {}).items()}
-            return cls(**value, parts=parts, errors=errors, targets=targets, gaps=gaps)
+            sections = [_below(section) for section in value.pop("sections", [])]
+            return cls(**value, parts=parts, errors=errors, targets=targets, gaps=gaps, sections=sections)
         except (KeyError, TypeError, ValueError, AttributeError):
             raise CatalogError(f"{path} is damaged: build the catalog anew") from None
 
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def _below(section: str) -> str:
+    """The path of a section, which leads nowhere else. Raises ValueError."""
+    if not section or section.startswith("/") or ".." in section.split("/"):
+        raise ValueError(section)
+    return section
 
 
 def explain(gaps: dict[str, int]) -> str:
@@ -164,6 +176,15 @@ class Catalog:
         self.path = path
         self.manifest = Manifest.load(path / MANIFEST)
         self.root = Path(self.manifest.root)
+        self.hidden_sections = 0
+        """Sections of a shared catalog that the file system does not let this user read."""
+        for section in self.manifest.sections:
+            try:
+                found = Manifest.load(path / section / MANIFEST)
+            except CatalogHidden:
+                self.hidden_sections += 1
+            else:
+                self.manifest.parts += [replace(part, section=section) for part in found.parts]
         for part in self.manifest.parts:
             self._check(part)
 

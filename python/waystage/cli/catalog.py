@@ -37,7 +37,7 @@ def command() -> None:
     """Know what a tree holds, and ask without walking it again.
 
     A catalog is a folder of Parquet files with every entry of a tree. It is its builder's alone, because it tells
-    names that directories may hide from others.
+    names that directories may hide from others; `share` makes one in which everybody sees what is theirs to see.
     """
 
 
@@ -210,6 +210,28 @@ def export(target: Path, form: str, to: Path | None, output: Output) -> None:
     finally:
         unfinished.unlink(missing_ok=True)
     output.result({"file": str(to), "entries": catalog.rows}, f"{to}: {catalog.rows:,} entries")
+
+
+@command.command()
+@click.argument("source", metavar="CATALOG", type=FOLDER)
+@click.argument("target", metavar="SHARED", type=FOLDER)
+@output_options
+def share(source: Path, target: Path, output: Output) -> None:
+    """Write CATALOG as SHARED, in which every user sees what the file system lets that user see.
+
+    Entries are dealt out to folders that the same users can enter who can list the entries' directories, by owners, groups, modes and
+    POSIX access control lists as they are now. Directories of other users or groups take root. Share anew after
+    `refresh`, or when rights have changed.
+    """
+    from waystage.catalog.share import share as share_catalog
+
+    with output.progress() as progress:
+        shared = share_catalog(source, target, progress)
+    text = f"{shared.path}: {shared.entries:,} entries in {shared.sections:,} sections"
+    if shared.withheld:
+        text += f"; {shared.withheld:,} withheld, whose directories are others now or cannot be looked at"
+    value = {"shared": str(shared.path), "entries": shared.entries}
+    output.result(value | {"sections": shared.sections, "withheld": shared.withheld}, text)
 
 
 def _say(built: Built, output: Output, sums: SumsMade | None = None) -> None:

@@ -90,6 +90,11 @@ def query(
         output.note(
             f"{target} may miss {explain(catalog.manifest.gaps)}: 'waystage catalog refresh' mends it"
         )
+    if catalog.hidden_sections:
+        output.note(
+            f"{target}: {catalog.hidden_sections:,} of its {len(catalog.manifest.sections):,} sections hold what"
+            " the file system does not let you list: they are left out"
+        )
     which = ask.Filter(
         name=None if name is None else os.fsencode(name),
         path=None if path is None else os.fsencode(path),
