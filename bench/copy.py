@@ -62,7 +62,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
                     options.progress(what, 0.05 + 0.95 * len(_all(taken)) / (steps * 6))
                     _turn(
                         tree,
-                        Path(folder) / f"{'cold' if cold else 'warm'}-{turn}",
+                        Path(folder) / f"{tree.name}-{'cold' if cold else 'warm'}-{turn}",
                         cold,
                         taken.setdefault(tree.name, {}),
                     )

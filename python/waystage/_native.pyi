@@ -927,6 +927,7 @@ class WanCopy:
         rate_bytes_per_s: int | None,
         udp_wait_s: float | None,
         workers: int,
+        known_as: str | None = None,
         exclude: Sequence[bytes] = ...,
         include: Sequence[bytes] | None = None,
         one_file_system: bool = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -36,6 +37,19 @@ def test_a_tree_with_everything_goes_there_and_comes_back(site: Site, tmp_path: 
     assert back.json["counts"]["verified"] == value["counts"]["files"]
     assert site.end() == 0
     assert "ada@127.0.0.1" in site.log() and site.client_key not in site.log()
+
+
+def test_statistics_tell_each_second(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "large").write_bytes(bytes(3 << 20))
+    site.serve()
+    words = ("--bandwidth-limit", "1M", "--statistics", tmp_path / "lines")
+    there = site.copy(tmp_path / "large", f"127.0.0.1:{site.data}/new", *words)
+    assert there.code == 0, there
+    lines = [json.loads(line) for line in (tmp_path / "lines").read_text(encoding="utf-8").splitlines()]
+    assert len(lines) >= 3
+    assert all(line["connection"]["sent_packets"] > 0 for line in lines[1:])
+    assert lines[-1]["counts"] == there.json["counts"]
+    assert [line["seconds"] for line in lines] == sorted(line["seconds"] for line in lines)
 
 
 def test_one_file_many_small_ones_and_large_ones_arrive(site: Site, tmp_path: Path) -> None:

@@ -143,11 +143,15 @@ def test_a_server_takes_over_no_rights_unless_it_is_told_to(site: Site, tree: Pa
 def test_the_caps_on_connections_hold(site: Site, tree: Path) -> None:
     (tree / "large").write_bytes(bytes(16 << 20))
     user = ("ada", [site.client_key], [], [], None, 1)
-    for more, whose in (({"connections": 1}, "the server's cap"), ({"users": [user]}, "this user's cap")):
+    caps: list[tuple[str, dict[str, Any], str]] = [
+        ("one", {"connections": 1}, "the server's cap"),
+        ("two", {"users": [user]}, "this user's cap"),
+    ]
+    for name, more, whose in caps:
         with server_here(site, **more) as server:
             slow = WanCopy(
                 tree,
-                b"slow",
+                name.encode(),
                 push=True,
                 host="127.0.0.1",
                 port=site.port,
@@ -160,7 +164,7 @@ def test_the_caps_on_connections_hold(site: Site, tree: Path) -> None:
                 workers=1,
             )
             try:
-                while not (site.data / "slow/.waystage-copy").exists():
+                while not (site.data / name / ".waystage-copy").exists():
                     assert not slow.wait(0.01)
                 error = refused(lambda: copy(site, tree, "new"))
                 assert error.kind == "busy" and whose in str(error)

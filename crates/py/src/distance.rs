@@ -88,7 +88,7 @@ impl WanCopy {
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
     #[allow(clippy::fn_params_excessive_bools, reason = "in Python they are keywords")]
     #[pyo3(signature = (local, remote, *, push, host, port, user, key, trusted, mode, rate_bytes_per_s, udp_wait_s,
-        workers, exclude=Vec::new(), include=None, one_file_system=false, update="changed", fsync="none", verify="none",
+        workers, known_as=None, exclude=Vec::new(), include=None, one_file_system=false, update="changed", fsync="none", verify="none",
         restart=false, xattrs=true, owners=true, hard_links=true))]
     fn new(
         py: Python<'_>,
@@ -104,6 +104,7 @@ impl WanCopy {
         rate_bytes_per_s: Option<u64>,
         udp_wait_s: Option<f64>,
         workers: usize,
+        known_as: Option<String>,
         exclude: Vec<Vec<u8>>,
         include: Option<Vec<Vec<u8>>>,
         one_file_system: bool,
@@ -121,6 +122,7 @@ impl WanCopy {
             host,
             port,
             user,
+            known_as,
             identity: py.detach(|| Identity::load(&key)).map_err(failed)?,
             trusted: trusted.map(PublicKey::parse).transpose().map_err(failed)?,
             mode: mode_of(mode)?,

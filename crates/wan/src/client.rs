@@ -59,6 +59,8 @@ pub struct Request {
     pub port: u16,
     /// As whom.
     pub user: String,
+    /// What the other end is called in a journal, where host and port are others the next time.
+    pub known_as: Option<String>,
     /// With which key.
     pub identity: Identity,
     /// The server's key, where it is known.
@@ -192,6 +194,7 @@ impl Client {
             ("sent_packets", status.sent_packets as f64),
             ("lost_packets", status.lost_packets as f64),
             ("repaired_bytes", status.repaired_bytes as f64),
+            ("duplicate_bytes", status.duplicate_bytes as f64),
             ("refused_packets", status.refused_packets as f64),
         ];
         let limit = if progress.limit.is_empty() {
@@ -355,7 +358,10 @@ fn copy(
 ) -> Result<(Result<(), WanError>, Option<Verdict>), WanError> {
     let request = &shared.request;
     let (book, options) = (&shared.book, &request.options);
-    let name = format!("wan:{}@{}:{}", request.user, request.host, request.port);
+    let name = request.known_as.as_ref().map_or_else(
+        || format!("wan:{}@{}:{}", request.user, request.host, request.port),
+        |name| format!("wan:{name}"),
+    );
     match &request.ends {
         Ends::Push { local, remote } => {
             let real = local.canonicalize().map_err(|error| unreadable(local, &error))?;

@@ -114,6 +114,8 @@ pub(crate) struct Status {
     pub(crate) sent_packets: u64,
     pub(crate) lost_packets: u64,
     pub(crate) repaired_bytes: u64,
+    /// Bytes that came in although they were there already.
+    pub(crate) duplicate_bytes: u64,
     pub(crate) refused_packets: u64,
     /// Nanoseconds spent held back, by [`Holder`].
     pub(crate) held_ns: [u64; Holder::ALL.len()],

@@ -7,18 +7,30 @@ Must not know: how bytes move.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import re
+import shlex
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
 from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
-from waystage.cli.copy_remote import Trust, about_connection, copy_far, refuse_unknown, remote_ends, show_key
+from waystage.cli.copy_remote import (
+    Trust,
+    about_connection,
+    begun_by_ssh,
+    copy_far,
+    refuse_unknown,
+    remote_ends,
+    show_key,
+)
+from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
     from waystage._native import TreeCopy
@@ -27,6 +39,7 @@ SHOWN = 20
 """Problems and paths that a person is shown; --json gives all that were listed."""
 
 LOOK_S = 0.2
+STATISTICS_S = 1.0
 
 RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "K": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -112,6 +125,25 @@ class Rate(click.ParamType[int]):
     metavar="KEY",
     help="Between hosts: believe a server only with this key or fingerprint, whatever the file of known hosts says.",
 )
+@click.option(
+    "--ssh",
+    "by_ssh",
+    is_flag=True,
+    help="Between hosts: start the other end by ssh, where no `waystage serve` runs.",
+)
+@click.option(
+    "--rsh",
+    "-e",
+    metavar="COMMAND",
+    help="Between hosts: start the other end by this, such as 'ssh -p 2222 -i key'.",
+)
+@click.option(
+    "--remote-waystage",
+    metavar="COMMAND",
+    default="waystage",
+    show_default=True,
+    help="With --ssh or --rsh: what to call at the other end.",
+)
 @click.option("--trust-new", is_flag=True, help="Between hosts: believe a server that is not known yet.")
 @click.option(
     "--udp-wait",
@@ -159,6 +191,12 @@ class Rate(click.ParamType[int]):
     type=click.IntRange(1, 1024),
     help="Threads that copy. Default: two for each core, at most 16.",
 )
+@click.option(
+    "--statistics",
+    type=click.File("w", lazy=False),
+    metavar="FILE",
+    help="Write a line of JSON each second: what was copied, and between hosts how the connection does; - is stdout.",
+)
 @click.option("--dry-run", "-n", is_flag=True, help="Only say what would be copied.")
 @click.option("--restart", is_flag=True, help="Throw away what an interrupted copy left unfinished.")
 @click.option("--no-xattrs", is_flag=True, help="Leave extended attributes and access control lists.")
@@ -177,6 +215,7 @@ def command(
     fsync: str,
     rate: int | None,
     workers: int | None,
+    statistics: TextIO | None,
     dry_run: bool,
     restart: bool,
     no_xattrs: bool,
@@ -188,10 +227,14 @@ def command(
     known_hosts: Path | None,
     server_key: str | None,
     trust_new: bool,
+    by_ssh: bool,
+    rsh: str | None,
+    remote_waystage: str,
     udp_wait: float,
     output: Output,
 ) -> int:
-    """Make DST a copy of SRC, a directory or a file. One of them may be [USER@]HOST:PATH, where `waystage serve` runs.
+    """Make DST a copy of SRC, a directory or a file. One of them may be [USER@]HOST:PATH, where `waystage serve` runs, or is
+    started over ssh with --ssh.
 
     The contents of the directory SRC become those of DST; what else is in DST stays. Holes, hard links, symbolic links,
     devices, FIFOs, extended attributes, access control lists, times, modes and owners are kept. A file bears its
@@ -215,14 +258,22 @@ def command(
         "hard_links": not no_hard_links,
     }
     began = time.monotonic()
+    lines = None if statistics is None else Statistics(statistics, began)
     ends = remote_ends(source, destination)
     if ends is not None:
         refuse_unknown(update, dry_run)
-        trust = Trust(identity, known_hosts, server_key, trust_new)
         options |= {"mode": mode, "udp_wait_s": udp_wait or None, "workers": workers or 4}
-        with output.progress() as progress:
+        with ExitStack() as held:
+            if by_ssh or rsh is not None:
+                shell = Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage)
+                ends, port, trust, more_options = held.enter_context(begun_by_ssh(ends, shell, output))
+                options |= more_options
+            else:
+                trust = Trust(identity, known_hosts, server_key, trust_new)
+            # Only now: ssh may have asked for a password.
+            progress = held.enter_context(output.progress())
             far = copy_far(
-                ends, port, trust, output, lambda c: _follow(c, progress, "copied", began), options
+                ends, port, trust, output, lambda c: _follow(c, progress, "copied", began, lines), options
             )
         connection, words = about_connection(far)
         _say(far, source, destination, time.monotonic() - began, output, connection, words)
@@ -236,7 +287,7 @@ def command(
     )
     try:
         with output.progress() as progress, _failures():
-            _follow(copying, progress, "would copy" if dry_run else "copied", began)
+            _follow(copying, progress, "would copy" if dry_run else "copied", began, lines)
     finally:
         copying.stop()
     from waystage.catalog.store import display
@@ -265,8 +316,44 @@ def _failures() -> Iterator[None]:
         raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
 
 
-def _follow(copying: Copying, progress: ProgressCall, word: str, began: float) -> None:
+class Statistics:
+    """A line each second, and one at the end."""
+
+    def __init__(self, file: TextIO, began: float) -> None:
+        self._file, self._began = file, began
+        self._due, self._bytes, self._at = began + STATISTICS_S, 0, began
+
+    def look(self, copying: Copying, *, last: bool = False) -> None:
+        """Write a line if it is time."""
+        now = time.monotonic()
+        if now < self._due and not last:
+            return
+        counts = copying.counts()
+        moved = counts["bytes"]
+        line: dict[str, Any] = {
+            "time": round(time.time(), 3),
+            "seconds": round(now - self._began, 3),
+            "bytes_per_s": round((moved - self._bytes) / max(now - self._at, 1e-9)),
+            "counts": counts,
+        }
+        connection = getattr(copying, "connection", None)
+        if connection is not None:
+            numbers, limit = connection()
+            line["connection"] = {key: round(number, 3) for key, number in numbers.items()}
+            line["limited_by"] = limit or None
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+        self._bytes, self._at = moved, now
+        # What was missed is not made up for.
+        self._due += STATISTICS_S * max(1, math.ceil((now - self._due) / STATISTICS_S))
+
+
+def _follow(
+    copying: Copying, progress: ProgressCall, word: str, began: float, statistics: Statistics | None
+) -> None:
     while not copying.wait(LOOK_S):
+        if statistics is not None:
+            statistics.look(copying)
         counts = copying.counts()
         done = counts["files"] + counts["same"] + counts["mended"]
         rate = counts["bytes"] / max(time.monotonic() - began, 1e-9)
@@ -274,6 +361,8 @@ def _follow(copying: Copying, progress: ProgressCall, word: str, began: float) -
         # Until the walk has ended, what it has found is only a part of the whole.
         share = max(moved / max(counts["found_bytes"], 1), done / max(counts["found"], 1))
         progress(f"{word} {done:,} files, {size_text(moved)}, {size_text(rate)}/s", min(share, 0.99))
+    if statistics is not None:
+        statistics.look(copying, last=True)
 
 
 def _say(

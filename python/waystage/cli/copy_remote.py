@@ -7,7 +7,8 @@ Must not know: how bytes move.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from waystage.wan.address import Remote, parse_remote
 
 if TYPE_CHECKING:
     from waystage._native import WanCopy, WanError
+    from waystage.wan.ssh import Shell
     from waystage.wan.trust import KnownHosts
 
 STATUS = {
@@ -158,6 +160,27 @@ def copy_far(
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
     except WanError as error:
         raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
+
+
+@contextmanager
+def begun_by_ssh(
+    ends: FarEnds, shell: Shell, output: Output
+) -> Iterator[tuple[FarEnds, int, Trust, dict[str, Any]]]:
+    """What `copy_far` wants to copy by a server that is started now, by ssh, and ends afterwards."""
+    from waystage.wan.errors import WanConfigError
+    from waystage.wan.ssh import started
+
+    remote = ends.remote
+    try:
+        with started(remote, shell) as server:
+            options: dict[str, Any] = {"known_as": f"{remote.user}@{remote.host}"}
+            if server.through_ssh:
+                output.note(f"note: {server.through_ssh}")
+                options["udp_wait_s"] = None
+            far = FarEnds(ends.local, Remote(server.host, "", remote.path), ends.push)
+            yield far, server.port, Trust(server.identity, None, server.key, False), options
+    except WanConfigError as error:
+        raise UserError(str(error)) from None
 
 
 def _believed(error: WanError, known: str | None, trust: Trust) -> str | None:

@@ -42,6 +42,11 @@ POLL_S = 0.2
     metavar="DIR",
     help="Make a key and a sample configuration in DIR, and end.",
 )
+@click.option(
+    "--on-demand",
+    is_flag=True,
+    help="Serve the one client that began this over ssh, with all rights of this user, until stdin ends.",
+)
 @click.option("--show-key", is_flag=True, help="Print the server's public key and its fingerprint, and end.")
 @click.option("--check", is_flag=True, help="Only say whether the configuration is right.")
 @click.option(
@@ -53,6 +58,7 @@ POLL_S = 0.2
 def command(
     config: Path | None,
     init: Path | None,
+    on_demand: bool,
     show_key: bool,
     check: bool,
     ready_file: Path | None,
@@ -65,6 +71,11 @@ def command(
     """
     if init is not None:
         _init(init, output)
+        return
+    if on_demand:
+        from waystage.cli.serve_on_demand import serve_on_demand
+
+        serve_on_demand()
         return
     if config is None:
         raise UserError("give --config FILE, or --init DIR to make one", ExitCode.USAGE)

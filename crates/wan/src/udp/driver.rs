@@ -194,6 +194,7 @@ impl Worker {
             sent_packets: counters.sent_packets,
             lost_packets: counters.lost_packets.saturating_sub(counters.late_packets),
             repaired_bytes: counters.repaired_bytes,
+            duplicate_bytes: counters.duplicate_bytes,
             refused_packets: counters.refused_packets,
             held_ns: self.held.1,
         };

@@ -1,0 +1,116 @@
+"""A hundred times kill -9 of either end of a copy over distance, at a random moment, then the same command again.
+
+A tree of large and small files goes over a path of 10 ms (`waystage lab wan`, no limit on its rate). The client or the server is killed; the server is started again
+where it was the one, and then the client with the same command. What both runs had sent is counted by the path itself, against
+what an undisturbed copy sends. `different_bytes` counts bytes of the copies that are not the source's, missing ones among them; `resent_pct` is the median of what was
+sent twice, as a part of the whole; `resume_s` the longest time from the second command until data flows again, a Python's start
+and a server's included. Ends that were done before the kill came are done over.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import random
+import shutil
+import signal
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import _wan_copies as copies
+import _wan_peers as peers
+
+from waystage.bench import BenchOptions
+from waystage.stats import median
+from waystage.worlds.lab import wan
+
+KILLS, QUICK_KILLS = 100, 4
+LARGE_FILES, LARGE_BYTES = 8, 64 << 20
+SMALL_FILES, SMALL_BYTES = 2_000, 10_000
+PATIENCE_S = 300.0
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    kills = options.repetitions or (QUICK_KILLS if options.quick else KILLS)
+    chance = random.Random(5)
+    rows: list[dict[str, Any]] = []
+    with peers.path(f"b{uuid.uuid4().hex[:8]}", {"delay": "5ms"}) as where, copies.ends_of(where) as ends:
+        tree = ends.near / "tree"
+        _make(tree, chance)
+        clean = ends.copy(str(tree), ends.there("clean"))
+        shutil.rmtree(ends.far / "clean")
+        whole, seconds = clean.trace.points[-1][1], clean.seconds
+        while len(rows) < kills:
+            who = "client" if len(rows) % 2 == 0 else "server"
+            options.progress(f"kill {len(rows) + 1} of {kills}: the {who}", len(rows) / kills)
+            row = _kill(ends, who, chance.uniform(0.1, 1.0) * seconds, whole)
+            if row is not None:
+                rows.append(row)
+    return {
+        "figures": {
+            "different_bytes": sum(row["different_bytes"] for row in rows),
+            "resent_pct": round(median([row["resent_pct"] for row in rows]), 2),
+            "resume_s": round(max(row["resume_s"] for row in rows), 2),
+        },
+        "details": {
+            "kills": len(rows),
+            "tree_bytes": LARGE_FILES * LARGE_BYTES + SMALL_FILES * SMALL_BYTES,
+            "undisturbed_s": round(seconds, 2),
+            "most_resent_pct": round(max(row["resent_pct"] for row in rows), 2),
+            "median_resume_s": round(median([row["resume_s"] for row in rows]), 2),
+            "runs": rows,
+        },
+    }
+
+
+def _kill(ends: copies.Ends, who: str, after_s: float, whole: int) -> dict[str, Any] | None:
+    """Kill one end after so long, and copy again; None where the copy was done before."""
+    tree, copy = ends.near / "tree", ends.far / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    before = _sent(ends.name)
+    process = ends.begin(str(tree), ends.there("copy"))
+    time.sleep(after_s)
+    if process.poll() is not None:
+        process.communicate()
+        return None
+    victim = process if who == "client" else ends.server
+    os.killpg(victim.pid, signal.SIGKILL)
+    victim.communicate()
+    if who == "server":
+        ends.serve()
+        copies.ended(process)
+    again = ends.copy(str(tree), ends.there("copy"), limit_s=PATIENCE_S)
+    return {
+        "who": who,
+        "resent_pct": max(0.0, 100 * ((_sent(ends.name) - before) / whole - 1)),
+        "resume_s": round(again.trace.first_s(), 3),
+        "different_bytes": _different(tree, copy),
+    }
+
+
+def _sent(where: str) -> int:
+    return int(wan.status(where)["directions"]["forward"]["out_bytes"])
+
+
+def _different(one: Path, other: Path) -> int:
+    """Bytes of files that are not alike, and of such as are at one end only."""
+    names = {path.relative_to(top) for top in (one, other) for path in top.rglob("*") if path.is_file()}
+    found = 0
+    for name in names:
+        if not ((one / name).is_file() and (other / name).is_file() and filecmp.cmp(one / name, other / name, shallow=False)):  # fmt: skip
+            found += (
+                max((path / name).stat().st_size if (path / name).is_file() else 0 for path in (one, other))
+                or 1
+            )
+    return found
+
+
+def _make(tree: Path, chance: random.Random) -> None:
+    tree.mkdir()
+    for number in range(LARGE_FILES):
+        copies.made_file(tree / f"large-{number}", LARGE_BYTES)
+    (tree / "small").mkdir()
+    for number in range(SMALL_FILES):
+        (tree / "small" / f"{number:05}").write_bytes(chance.randbytes(SMALL_BYTES))

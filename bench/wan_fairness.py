@@ -1,0 +1,163 @@
+"""How a path is shared: `fair` beside TCP's CUBIC, sixteen copies beside each other, `modest` beside CUBIC and alone.
+
+Paths of `waystage lab wan`: 100 Mbit/s, 20 ms, buffers of 0.05, 1 and 4 bandwidth-delay products. `waystage copy` and one CUBIC flow of this kernel (iperf3) send the
+same way, either beginning 5 s after the other; what counts are the seconds from 15 to 45. `worst_share_pct` is `fair`'s share that is farthest from a
+half on its side below, `best_share_pct` the highest: both between 35 and 65 is the bar. `jain_16` is Jain's index of sixteen copies that begin half a second
+apart, by packets delivered in 20 s; `modest_cost_pct` what a CUBIC flow loses beside a copy that was there before it, and
+`modest_fill_pct` what `modest` fills alone, payload over the path's rate, the worse of 1 and 4 products.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import _wan_copies as copies
+import _wan_peers as peers
+
+from waystage.bench import BenchOptions
+from waystage.stats import median
+
+RATE_BPS = 100e6
+BUFFERS = ("0.05 BDP", "1 BDP", "4 BDP")
+MODEST_BUFFERS = ("1 BDP", "4 BDP")
+LATER_S, BEGIN_S, END_S = 5.0, 15.0, 45.0
+FLOWS, APART_S, FLOWS_BEGIN_S, FLOWS_S = 16, 0.5, 15.0, 20.0
+TURNS = 5
+WIRE_PER_PAYLOAD = 1500 / 1448
+"""TCP with time stamps."""
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    turns = options.repetitions or (1 if options.quick else TURNS)
+    buffers = BUFFERS[1:2] if options.quick else BUFFERS
+    shares: dict[str, list[dict[str, Any]]] = {}
+    jain: list[dict[str, Any]] = []
+    modest: dict[str, list[dict[str, Any]]] = {}
+    steps: list[tuple[str, Callable[[int], None]]] = []
+    for buffer in buffers:
+        for ours_first in (True, False):
+            name = f"{buffer}, {'fair' if ours_first else 'CUBIC'} first"
+            rows = shares.setdefault(name, [])
+            steps.append(
+                (name, lambda turn, b=buffer, f=ours_first, r=rows: r.append(_share(b, f, turn, "fair")))
+            )  # type: ignore[misc]
+    steps.append((f"{FLOWS} copies", lambda turn: jain.append(_jain(turn))))
+    for buffer in MODEST_BUFFERS[: 1 if options.quick else None]:
+        rows = modest.setdefault(buffer, [])
+        steps.append((f"modest, {buffer}", lambda turn, b=buffer, r=rows: r.append(_modest(b, turn))))  # type: ignore[misc]
+    for turn in range(turns):
+        for number, (name, step) in enumerate(steps):
+            options.progress(f"{name}, turn {turn + 1}", (turn * len(steps) + number) / (turns * len(steps)))
+            step(turn)
+
+    def middle(rows: list[dict[str, Any]], key: str) -> float:
+        return median([one[key] for one in rows if one["valid"]] or [one[key] for one in rows])
+
+    found = {name: middle(rows, "share_pct") for name, rows in shares.items()}
+    return {
+        "figures": {
+            "worst_share_pct": round(min(found.values()), 1),
+            "best_share_pct": round(max(found.values()), 1),
+            "jain_16": round(middle(jain, "jain"), 4),
+            "modest_cost_pct": round(max(middle(rows, "cost_pct") for rows in modest.values()), 1),
+            "modest_fill_pct": round(min(middle(rows, "fill_pct") for rows in modest.values()), 1),
+        },
+        "details": {
+            "rate_bps": RATE_BPS,
+            "turns": turns,
+            "share_pct": {name: round(value, 1) for name, value in found.items()},
+            "runs": {"shares": shares, "jain": jain, "modest": modest},
+        },
+    }
+
+
+def _path(buffer: str, turn: int) -> Any:
+    return peers.path(
+        f"b{uuid.uuid4().hex[:8]}", {"rate": "100Mbit", "delay": "10ms", "buffer": buffer}, turn + 1
+    )
+
+
+def _share(buffer: str, ours_first: bool, turn: int, mode: str) -> dict[str, Any]:
+    with _path(buffer, turn) as where, copies.ends_of(where) as ends:
+        copies.made_file(ends.near / "file", int(RATE_BPS / 8 * (END_S + 5)))
+        with copies.traced(where) as trace:
+            if ours_first:
+                process = ends.begin(str(ends.near / "file"), ends.there("file"), mode=mode)
+                time.sleep(LATER_S)
+                omitted = BEGIN_S - LATER_S
+                carried = peers.iperf3(where, END_S - BEGIN_S, omit_s=round(omitted))
+            else:
+                started: list[Any] = []
+
+                def later() -> None:
+                    time.sleep(LATER_S)
+                    started.append(ends.begin(str(ends.near / "file"), ends.there("file"), mode=mode))
+
+                thread = threading.Thread(target=later)
+                thread.start()
+                carried = peers.iperf3(where, END_S - BEGIN_S, omit_s=round(BEGIN_S))
+                thread.join()
+                process = started[0]
+        copies.ended(process)
+    theirs = carried.rate_bps * WIRE_PER_PAYLOAD
+    whole = trace.rate_bps(BEGIN_S, END_S)
+    return {"share_pct": 100 * (1 - theirs / whole), "whole_bps": whole, "valid": carried.valid, "idle_pct": carried.idle_pct}  # fmt: skip
+
+
+def _jain(turn: int) -> dict[str, Any]:
+    with _path("1 BDP", turn) as where, copies.ends_of(where) as ends:
+        processes = []
+        lines = [ends.folder / f"lines-{number}" for number in range(FLOWS)]
+        source = copies.made_file(ends.near / "file", int(RATE_BPS / 8 * (FLOWS_BEGIN_S + FLOWS_S + 10)))
+        try:
+            for number, file in enumerate(lines):
+                more = ("--statistics", str(file))
+                processes.append(ends.begin(str(source), ends.there(f"file-{number}"), more=more))
+                time.sleep(APART_S)
+            time.sleep(FLOWS_BEGIN_S + FLOWS_S)
+        finally:
+            for process in processes:
+                process.kill()
+            for process in processes:
+                process.communicate()
+        end = min(_lines(file)[-1]["time"] for file in lines)
+        rates = [_delivered(file, end - FLOWS_S, end) for file in lines]
+        valid = peers.wan.status(where)["valid"]
+    return {"jain": sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates)), "packets": rates, "valid": valid}  # fmt: skip
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _delivered(file: Path, begin: float, end: float) -> float:
+    """Packets delivered between two moments, by the sender's count each second."""
+    told = [line for line in _lines(file) if begin <= line["time"] <= end + 0.5 and "sent_packets" in line["connection"]]  # fmt: skip
+    first, last = told[0], told[-1]
+    count = [
+        line["connection"]["sent_packets"] - line["connection"]["lost_packets"] for line in (first, last)
+    ]
+    return float((count[1] - count[0]) / max(last["time"] - first["time"], 1e-3))
+
+
+def _modest(buffer: str, turn: int) -> dict[str, Any]:
+    with _path(buffer, turn) as where:
+        alone = peers.iperf3(where, END_S - BEGIN_S, omit_s=round(BEGIN_S - LATER_S))
+    beside = _share(buffer, True, turn, "modest")
+    theirs = (1 - beside["share_pct"] / 100) * beside["whole_bps"] / WIRE_PER_PAYLOAD
+    with _path(buffer, turn) as where, copies.ends_of(where) as ends:
+        copies.made_file(ends.near / "file", int(RATE_BPS / 8 * 20))
+        done = ends.copy(str(ends.near / "file"), ends.there("file"), mode="modest")
+    begin = done.trace.first_s() + 5
+    filled = done.trace.rate_bps(begin, done.trace.last_s() - 0.1) * done.payload_share() / RATE_BPS
+    return {
+        "cost_pct": 100 * (1 - theirs / alone.rate_bps),
+        "fill_pct": 100 * filled,
+        "valid": alone.valid and beside["valid"] and done.valid,
+    }

@@ -1,0 +1,86 @@
+"""`waystage serve --on-demand`: the other end of a copy, started over ssh.
+
+Arrives: on stdin, one line with the client's key; then nothing, until the client has done or is gone.
+Leaves: on stdout, one line with port and key of a server that gives that client what this user may do.
+Must not know: ssh.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import select
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from waystage.cli.common import ExitCode, UserError
+from waystage.wan.errors import WanConfigError
+from waystage.wan.ssh import Offer, read_request
+
+MEMORY_BYTES = 256 << 20
+WORKERS = 4
+ANYWHERE = ("[::]:0", "0.0.0.0:0")
+"""The second where the host has no IPv6."""
+
+
+def serve_on_demand() -> None:
+    """Serve until stdin ends, which it does with the ssh connection, or until a signal."""
+    from waystage._native import WanError, WanServer, wan_make_key
+
+    try:
+        request = read_request(sys.stdin.buffer)
+    except WanConfigError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _end)
+    privileged = os.geteuid() == 0
+    roots: list[tuple[Path, bool, list[str], bool]] = [
+        (folder, True, [], privileged) for folder in (Path.home(), Path("/"))
+    ]
+    user: tuple[str, list[str], list[str], list[tuple[str, int]], None, None] = (
+        getpass.getuser(),
+        [request.client_key],
+        [],
+        [],
+        None,
+        None,
+    )
+    with tempfile.TemporaryDirectory(prefix="waystage-serve-") as folder:
+        key = Path(folder) / "key"
+        try:
+            line = wan_make_key(key)
+            server = None
+            for turn, address in enumerate(ANYWHERE, start=1):
+                try:
+                    server = WanServer(
+                        address,
+                        key,
+                        [user],
+                        roots,
+                        rate_bytes_per_s=None,
+                        connections=4,
+                        memory_bytes=MEMORY_BYTES,
+                        udp=True,
+                        workers=WORKERS,
+                    )
+                    break
+                except WanError:
+                    if turn == len(ANYWHERE):
+                        raise
+        except WanError as error:
+            raise UserError(str(error)) from None
+        assert server is not None
+        try:
+            port = int(server.address.rpartition(":")[2])
+            sys.stdout.write(Offer(port, line).line())
+            sys.stdout.flush()
+            while select.select([sys.stdin], [], [])[0] and os.read(sys.stdin.fileno(), 1 << 12):
+                pass
+        finally:
+            server.stop()
+
+
+def _end(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
