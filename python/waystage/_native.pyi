@@ -978,6 +978,7 @@ class WanServer:
         memory_bytes: int,
         udp: bool,
         workers: int,
+        proxy: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (),
     ) -> WanServer: ...
     @property
     def address(self) -> str: ...
@@ -990,6 +991,52 @@ class WanServer:
 
     def drain(self) -> None:
         """Let nobody in any more."""
+
+    def stop(self) -> None:
+        """End every connection; all threads are gone when this returns."""
+
+def wan_check_rule(line: str) -> None:
+    """ValueError where `line` is no rule of a proxy, such as `allow 10.0.0.0/8:22`."""
+
+@final
+class WanProxy:
+    """TCP connections of this host through a server. `places` are (`socks`, `forward`, `redirect` or `tproxy`, where to listen, where to).
+
+    Raises WanError where it cannot listen or a key cannot be used, ValueError on an odd option.
+    """
+
+    def __new__(
+        cls,
+        places: Sequence[tuple[str, str, str]],
+        reverse: Sequence[tuple[str, str]],
+        rules: Sequence[str],
+        *,
+        host: str,
+        port: int,
+        user: str,
+        key: Path,
+        trusted: str | None,
+        mode: str,
+        rate_bytes_per_s: int | None,
+        udp_wait_s: float | None,
+        wait_s: float,
+    ) -> WanProxy: ...
+    @property
+    def listening(self) -> list[str]:
+        """Addresses with ports, in the order of `places`."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended; returns early where there is something to tell. WanError where it could not go on."""
+
+    def notices(self) -> list[dict[str, Any]]:
+        """What there is to tell since the last call, each with the key `event`: `session`, `lost` or `connection`."""
+
+    def counts(self) -> dict[str, int]: ...
+    def connection(self) -> dict[str, float]:
+        """How the session is doing; empty where there is none."""
+
+    def drain(self) -> None:
+        """Take no more connections, and end with the last."""
 
     def stop(self) -> None:
         """End every connection; all threads are gone when this returns."""

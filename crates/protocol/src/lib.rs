@@ -6,7 +6,8 @@
 //!
 //! `docs/reference/wide-area-protocol.md` specifies what is sent, with test vectors; `docs/reference/wide-area-modes.md` how fast.
 //! From the bottom up: [`varint`], [`packet`], [`frame`] and [`protect`] are the wire; [`received`] and [`acks`] the receiving
-//! half, [`sent`] finds losses, [`outgoing`] and [`incoming`] hold extents; [`modes`] decide the rate; [`connection`] joins them.
+//! half, [`sent`] finds losses, [`outgoing`] and [`incoming`] hold extents; [`modes`] decide the rate; [`connection`] joins them;
+//! [`streams`] are bytes in order on top of it.
 
 pub mod acks;
 pub mod connection;
@@ -23,4 +24,5 @@ pub mod ranges;
 pub mod received;
 pub mod rtt;
 pub mod sent;
+pub mod streams;
 pub mod varint;

@@ -41,6 +41,8 @@ pub struct Outgoing {
     /// Extents with bytes never sent, in order.
     fresh: VecDeque<u64>,
     repairs: VecDeque<Piece>,
+    /// Bytes there are or were to send, over all extents.
+    given_bytes: u64,
     /// Bytes sent for the first time, over all extents.
     first_sent_bytes: u64,
     repaired_bytes: u64,
@@ -61,6 +63,7 @@ impl Outgoing {
             return false;
         };
         extent.length += bytes;
+        self.given_bytes += bytes;
         extent.ended = end;
         if extent.has_more() && !extent.queued {
             extent.queued = true;
@@ -73,6 +76,12 @@ impl Outgoing {
     #[must_use]
     pub fn first_sent_bytes(&self) -> u64 {
         self.first_sent_bytes
+    }
+
+    /// Bytes that wait to be sent for the first time.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> u64 {
+        self.given_bytes - self.first_sent_bytes
     }
 
     /// Bytes sent again so far.

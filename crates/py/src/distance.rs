@@ -11,10 +11,11 @@ use pyo3::types::{PyBytes, PyDict};
 use waystage_protocol::modes::ModeName;
 use waystage_wan::identity::{Identity, PublicKey};
 use waystage_wan::{
-    loopback, Client, CopyOptions, Ends, Request, Server, ServerOptions, SharedRoot, User,
+    loopback, Client, CopyOptions, Ends, Peer, Request, Server, ServerOptions, SharedRoot, User,
 };
 
 use crate::copy::{duration, words};
+use crate::proxy::rule;
 
 create_exception!(
     waystage._native,
@@ -119,15 +120,17 @@ impl WanCopy {
         let (update, fsync, verify) = words(update, fsync, verify)?;
         let failed = |error| raise(py, error);
         let request = Request {
-            host,
-            port,
-            user,
+            server: Peer {
+                host,
+                port,
+                user,
+                identity: py.detach(|| Identity::load(&key)).map_err(failed)?,
+                trusted: trusted.map(PublicKey::parse).transpose().map_err(failed)?,
+                mode: mode_of(mode)?,
+                rate_bytes_per_s,
+                udp_wait: udp_wait_s.map(duration).transpose()?,
+            },
             known_as,
-            identity: py.detach(|| Identity::load(&key)).map_err(failed)?,
-            trusted: trusted.map(PublicKey::parse).transpose().map_err(failed)?,
-            mode: mode_of(mode)?,
-            rate_bytes_per_s,
-            udp_wait: udp_wait_s.map(duration).transpose()?,
             workers,
             ends: if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } },
             options: CopyOptions {
@@ -214,6 +217,9 @@ impl WanCopy {
 /// Name, lines of keys, modes, networks with their bits, bytes a second, connections.
 type PyUser = (String, Vec<String>, Vec<String>, Vec<(String, u8)>, Option<u64>, Option<usize>);
 
+/// Name of a user, rules on what it may reach, rules on where it may have the server listen.
+type PyRights = (String, Vec<String>, Vec<String>);
+
 /// Path, whether it may be written, users, whether attributes of the system are taken over.
 type PyRoot = (PathBuf, bool, Vec<String>, bool);
 
@@ -225,7 +231,7 @@ struct WanServer(Server);
 impl WanServer {
     #[new]
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-    #[pyo3(signature = (listen, key, users, roots, *, rate_bytes_per_s, connections, memory_bytes, udp, workers))]
+    #[pyo3(signature = (listen, key, users, roots, *, rate_bytes_per_s, connections, memory_bytes, udp, workers, proxy=Vec::new()))]
     fn new(
         py: Python<'_>,
         listen: &str,
@@ -237,11 +243,19 @@ impl WanServer {
         memory_bytes: u64,
         udp: bool,
         workers: usize,
+        proxy: Vec<PyRights>,
     ) -> PyResult<Self> {
         let listen: SocketAddr = listen.parse().map_err(|_| {
             PyValueError::new_err(format!("{listen:?} is no address and port, such as [::]:7900"))
         })?;
-        let users = users.into_iter().map(|user| user_of(py, user)).collect::<PyResult<_>>()?;
+        let mut users =
+            users.into_iter().map(|user| user_of(py, user)).collect::<PyResult<Vec<User>>>()?;
+        let rules = |lines: &[String]| lines.iter().map(|line| rule(line)).collect::<PyResult<_>>();
+        for (name, reach, listen) in &proxy {
+            for user in users.iter_mut().filter(|user| user.name == *name) {
+                (user.reach, user.listen) = (rules(reach)?, rules(listen)?);
+            }
+        }
         let roots = roots
             .into_iter()
             .map(|(path, write, users, privileged)| SharedRoot { path, write, users, privileged })
@@ -308,16 +322,17 @@ fn user_of(py: Python<'_>, user: PyUser) -> PyResult<User> {
             Ok((address, bits))
         })
         .collect::<PyResult<_>>()?;
-    Ok(User { name, keys, modes, networks, rate_bytes_per_s, connections })
+    let (reach, listen) = Default::default();
+    Ok(User { name, keys, modes, networks, rate_bytes_per_s, connections, reach, listen })
 }
 
-fn mode_of(name: &str) -> PyResult<ModeName> {
+pub(crate) fn mode_of(name: &str) -> PyResult<ModeName> {
     name.parse().map_err(|unknown: waystage_protocol::modes::UnknownMode| {
         PyValueError::new_err(unknown.to_string())
     })
 }
 
-fn raise(py: Python<'_>, error: waystage_wan::WanError) -> PyErr {
+pub(crate) fn raise(py: Python<'_>, error: waystage_wan::WanError) -> PyErr {
     let raised = WanError::new_err(error.text);
     let value = raised.value(py);
     let server_key = match &error.kind {

@@ -19,6 +19,7 @@ mod load;
 mod load_model;
 mod pfs;
 mod probe;
+mod proxy;
 mod shim;
 mod transfer;
 mod wan;
@@ -46,5 +47,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     shim::register(module)?;
     transfer::register(module)?;
     distance::register(module)?;
+    proxy::register(module)?;
     wan::register(module)
 }

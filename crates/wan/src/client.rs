@@ -1,35 +1,26 @@
-//! The client: reaches a server, proves who it is, and copies to it or from it.
+//! The client of a copy: reaches a server, and copies to it or from it.
 //!
-//! Arrives: an address, keys, two paths, options. Leaves: a copy under way, that can be waited for, asked, and stopped.
+//! Arrives: a server, two paths, options. Leaves: a copy under way, that can be waited for, asked, and stopped.
 //! Must not know: Python, where keys are kept.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use waystage_copy::Problem;
-use waystage_protocol::modes::ModeName;
-use waystage_protocol::protect::Side;
 
 use crate::book::{Book, Verdict};
 use crate::control::Control;
-use crate::endpoint::Endpoint;
+use crate::dial::{dial, Peer};
 use crate::error::{WanError, WanErrorKind};
-use crate::identity::{Identity, PublicKey};
-use crate::lane::{Inbox, Lane, MEMORY_BYTES};
+use crate::lane::Lane;
 use crate::place;
-use crate::reach::{reach, Server};
 use crate::receive::receive;
 use crate::reception::Target;
 use crate::send::send;
-use crate::session::{
-    exchange, expect, kinds, nonsense, random, single_name, Ask, CopyOptions, Hello, Welcome,
-};
-use crate::tls;
-use crate::udp::{Agreed, UdpLane, LARGEST_DATAGRAM};
-use crate::wire::{Reader, Writer};
+use crate::session::{exchange, expect, kinds, nonsense, single_name, Ask, CopyOptions, Purpose};
+use crate::wire::Reader;
 
 /// Where a copy is from and to.
 #[derive(Debug, Clone)]
@@ -53,24 +44,10 @@ pub enum Ends {
 /// What to copy with whom.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// A name or an address.
-    pub host: String,
-    /// TCP and UDP.
-    pub port: u16,
-    /// As whom.
-    pub user: String,
+    /// With which server, and as whom.
+    pub server: Peer,
     /// What the other end is called in a journal, where host and port are others the next time.
     pub known_as: Option<String>,
-    /// With which key.
-    pub identity: Identity,
-    /// The server's key, where it is known.
-    pub trusted: Option<PublicKey>,
-    /// How fast to send, if the server grants it.
-    pub mode: ModeName,
-    /// Bytes a second at most; None for no limit.
-    pub rate_bytes_per_s: Option<u64>,
-    /// How long to wait for an answer over UDP; None to do without UDP.
-    pub udp_wait: Option<Duration>,
     /// Threads that read or write files.
     pub workers: usize,
     /// From where to where.
@@ -99,10 +76,6 @@ struct Shared {
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, text: impl Into<String>) {
-        self.lock().notes.push(text.into());
     }
 }
 
@@ -186,23 +159,12 @@ impl Client {
         let progress = self.shared.lock();
         let Some(lane) = &progress.lane else { return (Vec::new(), String::new()) };
         let status = lane.status();
-        let numbers = vec![
-            ("udp", f64::from(u8::from(status.udp))),
-            ("round_trip_ms", status.rtt_ns as f64 / 1e6),
-            ("rate_bytes_per_s", status.rate_bps / 8.0),
-            ("datagram_bytes", status.datagram_bytes as f64),
-            ("sent_packets", status.sent_packets as f64),
-            ("lost_packets", status.lost_packets as f64),
-            ("repaired_bytes", status.repaired_bytes as f64),
-            ("duplicate_bytes", status.duplicate_bytes as f64),
-            ("refused_packets", status.refused_packets as f64),
-        ];
         let limit = if progress.limit.is_empty() {
             status.limit().map_or("", crate::lane::Holder::name).to_owned()
         } else {
             progress.limit.clone()
         };
-        (numbers, limit)
+        (status.numbers(), limit)
     }
 
     /// End it; its threads are gone when this returns.
@@ -237,48 +199,14 @@ impl Drop for Client {
 
 fn run(shared: &Shared) -> Result<(), WanError> {
     let request = &shared.request;
-    let (tls, stream, address) = reach(&Server {
-        host: &request.host,
-        port: request.port,
-        identity: &request.identity,
-        trusted: request.trusted.as_ref(),
-        alpn: tls::ALPN,
+    let dialled = dial(&request.server, Purpose::Copy, |control| {
+        shared.lock().control = Some(Arc::clone(control));
     })?;
-    let (secret, suite) = tls::packet_keys(&tls)
-        .ok_or_else(|| WanError::lost("the server's TLS gives no keys for packets"))?;
-    let inbox = Arc::new(Inbox::default());
-    let control = Arc::new(Control::start(tls, stream, Arc::clone(&inbox))?);
-    shared.lock().control = Some(Arc::clone(&control));
-    let connection = u32::from_be_bytes(random());
-    let hello = Hello {
-        user: request.user.clone(),
-        mode: request.mode,
-        rate: request.rate_bytes_per_s.unwrap_or(0),
-        memory: MEMORY_BYTES,
-        connection,
-        udp: request.udp_wait.is_some(),
-    };
-    let asked = Instant::now();
-    control.send(kinds::HELLO, &hello.encode());
-    let welcome = Welcome::read(&expect(&control, kinds::WELCOME)?)?;
-    let rtt_ns = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    if !welcome.note.is_empty() {
-        shared.note(welcome.note.clone());
-    }
-    let rate = request.rate_bytes_per_s.unwrap_or(u64::MAX).min(welcome.rate);
-    let agreed = Agreed {
-        secret,
-        suite,
-        side: Side::Client,
-        local_connection: connection,
-        peer_connection: welcome.connection,
-        mode: welcome.mode,
-        rate_bps: rate as f64 * 8.0,
-        memory_bytes: MEMORY_BYTES.min(welcome.memory),
-        rtt_ns,
-        largest_datagram: LARGEST_DATAGRAM,
-    };
-    let lane = Arc::new(way(shared, &control, &inbox, agreed, address, &welcome, rate)?);
+    let control = Arc::clone(&dialled.control);
+    shared.lock().notes.extend(dialled.note.clone());
+    let (lane, note) = dialled.lane(&request.server)?;
+    shared.lock().notes.extend(note);
+    let lane = Arc::new(lane);
     shared.lock().lane = Some(Arc::clone(&lane));
     let (result, verdict) = copy(shared, &control, &lane)?;
     {
@@ -299,58 +227,6 @@ fn run(shared: &Shared) -> Result<(), WanError> {
     result
 }
 
-/// UDP, or TCP where nothing comes back over UDP.
-fn way(
-    shared: &Shared,
-    control: &Arc<Control>,
-    inbox: &Arc<Inbox>,
-    agreed: Agreed,
-    server: SocketAddr,
-    welcome: &Welcome,
-    rate: u64,
-) -> Result<Lane, WanError> {
-    let request = &shared.request;
-    let mut out = Writer::default();
-    out.u64(agreed.rtt_ns);
-    control.send(kinds::OPEN, &out.0);
-    let say = |udp: bool| control.send(kinds::WAY, &[u8::from(udp)]);
-    let over_tcp = || {
-        say(false);
-        control.limit((rate < u64::MAX / 8).then_some(rate));
-        Lane::tcp(Arc::clone(inbox), Arc::clone(control))
-    };
-    let Some(wait) = request.udp_wait.filter(|_| welcome.udp) else {
-        if request.udp_wait.is_some() {
-            shared.note("the server does not use UDP: the data goes over TCP, which long and lossy paths slow down");
-        }
-        return Ok(over_tcp());
-    };
-    let any: SocketAddr = if server.is_ipv4() {
-        (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
-    } else {
-        (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
-    };
-    let endpoint =
-        Endpoint::bind(any).map_err(|error| WanError::io("open a UDP socket", &error))?;
-    // What goes wrong before UDP was heard is no end of the connection.
-    let trial = Arc::new(Inbox::default());
-    let lane = UdpLane::start(Arc::new(endpoint), agreed, Some(server), Arc::clone(&trial))
-        .ok_or_else(|| WanError::lost("no thread can be started for the connection"))?;
-    if lane.heard(wait) {
-        say(true);
-        // The end of the one is the end of the other.
-        return Ok(Lane::udp(trial, lane));
-    }
-    drop(lane);
-    shared.note(format!(
-        "nothing came back over UDP from {server} within {:.0} s, so something on the way blocks it: the data goes over \
-         TCP, which long and lossy paths slow down; have UDP port {} let through",
-        wait.as_secs_f64(),
-        request.port
-    ));
-    Ok(over_tcp())
-}
-
 fn copy(
     shared: &Shared,
     control: &Control,
@@ -358,10 +234,11 @@ fn copy(
 ) -> Result<(Result<(), WanError>, Option<Verdict>), WanError> {
     let request = &shared.request;
     let (book, options) = (&shared.book, &request.options);
-    let name = request.known_as.as_ref().map_or_else(
-        || format!("wan:{}@{}:{}", request.user, request.host, request.port),
-        |name| format!("wan:{name}"),
-    );
+    let Peer { user, host, port, .. } = &request.server;
+    let name = request
+        .known_as
+        .as_ref()
+        .map_or_else(|| format!("wan:{user}@{host}:{port}"), |name| format!("wan:{name}"));
     match &request.ends {
         Ends::Push { local, remote } => {
             let real = local.canonicalize().map_err(|error| unreadable(local, &error))?;

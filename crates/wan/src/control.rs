@@ -165,6 +165,21 @@ impl Control {
         true
     }
 
+    /// The same without waiting, for one who looks at [`Self::waiting_bytes`] before and paces itself.
+    pub(crate) fn offer_bulk(&self, message: &[u8]) {
+        let frame = framed(BULK, message);
+        let mut state = self.shared.lock();
+        state.waiting_bytes += frame.len();
+        state.outgoing.push_back(frame);
+        drop(state);
+        self.shared.look();
+    }
+
+    /// Bulk that waits to be written; the inbox's bell is rung when it becomes less.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.shared.lock().waiting_bytes
+    }
+
     /// Bulk takes no more than this.
     pub(crate) fn limit(&self, bytes_per_s: Option<u64>) {
         self.shared.lock().rate = bytes_per_s;
@@ -313,6 +328,7 @@ impl Pump {
                     if frame[4] == BULK {
                         state.waiting_bytes -= frame.len();
                         self.shared.changed.notify_all();
+                        self.shared.inbox.ring();
                     }
                     self.writing = Some((frame, 0));
                 }
@@ -421,6 +437,7 @@ impl Pump {
                 }
                 state.small.push_back((kind, body));
                 self.shared.changed.notify_all();
+                self.shared.inbox.ring();
             }
             other => self.body = other,
         }

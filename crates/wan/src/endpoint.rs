@@ -12,7 +12,11 @@ use std::thread::JoinHandle;
 use waystage_protocol::packet::{HEADER_SIZE, VERSION};
 
 use crate::socket::{Arrived, Buffers, Socket};
-use crate::udp::Mailbox;
+
+/// Where the datagrams of a connection go.
+pub(crate) trait Post: Send + Sync {
+    fn datagrams(&self, arrived: Arrived);
+}
 
 /// A socket, and a thread that sorts what it receives. Dropped, it ends.
 pub(crate) struct Endpoint {
@@ -22,7 +26,7 @@ pub(crate) struct Endpoint {
 
 struct Shared {
     socket: Arc<Socket>,
-    mailboxes: Mutex<HashMap<u32, Arc<Mailbox>>>,
+    posts: Mutex<HashMap<u32, Arc<dyn Post>>>,
     stop: AtomicBool,
     /// Datagrams of no connection.
     strangers: AtomicU64,
@@ -32,7 +36,7 @@ impl Endpoint {
     pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             socket: Arc::new(Socket::bind(address)?),
-            mailboxes: Mutex::default(),
+            posts: Mutex::default(),
             stop: AtomicBool::new(false),
             strangers: AtomicU64::new(0),
         });
@@ -51,12 +55,12 @@ impl Endpoint {
     }
 
     /// From now on datagrams with this number go there. False where it is taken.
-    pub(crate) fn add(&self, connection: u32, mailbox: &Arc<Mailbox>) -> bool {
-        let mut mailboxes = self.shared.lock();
-        if mailboxes.contains_key(&connection) {
+    pub(crate) fn add(&self, connection: u32, post: Arc<dyn Post>) -> bool {
+        let mut posts = self.shared.lock();
+        if posts.contains_key(&connection) {
             return false;
         }
-        mailboxes.insert(connection, Arc::clone(mailbox));
+        posts.insert(connection, post);
         true
     }
 
@@ -71,8 +75,8 @@ impl Endpoint {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<Mailbox>>> {
-        self.mailboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<dyn Post>>> {
+        self.posts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The kernel joins datagrams of one sender, which may be on several connections: each goes by its own number.
@@ -90,9 +94,9 @@ impl Shared {
     }
 
     fn hand(&self, connection: Option<u32>, datagrams: usize, arrived: Arrived) {
-        let mailbox = connection.and_then(|number| self.lock().get(&number).cloned());
-        match mailbox {
-            Some(mailbox) => mailbox.datagrams(arrived),
+        let post = connection.and_then(|number| self.lock().get(&number).cloned());
+        match post {
+            Some(post) => post.datagrams(arrived),
             None => {
                 self.strangers.fetch_add(datagrams as u64, Ordering::Relaxed);
             }

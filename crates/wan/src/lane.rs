@@ -8,9 +8,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::bell::Bell;
 use crate::control::Control;
 use crate::error::WanError;
 use crate::udp::UdpLane;
@@ -46,6 +47,8 @@ impl Deref for Message {
 pub(crate) struct Inbox {
     state: Mutex<InboxState>,
     wake: Condvar,
+    /// Rung beside `wake`, for one who waits for sockets as well.
+    bell: OnceLock<Arc<Bell>>,
 }
 
 #[derive(Default)]
@@ -65,7 +68,21 @@ impl Inbox {
         let mut state = self.lock();
         state.held_bytes += message.length as u64;
         state.waiting.push_back(message);
+        drop(state);
         self.wake.notify_one();
+        self.ring();
+    }
+
+    /// From now on this bell is rung when something has come, or there is room to send more.
+    pub(crate) fn ring_at(&self, bell: Arc<Bell>) {
+        let _ = self.bell.set(bell);
+        self.ring();
+    }
+
+    pub(crate) fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell.ring();
+        }
     }
 
     pub(crate) fn held_bytes(&self) -> u64 {
@@ -76,13 +93,14 @@ impl Inbox {
     pub(crate) fn end(&self, why: &str) {
         self.lock().ended.get_or_insert_with(|| why.to_owned());
         self.wake.notify_all();
+        self.ring();
     }
 
     pub(crate) fn ended(&self) -> Option<String> {
         self.lock().ended.clone()
     }
 
-    fn take(&self, timeout: Duration) -> Option<Message> {
+    pub(crate) fn take(&self, timeout: Duration) -> Option<Message> {
         let deadline = Instant::now() + timeout;
         let mut state = self.lock();
         loop {
@@ -99,7 +117,7 @@ impl Inbox {
         }
     }
 
-    fn done(&self, bytes: usize) {
+    pub(crate) fn done(&self, bytes: usize) {
         self.lock().held_bytes -= bytes as u64;
     }
 }
@@ -150,6 +168,21 @@ impl Holder {
 }
 
 impl Status {
+    /// Numbers by name, for people and programs.
+    pub(crate) fn numbers(&self) -> Vec<(&'static str, f64)> {
+        vec![
+            ("udp", f64::from(u8::from(self.udp))),
+            ("round_trip_ms", self.rtt_ns as f64 / 1e6),
+            ("rate_bytes_per_s", self.rate_bps / 8.0),
+            ("datagram_bytes", self.datagram_bytes as f64),
+            ("sent_packets", self.sent_packets as f64),
+            ("lost_packets", self.lost_packets as f64),
+            ("repaired_bytes", self.repaired_bytes as f64),
+            ("duplicate_bytes", self.duplicate_bytes as f64),
+            ("refused_packets", self.refused_packets as f64),
+        ]
+    }
+
     /// What held sending back the longest; None where there is nothing to tell.
     pub(crate) fn limit(&self) -> Option<Holder> {
         let longest =

@@ -11,9 +11,11 @@
 //! From the bottom up: [`identity`] and `tls` are who is who; `socket`, `endpoint` and `lane` carry messages over UDP or, where it
 //! is blocked, over TCP; `entry`, `send` and `receive` are the two ends of a copy; [`client`] and [`server`] join them.
 
+mod bell;
 mod book;
 mod client;
 mod control;
+mod dial;
 mod endpoint;
 mod entry;
 mod error;
@@ -21,6 +23,7 @@ pub mod identity;
 mod lane;
 pub mod loopback;
 mod place;
+pub mod proxy;
 mod reach;
 mod receive;
 mod reception;
@@ -34,6 +37,7 @@ mod udp;
 mod wire;
 
 pub use client::{Client, Ends, Request};
+pub use dial::Peer;
 pub use error::{WanError, WanErrorKind};
 pub use server::{Server, ServerOptions, SharedRoot, User};
 pub use session::CopyOptions;

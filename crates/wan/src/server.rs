@@ -24,6 +24,7 @@ use crate::control::Control;
 use crate::endpoint::Endpoint;
 use crate::error::{WanError, WanErrorKind};
 use crate::identity::{Identity, PublicKey};
+use crate::proxy::Rule;
 use crate::tls;
 use visit::Visit;
 
@@ -64,6 +65,10 @@ pub struct User {
     pub rate_bytes_per_s: Option<u64>,
     /// Connections at a time; None for the server's own cap.
     pub connections: Option<usize>,
+    /// Destinations that it may reach from here; others are denied.
+    pub reach: Vec<Rule>,
+    /// Where it may have this server listen for it; nowhere else.
+    pub listen: Vec<Rule>,
 }
 
 /// What a server is.

@@ -29,6 +29,7 @@ pub(crate) mod kinds {
     pub(crate) const ASK: u8 = 6;
     pub(crate) const ACCEPTED: u8 = 7;
     pub(crate) const VERDICT: u8 = 8;
+    pub(crate) const PROXY: u8 = 9;
 }
 
 /// An end that was asked something answers within this time, or is taken for gone.
@@ -207,6 +208,38 @@ impl Welcome {
                 connection: reader.u32()?,
                 udp: reader.flag()?,
             })
+        };
+        read().map_err(|_| nonsense())
+    }
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Copy,
+    Proxy,
+}
+
+/// The client's answer to a welcome.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Opening {
+    pub(crate) rtt_ns: u64,
+    pub(crate) purpose: Purpose,
+}
+
+const PURPOSES: [Purpose; 2] = [Purpose::Copy, Purpose::Proxy];
+
+impl Opening {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u64(self.rtt_ns).u8(place_of(&PURPOSES, &self.purpose));
+        out.0
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
+        let mut reader = Reader(bytes);
+        let mut read = || -> Read<Self> {
+            Ok(Self { rtt_ns: reader.u64()?, purpose: at_place(&PURPOSES, reader.u8()?)? })
         };
         read().map_err(|_| nonsense())
     }
@@ -413,6 +446,7 @@ mod tests {
         fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Hello::read(&bytes);
             let _ = Welcome::read(&bytes);
+            let _ = Opening::read(&bytes);
             let _ = Ask::read(&bytes);
             let _ = Verdict::read(&bytes);
         }

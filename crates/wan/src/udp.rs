@@ -6,6 +6,7 @@
 //! The protocol's core decides everything; this thread only feeds it, and sends what it gives in as few calls as the kernel allows.
 
 mod driver;
+pub(crate) mod link;
 mod store;
 
 use std::collections::VecDeque;
@@ -17,14 +18,14 @@ use std::time::{Duration, Instant};
 use waystage_protocol::modes::ModeName;
 use waystage_protocol::protect::{Side, Suite};
 
-use crate::endpoint::Endpoint;
-use crate::lane::{Holder, Inbox, Message, Status, CONTENT_BYTES, MOST_BYTES};
+use crate::endpoint::{Endpoint, Post};
+use crate::lane::{Holder, Inbox, Message, Status, CONTENT_BYTES};
 use crate::socket::Arrived;
-use driver::{Batch, Worker};
-use store::Store;
+use driver::Worker;
+use link::Link;
 
 /// Datagrams that may wait for their thread. More are dropped, as a full queue on the way would.
-const WAITING_BYTES: usize = 16 << 20;
+pub(crate) const WAITING_BYTES: usize = 16 << 20;
 
 /// Messages that may be underway: below the extents that a peer may have open.
 const MOST_UNDERWAY: usize = 1024;
@@ -95,7 +96,15 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn datagrams(&self, arrived: Arrived) {
+    fn wake_up(&self, mail: &Mail) {
+        if mail.sleeping {
+            self.wake.notify_one();
+        }
+    }
+}
+
+impl Post for Mailbox {
+    fn datagrams(&self, arrived: Arrived) {
         let mut mail = self.lock();
         if mail.datagram_bytes + arrived.bytes.len() > WAITING_BYTES || mail.over {
             return;
@@ -103,12 +112,6 @@ impl Mailbox {
         mail.datagram_bytes += arrived.bytes.len();
         mail.datagrams.push(arrived);
         self.wake_up(&mail);
-    }
-
-    fn wake_up(&self, mail: &Mail) {
-        if mail.sleeping {
-            self.wake.notify_one();
-        }
     }
 }
 
@@ -132,22 +135,14 @@ impl UdpLane {
         let mailbox = Arc::new(Mailbox::default());
         let number = agreed.local_connection;
         mailbox.lock().most_underway_bytes = LEAST_UNDERWAY_BYTES.min(agreed.memory_bytes);
-        if !endpoint.add(number, &mailbox) {
+        if !endpoint.add(number, Arc::clone(&mailbox) as Arc<dyn Post>) {
             return None;
         }
         let worker = Worker {
             mailbox: Arc::clone(&mailbox),
-            socket: Arc::clone(endpoint.socket()),
             inbox,
-            store: Store {
-                // Senders stay below the memory agreed on, but for the last message.
-                most_coming_bytes: agreed.memory_bytes + 2 * MOST_BYTES as u64,
-                ..Store::default()
-            },
-            from: None,
-            agreed,
+            link: Link::new(Arc::clone(endpoint.socket()), agreed, MOST_UNDERWAY),
             held: (now_ns(), [0; Holder::ALL.len()]),
-            batch: Batch::default(),
             told: false,
         };
         let spawned = std::thread::Builder::new()

@@ -21,15 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 import click
 
 from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
-from waystage.cli.copy_remote import (
-    Trust,
-    about_connection,
-    begun_by_ssh,
-    copy_far,
-    refuse_unknown,
-    remote_ends,
-    show_key,
-)
+from waystage.cli.copy_remote import about_connection, begun_by_ssh, copy_far, refuse_unknown, remote_ends
+from waystage.cli.reaching import Rate, Trust, server_options, show_key
 from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
@@ -40,8 +33,6 @@ SHOWN = 20
 
 LOOK_S = 0.2
 STATISTICS_S = 1.0
-
-RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "K": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 STATUS = {"busy": ExitCode.BUSY, "ends": ExitCode.BAD_INPUT, "other-journal": ExitCode.BAD_INPUT}
 """Exit statuses of failures that have one of their own."""
@@ -71,18 +62,6 @@ class Copying(Protocol):
     def stop(self) -> None: ...
 
 
-class Rate(click.ParamType[int]):
-    """`100M`, bytes a second."""
-
-    name = "bytes/s"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", str(value))
-        if found is None or found.group(2) not in RATES or float(found.group(1)) <= 0:
-            self.fail(f"{value!r} is no rate such as 100M, 1.5G or 800k (bytes a second)", param, ctx)
-        return max(1, int(float(found.group(1)) * RATES[found.group(2)]))
-
-
 @click.command()
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
@@ -94,37 +73,7 @@ class Rate(click.ParamType[int]):
     callback=show_key,
     help="Print the line by which a server knows this user, and end.",
 )
-@click.option(
-    "--mode",
-    type=click.Choice(["fair", "fast-start", "modest", "aggressive"]),
-    default="fair",
-    show_default=True,
-    help="Between hosts: how fast to send beside others; the server grants fast-start and aggressive.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(1, 65535),
-    default=7900,
-    show_default=True,
-    help="Between hosts: the server's, of TCP and UDP.",
-)
-@click.option(
-    "--identity",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Between hosts: this user's key. Default: ~/.config/waystage/wan/key, made at first.",
-)
-@click.option(
-    "--known-hosts",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Between hosts: the servers' keys. Default: ~/.config/waystage/wan/known_hosts.",
-)
-@click.option(
-    "--server-key",
-    metavar="KEY",
-    help="Between hosts: believe a server only with this key or fingerprint, whatever the file of known hosts says.",
-)
+@server_options("Between hosts: ")
 @click.option(
     "--ssh",
     "by_ssh",
@@ -143,15 +92,6 @@ class Rate(click.ParamType[int]):
     default="waystage",
     show_default=True,
     help="With --ssh or --rsh: what to call at the other end.",
-)
-@click.option("--trust-new", is_flag=True, help="Between hosts: believe a server that is not known yet.")
-@click.option(
-    "--udp-wait",
-    type=click.FloatRange(0, 600),
-    default=3.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Between hosts: go over TCP where nothing comes back over UDP for so long; 0 does without UDP.",
 )
 @click.option(
     "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."

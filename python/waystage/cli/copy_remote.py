@@ -13,23 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from waystage.cli.common import ExitCode, Output, UserError
+from waystage.cli.reaching import STATUS, Trust, believed
 from waystage.wan.address import Remote, parse_remote
 
 if TYPE_CHECKING:
-    from waystage._native import WanCopy, WanError
+    from waystage._native import WanCopy
     from waystage.wan.ssh import Shell
-    from waystage.wan.trust import KnownHosts
 
-STATUS = {
-    "busy": ExitCode.BUSY,
-    "ends": ExitCode.BAD_INPUT,
-    "other-journal": ExitCode.BAD_INPUT,
-    "input": ExitCode.BAD_INPUT,
-}
-"""Exit statuses of failures that have one of their own."""
 
 LIMITS = {
     "source": "reading the source",
@@ -40,25 +31,6 @@ LIMITS = {
     "processor": "the processor of the sending end",
 }
 """What limited a transfer, in words."""
-
-
-@dataclass(frozen=True)
-class Trust:
-    """This user's key, and which servers to believe."""
-
-    identity: Path | None
-    known_hosts: Path | None
-    server_key: str | None
-    trust_new: bool
-
-    def hosts(self) -> KnownHosts:
-        from waystage.wan.trust import KnownHosts, wan_dir
-
-        return KnownHosts(self.known_hosts or wan_dir() / "known_hosts")
-
-    def pinned(self) -> str | None:
-        """The key that was given with --server-key, where it is a whole key and no fingerprint."""
-        return self.server_key if self.server_key and " " in self.server_key else None
 
 
 @dataclass(frozen=True)
@@ -97,20 +69,6 @@ def refuse_unknown(update: str, dry_run: bool) -> None:
         raise UserError("--dry-run is not there for copies between hosts", ExitCode.USAGE)
 
 
-def show_key(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Callback of --show-key: print this user's line and end."""
-    if not value or ctx.resilient_parsing:
-        return
-    from waystage._native import WanError, wan_read_key
-    from waystage.wan.trust import own_key
-
-    try:
-        click.echo(wan_read_key(own_key(None)))
-    except WanError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
-    ctx.exit()
-
-
 def copy_far(
     ends: FarEnds,
     port: int,
@@ -144,10 +102,10 @@ def copy_far(
                 follow(copying)
                 return copying
             except WanError as error:
-                believed = _believed(error, known, trust)
-                if believed is None:
+                key_now = believed(error, known, trust)
+                if key_now is None:
                     raise
-                known = believed
+                known = key_now
                 if not trust.server_key:
                     trust.hosts().add(host, port, known)
                     output.note(f"{host}:{port} is believed from now on: {trust.hosts().path}")
@@ -181,20 +139,6 @@ def begun_by_ssh(
             yield far, server.port, Trust(server.identity, None, server.key, False), options
     except WanConfigError as error:
         raise UserError(str(error)) from None
-
-
-def _believed(error: WanError, known: str | None, trust: Trust) -> str | None:
-    """The key that the server showed, if it is to be believed after all."""
-    from waystage._native import wan_fingerprint
-
-    if error.kind != "untrusted" or error.server_key is None or known is not None:
-        return None
-    if trust.server_key:
-        shown = wan_fingerprint(error.server_key)
-        if shown != trust.server_key.strip():
-            raise UserError(f"the server shows the key {shown}, not the one given with --server-key")
-        return error.server_key
-    return error.server_key if trust.trust_new else None
 
 
 def about_connection(copying: WanCopy) -> tuple[dict[str, Any], str]:

@@ -42,6 +42,7 @@ SUBCOMMANDS: dict[str, str] = {
     "load": "Read what a tree or catalog names, and say how fast each target gave it.",
     "profile-targets": "Measure how many loaders a storage target takes.",
     "copy": "Copy a tree or a file, to another host too: resumable, verified on request, safe against kill -9.",
+    "proxy": "Carry TCP connections of programs over a long or lossy path.",
     "serve": "Let other hosts copy from and to directories of this one.",
     "verify": "Say whether a copy holds what its source holds.",
     "dedup": "Say how much of a tree is there more than once.",

@@ -1,4 +1,4 @@
-"""`waystage serve`: let other hosts copy from and to directories of this one.
+"""`waystage serve`: let other hosts copy from and to directories of this one, and reach destinations through it.
 
 Arrives: a configuration.
 Leaves: one line when it is ready, a log; exit status 0 after SIGTERM or Ctrl-C, once all connections have ended.
@@ -64,7 +64,7 @@ def command(
     ready_file: Path | None,
     output: Output,
 ) -> None:
-    """Serve copies between hosts until SIGTERM or Ctrl-C.
+    """Serve copies between hosts, and connections of `waystage proxy`, until SIGTERM or Ctrl-C.
 
     On the first of these signals nobody is let in any more, and who is there may finish for as long as `drain_s` says;
     a second one ends every connection. Copies that were ended go on with the same command later.
@@ -177,6 +177,7 @@ def _start(settings: ServeConfig) -> WanServer:
             memory_bytes=settings.memory,
             udp=settings.udp,
             workers=settings.workers,
+            proxy=[(user.name, user.proxy, user.proxy_listen) for user in settings.users],
         )
     except WanError as error:
         code = ExitCode.BAD_INPUT if error.kind == "input" else ExitCode.FAILED

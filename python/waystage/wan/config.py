@@ -27,7 +27,7 @@ _LEAST_MEMORY = 16 << 20
 
 @dataclass(frozen=True)
 class UserConfig:
-    """Somebody who may come in; `rate` in bytes a second."""
+    """Somebody who may come in; `rate` in bytes a second, `proxy` and `proxy_listen` rules of the proxy, the first that fits decides."""
 
     name: str
     keys: tuple[str, ...]
@@ -35,6 +35,8 @@ class UserConfig:
     networks: tuple[tuple[str, int], ...] = ()
     rate: int | None = None
     connections: int | None = None
+    proxy: tuple[str, ...] = ()
+    proxy_listen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -196,10 +198,37 @@ def _user(name: str, table: _Table | None, here: Path, top: _Table) -> UserConfi
             raise table.wrong("networks", str(error)) from None
         networks.append((str(network.network_address), network.prefixlen))
     user = UserConfig(
-        name, tuple(keys), modes, tuple(networks), table.size("rate", None), table.count("connections", None)
+        name,
+        tuple(keys),
+        modes,
+        tuple(networks),
+        table.size("rate", None),
+        table.count("connections", None),
+        _rules(table, "proxy"),
+        tuple(f"allow {place}" for place in table.texts("proxy_listen")),
     )
+    for line in user.proxy_listen:
+        _check_rule(line, table, "proxy_listen")
     table.end()
     return user
+
+
+def _rules(table: _Table, key: str) -> tuple[str, ...]:
+    lines = table.texts(key)
+    for line in lines:
+        _check_rule(line, table, key)
+        if line.split()[0] == "direct":
+            raise table.wrong(key, f"{line!r}: a server reaches what it allows; `direct` is for clients")
+    return lines
+
+
+def _check_rule(line: str, table: _Table, key: str) -> None:
+    from waystage._native import wan_check_rule
+
+    try:
+        wan_check_rule(line)
+    except ValueError as error:
+        raise table.wrong(key, str(error)) from None
 
 
 def _keys_of(path: Path) -> list[str]:
@@ -242,7 +271,7 @@ def sample_config() -> str:
 
 
 SAMPLE = f"""\
-# A server for copies from and to other hosts: waystage serve --config FILE
+# A server for copies and TCP connections of other hosts: waystage serve --config FILE
 # Every key is described in docs/reference/serve.md. Paths are relative to this file.
 
 listen = "[::]:{DEFAULT_PORT}"    # TCP and UDP; let both through the firewall
@@ -264,4 +293,6 @@ connections = 32          # at a time
 # networks = ["10.0.0.0/8"]  # from where these modes are granted
 # rate = "500M"
 # connections = 4
+# proxy = ["deny 127.0.0.0/8", "allow 10.0.0.0/8:22,80,443"]  # what `waystage proxy` may reach; else nothing
+# proxy_listen = ["127.0.0.1:8000-8010"]  # where it may have this host listen
 """

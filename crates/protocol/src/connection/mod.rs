@@ -329,6 +329,12 @@ impl Connection {
         }
     }
 
+    /// Bytes of extents that wait to be sent for the first time: who has more gives it when there are few.
+    #[must_use]
+    pub fn waiting_bytes(&self) -> u64 {
+        self.outgoing.waiting_bytes()
+    }
+
     /// The round-trip estimates.
     #[must_use]
     pub fn rtt(&self) -> &Rtt {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,19 +14,21 @@ use waystage_protocol::protect::{Side, Suite};
 use super::{Shared, SharedRoot, User, NO_CAP_BYTES_PER_S};
 use crate::book::Book;
 use crate::control::Control;
+use crate::endpoint::Endpoint;
 use crate::error::{WanError, WanErrorKind};
 use crate::identity::PublicKey;
 use crate::lane::{Inbox, Lane};
 use crate::place;
+use crate::proxy::{serve, Rights, Wish};
 use crate::receive::receive;
 use crate::reception::Target;
 use crate::send::send;
 use crate::session::{
-    exchange, expect, expect_within, kinds, random, refusal, Ask, Hello, Welcome,
+    exchange, expect, expect_within, kinds, random, refusal, Ask, Hello, Opening, Purpose, Welcome,
 };
 use crate::tls;
 use crate::udp::{Agreed, UdpLane, LARGEST_DATAGRAM};
-use crate::wire::{Reader, Writer};
+use crate::wire::Writer;
 
 /// A client that is slower in its handshake is turned away.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -122,7 +125,7 @@ impl<'a> Visit<'a> {
         };
         control.send(kinds::WELCOME, &welcome.encode());
         let opened = expect(control, kinds::OPEN)?;
-        let rtt_ns = Reader(&opened).u64().map_err(|_| crate::session::nonsense())?;
+        let Opening { rtt_ns, purpose } = Opening::read(&opened)?;
         let agreed = Agreed {
             secret,
             suite,
@@ -135,6 +138,10 @@ impl<'a> Visit<'a> {
             rtt_ns: rtt_ns.min(10_000_000_000),
             largest_datagram: LARGEST_DATAGRAM,
         };
+        if purpose == Purpose::Proxy {
+            let limit = Some(cap.min(wanted)).filter(|limit| *limit < NO_CAP_BYTES_PER_S);
+            return self.proxy((control, inbox), (udp, agreed), limit, user);
+        }
         let trial = Arc::new(Inbox::default());
         let waiting = match udp {
             Some(endpoint) => {
@@ -153,6 +160,28 @@ impl<'a> Visit<'a> {
             }
         };
         self.copy(control, &lane, user, if over_udp { "UDP" } else { "TCP" })
+    }
+
+    /// Carry the client's connections.
+    fn proxy(
+        &self,
+        way: (&Arc<Control>, &Arc<Inbox>),
+        datagrams: (Option<&Arc<Endpoint>>, Agreed),
+        limit: Option<u64>,
+        user: &User,
+    ) -> Result<String, WanError> {
+        let rights = Rights { reach: &user.reach, listen: &user.listen };
+        let wish = || {
+            if self.book.is_cancelled() {
+                Wish::Stop
+            } else if self.shared.draining.load(Ordering::SeqCst) {
+                Wish::Drain
+            } else {
+                Wish::Go
+            }
+        };
+        let say = |line: String| self.shared.say(format!("{} {line}", self.who));
+        serve(way, datagrams, limit, &rights, wish, say)
     }
 
     /// The user who owns the key and is meant. Who is meant and does not own it is told the same as who does not exist.

@@ -1,0 +1,120 @@
+//! Connections that are open: bytes between programs and streams.
+
+use waystage_protocol::streams::Event;
+
+use super::super::record::add;
+use super::super::socks::{self, replies};
+use super::super::tunnel::{Fed, Front, State};
+use super::{End, Engine};
+
+/// Codes of refused streams: what a SOCKS client is told, above this.
+pub(super) const REPLY: u64 = 0x100;
+
+/// The code of a stream that was reset.
+pub(super) const RESET: u64 = 0x200;
+
+impl Engine {
+    /// What has happened to streams.
+    pub(super) fn events(&mut self) {
+        loop {
+            let Some(session) = &mut self.session else { return };
+            let Some(event) = session.streams.next_event() else { return };
+            match event {
+                Event::Offered { stream, target } => self.offered(stream, &target),
+                Event::Opened(stream) => self.opened(stream),
+                Event::Refused { stream, code, reason } => {
+                    if let Some(token) = self.by_stream.get(&stream).copied() {
+                        let code = code.checked_sub(REPLY).and_then(|code| u8::try_from(code).ok());
+                        self.refuse(token, code.unwrap_or(replies::FAILURE), &reason);
+                    }
+                }
+                Event::Readable(stream) => {
+                    if let Some(token) = self.by_stream.get(&stream).copied() {
+                        self.pump(token);
+                    }
+                }
+                Event::Reset { stream, .. } => {
+                    if let Some(token) = self.by_stream.get(&stream).copied() {
+                        self.end(token, End::Reset("the other end reset it".to_owned()));
+                    }
+                }
+                Event::Drain => session.draining = true,
+            }
+        }
+    }
+
+    fn opened(&mut self, stream: u64) {
+        let Some(token) = self.by_stream.get(&stream).copied() else { return };
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        tunnel.state = State::Open;
+        if tunnel.front == Front::Socks {
+            if let Err(error) = tunnel.say(&socks::reply(replies::SUCCEEDED)) {
+                return self.end(token, End::Reset(error.to_string()));
+            }
+        }
+        self.pump(token);
+    }
+
+    /// Whatever can be carried for this connection now.
+    pub(super) fn pump(&mut self, token: u64) {
+        let Some(session) = &mut self.session else { return };
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        let Some(stream) = tunnel.stream.filter(|_| tunnel.is_open()) else { return };
+        match tunnel.drain(&mut session.streams, stream) {
+            Ok(bytes) => {
+                let asked_there = tunnel.front == Front::Offered;
+                let count =
+                    if asked_there { &self.counts.sent_bytes } else { &self.counts.received_bytes };
+                add(count, bytes);
+            }
+            Err(error) => return self.end(token, End::Reset(error.to_string())),
+        }
+        if tunnel.readable && !tunnel.read_ended {
+            session.streams.wants_to_send(stream);
+        }
+        if tunnel.read_ended && tunnel.write_ended {
+            self.end(token, End::Closed);
+        }
+    }
+
+    /// Give the session as much as it can carry soon, each stream in its turn.
+    pub(super) fn fill(&mut self) {
+        loop {
+            let Some(session) = &mut self.session else { return };
+            while session.carrier.has_place() {
+                let Some(message) = session.streams.next_message() else { break };
+                session.carrier.send(message);
+            }
+            session.carrier.spare(std::iter::from_fn(|| session.streams.surplus()));
+            if !session.carrier.has_room() {
+                return;
+            }
+            let Some((stream, room)) = session.streams.turn() else { return };
+            let Some(token) = self.by_stream.get(&stream).copied() else { continue };
+            let Some(tunnel) = self.tunnels.get_mut(&token) else { continue };
+            match tunnel.feed(&mut session.streams, stream, room) {
+                Fed::Message(message, bytes) => {
+                    let asked_there = tunnel.front == Front::Offered;
+                    let count = if asked_there {
+                        &self.counts.received_bytes
+                    } else {
+                        &self.counts.sent_bytes
+                    };
+                    add(count, bytes);
+                    session.streams.sent(stream, bytes);
+                    session.carrier.send(message);
+                    session.streams.wants_to_send(stream);
+                }
+                Fed::Dry => {}
+                Fed::Ended => {
+                    tunnel.read_ended = true;
+                    session.streams.end(stream);
+                    if tunnel.write_ended {
+                        self.end(token, End::Closed);
+                    }
+                }
+                Fed::Failed(error) => self.end(token, End::Reset(error.to_string())),
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! A server's end of a session: destinations that a user may reach, places where it may listen.
+//!
+//! Arrives: a carrier, rules, what the client wants listened at. Leaves: records of connections. Must not know: how the client was let in.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use waystage_protocol::protect::Side;
+
+use super::carrier::Carrier;
+use super::destination::Host;
+use super::engine::{Engine, Settings, Wish};
+use super::listener::{Kind, Place};
+use super::record::{Counts, Notice, Record};
+use super::rules::{Rule, Rules, Verdict};
+use crate::bell::Bell;
+use crate::control::Control;
+use crate::dial::Dialled;
+use crate::endpoint::Endpoint;
+use crate::error::{WanError, WanErrorKind};
+use crate::lane::Inbox;
+use crate::session::{expect, kinds, nonsense, ANSWER_TIME};
+use crate::udp::Agreed;
+use crate::wire::{Read, Reader, Writer};
+
+/// Reverse forwards of one client at most.
+const MOST_PLACES: usize = 256;
+
+/// What a user may.
+pub(crate) struct Rights<'a> {
+    pub(crate) reach: &'a [Rule],
+    pub(crate) listen: &'a [Rule],
+}
+
+/// Addresses with ports, as text.
+pub(super) fn put_addresses(addresses: &[SocketAddr]) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.count(addresses.len());
+    for address in addresses {
+        out.bytes(address.to_string().as_bytes());
+    }
+    out.0
+}
+
+pub(super) fn read_addresses(bytes: &[u8]) -> Result<Vec<SocketAddr>, WanError> {
+    let mut reader = Reader(bytes);
+    let mut read = || -> Read<Vec<SocketAddr>> {
+        let count = reader.count(4)?;
+        let address = |_| reader.text()?.parse().map_err(|_| crate::wire::Malformed);
+        (0..count.min(MOST_PLACES + 1)).map(address).collect()
+    };
+    read().map_err(|_| nonsense())
+}
+
+/// Serve a client's connections until it goes, `wish` says so, or it is lost; a line for the log.
+pub(crate) fn serve(
+    (control, inbox): (&Arc<Control>, &Arc<Inbox>),
+    (endpoint, agreed): (Option<&Arc<Endpoint>>, Agreed),
+    limit: Option<u64>,
+    rights: &Rights<'_>,
+    wish: impl Fn() -> Wish,
+    say: impl Fn(String),
+) -> Result<String, WanError> {
+    let failed = |error: std::io::Error| WanError::io("begin a session", &error);
+    let (rtt_ns, memory_bytes) = (agreed.rtt_ns, agreed.memory_bytes);
+    let (shared, received) = (Arc::clone(control), Arc::clone(inbox));
+    let mut carrier = match endpoint {
+        Some(endpoint) => Carrier::udp(Arc::clone(endpoint), agreed, None, shared, received),
+        None => Carrier::tcp(shared, received, rtt_ns, limit),
+    }
+    .map_err(failed)?;
+    let chosen = carrier.until(ANSWER_TIME, |carrier| {
+        let said = carrier.control().receive(std::time::Duration::ZERO);
+        match said {
+            Ok(None) => None,
+            Ok(Some((kinds::WAY, body))) => Some(Ok(body.first() == Some(&1))),
+            Ok(Some(_)) => Some(Err(nonsense())),
+            Err(error) => Some(Err(error)),
+        }
+    });
+    let over_udp =
+        chosen.unwrap_or_else(|| Err(WanError::lost("the other end does not answer")))?;
+    if over_udp && !carrier.heard() {
+        return Err(nonsense());
+    }
+    if !over_udp {
+        carrier = carrier.over_tcp(limit);
+    }
+    let settings = Settings {
+        rules: Rules { rules: rights.reach.to_vec(), otherwise: Verdict::Deny },
+        side: Side::Server,
+        reverse: Vec::new(),
+        wait: std::time::Duration::ZERO,
+        memory_bytes,
+    };
+    let bell = Arc::new(Bell::new().map_err(failed)?);
+    let counts = Arc::new(Counts::default());
+    let mut engine = Engine::new(bell, settings, Arc::clone(&counts))?;
+    let places = read_addresses(&expect(control, kinds::PROXY)?)?;
+    let bound = listen(&mut engine, &places, rights)?;
+    control.send(kinds::ACCEPTED, &put_addresses(&bound));
+    engine.take_up(carrier).map_err(failed)?;
+    let way = if over_udp { "UDP" } else { "TCP" };
+    say(format!("proxy over {way}, {} reverse forwards", bound.len()));
+    let told = |engine: &mut Engine| {
+        for notice in engine.notices() {
+            if let Notice::Connection(record) = notice {
+                say(line(&record));
+            }
+        }
+    };
+    loop {
+        let wanted = wish();
+        let over = engine.turn(wanted);
+        told(&mut engine);
+        if wanted == Wish::Stop || (wanted == Wish::Drain && engine.is_drained()) {
+            engine.finish("the server is being stopped");
+            told(&mut engine);
+        } else if let Some(why) = over {
+            let count = |name: &str| {
+                counts.by_name().iter().find(|(other, _)| *other == name).map_or(0, |found| found.1)
+            };
+            return Ok(format!(
+                "proxy over {way} has ended: {} connections, {} bytes there, {} back: {why}",
+                count("connections"),
+                count("sent_bytes"),
+                count("received_bytes"),
+            ));
+        }
+        if !engine.has_session() {
+            return Ok("proxy has ended: the server is being stopped".to_owned());
+        }
+    }
+}
+
+fn line(record: &Record) -> String {
+    format!("proxy: {record}")
+}
+
+fn listen(
+    engine: &mut Engine,
+    places: &[SocketAddr],
+    rights: &Rights<'_>,
+) -> Result<Vec<SocketAddr>, WanError> {
+    let rules = Rules { rules: rights.listen.to_vec(), otherwise: Verdict::Deny };
+    if places.len() > MOST_PLACES {
+        return Err(nonsense());
+    }
+    let mut bound = Vec::new();
+    for (index, place) in places.iter().enumerate() {
+        let host = Host::Address(place.ip().to_canonical());
+        if rules.verdict(&host, None, place.port()) != Verdict::Allow {
+            return Err(WanError::new(
+                WanErrorKind::Refused,
+                format!(
+                    "the server does not let this user listen at {place}: ask its administrator to add it to the user's \
+                     proxy_listen"
+                ),
+            ));
+        }
+        let kind = Kind::Reverse(u32::try_from(index).unwrap_or(u32::MAX));
+        let address = engine.listen(&Place { listen: *place, kind }).map_err(|error| {
+            WanError::new(
+                WanErrorKind::Files(waystage_copy::CopyErrorKind::Busy),
+                format!(
+                    "the server cannot listen at {place}: {error}: choose another address or port"
+                ),
+            )
+        })?;
+        bound.push(address);
+    }
+    Ok(bound)
+}
+
+/// What both ends say before streams are opened, from the client's side; where the server listens.
+pub(super) fn agree(dialled: &Dialled, places: &[SocketAddr]) -> Result<Vec<SocketAddr>, WanError> {
+    dialled.control.send(kinds::PROXY, &put_addresses(places));
+    read_addresses(&expect(&dialled.control, kinds::ACCEPTED)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn addresses_are_read_as_they_were_written() {
+        let addresses: Vec<SocketAddr> =
+            ["127.0.0.1:0", "[::1]:65535"].iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(read_addresses(&put_addresses(&addresses)).unwrap(), addresses);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = read_addresses(&bytes);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! A connection of the protocol with its socket and its messages, for one thread to own.
+//!
+//! Arrives: datagrams, messages to send. Leaves: datagrams in as few calls as the kernel allows, messages that are whole.
+//! Must not know: who waits for what, and how.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use waystage_protocol::connection::{codes, Config, Connection, Ending, Event};
+use waystage_protocol::protect::Sealed;
+
+use super::store::{Coming, Store};
+use super::{now_ns, Agreed, SPARE_BUFFERS};
+use crate::lane::{Message, Status, MOST_BYTES};
+use crate::socket::{Arrived, Socket, BATCH_BYTES};
+
+/// Datagrams made before it is looked again what has arrived.
+const TURN: usize = 128;
+
+/// Datagrams of one size to one address, to be sent in one call.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    segment: usize,
+    count: usize,
+    ended: bool,
+    to: Option<SocketAddr>,
+}
+
+/// What has happened.
+pub(crate) enum Happened {
+    /// The peer holds this message.
+    Delivered(Vec<u8>),
+    /// A message has come.
+    Came(Message),
+    /// The connection has ended: why.
+    Ended(String),
+}
+
+pub(crate) struct Link {
+    /// None at a server that has not heard its client.
+    connection: Option<Connection>,
+    socket: Arc<Socket>,
+    store: Store,
+    /// Which of this host's addresses the peer writes to.
+    from: Option<IpAddr>,
+    agreed: Agreed,
+    most_underway: usize,
+    batch: Batch,
+    datagram: Vec<u8>,
+}
+
+impl Link {
+    /// Neither end sends more than `most_underway` messages at a time.
+    pub(crate) fn new(socket: Arc<Socket>, agreed: Agreed, most_underway: usize) -> Self {
+        let store = Store {
+            // Senders stay below the memory agreed on, but for the last message.
+            most_coming_bytes: agreed.memory_bytes + 2 * MOST_BYTES as u64,
+            ..Store::default()
+        };
+        Self {
+            connection: None,
+            socket,
+            store,
+            from: None,
+            agreed,
+            most_underway,
+            batch: Batch::default(),
+            datagram: Vec::new(),
+        }
+    }
+
+    /// Say the first word: a ping, repeated until it is answered.
+    pub(crate) fn call(&mut self, peer: SocketAddr) {
+        let mut connection = self.begin(peer);
+        connection.moved(now_ns());
+        self.connection = Some(connection);
+    }
+
+    pub(crate) fn connection(&self) -> Option<&Connection> {
+        self.connection.as_ref()
+    }
+
+    pub(crate) fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    /// Messages that the peer does not hold yet.
+    pub(crate) fn underway(&self) -> usize {
+        self.store.outgoing.len()
+    }
+
+    pub(crate) fn send(&mut self, message: Vec<u8>) {
+        if let Some(connection) = &mut self.connection {
+            let extent = connection.send(message.len() as u64);
+            self.store.outgoing.insert(extent, message);
+        }
+    }
+
+    /// So many bytes of messages are done with.
+    pub(crate) fn consumed(&mut self, bytes: u64) {
+        if let Some(connection) = self.connection.as_mut().filter(|_| bytes > 0) {
+            connection.consumed(now_ns(), bytes);
+        }
+    }
+
+    /// Buffers for messages to come.
+    pub(crate) fn spare(&mut self, buffers: impl IntoIterator<Item = Vec<u8>>) {
+        let room = SPARE_BUFFERS.saturating_sub(self.store.spare.len());
+        self.store.spare.extend(buffers.into_iter().take(room));
+    }
+
+    /// The peer broke a rule of messages: which; it is told.
+    pub(crate) fn broken(&mut self) -> Option<&'static str> {
+        let how = self.store.broken.take()?;
+        self.close(codes::BROKEN, how);
+        Some(how)
+    }
+
+    pub(crate) fn close(&mut self, code: u64, reason: &str) {
+        if let Some(connection) = &mut self.connection {
+            connection.close(now_ns(), code, reason);
+        }
+    }
+
+    fn begin(&self, peer: SocketAddr) -> Connection {
+        let agreed = &self.agreed;
+        let mut config = Config::new(peer, agreed.rtt_ns.max(10_000));
+        config.local_connection = agreed.local_connection;
+        config.peer_connection = agreed.peer_connection;
+        config.largest_datagram = agreed.largest_datagram;
+        config.limits.unconsumed_bytes = agreed.memory_bytes;
+        config.limits.open_extents = self.most_underway + 64;
+        config.secret = crate::session::random();
+        let protect = Box::new(Sealed::new(&agreed.secret, agreed.side, agreed.suite));
+        let mode = agreed.mode.start(agreed.rtt_ns.max(10_000), agreed.rate_bps);
+        Connection::new(config, now_ns(), protect, mode)
+    }
+
+    /// Take datagrams in. Whether the peer was heard for the first time.
+    pub(crate) fn arrived(&mut self, mut arrived: Arrived) -> bool {
+        let now = now_ns();
+        let opened = |connection: &Option<Connection>| {
+            connection.as_ref().map_or(0, |connection| connection.counters().received_packets)
+        };
+        let before = opened(&self.connection);
+        for datagram in arrived.bytes.chunks_mut(arrived.stride) {
+            let (from, marked) = (arrived.from, arrived.marked);
+            match &mut self.connection {
+                Some(connection) => {
+                    connection.receive(now, from, marked, datagram, &mut self.store);
+                }
+                None => {
+                    // Only who has the keys may say what the client's address is.
+                    let mut candidate = self.begin(from);
+                    candidate.receive(now, from, marked, datagram, &mut self.store);
+                    if candidate.counters().received_packets > 0 {
+                        self.connection = Some(candidate);
+                    }
+                }
+            }
+        }
+        let heard = opened(&self.connection) > before;
+        if heard {
+            self.from = arrived.at;
+        }
+        heard && before == 0
+    }
+
+    /// The next of what has happened.
+    pub(crate) fn next(&mut self) -> Option<Happened> {
+        let connection = self.connection.as_mut()?;
+        while let Some(event) = connection.next_event() {
+            match event {
+                Event::Delivered(extent) => {
+                    if let Some(message) = self.store.outgoing.remove(&extent) {
+                        return Some(Happened::Delivered(message));
+                    }
+                }
+                Event::Complete { extent, length } => {
+                    let Coming { buffer, end } =
+                        self.store.incoming.remove(&extent).unwrap_or_default();
+                    self.store.coming_bytes -= end as u64;
+                    let length = usize::try_from(length).unwrap_or(0).min(buffer.len());
+                    return Some(Happened::Came(Message { buffer, length }));
+                }
+                Event::Moved(_) => {}
+                Event::Closed(ending) => return Some(Happened::Ended(in_words(&ending))),
+            }
+        }
+        None
+    }
+
+    /// Send what may be sent now, up to a turn.
+    pub(crate) fn transmit(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        let datagram = &mut self.datagram;
+        for _ in 0..TURN {
+            let Some(to) = connection.transmit(now_ns(), &mut self.store, datagram) else { break };
+            let batch = &mut self.batch;
+            let fits = batch.to == Some(to)
+                && !batch.ended
+                && datagram.len() <= batch.segment
+                && batch.count < self.socket.most_segments()
+                && batch.bytes.len() + datagram.len() < BATCH_BYTES - 256;
+            if !fits {
+                batch.flush(&self.socket, self.from);
+                batch.segment = datagram.len();
+                batch.to = Some(to);
+            }
+            batch.bytes.extend_from_slice(datagram);
+            batch.count += 1;
+            // A shorter one is the last of its batch.
+            batch.ended = datagram.len() < batch.segment;
+        }
+        self.batch.flush(&self.socket, self.from);
+    }
+}
+
+impl Batch {
+    fn flush(&mut self, socket: &Socket, from: Option<IpAddr>) {
+        if let Some(to) = self.to.take() {
+            socket.send(to, from, self.segment, &self.bytes);
+        }
+        self.bytes.clear();
+        (self.count, self.ended) = (0, false);
+    }
+}
+
+/// How a connection is doing.
+pub(crate) fn status_of(connection: &Connection) -> Status {
+    let counters = connection.counters();
+    Status {
+        udp: true,
+        rtt_ns: connection.rtt().smoothed_ns(),
+        rate_bps: connection.mode().control().rate_bps,
+        datagram_bytes: connection.datagram_size() as u64,
+        sent_packets: counters.sent_packets,
+        lost_packets: counters.lost_packets.saturating_sub(counters.late_packets),
+        repaired_bytes: counters.repaired_bytes,
+        duplicate_bytes: counters.duplicate_bytes,
+        refused_packets: counters.refused_packets,
+        ..Status::default()
+    }
+}
+
+fn in_words(ending: &Ending) -> String {
+    match ending {
+        Ending::Here(_) | Ending::Peer(codes::CLEAN, _) => "the connection was closed".to_owned(),
+        Ending::Peer(_, reason) if !reason.is_empty() => {
+            format!("the other end closed the connection: {reason}")
+        }
+        Ending::Peer(..) => "the other end gave up".to_owned(),
+        Ending::Broken(how) => format!("the other end broke the protocol: {how}"),
+        Ending::Silent => "nothing has been heard of the other end for half a minute".to_owned(),
+    }
+}

@@ -1,0 +1,358 @@
+"""`waystage proxy`: TCP connections of programs across a long or lossy path, inside the wide-area protocol.
+
+Arrives: a server, places to listen at, rules.
+Leaves: a line or a JSON object for what happens; exit status 0 after SIGTERM or Ctrl-C, once all connections have ended.
+Must not know: how bytes move.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options
+from waystage.cli.reaching import STATUS, Rate, Trust, believed, server_options, show_key
+from waystage.wan.address import parse_forward, parse_listen, parse_server
+
+if TYPE_CHECKING:
+    from waystage._native import WanProxy
+
+POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What the proxy is to do: see WanProxy."""
+
+    places: list[tuple[str, str, str]]
+    reverse: list[tuple[str, str]]
+    rules: list[str]
+
+
+@click.command()
+@click.argument("server", metavar="[USER@]HOST")
+@click.option(
+    "--show-key",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=show_key,
+    help="Print the line by which a server knows this user, and end.",
+)
+@click.option("--socks", multiple=True, metavar="[ADDRESS:]PORT", help="Take connections of SOCKS 5 clients here.")
+@click.option(
+    "--forward",
+    "-L",
+    multiple=True,
+    metavar="[ADDRESS:]PORT:HOST:PORT",
+    help="Take connections here, to HOST:PORT as the server reaches it.",
+)
+@click.option(
+    "--reverse",
+    "-R",
+    multiple=True,
+    metavar="[ADDRESS:]PORT:HOST:PORT",
+    help="Take connections at the server, to HOST:PORT as this host reaches it.",
+)
+@click.option(
+    "--redirect",
+    multiple=True,
+    metavar="[ADDRESS:]PORT",
+    help="Take connections here that the kernel's REDIRECT turned from their destinations.",
+)
+@click.option(
+    "--tproxy",
+    multiple=True,
+    metavar="[ADDRESS:]PORT",
+    help="Take connections here that the kernel's TPROXY gives to this socket; needs CAP_NET_ADMIN.",
+)
+@click.option(
+    "--rule",
+    multiple=True,
+    metavar="RULE",
+    help="`allow`, `deny` or `direct` and HOSTS[:PORTS]; the first rule that fits decides, else allow.",
+)
+@click.option(
+    "--rules",
+    "rule_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="More rules, behind those of --rule, a line each; # begins a remark.",
+)
+@server_options()
+@click.option(
+    "--bandwidth-limit", "rate", type=Rate(), metavar="RATE", help="Bytes a second, as 100M or 1.5G."
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, 3600),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="While the session is lost, new connections wait for the next one for so long.",
+)
+@click.option(
+    "--drain",
+    "drain_s",
+    type=click.FloatRange(0, 86400),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After the first signal connections may go on for so long.",
+)
+@click.option(
+    "--log",
+    "log_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A line for each connection, with bytes and no contents. Default: stderr.",
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Written with where it listens when the server was reached, removed at the end.",
+)
+@output_options
+def command(
+    server: str,
+    socks: tuple[str, ...],
+    forward: tuple[str, ...],
+    reverse: tuple[str, ...],
+    redirect: tuple[str, ...],
+    tproxy: tuple[str, ...],
+    rule: tuple[str, ...],
+    rule_file: Path | None,
+    mode: str,
+    port: int,
+    identity: Path | None,
+    known_hosts: Path | None,
+    server_key: str | None,
+    trust_new: bool,
+    udp_wait: float,
+    rate: int | None,
+    wait_s: float,
+    drain_s: float,
+    log_file: Path | None,
+    ready_file: Path | None,
+    output: Output,
+) -> None:
+    """Carry TCP connections over a long or lossy path, until SIGTERM or Ctrl-C.
+
+    Programs connect here (--socks, --forward, --redirect, --tproxy) or at the server (--reverse). The other end is
+    `waystage serve`, which says what this user may reach. SIGUSR1 prints statistics. On the first SIGTERM or Ctrl-C no
+    more connections are taken, and those that are there may go on for --drain seconds; a second one resets them.
+    """
+    try:
+        host, user = parse_server(server)
+        places = [("socks", parse_listen(text), "") for text in socks]
+        places += [("forward", *parse_forward(text)) for text in forward]
+        places += [("redirect", parse_listen(text), "") for text in redirect]
+        places += [("tproxy", parse_listen(text), "") for text in tproxy]
+        wanted = _Wanted(places, [parse_forward(text) for text in reverse], _rules(rule, rule_file))
+    except ValueError as error:
+        raise UserError(str(error), ExitCode.USAGE) from None
+    if not wanted.places and not wanted.reverse:
+        raise UserError(
+            "give --socks, --forward, --reverse, --redirect or --tproxy: nothing would come", ExitCode.USAGE
+        )
+    options = {
+        "host": host,
+        "port": port,
+        "user": user,
+        "mode": mode,
+        "rate_bytes_per_s": rate,
+        "udp_wait_s": udp_wait or None,
+        "wait_s": wait_s,
+    }
+    trust = Trust(identity, known_hosts, server_key, trust_new)
+    with _log(log_file, output) as log:
+        _Proxying(wanted, options, trust, output, log, ready_file, drain_s).run()
+
+
+def _rules(given: Sequence[str], file: Path | None) -> list[str]:
+    from waystage._native import wan_check_rule
+
+    rules = list(given)
+    if file is not None:
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--rules {file} cannot be read: {error}", ExitCode.BAD_INPUT) from None
+        bare = (line.split("#", 1)[0].strip() for line in lines)
+        rules += [line for line in bare if line]
+    for line in rules:
+        wan_check_rule(line)
+    return rules
+
+
+@contextlib.contextmanager
+def _log(path: Path | None, output: Output) -> Iterator[TextIO | None]:
+    if path is None:
+        yield None if output.quiet else sys.stderr
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UserError(f"the log {path} cannot be written: {error.strerror}") from None
+    with open(descriptor, "a", encoding="utf-8") as file:
+        yield file
+
+
+@dataclass
+class _Proxying:
+    """A proxy from its begin to its end."""
+
+    wanted: _Wanted
+    options: dict[str, Any]
+    trust: Trust
+    output: Output
+    log: TextIO | None
+    ready_file: Path | None
+    drain_s: float
+    signals: int = 0
+    asked: bool = False
+    ready: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        from waystage._native import WanError
+        from waystage.wan.errors import WanConfigError
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signal)
+        signal.signal(signal.SIGUSR1, self._ask)
+        try:
+            self._believing()
+        except WanConfigError as error:
+            raise UserError(str(error), ExitCode.BAD_INPUT) from None
+        except ValueError as error:
+            raise UserError(str(error), ExitCode.USAGE) from None
+        except WanError as error:
+            raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
+        finally:
+            if self.ready_file is not None:
+                self.ready_file.unlink(missing_ok=True)
+
+    def _signal(self, *_: object) -> None:
+        self.signals += 1
+
+    def _ask(self, *_: object) -> None:
+        self.asked = True
+
+    def _believing(self) -> None:
+        """Run, once more where the server's key is to be believed after all."""
+        from waystage._native import WanError, WanProxy
+        from waystage.wan.trust import own_key
+
+        host, port = self.options["host"], self.options["port"]
+        key = own_key(self.trust.identity)
+        known = self.trust.pinned() if self.trust.server_key else self.trust.hosts().find(host, port)
+        while True:
+            wanted = self.wanted
+            proxy = WanProxy(
+                wanted.places, wanted.reverse, wanted.rules, key=key, trusted=known, **self.options
+            )
+            try:
+                return self._follow(proxy)
+            except WanError as error:
+                key_now = believed(error, known, self.trust)
+                if key_now is None:
+                    raise
+                known = key_now
+                if not self.trust.server_key:
+                    self.trust.hosts().add(host, port, known)
+                    self.output.note(f"{host}:{port} is believed from now on: {self.trust.hosts().path}")
+            finally:
+                # At its end, at an error: its threads are gone.
+                proxy.stop()
+
+    def _follow(self, proxy: WanProxy) -> None:
+        drained: float | None = None
+        while not proxy.wait(POLL_S):
+            self._tell(proxy)
+            if self.asked:
+                self.asked = False
+                self._statistics(proxy)
+            if self.signals and drained is None:
+                drained = time.monotonic()
+                proxy.drain()
+            if drained is not None and (self.signals > 1 or time.monotonic() - drained > self.drain_s):
+                proxy.stop()
+        self._tell(proxy)
+        self._statistics(proxy)
+
+    def _tell(self, proxy: WanProxy) -> None:
+        for notice in proxy.notices():
+            if notice["event"] == "connection":
+                self._line(notice.pop("text"))
+            elif notice["event"] == "session":
+                self._session(proxy, notice)
+            else:
+                self._line(f"no session: {notice['why']}: connections wait for the next one")
+            if self.output.json:
+                click.echo(json.dumps(notice))
+        sys.stdout.flush()
+
+    def _session(self, proxy: WanProxy, notice: dict[str, Any]) -> None:
+        places = list(zip([kind for kind, _, _ in self.wanted.places], proxy.listening, strict=True))
+        places += [("reverse", address) for address in notice["reverse"]]
+        notice["listening"] = [list(place) for place in places]
+        way = "UDP" if notice["udp"] else "TCP"
+        for note in notice["notes"]:
+            self.output.note(f"note: {note}")
+        words = ", ".join(f"{kind} {address}" for kind, address in places)
+        self._line(f"session with {self.options['host']} over {way}: {words}")
+        if not self.ready:
+            self.ready = True
+            self.output.say(f"ready: {words}; over {way}")
+            self._write_ready("".join(f"{kind} {address}\n" for kind, address in places))
+
+    def _write_ready(self, text: str) -> None:
+        if self.ready_file is None:
+            return
+        # Who waits for the file never sees it empty.
+        draft = self.ready_file.with_name(f".{self.ready_file.name}.{os.getpid()}")
+        try:
+            draft.write_text(text, encoding="ascii")
+            draft.replace(self.ready_file)
+        except OSError as error:
+            raise UserError(f"cannot write --ready-file {self.ready_file}: {error.strerror}") from None
+
+    def _line(self, text: str) -> None:
+        if self.log is not None and not (self.output.json and self.log is sys.stderr):
+            now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            # What the other end says must not look like lines of ours.
+            clean = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+            self.log.write(f"{now} {clean}\n")
+            self.log.flush()
+
+    def _statistics(self, proxy: WanProxy) -> None:
+        counts, connection = proxy.counts(), proxy.connection()
+        seconds = time.monotonic() - self.began
+        value = {"event": "statistics", "seconds": round(seconds, 3), **counts, "connection": connection}
+        if self.output.json:
+            click.echo(json.dumps(value))
+            sys.stdout.flush()
+            return
+        text = (
+            f"{counts['connections']} connections in {seconds:.0f} s, {counts['open']} open, {counts['refused']} refused,"
+            f" {counts['reset']} reset, {counts['lost']} lost with a session; {counts['sent_bytes']:,} bytes there,"
+            f" {counts['received_bytes']:,} back; {counts['sessions']} sessions"
+        )
+        if connection.get("udp"):
+            sent = max(connection["sent_packets"], 1)
+            lost = 100 * connection["lost_packets"] / sent
+            text += f"; round trip {connection['round_trip_ms']:.1f} ms, {lost:.2g} % of packets lost"
+        self.output.note(text)

@@ -1,0 +1,147 @@
+"""What subcommands share that reach a server on another host: whom to believe, by which way, as whom.
+
+Arrives: options; what a server showed.
+Leaves: a key that is believed, or one clear sentence.
+Must not know: what is done there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from waystage.cli.common import ExitCode, UserError
+
+if TYPE_CHECKING:
+    from waystage._native import WanError
+    from waystage.wan.trust import KnownHosts
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "K": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
+STATUS = {
+    "busy": ExitCode.BUSY,
+    "ends": ExitCode.BAD_INPUT,
+    "other-journal": ExitCode.BAD_INPUT,
+    "input": ExitCode.BAD_INPUT,
+}
+"""Exit statuses of failures that have one of their own."""
+
+class Rate(click.ParamType[int]):
+    """`100M`, bytes a second."""
+
+    name = "bytes/s"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", str(value))
+        if found is None or found.group(2) not in RATES or float(found.group(1)) <= 0:
+            self.fail(f"{value!r} is no rate such as 100M, 1.5G or 800k (bytes a second)", param, ctx)
+        return max(1, int(float(found.group(1)) * RATES[found.group(2)]))
+
+
+@dataclass(frozen=True)
+class Trust:
+    """This user's key, and which servers to believe."""
+
+    identity: Path | None
+    known_hosts: Path | None
+    server_key: str | None
+    trust_new: bool
+
+    def hosts(self) -> KnownHosts:
+        from waystage.wan.trust import KnownHosts, wan_dir
+
+        return KnownHosts(self.known_hosts or wan_dir() / "known_hosts")
+
+    def pinned(self) -> str | None:
+        """The key that was given with --server-key, where it is a whole key and no fingerprint."""
+        return self.server_key if self.server_key and " " in self.server_key else None
+
+
+def server_options(prefix: str = "") -> Callable[[F], F]:
+    """Give a click command the options by which a server is reached; `prefix` begins their help."""
+    options = [
+        click.option(
+            "--mode",
+            type=click.Choice(["fair", "fast-start", "modest", "aggressive"]),
+            default="fair",
+            show_default=True,
+            help=f"{prefix}how fast to send beside others; the server grants fast-start and aggressive.",
+        ),
+        click.option(
+            "--port",
+            type=click.IntRange(1, 65535),
+            default=7900,
+            show_default=True,
+            help=f"{prefix}the server's, of TCP and UDP.",
+        ),
+        click.option(
+            "--identity",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help=f"{prefix}this user's key. Default: ~/.config/waystage/wan/key, made at first.",
+        ),
+        click.option(
+            "--known-hosts",
+            type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help=f"{prefix}the servers' keys. Default: ~/.config/waystage/wan/known_hosts.",
+        ),
+        click.option(
+            "--server-key",
+            metavar="KEY",
+            help=f"{prefix}believe a server only with this key or fingerprint, whatever the file of known hosts says.",
+        ),
+        click.option(
+            "--trust-new", is_flag=True, help=f"{prefix}believe a server that is not known yet."
+        ),
+        click.option(
+            "--udp-wait",
+            type=click.FloatRange(0, 600),
+            default=3.0,
+            show_default=True,
+            metavar="SECONDS",
+            help=f"{prefix}go over TCP where nothing comes back over UDP for so long; 0 does without UDP.",
+        ),
+    ]
+
+    def with_options(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return with_options
+
+
+def show_key(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    """Callback of --show-key: print this user's line and end."""
+    if not value or ctx.resilient_parsing:
+        return
+    from waystage._native import WanError, wan_read_key
+    from waystage.wan.trust import own_key
+
+    try:
+        click.echo(wan_read_key(own_key(None)))
+    except WanError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    ctx.exit()
+
+
+def believed(error: WanError, known: str | None, trust: Trust) -> str | None:
+    """The key that the server showed, if it is to be believed after all."""
+    from waystage._native import wan_fingerprint
+
+    if error.kind != "untrusted" or error.server_key is None or known is not None:
+        return None
+    if trust.server_key:
+        shown = wan_fingerprint(error.server_key)
+        if shown != trust.server_key.strip():
+            raise UserError(f"the server shows the key {shown}, not the one given with --server-key")
+        return error.server_key
+    return error.server_key if trust.trust_new else None
