@@ -10,10 +10,11 @@ import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from distance_support import WAIT_S, Site, command, wait_for
+from harness import Ran
 
 ALL = 'proxy = ["allow 127.0.0.0/8", "allow localhost"]\nproxy_listen = ["127.0.0.1"]'
 """What the tests' user may, if a test does not say otherwise."""
@@ -47,7 +48,6 @@ class Proxies(Site):
     """A site whose server lets its user reach this host."""
 
     count: int = 0
-    opened: list[Any] = field(default_factory=list)
 
     def serve(self, top: str = "", user: str = ALL, root: str = "privileged = true") -> None:
         super().serve(top, user, root)
@@ -56,6 +56,18 @@ class Proxies(Site):
         trusted = ("--server-key", self.server_key, "--identity", self.folder / "client.key")
         patient = () if "--udp-wait" in words else ("--udp-wait", WAIT_S / 3)
         return command("proxy", "127.0.0.1", "--port", port or self.port, *trusted, *patient, *words)
+
+    def run(self, *words: object, port: int = 0) -> Ran:
+        """One that is expected to end by itself."""
+        done = subprocess.run(
+            self.proxying(*words, port=port),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WAIT_S,
+            env=self.environment(),
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
 
     def proxy(self, *words: object, port: int = 0) -> Running:
         """Start one, and wait until it has reached the server."""

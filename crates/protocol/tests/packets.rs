@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use waystage_protocol::frame::{Ack, Bitmap, Frame, MAX_REASON};
 use waystage_protocol::packet::{Header, Stamp, HEADER_SIZE};
 use waystage_protocol::protect::{Protect, Sealed, Side, Suite};
+use waystage_protocol::streams::message::Message;
 use waystage_protocol::varint::Reader;
 
 fn hex(bytes: &[u8]) -> String {
@@ -158,5 +159,19 @@ proptest! {
         damaged.truncate(cut % (length + 1));
         let mut reader = Reader::new(&damaged);
         while !reader.is_empty() && Frame::read(&mut reader).is_ok() {}
+    }
+}
+
+#[test]
+fn messages_of_streams_are_those_of_the_specification() {
+    for (name, message) in [
+        ("stream open", Message::Open { stream: 4, window: 1 << 20, target: b"what\0\0" }),
+        ("stream data", Message::Data { stream: 4, offset: 70_000, bytes: b"bytes" }),
+        ("stream end", Message::End { stream: 4, length: 5 }),
+    ] {
+        let mut bytes = Vec::new();
+        message.put(&mut bytes);
+        assert_eq!(hex(&bytes), hex(&vector(name)), "{name}");
+        assert_eq!(Message::read(&bytes), Ok(message));
     }
 }

@@ -49,7 +49,9 @@ class _Wanted:
     callback=show_key,
     help="Print the line by which a server knows this user, and end.",
 )
-@click.option("--socks", multiple=True, metavar="[ADDRESS:]PORT", help="Take connections of SOCKS 5 clients here.")
+@click.option(
+    "--socks", multiple=True, metavar="[ADDRESS:]PORT", help="Take connections of SOCKS 5 clients here."
+)
 @click.option(
     "--forward",
     "-L",

@@ -33,6 +33,7 @@ STATUS = {
 }
 """Exit statuses of failures that have one of their own."""
 
+
 class Rate(click.ParamType[int]):
     """`100M`, bytes a second."""
 
@@ -98,9 +99,7 @@ def server_options(prefix: str = "") -> Callable[[F], F]:
             metavar="KEY",
             help=f"{prefix}believe a server only with this key or fingerprint, whatever the file of known hosts says.",
         ),
-        click.option(
-            "--trust-new", is_flag=True, help=f"{prefix}believe a server that is not known yet."
-        ),
+        click.option("--trust-new", is_flag=True, help=f"{prefix}believe a server that is not known yet."),
         click.option(
             "--udp-wait",
             type=click.FloatRange(0, 600),

@@ -135,7 +135,7 @@ mod tests {
             let mut bytes = bytes;
             if good && bytes.len() > 4 {
                 bytes[..3].copy_from_slice(&[5, 1, 0]);
-                bytes[3] = bytes[3] % 5;
+                bytes[3] %= 5;
             }
             if let Ok(Some(length)) = greeting(&bytes) {
                 prop_assert!(length <= bytes.len());
