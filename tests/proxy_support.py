@@ -154,3 +154,9 @@ def socks(port: int, host: str, to: int, kind: int = 3) -> tuple[socket.socket, 
     connection.sendall(b"\x05\x01\x00" + bytes([kind]) + address + struct.pack(">H", to))
     reply = receive(connection, 10)
     return connection, reply[1]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
