@@ -10,6 +10,7 @@
 //! **Quick.** The first packets leave as a train at the rate that the server granted. By the time the peer took to receive them the path's
 //! narrowest link gives its speed, as packet pairs do (Dovrolis, Ramanathan, Moore: "What do packet dispersion
 //! techniques measure?", INFOCOM 2001): an upper bound of what is free. Half of it is used at once, and growth stops at it.
+//! A program that has little to say at first, as one that asks what is wanted, has its train when it has something to send.
 
 use super::evidence::{ArrivalRate, LossFloor, Round, Rounds};
 use super::{Control, Sample, PACKET};
@@ -19,6 +20,9 @@ const GROWTH: f64 = 2.77;
 
 /// A train that arrived in this many packets at least says something of the path.
 const LEAST_TRAIN: f64 = 16.0;
+
+/// After so many shorter ones, of a sender that had more to send, there will be no train.
+const MOST_SHORT: u32 = 8;
 
 /// Of the train's rate, what is used before the path confirmed anything.
 const TRUST: f64 = 0.5;
@@ -38,6 +42,7 @@ pub struct Startup {
     /// No more than this, where a train has measured the path.
     bound_bps: f64,
     train: bool,
+    short_trains: u32,
     arrivals: ArrivalRate,
     rounds: Rounds,
     round_best_bps: f64,
@@ -60,6 +65,7 @@ impl Startup {
             cap_bps,
             bound_bps: cap_bps,
             train: quick,
+            short_trains: 0,
             arrivals: ArrivalRate::default(),
             rounds: Rounds::default(),
             round_best_bps: 0.0,
@@ -101,8 +107,14 @@ impl Startup {
 
     fn end_of_train(&mut self, sample: &Sample) -> Option<Capacity> {
         let arrival = sample.arrival?;
-        self.train = false;
         let train = arrival.burst_bytes as f64;
+        if train < LEAST_TRAIN * PACKET {
+            self.short_trains += u32::from(!sample.limited);
+            if self.short_trains < MOST_SHORT {
+                return None;
+            }
+        }
+        self.train = false;
         if train >= LEAST_TRAIN * PACKET {
             // A train that arrived as one was coalesced on the way: no faster than 1 us a packet is believed.
             let least_ns = train / PACKET * 1000.0;
@@ -158,5 +170,49 @@ impl Startup {
             3.0 * self.rate_bps * rtt_ns as f64 / 8e9 + train_bytes
         };
         Control { rate_bps: self.rate_bps, window_bytes: window_bytes as u64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Arrival;
+    use super::*;
+
+    const RTT_NS: u64 = 500_000_000;
+
+    fn sample(packets: u64, took_ns: u64, limited: bool) -> Sample {
+        let arrival =
+            Arrival { burst_bytes: packets * 1500, burst_ns: took_ns, ..Arrival::default() };
+        Sample {
+            smoothed_rtt_ns: RTT_NS,
+            base_rtt_ns: RTT_NS,
+            arrival: Some(arrival),
+            limited,
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn a_train_is_measured_when_there_is_something_to_send() {
+        let mut startup = Startup::new(RTT_NS, 1e10, true);
+        let mut floor = LossFloor::default();
+        // A program asks and is answered, in a packet or two each time.
+        for _ in 0..20 {
+            assert!(startup.on_sample(&sample(1, 0, true), &mut floor).is_none());
+        }
+        // 60 packets in 3.6 ms: 200 Mbit/s.
+        assert!(startup.on_sample(&sample(60, 3_600_000, false), &mut floor).is_none());
+        let rate = startup.control(RTT_NS).rate_bps;
+        assert!((0.9e8..1.1e8).contains(&rate), "half of what the train showed, not {rate}");
+    }
+
+    #[test]
+    fn without_a_train_the_start_is_gradual() {
+        let mut startup = Startup::new(RTT_NS, 1e10, true);
+        let mut floor = LossFloor::default();
+        for _ in 0..MOST_SHORT {
+            assert!(startup.on_sample(&sample(2, 100_000, false), &mut floor).is_none());
+        }
+        assert!(startup.control(RTT_NS).rate_bps < 1e7);
     }
 }
