@@ -48,6 +48,9 @@ COMPARED = (
 SHARE_ROWS = 400_000
 """Entries of both catalogs that are compared at once: some 200 MB with what joining them takes."""
 
+DEALT_ROWS = 1 << 19
+"""Entries that are dealt to the shares at once: some 150 MB."""
+
 T = TypeVar("T", bytes, tuple[bytes, tuple[str, ...]])
 Progress = Callable[[str, float], None]
 
@@ -201,7 +204,7 @@ def _dealt(
             files.enter_context(pa.ipc.new_file(str(folder / str(number)), schema, options=options))
             for number in range(shares)
         ]
-        for hashes, table in _pieces(catalog, columns):
+        for hashes, table in _gathered(_pieces(catalog, columns)):
             # Sorted by share, each writer takes one run.
             share = (hashes % np.uint64(shares)).astype(np.int64)
             order = np.argsort(share, kind="stable")
@@ -219,6 +222,22 @@ def _dealt(
         return table
 
     return read
+
+
+def _gathered(pieces: Iterator[tuple[NDArray[Any], pa.Table]]) -> Iterator[tuple[NDArray[Any], pa.Table]]:
+    """Larger pieces: each is cut into as many runs as there are shares, and a run of a few rows costs as much as one of thousands."""
+    hashes: list[NDArray[Any]] = []
+    tables: list[pa.Table] = []
+    rows = 0
+    for some, table in pieces:
+        hashes.append(some)
+        tables.append(table)
+        rows += table.num_rows
+        if rows >= DEALT_ROWS:
+            yield np.concatenate(hashes), pa.concat_tables(tables)
+            hashes, tables, rows = [], [], 0
+    if tables:
+        yield np.concatenate(hashes), pa.concat_tables(tables)
 
 
 def _pieces(catalog: Catalog, columns: tuple[str, ...]) -> Iterator[tuple[NDArray[Any], pa.Table]]:
