@@ -28,6 +28,9 @@ FORMAT = "waystage-catalog"
 MANIFEST = "_catalog.json"
 """The underscore lets readers of Parquet folders pass over it."""
 
+GROUPS_AT_ONCE = 4
+"""Row groups, of 65,536 entries at most, that are read together: enough for the cores."""
+
 WORDS = ["directory", "type", "layout"]
 """Columns that stay dictionaries in memory."""
 
@@ -223,10 +226,16 @@ class Catalog:
 
         Row groups whose statistics exclude `which` are not read.
         """
-        # Some pieces ahead keep all cores busy; Arrow's default would hold a hundred MB of a large catalog.
-        ahead = {"batch_readahead": 4, "fragment_readahead": 1}
+        if not self.manifest.parts:
+            return
         with _damage_named(self.path):
-            yield from self.dataset().to_batches(columns=columns, batch_size=rows, filter=which, **ahead)
+            for part in self.dataset().get_fragments(filter=which):
+                groups = part.split_by_row_group(which, ENTRIES)
+                # Arrow's own scanner reads ahead of a slow reader by up to a GB; so it is asked for a little at a time.
+                for first in range(0, len(groups), GROUPS_AT_ONCE):
+                    some = groups[first : first + GROUPS_AT_ONCE]
+                    table = ds.FileSystemDataset(some, ENTRIES, part.format).to_table(columns, which)
+                    yield from table.to_batches(max_chunksize=rows)
 
     def summary(self) -> Summary | None:
         """Totals of all entries; None where a part has none."""
