@@ -9,7 +9,8 @@
 //!
 //! **Quick.** The first packets leave as a train at the rate that the server granted. By the time the peer took to receive them the path's
 //! narrowest link gives its speed, as packet pairs do (Dovrolis, Ramanathan, Moore: "What do packet dispersion
-//! techniques measure?", INFOCOM 2001): an upper bound of what is free. Half of it is used at once, and growth stops at it.
+//! techniques measure?", INFOCOM 2001): an upper bound of what is free. Half of it is used at once, and growth slows down at
+//! it: a quarter more each round trip, since a host that was busy may have spread the train.
 //! A program that has little to say at first, as one that asks what is wanted, has its train when it has something to send.
 
 use super::evidence::{ArrivalRate, LossFloor, Round, Rounds};
@@ -26,6 +27,9 @@ const MOST_SHORT: u32 = 8;
 
 /// Of the train's rate, what is used before the path confirmed anything.
 const TRUST: f64 = 0.5;
+
+/// The bound that a train gave is raised by this each round in which nothing speaks for it.
+const DOUBT: f64 = 1.25;
 
 /// What was found.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +150,11 @@ impl Startup {
         }
         self.second = first;
         let grew = self.round_best_bps > 1.15 * self.best_before_bps;
-        self.flat_rounds = if grew || round.limited { 0 } else { self.flat_rounds + 1 };
+        let bound = self.bound_bps < self.cap_bps && self.rate_bps >= self.bound_bps;
+        if bound && !rising {
+            self.bound_bps = (DOUBT * self.bound_bps).min(self.cap_bps);
+        }
+        self.flat_rounds = if grew || bound || round.limited { 0 } else { self.flat_rounds + 1 };
         self.best_before_bps = self.best_before_bps.max(self.round_best_bps);
         self.round_best_bps = 0.0;
         (rising && !first) || self.flat_rounds >= 2
@@ -204,6 +212,37 @@ mod tests {
         assert!(startup.on_sample(&sample(60, 3_600_000, false), &mut floor).is_none());
         let rate = startup.control(RTT_NS).rate_bps;
         assert!((0.9e8..1.1e8).contains(&rate), "half of what the train showed, not {rate}");
+    }
+
+    #[test]
+    fn a_train_that_was_spread_does_not_hold_the_rate_for_long() {
+        let mut startup = Startup::new(RTT_NS, 1e10, true);
+        let mut floor = LossFloor::default();
+        // As on a path of 50 Mbit/s; all that is sent arrives at once all the same.
+        startup.on_sample(&sample(60, 14_400_000, false), &mut floor);
+        let (mut now_ns, mut number) = (0, 100);
+        for _ in 0..16 {
+            let bytes = (startup.control(RTT_NS).rate_bps / 8.0 * 0.5) as u64;
+            now_ns += RTT_NS;
+            let spoken = number;
+            number += bytes / 1472 + 1;
+            let arrival = Arrival { bytes, span_ns: RTT_NS, ..Arrival::default() };
+            let sample = Sample {
+                now_ns,
+                rtt_ns: Some(RTT_NS),
+                smoothed_rtt_ns: RTT_NS,
+                base_rtt_ns: RTT_NS,
+                arrived_bytes: bytes,
+                arrived_packets: bytes / 1472,
+                newest_spoken_of: spoken,
+                next_number: number,
+                arrival: Some(arrival),
+                ..Sample::default()
+            };
+            assert!(startup.on_sample(&sample, &mut floor).is_none(), "nothing says that it is full");
+        }
+        let rate = startup.control(RTT_NS).rate_bps;
+        assert!(rate > 2e8, "a quarter more each round trip, not {rate}");
     }
 
     #[test]
