@@ -126,7 +126,7 @@ class Ends:
         (folder / "serve.toml").write_text(
             f'listen = "{peers.RIGHT}:{PORT}"\nkey = "server.key"\nlog = "serve.log"\n'
             f'[[root]]\npath = "{self.far}"\nwrite = true\nprivileged = true\n'
-            f'[users.bench]\nkeys = ["{client}"]\nmodes = ["fast-start", "aggressive"]\n',
+            f'[users.bench]\nkeys = ["{client}"]\nmodes = ["fast-start", "aggressive"]\nprobe = true\n',
             encoding="utf-8",
         )
 
@@ -135,6 +135,14 @@ class Ends:
             sys.executable, "-P", "-m", "waystage", "copy", *ends, "--json", "--mode", mode,
             "--port", str(PORT), "--identity", str(self.folder / "client.key"),
             "--server-key", wan_read_key(self.folder / "server.key"), "--udp-wait", "30", *more,
+        ]  # fmt: skip
+
+    def probing(self, *more: str) -> list[str]:
+        """The words of a probe of the path."""
+        return [
+            sys.executable, "-P", "-m", "waystage", "probe", f"{peers.RIGHT}:{PORT}", "--json", *more,
+            "--identity", str(self.folder / "client.key"),
+            "--server-key", wan_read_key(self.folder / "server.key"), "--udp-wait", "30",
         ]  # fmt: skip
 
     def there(self, path: str) -> str:

@@ -50,11 +50,20 @@ class Carried:
 
 
 @contextlib.contextmanager
-def path(name: str, properties: Mapping[str, str], seed: int = 1) -> Iterator[str]:
-    """A path as long as the body runs: `path("bench", {"rate": "1Gbit", "delay": "5ms"})`."""
+def path(
+    name: str,
+    properties: Mapping[str, str],
+    seed: int = 1,
+    *,
+    back: Mapping[str, str] | None = None,
+    tick_ns: int | None = None,
+) -> Iterator[str]:
+    """A path as long as the body runs: `path("bench", {"rate": "1Gbit", "delay": "5ms"})`; `back` is what is different there."""
     if os.geteuid() != 0:
         raise BenchError("a path between namespaces needs root: run as root")
-    profile = msgspec.structs.replace(wan.Profile(both=wan.said(properties)), seed=seed)
+    profile = msgspec.structs.replace(
+        wan.Profile(both=wan.said(properties), back=wan.said(back or {})), seed=seed, tick=tick_ns
+    )
     try:
         paths.up(name, profile)
     except LabError as error:

@@ -185,13 +185,20 @@ Mangle = Callable[[bytes, bool], list[bytes]]
 
 
 class Middlebox:
-    """Carries TCP, and UDP where `mangle` is given, between one client at a time and a server."""
+    """Carries TCP, and UDP where `mangle` is given, between one client at a time and a server.
 
-    def __init__(self, server_port: int, mangle: Mangle | None = None) -> None:
+    It listens at 127.0.0.1, on a port of its own, or at `at`, on the server's port: UDP there is then somebody else's.
+    """
+
+    def __init__(self, server_port: int, mangle: Mangle | None = None, at: str | None = None) -> None:
         self._server = ("127.0.0.1", server_port)
         self._mangle = mangle
         self._stop = threading.Event()
-        self._listener, self._udp = _pair()
+        if at is None:
+            self._listener, self._udp = _pair()
+        else:
+            self._listener = socket.create_server((at, server_port))
+            self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.port: int = self._listener.getsockname()[1]
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         if mangle is not None:

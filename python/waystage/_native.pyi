@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -979,6 +979,9 @@ class WanServer:
         udp: bool,
         workers: int,
         proxy: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (),
+        probe_users: Sequence[str] = ...,
+        probe_rate_bytes_per_s: int | None = None,
+        probe_s: float = 0.0,
     ) -> WanServer: ...
     @property
     def address(self) -> str: ...
@@ -1040,6 +1043,78 @@ class WanProxy:
 
     def stop(self) -> None:
         """End every connection; all threads are gone when this returns."""
+
+class _TrainCount(TypedDict):
+    sent: int
+    refused: int
+    first_sent_ns: int
+    last_sent_ns: int
+    late: int
+    latest_ns: int
+    given_up_ns: int
+    received: int
+    duplicated: int
+    reordered: int
+    reordered_by: int
+    damaged: int
+    dropped_here: int
+    first_received_ns: int
+    last_received_ns: int
+    bare: bool
+    delays_ns: tuple[int, int, int, int]
+    parts: list[tuple[int, int, int]]
+
+class _StreamCount(TypedDict):
+    bytes: int
+    ns: int
+    late_bytes: int
+    congestion: str
+    retransmits: int
+    rtt_us: int
+    window_bytes: int
+
+@final
+class WanProbe:
+    """A probe of the path to a server. WanError where the server cannot be reached, refuses, or the session ends; after a signal it has ended."""
+
+    def __new__(cls, host: str, port: int, *, user: str, key: Path, trusted: str | None) -> WanProbe: ...
+    @property
+    def server(self) -> str: ...
+    @property
+    def most_rate_bytes_per_s(self) -> int:
+        """What the server allows, in each direction."""
+
+    @property
+    def longest_s(self) -> float:
+        """How long the server lets the session last."""
+
+    @property
+    def unseen_bytes(self) -> int:
+        """Headers of IP and UDP."""
+
+    def reach(self, wait_s: float) -> tuple[bool, bool, bool]:
+        """Whether the server offers UDP; whether packets get there; and back. Before anything else over UDP."""
+
+    def echoes(self, count: int, interval_s: float, wait_s: float) -> list[tuple[int, int, int, int, int]]:
+        """Of each echo that was answered: number, when it was sent, round trip without the other end's time, there and back, in ns.
+
+        The last two are differences of two clocks: only differences between them mean anything.
+        """
+
+    def train(
+        self, up: bool, *, packets: int, bytes: int, interval_ns: int, checksum: bool, quiet_s: float
+    ) -> _TrainCount:
+        """Packets of a size (UDP payload) at a distance, to the server or from it, counted until none has come for `quiet_s`.
+
+        `parts` are (received, least delay, mean delay) by number; `delays_ns` least, median, 99th percentile and most. Times of
+        sending are of the sender's clock, of arrival of the receiver's.
+        """
+
+    def stream(self, up: bool, duration_s: float) -> _StreamCount:
+        """One TCP connection that carries as much as it can; retransmits, round trip and window are the sender's."""
+
+    def close(self) -> None:
+        """Say goodbye."""
 
 @final
 class TreeComparison:

@@ -93,7 +93,7 @@ fn count(packet: &[u8], now_ns: u64, intake: &Intake<'_>, harvest: &mut Harvest)
 ///
 /// # Errors
 /// Where the kernel does not say.
-pub fn overflowed(socket: &Socket) -> io::Result<u64> {
+pub fn overflowed(socket: &impl AsRawFd) -> io::Result<u64> {
     // linux/sock_diag.h: SO_MEMINFO answers SK_MEMINFO_VARS words, the drops being the last.
     const SK_MEMINFO_DROPS: usize = 8;
     let mut words = [0u32; SK_MEMINFO_DROPS + 1];

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_protocol::modes::ModeName;
 use waystage_wan::identity::{Identity, PublicKey};
+use waystage_wan::probe::Probing;
 use waystage_wan::{
     loopback, Client, CopyOptions, Ends, Peer, Request, Server, ServerOptions, SharedRoot, User,
 };
@@ -26,7 +27,7 @@ create_exception!(
 );
 
 /// How often a wait looks whether Python has had a signal.
-const LOOK_ROUND: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_ROUND: Duration = Duration::from_millis(100);
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("WanError", module.py().get_type::<WanError>())?;
@@ -231,7 +232,8 @@ struct WanServer(Server);
 impl WanServer {
     #[new]
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-    #[pyo3(signature = (listen, key, users, roots, *, rate_bytes_per_s, connections, memory_bytes, udp, workers, proxy=Vec::new()))]
+    #[pyo3(signature = (listen, key, users, roots, *, rate_bytes_per_s, connections, memory_bytes, udp, workers, proxy=Vec::new(),
+        probe_users=Vec::new(), probe_rate_bytes_per_s=None, probe_s=0.0))]
     fn new(
         py: Python<'_>,
         listen: &str,
@@ -244,6 +246,9 @@ impl WanServer {
         udp: bool,
         workers: usize,
         proxy: Vec<PyRights>,
+        probe_users: Vec<String>,
+        probe_rate_bytes_per_s: Option<u64>,
+        probe_s: f64,
     ) -> PyResult<Self> {
         let listen: SocketAddr = listen.parse().map_err(|_| {
             PyValueError::new_err(format!("{listen:?} is no address and port, such as [::]:7900"))
@@ -270,6 +275,11 @@ impl WanServer {
             memory_bytes,
             udp,
             workers,
+            probing: Probing {
+                users: probe_users,
+                rate_bytes_per_s: probe_rate_bytes_per_s,
+                longest: duration(probe_s)?,
+            },
         };
         py.detach(|| Server::start(options)).map(Self).map_err(|error| raise(py, error))
     }

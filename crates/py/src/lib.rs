@@ -19,6 +19,7 @@ mod load;
 mod load_model;
 mod pfs;
 mod probe;
+mod probing;
 mod proxy;
 mod shim;
 mod transfer;
@@ -44,6 +45,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     load_model::register(module)?;
     pfs::register(module)?;
     probe::register(module)?;
+    probing::register(module)?;
     shim::register(module)?;
     transfer::register(module)?;
     distance::register(module)?;

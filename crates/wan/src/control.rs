@@ -53,6 +53,8 @@ struct Shared {
     changed: Condvar,
     wake: OwnedFd,
     inbox: Arc<Inbox>,
+    /// What to do when it is lost.
+    advice: &'static str,
 }
 
 #[derive(Default)]
@@ -99,11 +101,12 @@ impl Shared {
 }
 
 impl Control {
-    /// Take over a connection whose handshake is done.
+    /// Take over a connection whose handshake is done; `advice` is what to do when it is lost.
     pub(crate) fn start(
         mut tls: Connection,
         stream: TcpStream,
         inbox: Arc<Inbox>,
+        advice: &'static str,
     ) -> Result<Self, WanError> {
         let failed = |error: std::io::Error| WanError::io("set up the connection", &error);
         tls.set_buffer_limit(Some(TLS_BYTES));
@@ -117,8 +120,13 @@ impl Control {
         socket2::SockRef::from(&stream).set_tcp_keepalive(&keep).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| failed(errno.into()))?;
-        let shared =
-            Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), wake, inbox });
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            wake,
+            inbox,
+            advice,
+        });
         let mut pump = Pump {
             shared: Arc::clone(&shared),
             tls,
@@ -194,9 +202,7 @@ impl Control {
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         match (state.small.pop_front(), &state.ended) {
             (Some(message), _) => Ok(Some(message)),
-            (None, Some(why)) => {
-                Err(WanError::lost(format!("{why}: the same command goes on where it stopped")))
-            }
+            (None, Some(why)) => Err(WanError::lost(format!("{why}: {}", self.shared.advice))),
             (None, None) => Ok(None),
         }
     }

@@ -14,7 +14,7 @@ use crate::control::Control;
 use crate::endpoint::Endpoint;
 use crate::error::WanError;
 use crate::identity::{Identity, PublicKey};
-use crate::lane::{Inbox, Lane, MEMORY_BYTES};
+use crate::lane::{Inbox, Lane, GO_ON, MEMORY_BYTES};
 use crate::reach::{reach, Server};
 use crate::session::{expect, kinds, random, Hello, Opening, Purpose, Welcome};
 use crate::tls;
@@ -72,7 +72,7 @@ pub(crate) fn dial(
     let (secret, suite) = tls::packet_keys(&tls)
         .ok_or_else(|| WanError::lost("the server's TLS gives no keys for packets"))?;
     let inbox = Arc::new(Inbox::default());
-    let control = Arc::new(Control::start(tls, stream, Arc::clone(&inbox))?);
+    let control = Arc::new(Control::start(tls, stream, Arc::clone(&inbox), GO_ON)?);
     begun(&control);
     let connection = u32::from_be_bytes(random());
     let hello = Hello {
@@ -149,7 +149,7 @@ impl Dialled {
         } else {
             (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
         };
-        let endpoint = Endpoint::bind(any);
+        let endpoint = Endpoint::bind(any, false);
         endpoint.map(Arc::new).map_err(|error| WanError::io("open a UDP socket", &error))
     }
 

@@ -11,7 +11,11 @@ use std::thread::JoinHandle;
 
 use waystage_protocol::packet::{HEADER_SIZE, VERSION};
 
+use crate::probe::FIRST;
 use crate::socket::{Arrived, Buffers, Socket};
+
+/// The first byte of a packet of the wide-area protocol.
+const PACKET: u8 = 0x10 | VERSION;
 
 /// Where the datagrams of a connection go.
 pub(crate) trait Post: Send + Sync {
@@ -33,9 +37,10 @@ struct Shared {
 }
 
 impl Endpoint {
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
+    /// At an address; `shared` where lines of probes are to have the same port.
+    pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<Self> {
         let shared = Arc::new(Shared {
-            socket: Arc::new(Socket::bind(address)?),
+            socket: Arc::new(Socket::bind(address, shared)?),
             posts: Mutex::default(),
             stop: AtomicBool::new(false),
             strangers: AtomicU64::new(0),
@@ -104,10 +109,11 @@ impl Shared {
     }
 }
 
-/// The connection's number in a datagram of ours; see `docs/reference/wide-area-protocol.md`, "Packets".
+/// The connection's number in a datagram of ours: see `docs/reference/wide-area-protocol.md`, "Packets"; those of probes have it at the
+/// same place.
 fn connection_of(datagram: &[u8]) -> Option<u32> {
     let header = datagram.get(..HEADER_SIZE)?;
-    (header[0] == 0x10 | VERSION)
+    matches!(header[0], PACKET | FIRST)
         .then(|| u32::from_be_bytes([header[1], header[2], header[3], header[4]]))
 }
 

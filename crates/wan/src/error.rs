@@ -78,6 +78,10 @@ impl WanError {
         Self::new(WanErrorKind::Files(CopyErrorKind::Stopped), "the copy was stopped")
     }
 
+    pub(crate) fn stopped_probe() -> Self {
+        Self::new(WanErrorKind::Files(CopyErrorKind::Stopped), "the probe was stopped")
+    }
+
     pub(crate) fn io(doing: &str, error: &io::Error) -> Self {
         Self::new(WanErrorKind::Files(CopyErrorKind::Failed), format!("cannot {doing}: {error}"))
     }

@@ -25,6 +25,9 @@ pub(crate) const MOST_BYTES: usize = CONTENT_BYTES + (1 << 20);
 /// Memory in front of the disk, at the end that receives, if nobody said otherwise.
 pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
 
+/// What to do when a copy's connection is lost.
+pub(crate) const GO_ON: &str = "the same command goes on where it stopped";
+
 /// Whoever waits looks again this often: a guard against a wake-up that comes between.
 const LOOK_ROUND: Duration = Duration::from_millis(200);
 
@@ -279,7 +282,7 @@ impl Lane {
 
     fn lost(&self) -> WanError {
         let why = self.inbox.ended().unwrap_or_else(|| "the connection was lost".to_owned());
-        WanError::lost(format!("{why}: the same command goes on where it stopped"))
+        WanError::lost(format!("{why}: {GO_ON}"))
     }
 }
 

@@ -23,6 +23,7 @@ pub mod identity;
 mod lane;
 pub mod loopback;
 mod place;
+pub mod probe;
 pub mod proxy;
 mod reach;
 mod receive;

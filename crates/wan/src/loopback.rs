@@ -62,7 +62,7 @@ pub fn datagrams(
         rtt_ns: 100_000,
         largest_datagram,
     };
-    let server_endpoint = Arc::new(Endpoint::bind(any).map_err(failed)?);
+    let server_endpoint = Arc::new(Endpoint::bind(any, false).map_err(failed)?);
     let address = server_endpoint.socket().address().map_err(failed)?;
     let start = |endpoint: Arc<Endpoint>, side, number, peer| {
         let inbox = Arc::new(Inbox::default());
@@ -72,7 +72,7 @@ pub fn datagrams(
     };
     let (inbox, lane) = start(server_endpoint, Side::Server, 1, None)?;
     let receiver = Lane::udp(inbox, lane);
-    let client_endpoint = Arc::new(Endpoint::bind(any).map_err(failed)?);
+    let client_endpoint = Arc::new(Endpoint::bind(any, false).map_err(failed)?);
     let (inbox, lane) = start(client_endpoint, Side::Client, 2, Some(address))?;
     if !lane.heard(PATIENCE) {
         return Err(WanError::lost("nothing comes back over UDP on the loopback interface"));

@@ -24,6 +24,7 @@ use crate::control::Control;
 use crate::endpoint::Endpoint;
 use crate::error::{WanError, WanErrorKind};
 use crate::identity::{Identity, PublicKey};
+use crate::probe::{Probes, Probing};
 use crate::proxy::Rule;
 use crate::tls;
 use visit::Visit;
@@ -92,6 +93,8 @@ pub struct ServerOptions {
     pub udp: bool,
     /// Threads that read or write files, for each connection.
     pub workers: usize,
+    /// Who may measure the path to this server.
+    pub probing: Probing,
 }
 
 struct Session {
@@ -108,6 +111,7 @@ struct Shared {
     ended: Condvar,
     lines: Mutex<VecDeque<String>>,
     next: AtomicU64,
+    probes: Probes,
     draining: AtomicBool,
 }
 
@@ -136,7 +140,7 @@ impl Server {
                 ),
             )
         };
-        let (listener, endpoint) = bind(options.listen, options.udp).map_err(taken)?;
+        let (listener, endpoint) = bind(&options).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let shared = Arc::new(Shared {
@@ -147,6 +151,7 @@ impl Server {
             ended: Condvar::new(),
             lines: Mutex::default(),
             next: AtomicU64::new(0),
+            probes: Probes::default(),
             draining: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&shared);
@@ -220,15 +225,16 @@ impl Drop for Server {
 }
 
 /// TCP and UDP at the same port.
-fn bind(listen: SocketAddr, udp: bool) -> std::io::Result<(TcpListener, Option<Arc<Endpoint>>)> {
+fn bind(options: &ServerOptions) -> std::io::Result<(TcpListener, Option<Arc<Endpoint>>)> {
+    let (listen, probed) = (options.listen, !options.probing.users.is_empty());
     let mut last = None;
     // A port that is free for TCP may be taken for UDP.
     for _ in 0..if listen.port() == 0 { 32 } else { 1 } {
         let listener = TcpListener::bind(listen)?;
-        if !udp {
+        if !options.udp {
             return Ok((listener, None));
         }
-        match Endpoint::bind(listener.local_addr()?) {
+        match Endpoint::bind(listener.local_addr()?, probed) {
             Ok(endpoint) => return Ok((listener, Some(Arc::new(endpoint)))),
             Err(error) => last = Some(error),
         }

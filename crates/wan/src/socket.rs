@@ -5,7 +5,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
@@ -51,8 +51,17 @@ impl Default for Buffers {
 }
 
 impl Socket {
-    pub(crate) fn bind(address: SocketAddr) -> io::Result<Self> {
-        let socket = UdpSocket::bind(address)?;
+    /// At an address; `shared` where lines of probes are to have the same port.
+    pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<Self> {
+        let domain = socket2::Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
+        socket.set_reuse_port(shared)?;
+        socket.bind(&address.into())?;
+        Self::of(socket.into())
+    }
+
+    /// Take over a socket.
+    pub(crate) fn of(socket: UdpSocket) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
         let options = socket2::SockRef::from(&socket);
         // Without the larger buffers it works, only slower.
@@ -71,14 +80,14 @@ impl Socket {
         self.state.max_gso_segments()
     }
 
-    /// Send datagrams of `segment` bytes, the last of at most as many. What cannot be sent counts as lost on the way.
+    /// Send datagrams of `segment` bytes, the last of at most as many. What cannot be sent counts as lost on the way; whether it could.
     pub(crate) fn send(
         &self,
         to: SocketAddr,
         from: Option<IpAddr>,
         segment: usize,
         contents: &[u8],
-    ) {
+    ) -> bool {
         let transmit = Transmit {
             destination: to,
             ecn: Some(EcnCodepoint::Ect0),
@@ -88,9 +97,14 @@ impl Socket {
         };
         while let Err(error) = self.state.send((&self.socket).into(), &transmit) {
             if error.kind() != io::ErrorKind::WouldBlock || !self.wait(PollFlags::OUT) {
-                return;
+                return false;
             }
         }
+        true
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Let whoever waits for datagrams return, now and from now on.

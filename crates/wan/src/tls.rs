@@ -28,11 +28,17 @@ use crate::identity::{Identity, PublicKey};
 /// The exporter's label (RFC 8446, section 7.5).
 const LABEL: &[u8] = b"EXPORTER-waystage-wan-1";
 
+/// The same, for the tags of a probe's packets.
+const PROBE_LABEL: &[u8] = b"EXPORTER-waystage-probe-1";
+
 /// What connections are for, by the protocol that the handshake agrees on: copies. A TLS server of another sort is told from ours.
 pub(crate) const ALPN: &[u8] = b"waystage-wan/1";
 
 /// The same: measurements of the path.
 pub(crate) const PROBE_ALPN: &[u8] = b"waystage-probe/1";
+
+/// The same: a stream of such a measurement.
+pub(crate) const STREAM_ALPN: &[u8] = b"waystage-probe-stream/1";
 
 fn provider() -> Arc<CryptoProvider> {
     let mut suites = vec![TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256];
@@ -87,7 +93,7 @@ pub(crate) fn server(identity: &Identity) -> Result<Arc<ServerConfig>, WanError>
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(
             &identity.certified,
         ))));
-    config.alpn_protocols = vec![ALPN.to_vec(), PROBE_ALPN.to_vec()];
+    config.alpn_protocols = vec![ALPN.to_vec(), PROBE_ALPN.to_vec(), STREAM_ALPN.to_vec()];
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
@@ -113,6 +119,16 @@ pub(crate) fn packet_keys(connection: &Connection) -> Option<([u8; 32], Suite)> 
         Connection::Server(server) => server.export_keying_material([0; 32], LABEL, None),
     };
     Some((secret.ok()?, suite))
+}
+
+/// The tags of a probe's packets, from the client and from the server.
+pub(crate) fn probe_tags(connection: &Connection) -> Option<[u64; 2]> {
+    let made = match connection {
+        Connection::Client(client) => client.export_keying_material([0; 16], PROBE_LABEL, None),
+        Connection::Server(server) => server.export_keying_material([0; 16], PROBE_LABEL, None),
+    };
+    let made = u128::from_be_bytes(made.ok()?);
+    Some([(made >> 64) as u64, made as u64])
 }
 
 /// Believes the one key that is known.

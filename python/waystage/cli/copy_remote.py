@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waystage.cli.common import ExitCode, Output, UserError
-from waystage.cli.reaching import STATUS, Trust, believed
+from waystage.cli.reaching import Trust, believing
 from waystage.wan.address import Remote, parse_remote
 
 if TYPE_CHECKING:
@@ -78,46 +78,32 @@ def copy_far(
     options: dict[str, Any],
 ) -> WanCopy:
     """Copy; the copy, which has ended. Raises UserError where it could not go on."""
-    from waystage._native import WanCopy, WanError
-    from waystage.wan.errors import WanConfigError
-    from waystage.wan.trust import own_key
+    from waystage._native import WanCopy
 
     host = ends.remote.host
-    try:
-        key = own_key(trust.identity)
-        known = trust.pinned() if trust.server_key else trust.hosts().find(host, port)
-        while True:
-            copying = WanCopy(
-                ends.local,
-                ends.remote.path,
-                push=ends.push,
-                host=host,
-                port=port,
-                user=ends.remote.user,
-                key=key,
-                trusted=known,
-                **options,
-            )
-            try:
-                follow(copying)
-                return copying
-            except WanError as error:
-                key_now = believed(error, known, trust)
-                if key_now is None:
-                    raise
-                known = key_now
-                if not trust.server_key:
-                    trust.hosts().add(host, port, known)
-                    output.note(f"{host}:{port} is believed from now on: {trust.hosts().path}")
-            finally:
-                # At its end, at an error, at Ctrl-C: its threads are gone.
-                copying.stop()
-                for note in copying.notes():
-                    output.note(f"note: {note}")
-    except WanConfigError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
-    except WanError as error:
-        raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
+
+    def attempt(known: str | None, key: Path) -> WanCopy:
+        copying = WanCopy(
+            ends.local,
+            ends.remote.path,
+            push=ends.push,
+            host=host,
+            port=port,
+            user=ends.remote.user,
+            key=key,
+            trusted=known,
+            **options,
+        )
+        try:
+            follow(copying)
+            return copying
+        finally:
+            # At its end, at an error, at Ctrl-C: its threads are gone.
+            copying.stop()
+            for note in copying.notes():
+                output.note(f"note: {note}")
+
+    return believing(host, port, trust, output, attempt)
 
 
 @contextmanager

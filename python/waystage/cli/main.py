@@ -44,6 +44,7 @@ SUBCOMMANDS: dict[str, str] = {
     "copy": "Copy a tree or a file, to another host too: resumable, verified on request, safe against kill -9.",
     "proxy": "Carry TCP connections of programs over a long or lossy path.",
     "serve": "Let other hosts copy from and to directories of this one.",
+    "probe": "Measure the path to another host: round trip, loss, rate and what limits it, each way by itself.",
     "verify": "Say whether a copy holds what its source holds.",
     "dedup": "Say how much of a tree is there more than once.",
     "augment": "Make training images from images.",

@@ -7,6 +7,7 @@ Must not know: what is done there.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from waystage.cli.common import ExitCode, UserError
+from waystage.cli.common import ExitCode, Output, UserError
 
 if TYPE_CHECKING:
     from waystage._native import WanError
     from waystage.wan.trust import KnownHosts
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "K": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -65,23 +67,9 @@ class Trust:
         return self.server_key if self.server_key and " " in self.server_key else None
 
 
-def server_options(prefix: str = "") -> Callable[[F], F]:
-    """Give a click command the options by which a server is reached; `prefix` begins their help."""
-    options = [
-        click.option(
-            "--mode",
-            type=click.Choice(["fair", "fast-start", "modest", "aggressive"]),
-            default="fair",
-            show_default=True,
-            help=f"{prefix}how fast to send beside others; the server grants fast-start and aggressive.",
-        ),
-        click.option(
-            "--port",
-            type=click.IntRange(1, 65535),
-            default=7900,
-            show_default=True,
-            help=f"{prefix}the server's, of TCP and UDP.",
-        ),
+def _trust_options(prefix: str) -> list[Callable[[F], F]]:
+    """As whom, and whom to believe."""
+    return [
         click.option(
             "--identity",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -100,6 +88,47 @@ def server_options(prefix: str = "") -> Callable[[F], F]:
             help=f"{prefix}believe a server only with this key or fingerprint, whatever the file of known hosts says.",
         ),
         click.option("--trust-new", is_flag=True, help=f"{prefix}believe a server that is not known yet."),
+    ]
+
+
+def trust_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Whom to believe, as options; the function receives `trust: Trust`."""
+
+    @functools.wraps(function)
+    def with_trust(
+        *args: Any,
+        identity: Path | None,
+        known_hosts: Path | None,
+        server_key: str | None,
+        trust_new: bool,
+        **kwargs: Any,
+    ) -> Any:
+        return function(*args, trust=Trust(identity, known_hosts, server_key, trust_new), **kwargs)
+
+    wrapped: Callable[..., Any] = with_trust
+    for option in reversed(_trust_options("")):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def server_options(prefix: str = "") -> Callable[[F], F]:
+    """Give a click command the options by which a server is reached; `prefix` begins their help."""
+    options = [
+        click.option(
+            "--mode",
+            type=click.Choice(["fair", "fast-start", "modest", "aggressive"]),
+            default="fair",
+            show_default=True,
+            help=f"{prefix}how fast to send beside others; the server grants fast-start and aggressive.",
+        ),
+        click.option(
+            "--port",
+            type=click.IntRange(1, 65535),
+            default=7900,
+            show_default=True,
+            help=f"{prefix}the server's, of TCP and UDP.",
+        ),
+        *_trust_options(prefix),
         click.option(
             "--udp-wait",
             type=click.FloatRange(0, 600),
@@ -130,6 +159,34 @@ def show_key(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     except WanError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
     ctx.exit()
+
+
+def believing(
+    host: str, port: int, trust: Trust, output: Output, attempt: Callable[[str | None, Path], T]
+) -> T:
+    """What `attempt` gives for the server's key, if one is known, and this user's; once more where a new one is believed. Raises UserError."""
+    from waystage._native import WanError
+    from waystage.wan.errors import WanConfigError
+    from waystage.wan.trust import own_key
+
+    try:
+        key = own_key(trust.identity)
+        known = trust.pinned() if trust.server_key else trust.hosts().find(host, port)
+        while True:
+            try:
+                return attempt(known, key)
+            except WanError as error:
+                shown = believed(error, known, trust)
+                if shown is None:
+                    raise
+                known = shown
+                if not trust.server_key:
+                    trust.hosts().add(host, port, known)
+                    output.note(f"{host}:{port} is believed from now on: {trust.hosts().path}")
+    except WanConfigError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    except WanError as error:
+        raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
 
 
 def believed(error: WanError, known: str | None, trust: Trust) -> str | None:

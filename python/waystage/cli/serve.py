@@ -178,6 +178,9 @@ def _start(settings: ServeConfig) -> WanServer:
             udp=settings.udp,
             workers=settings.workers,
             proxy=[(user.name, user.proxy, user.proxy_listen) for user in settings.users],
+            probe_users=[user.name for user in settings.users if user.probe],
+            probe_rate_bytes_per_s=settings.probe_rate,
+            probe_s=settings.probe_s,
         )
     except WanError as error:
         code = ExitCode.BAD_INPUT if error.kind == "input" else ExitCode.FAILED

@@ -27,7 +27,10 @@ _LEAST_MEMORY = 16 << 20
 
 @dataclass(frozen=True)
 class UserConfig:
-    """Somebody who may come in; `rate` in bytes a second, `proxy` and `proxy_listen` rules of the proxy, the first that fits decides."""
+    """Somebody who may come in; `rate` in bytes a second, `proxy` and `proxy_listen` rules of the proxy, the first that fits decides.
+
+    `probe` says whether the path may be measured.
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -37,6 +40,7 @@ class UserConfig:
     connections: int | None = None
     proxy: tuple[str, ...] = ()
     proxy_listen: tuple[str, ...] = ()
+    probe: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class RootConfig:
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """A server: `rate` in bytes a second of each connection, `memory` in bytes of each connection."""
+    """A server: `rate` in bytes a second of each connection, `memory` in bytes of each connection, `probe_rate` as `rate`."""
 
     listen: str
     key: Path
@@ -64,6 +68,8 @@ class ServeConfig:
     workers: int = 4
     log: Path | None = None
     drain_s: float = 60.0
+    probe_rate: int | None = None
+    probe_s: float = 600.0
 
 
 class _Table:
@@ -128,8 +134,15 @@ def load_config(path: Path) -> ServeConfig:
     here = path.parent
     top = _Table(values, f"{path}: ")
     key = here / top.take("key", str, required=True)
+    probe = top.take("probe", bool, False)
     users = tuple(
-        _user(name, _Table(table, f"{path}: users.{name}.") if isinstance(table, dict) else None, here, top)
+        _user(
+            name,
+            _Table(table, f"{path}: users.{name}.") if isinstance(table, dict) else None,
+            here,
+            top,
+            probe,
+        )
         for name, table in top.take("users", dict, {}).items()
     )
     roots = tuple(_root(number, table, path, top) for number, table in enumerate(top.take("root", list, [])))
@@ -147,6 +160,8 @@ def load_config(path: Path) -> ServeConfig:
         workers=top.count("workers", 4) or 4,
         log=here / log if log is not None else None,
         drain_s=float(top.count("drain_s", 60) or 60),
+        probe_rate=top.size("probe_rate", None),
+        probe_s=float(top.count("probe_s", 600) or 600),
     )
     top.end()
     known = {user.name for user in users}
@@ -171,7 +186,7 @@ def _listen(top: _Table) -> str:
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
-def _user(name: str, table: _Table | None, here: Path, top: _Table) -> UserConfig:
+def _user(name: str, table: _Table | None, here: Path, top: _Table, probe: bool) -> UserConfig:
     if table is None:
         raise top.wrong(f"users.{name}", "is no table")
     keys = [*table.texts("keys")]
@@ -206,6 +221,7 @@ def _user(name: str, table: _Table | None, here: Path, top: _Table) -> UserConfi
         table.count("connections", None),
         _rules(table, "proxy"),
         tuple(f"allow {place}" for place in table.texts("proxy_listen")),
+        table.take("probe", bool, probe),
     )
     for line in user.proxy_listen:
         _check_rule(line, table, "proxy_listen")
@@ -279,6 +295,7 @@ key = "server.key"
 connections = 32          # at a time
 # rate = "1G"             # bytes a second of each connection
 # log = "serve.log"       # else stderr
+# probe = true            # let users measure the path with `waystage probe`
 
 # What clients may use. Paths without a leading slash are below the first one.
 # [[root]]
@@ -295,4 +312,5 @@ connections = 32          # at a time
 # connections = 4
 # proxy = ["deny 127.0.0.0/8", "allow 10.0.0.0/8:22,80,443"]  # what `waystage proxy` may reach; else nothing
 # proxy_listen = ["127.0.0.1:8000-8010"]  # where it may have this host listen
+# probe = true
 """

@@ -17,8 +17,9 @@ use crate::control::Control;
 use crate::endpoint::Endpoint;
 use crate::error::{WanError, WanErrorKind};
 use crate::identity::PublicKey;
-use crate::lane::{Inbox, Lane};
+use crate::lane::{Inbox, Lane, GO_ON};
 use crate::place;
+use crate::probe::{hello, serve_stream, Guest};
 use crate::proxy::{serve, Rights, Wish};
 use crate::receive::receive;
 use crate::reception::Target;
@@ -46,10 +47,18 @@ pub(super) struct Visit<'a> {
 impl<'a> Visit<'a> {
     pub(super) fn serve(&mut self, stream: TcpStream) -> Result<String, WanError> {
         let (tls, key) = self.handshake(&stream)?;
+        let what = tls.alpn_protocol().map(<[u8]>::to_vec).unwrap_or_default();
+        if what == tls::PROBE_ALPN {
+            return self.probed(tls, stream, &key);
+        }
+        if what == tls::STREAM_ALPN {
+            let stopped = || self.book.is_stopped();
+            return serve_stream(&self.shared.probes, tls, &stream, &stopped);
+        }
         let (secret, suite) =
             tls::packet_keys(&tls).ok_or_else(|| WanError::lost("its TLS gives no keys"))?;
         let inbox = Arc::new(Inbox::default());
-        let control = Arc::new(Control::start(tls, stream, Arc::clone(&inbox))?);
+        let control = Arc::new(Control::start(tls, stream, Arc::clone(&inbox), GO_ON)?);
         if let Some(session) = self.shared.lock().get_mut(&self.id) {
             session.control = Some(Arc::clone(&control));
         }
@@ -107,8 +116,7 @@ impl<'a> Visit<'a> {
         let user = self.user(&hello.user, key)?;
         self.who = format!("{}@{}", user.name, self.from);
         self.admit(user)?;
-        let cap = user.rate_bytes_per_s.or(options.rate_bytes_per_s).unwrap_or(NO_CAP_BYTES_PER_S);
-        let cap = cap.min(options.rate_bytes_per_s.unwrap_or(u64::MAX));
+        let cap = self.cap(user);
         let wanted = if hello.rate == 0 { u64::MAX } else { hello.rate };
         let granted =
             grant(hello.mode, &user.name, self.from.ip(), &rules(&options.users), cap as f64 * 8.0);
@@ -184,6 +192,66 @@ impl<'a> Visit<'a> {
         serve(way, datagrams, limit, &rights, wish, say)
     }
 
+    /// A client that wants to measure the path.
+    fn probed(
+        &mut self,
+        tls: Connection,
+        stream: TcpStream,
+        key: &PublicKey,
+    ) -> Result<String, WanError> {
+        let tags = tls::probe_tags(&tls).ok_or_else(|| WanError::lost("its TLS gives no tags"))?;
+        let local =
+            stream.local_addr().map_err(|error| WanError::io("ask for an address", &error))?;
+        let inbox = Arc::new(Inbox::default());
+        let control = Arc::new(Control::start(tls, stream, inbox, "nothing more is measured")?);
+        if let Some(session) = self.shared.lock().get_mut(&self.id) {
+            session.control = Some(Arc::clone(&control));
+        }
+        let served = self.probing(&control, key, local, tags);
+        if let Err(error) = &served {
+            control.send(kinds::REFUSED, &refusal(error));
+        }
+        control.close();
+        served
+    }
+
+    fn probing(
+        &mut self,
+        control: &Control,
+        key: &PublicKey,
+        local: SocketAddr,
+        tags: [u64; 2],
+    ) -> Result<String, WanError> {
+        let shared: &'a Shared = self.shared;
+        let rules = &shared.options.probing;
+        let (name, port) = hello(&expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?)?;
+        let user = self.user(&name, key)?;
+        self.who = format!("{}@{}", user.name, self.from);
+        if !rules.users.contains(&user.name) {
+            return Err(WanError::new(
+                WanErrorKind::Refused,
+                format!(
+                    "the server does not let {} probe: ask its administrator for `probe = true` in its configuration",
+                    user.name
+                ),
+            ));
+        }
+        self.admit(user)?;
+        let book = self.book;
+        crate::probe::serve(&Guest {
+            probes: &shared.probes,
+            control,
+            endpoint: shared.endpoint.as_deref(),
+            local,
+            from: self.from,
+            tags,
+            port,
+            rate: self.cap(user).min(rules.rate_bytes_per_s.unwrap_or(u64::MAX)),
+            longest: rules.longest,
+            stopped: &|| book.is_stopped(),
+        })
+    }
+
     /// The user who owns the key and is meant. Who is meant and does not own it is told the same as who does not exist.
     fn user(&self, name: &str, key: &PublicKey) -> Result<&'a User, WanError> {
         let shared: &'a Shared = self.shared;
@@ -201,6 +269,12 @@ impl<'a> Visit<'a> {
                 ),
             )
         })
+    }
+
+    /// Bytes a second that a user's connection may carry.
+    fn cap(&self, user: &User) -> u64 {
+        let all = self.shared.options.rate_bytes_per_s.unwrap_or(NO_CAP_BYTES_PER_S);
+        user.rate_bytes_per_s.unwrap_or(all).min(all)
     }
 
     fn admit(&self, user: &User) -> Result<(), WanError> {

@@ -1,0 +1,189 @@
+"""`waystage probe`: what the path to another host is like, each direction by itself.
+
+Arrives: a host that runs `waystage serve`, what to measure.
+Leaves: round trip, loss, order, damage, path MTU, rate and what limits it, as text or one JSON object; exit status 8 where UDP is blocked
+in a direction, 7 where the machines and not the path lost packets.
+Must not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
+from waystage.cli.reaching import Trust, believing, show_key, trust_options
+from waystage.wan.address import DEFAULT_PORT
+from waystage.wan.probing.plan import PARTS, Direction, Part, Plan
+
+if TYPE_CHECKING:
+    from waystage.wan.probing.report import Report
+
+UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+
+QUICK_S = 2.0
+"""--quick is --duration 2, unless that is said otherwise."""
+
+
+class BitRate(click.ParamType[float]):
+    """`100Mbit`, bits a second, as for `lab wan`."""
+
+    name = "bit/s"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG]?)(?:bit(?:/s)?)?", str(value))
+        if found is None or float(found[1]) * UNITS[found[2]] < 32_000:
+            self.fail(f"{value!r} is no rate of at least 32kbit, such as 100Mbit (bits a second)", param, ctx)
+        return float(found[1]) * UNITS[found[2]]
+
+
+@click.command()
+@click.argument("host", metavar="[USER@]HOST[:PORT]")
+@click.option(
+    "--direction",
+    type=click.Choice(["up", "down", "both"]),
+    default="both",
+    show_default=True,
+    help="From here to the server, back, or one after the other.",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(0.2, 600),
+    metavar="SECONDS",
+    help="How long the loss of each direction is measured; the other steps follow from it.  [default: 10]",
+)
+@click.option("--quick", is_flag=True, help=f"The same as --duration {QUICK_S:g}.")
+@click.option(
+    "--max-rate",
+    type=BitRate(),
+    default="1Gbit",
+    show_default=True,
+    metavar="RATE",
+    help="Bits a second that are tried at most. The server may allow less.",
+)
+@click.option(
+    "--rate",
+    type=BitRate(),
+    metavar="RATE",
+    help="Measure loss at this rate.  [default: 40 % of the rate found, at most 10,000 packets a second]",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    type=click.Choice(get_args(Part)),
+    help="Measure only this; may be given several times.",
+)
+@click.option("--no-tcp", is_flag=True, help="Without the comparison with TCP.")
+@click.option(
+    "--udp-wait",
+    type=click.FloatRange(0.1, 30),
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="UDP is blocked where nothing comes for so long.",
+)
+@click.option("--no-plot", is_flag=True, help="Without the picture of the rates that were tried.")
+@click.option(
+    "--show-key",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=show_key,
+    help="Print the line by which a server knows this user, and end.",
+)
+@trust_options
+@output_options
+def command(
+    host: str,
+    direction: str,
+    duration: float | None,
+    quick: bool,
+    max_rate: float,
+    rate: float | None,
+    only: tuple[Part, ...],
+    no_tcp: bool,
+    udp_wait: float,
+    no_plot: bool,
+    trust: Trust,
+    output: Output,
+) -> int:
+    """Measure the path to HOST, where `waystage serve` runs and lets this user probe.
+
+    Each direction by itself: loss, duplicates, order, damage, path MTU, the rate that it carries and what limits that, how long packets
+    wait, and what TCP makes of it; round trips of both together. It fills the path for seconds at a time: others on it will notice.
+
+    Exit status 8: UDP is blocked in a direction. 7: one of the machines, and not the path, lost packets.
+    """
+    user, name, port = parse_host(host)
+    directions: tuple[Direction, ...] = ("up", "down") if direction == "both" else (_direction(direction),)
+    parts = tuple(p for p in PARTS if (not only or p in only) and not (no_tcp and p == "tcp"))
+    plan = Plan(
+        directions=directions,
+        parts=parts,
+        duration_s=duration if duration is not None else (QUICK_S if quick else 10.0),
+        most_bps=max(max_rate, rate or 0.0),
+        loss_bps=rate,
+        udp_wait_s=udp_wait,
+    )
+    with output.progress() as progress:
+        report = _probe(user, name, port, plan, trust, output, progress)
+    from waystage.wan.probing.report import in_words
+
+    text = in_words(report)
+    if not no_plot:
+        text += _plots(report)
+    output.result(report.as_json(), text)
+    if report.blocked or report.udp is False:
+        return ExitCode.PARTIAL
+    return ExitCode.INVALID if report.invalid else ExitCode.OK
+
+
+def parse_host(text: str) -> tuple[str, str, int]:
+    """`[USER@]HOST[:PORT]`; an IPv6 address is in brackets. Raises UserError."""
+    found = re.fullmatch(r"(?:([^@/]+)@)?(\[[0-9A-Fa-f:.%]+\]|[^\[\]@/:]+)(?::(\d{1,5}))?", text)
+    port = int(found[3] or DEFAULT_PORT) if found else 0
+    if found is None or not 0 < port < 1 << 16:
+        raise UserError(
+            f"{text!r} is no host: write one such as far.example.org, ada@far.example.org:{DEFAULT_PORT} or [2001:db8::1]",
+            ExitCode.USAGE,
+        )
+    return found[1] or "", found[2].removeprefix("[").removesuffix("]"), port
+
+
+def _direction(text: str) -> Direction:
+    return "up" if text == "up" else "down"
+
+
+def _probe(
+    user: str, host: str, port: int, plan: Plan, trust: Trust, output: Output, progress: ProgressCall
+) -> Report:
+    from waystage._native import WanProbe
+    from waystage.wan.probing import Report, measure
+
+    def attempt(known: str | None, key: Path) -> Report:
+        session = WanProbe(host, port, user=user, key=key, trusted=known)
+        report = Report()
+        try:
+            measure(session, plan, report, progress)
+        finally:
+            # At its end, at an error, at Ctrl-C: the server's end is over, too.
+            session.close()
+        return report
+
+    return believing(host, port, trust, output, attempt)
+
+
+def _plots(report: Report) -> str:
+    from waystage.wan.probing.plot import plot
+    from waystage.wan.probing.report import WORDS
+
+    width = min(120, shutil.get_terminal_size((100, 24)).columns)
+    return "".join(
+        f"\n\n{WORDS[name]}\n{plot(way.sweep, way.base_ns or 0, width)}"
+        for name, way in report.ways.items()
+        if way.sweep
+    )
