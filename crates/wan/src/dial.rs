@@ -111,7 +111,9 @@ impl Dialled {
         let Some(wait) = peer.udp_wait.filter(|_| self.udp) else {
             return Ok((self.over_tcp(), self.without_udp(peer)));
         };
-        let endpoint = self.endpoint()?;
+        let endpoint = Endpoint::bind(self.any(), false)
+            .map(Arc::new)
+            .map_err(|error| WanError::io("open a UDP socket", &error))?;
         // What goes wrong before UDP was heard is no end of the connection.
         let trial = Arc::new(Inbox::default());
         let lane =
@@ -142,15 +144,13 @@ impl Dialled {
         self.control.send(kinds::WAY, &[u8::from(udp)]);
     }
 
-    /// A socket for UDP to the server.
-    pub(crate) fn endpoint(&self) -> Result<Arc<Endpoint>, WanError> {
-        let any: SocketAddr = if self.server.is_ipv4() {
+    /// What a socket for UDP to the server is to be bound to.
+    pub(crate) fn any(&self) -> SocketAddr {
+        if self.server.is_ipv4() {
             (std::net::Ipv4Addr::UNSPECIFIED, 0).into()
         } else {
             (std::net::Ipv6Addr::UNSPECIFIED, 0).into()
-        };
-        let endpoint = Endpoint::bind(any, false);
-        endpoint.map(Arc::new).map_err(|error| WanError::io("open a UDP socket", &error))
+        }
     }
 
     /// What the user should know where UDP was not tried.

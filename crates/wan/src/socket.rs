@@ -50,6 +50,12 @@ impl Default for Buffers {
     }
 }
 
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 impl Socket {
     /// At an address; `shared` where lines of probes are to have the same port.
     pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<Self> {
@@ -124,10 +130,14 @@ impl Socket {
     }
 
     /// Wait for datagrams for a moment and hand each batch to `take`.
-    pub(crate) fn receive(&self, buffers: &mut Buffers, mut take: impl FnMut(Arrived)) {
-        if !self.wait(PollFlags::IN) {
-            return;
+    pub(crate) fn receive(&self, buffers: &mut Buffers, take: impl FnMut(Arrived)) {
+        if self.wait(PollFlags::IN) {
+            self.receive_waiting(buffers, take);
         }
+    }
+
+    /// Hand those datagrams to `take` that are there.
+    pub(crate) fn receive_waiting(&self, buffers: &mut Buffers, mut take: impl FnMut(Arrived)) {
         let mut metas = [RecvMeta::default(); BATCHES];
         loop {
             let mut slices: Vec<IoSliceMut<'_>> =

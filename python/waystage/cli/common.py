@@ -10,10 +10,11 @@ from __future__ import annotations
 import functools
 import json
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ParamSpec, TypeVar
@@ -110,6 +111,13 @@ def needs_root(doing: str) -> None:
             f"{doing} needs root for network namespaces: run it with sudo, or as root in a container",
             ExitCode.NEEDS_ROOT,
         )
+
+
+def take_descriptors() -> None:
+    """As many open files as this process may have: the usual 1,024 are few for a program with a socket for each connection."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from waystage.cli.common import ExitCode, Output, UserError, output_options
+from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
 from waystage.cli.reaching import STATUS, Rate, Trust, believed, server_options, show_key
 from waystage.wan.address import parse_forward, parse_listen, parse_server
 
@@ -179,6 +179,7 @@ def command(
         "wait_s": wait_s,
     }
     trust = Trust(identity, known_hosts, server_key, trust_new)
+    take_descriptors()
     with _log(log_file, output) as log:
         _Proxying(wanted, options, trust, output, log, ready_file, drain_s).run()
 

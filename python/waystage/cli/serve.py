@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from waystage.cli.common import ExitCode, Output, UserError, output_options
+from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
 
 if TYPE_CHECKING:
     from waystage._native import WanServer
@@ -89,6 +89,7 @@ def command(
         value = {"listen": settings.listen, "users": [user.name for user in settings.users]}
         output.result(value, f"{config} is right: {settings.listen}, {names}")
         return
+    take_descriptors()
     stop = _Stop()
     with _log(settings.log) as log:
         server = _start(settings)

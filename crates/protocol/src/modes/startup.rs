@@ -239,7 +239,10 @@ mod tests {
                 arrival: Some(arrival),
                 ..Sample::default()
             };
-            assert!(startup.on_sample(&sample, &mut floor).is_none(), "nothing says that it is full");
+            assert!(
+                startup.on_sample(&sample, &mut floor).is_none(),
+                "nothing says that it is full"
+            );
         }
         let rate = startup.control(RTT_NS).rate_bps;
         assert!(rate > 2e8, "a quarter more each round trip, not {rate}");

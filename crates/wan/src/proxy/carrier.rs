@@ -17,7 +17,7 @@ use crate::bell::Bell;
 use crate::control::Control;
 use crate::endpoint::{Endpoint, Post};
 use crate::lane::{Inbox, Message, Status};
-use crate::socket::Arrived;
+use crate::socket::{Arrived, Buffers, Socket};
 use crate::udp::link::{status_of, Happened, Link};
 use crate::udp::{now_ns, Agreed, WAITING_BYTES};
 
@@ -44,6 +44,14 @@ struct Letters {
     bell: Arc<Bell>,
 }
 
+impl Letters {
+    fn take(&self) -> Vec<Arrived> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.1 = 0;
+        std::mem::take(&mut waiting.0)
+    }
+}
+
 impl Post for Letters {
     fn datagrams(&self, arrived: Arrived) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,17 +65,25 @@ impl Post for Letters {
     }
 }
 
+/// Where datagrams come from.
+enum Source {
+    /// A server's socket, whose thread sorts them for all its clients.
+    Shared { letters: Arc<Letters>, endpoint: Arc<Endpoint>, number: u32 },
+    /// A client's own: one thread less to be woken for each.
+    Own { socket: Arc<Socket>, buffers: Buffers },
+}
+
 struct Udp {
     link: Link,
-    letters: Arc<Letters>,
-    endpoint: Arc<Endpoint>,
-    number: u32,
+    source: Source,
     heard: bool,
 }
 
 impl Drop for Udp {
     fn drop(&mut self) {
-        self.endpoint.remove(self.number);
+        if let Source::Shared { endpoint, number, .. } = &self.source {
+            endpoint.remove(*number);
+        }
     }
 }
 
@@ -95,11 +111,10 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    /// Over UDP. A client knows the server's address, and says the first word.
-    pub(super) fn udp(
+    /// Over UDP at a server, which learns the client's address from the first packet that opens.
+    pub(super) fn shared(
         endpoint: Arc<Endpoint>,
         agreed: Agreed,
-        peer: Option<SocketAddr>,
         control: Arc<Control>,
         inbox: Arc<Inbox>,
     ) -> std::io::Result<Self> {
@@ -109,13 +124,29 @@ impl Carrier {
         if !endpoint.add(number, Arc::clone(&letters) as Arc<dyn Post>) {
             return Err(std::io::ErrorKind::AddrInUse.into());
         }
-        let mut link = Link::new(Arc::clone(endpoint.socket()), agreed, MOST_UNDERWAY);
-        if let Some(peer) = peer {
-            link.call(peer);
-        }
+        let link = Link::new(Arc::clone(endpoint.socket()), agreed, MOST_UNDERWAY);
         inbox.ring_at(Arc::clone(&bell));
-        let udp = Udp { link, letters, endpoint, number, heard: false };
-        Ok(Self { way: Way::Udp(Box::new(udp)), control, inbox, bell, rtt_ns, ended: None })
+        let source = Source::Shared { letters, endpoint, number };
+        let way = Way::Udp(Box::new(Udp { link, source, heard: false }));
+        Ok(Self { way, control, inbox, bell, rtt_ns, ended: None })
+    }
+
+    /// Over UDP at a client, which says the first word.
+    pub(super) fn own(
+        socket: Socket,
+        agreed: Agreed,
+        server: SocketAddr,
+        control: Arc<Control>,
+        inbox: Arc<Inbox>,
+    ) -> std::io::Result<Self> {
+        let (bell, socket) = (Arc::new(Bell::new()?), Arc::new(socket));
+        let rtt_ns = agreed.rtt_ns;
+        let mut link = Link::new(Arc::clone(&socket), agreed, MOST_UNDERWAY);
+        link.call(server);
+        inbox.ring_at(Arc::clone(&bell));
+        let source = Source::Own { socket, buffers: Buffers::default() };
+        let way = Way::Udp(Box::new(Udp { link, source, heard: false }));
+        Ok(Self { way, control, inbox, bell, rtt_ns, ended: None })
     }
 
     /// Over the TLS connection, with so many bytes a second at most.
@@ -147,6 +178,17 @@ impl Carrier {
     /// Rings when there is something to do.
     pub(super) fn bell(&self) -> &Bell {
         &self.bell
+    }
+
+    /// Has datagrams when it can be read, beside the bell.
+    pub(super) fn socket(&self) -> Option<&Socket> {
+        match &self.way {
+            Way::Udp(udp) => match &udp.source {
+                Source::Own { socket, .. } => Some(socket),
+                Source::Shared { .. } => None,
+            },
+            Way::Tcp(_) => None,
+        }
     }
 
     pub(super) fn is_udp(&self) -> bool {
@@ -205,14 +247,16 @@ impl Carrier {
     pub(super) fn receive(&mut self, came: &mut Vec<Message>, free: &mut Vec<Vec<u8>>) {
         match &mut self.way {
             Way::Udp(udp) => {
-                let arrived = {
-                    let mut waiting =
-                        udp.letters.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                    waiting.1 = 0;
-                    std::mem::take(&mut waiting.0)
-                };
-                for arrived in arrived {
-                    udp.heard |= udp.link.arrived(arrived);
+                let Udp { link, source, heard } = &mut **udp;
+                match source {
+                    Source::Shared { letters, .. } => {
+                        for arrived in letters.take() {
+                            *heard |= link.arrived(arrived);
+                        }
+                    }
+                    Source::Own { socket, buffers } => {
+                        socket.receive_waiting(buffers, |arrived| *heard |= link.arrived(arrived));
+                    }
                 }
                 if let Some(how) = udp.link.broken() {
                     self.ended.get_or_insert(format!("the other end broke the protocol: {how}"));
@@ -305,7 +349,12 @@ impl Carrier {
             while self.transmit() {}
             let rest = self.rests_for().map_or(left, |rest| rest.min(left));
             let timeout = Timespec::try_from(rest).ok();
-            let mut fds = [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
+            let watched = [Some(self.bell.as_fd()), self.socket().map(AsFd::as_fd)];
+            let mut fds: Vec<PollFd<'_>> = watched
+                .into_iter()
+                .flatten()
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
             let _ = poll(&mut fds, timeout.as_ref());
         }
     }

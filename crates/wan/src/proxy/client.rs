@@ -27,6 +27,7 @@ use crate::dial::{dial, Peer};
 use crate::error::{WanError, WanErrorKind};
 use crate::lane::{Status, MEMORY_BYTES};
 use crate::session::Purpose;
+use crate::socket::Socket;
 
 /// Between attempts to reach the server again: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -303,10 +304,11 @@ impl Shared {
         let (control, inbox) = (Arc::clone(&dialled.control), Arc::clone(&dialled.inbox));
         let carrier = match peer.udp_wait.filter(|_| dialled.udp) {
             Some(wait) => {
-                let (agreed, server) = (dialled.agreed.clone(), Some(dialled.server));
-                let endpoint = dialled.endpoint()?;
+                let (agreed, server) = (dialled.agreed.clone(), dialled.server);
+                let socket = Socket::bind(dialled.any(), false);
+                let socket = socket.map_err(|error| WanError::io("open a UDP socket", &error))?;
                 let mut carrier =
-                    Carrier::udp(endpoint, agreed, server, control, inbox).map_err(failed)?;
+                    Carrier::own(socket, agreed, server, control, inbox).map_err(failed)?;
                 if carrier.until(wait, |carrier| carrier.heard().then_some(())).is_some() {
                     dialled.choose(true);
                     carrier

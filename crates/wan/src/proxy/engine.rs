@@ -85,6 +85,8 @@ pub(super) struct Engine {
     bell: Arc<Bell>,
     settings: Settings,
     listeners: HashMap<u64, Listener>,
+    /// Those that could not take a connection.
+    paused: Vec<u64>,
     tunnels: HashMap<u64, Tunnel>,
     splices: HashMap<u64, Splice>,
     by_stream: HashMap<u64, u64>,
@@ -124,6 +126,7 @@ impl Engine {
             bell,
             settings,
             listeners: HashMap::new(),
+            paused: Vec::new(),
             tunnels: HashMap::new(),
             splices: HashMap::new(),
             by_stream: HashMap::new(),
@@ -155,6 +158,9 @@ impl Engine {
     /// A session to carry connections from now on.
     pub(super) fn take_up(&mut self, carrier: Carrier) -> std::io::Result<()> {
         self.poller.watch_level(carrier.bell(), SESSION)?;
+        if let Some(socket) = carrier.socket() {
+            self.poller.watch_level(socket, SESSION)?;
+        }
         let memory_bytes = self.settings.memory_bytes;
         let streams = (memory_bytes / LEAST_WINDOW_BYTES / 2).min(MOST_STREAMS as u64) as usize;
         let limits = Limits { streams, memory_bytes };
@@ -240,15 +246,22 @@ impl Engine {
         }
         self.send();
         if let Some(session) = self.session.take() {
-            self.poller.forget(session.carrier.bell());
+            self.forget(&session.carrier);
             session.carrier.close();
+        }
+    }
+
+    fn forget(&self, carrier: &Carrier) {
+        self.poller.forget(carrier.bell());
+        if let Some(socket) = carrier.socket() {
+            self.poller.forget(socket);
         }
     }
 
     /// The session is gone, and what it carried with it.
     fn lose(&mut self, why: &str) {
         let Some(session) = self.session.take() else { return };
-        self.poller.forget(session.carrier.bell());
+        self.forget(&session.carrier);
         session.carrier.control().abort();
         let tokens: Vec<u64> = self.by_stream.values().copied().collect();
         for token in tokens {
@@ -297,6 +310,12 @@ impl Engine {
         if let Some(session) = &mut self.session {
             let rtt_ns = session.carrier.rtt_ns();
             session.streams.set_rtt(rtt_ns);
+        }
+        for token in std::mem::take(&mut self.paused) {
+            if let Some(listener) = self.listeners.get(&token) {
+                // It is watched already only if it never was forgotten.
+                let _ = self.poller.watch_level(&listener.socket, token);
+            }
         }
         let now = Instant::now();
         let late = |tunnel: &Tunnel| tunnel.deadline.is_some_and(|deadline| deadline <= now);

@@ -65,7 +65,7 @@ pub(crate) fn serve(
     let (rtt_ns, memory_bytes) = (agreed.rtt_ns, agreed.memory_bytes);
     let (shared, received) = (Arc::clone(control), Arc::clone(inbox));
     let mut carrier = match endpoint {
-        Some(endpoint) => Carrier::udp(Arc::clone(endpoint), agreed, None, shared, received),
+        Some(endpoint) => Carrier::shared(Arc::clone(endpoint), agreed, shared, received),
         None => Carrier::tcp(shared, received, rtt_ns, limit),
     }
     .map_err(failed)?;

@@ -23,8 +23,15 @@ impl Engine {
     pub(super) fn accept(&mut self, listener: u64) {
         for _ in 0..MOST_TAKEN {
             let Some(place) = self.listeners.get(&listener) else { return };
-            // Such as no descriptor left: it is tried again when some are free.
-            let Ok((socket, from)) = place.accept() else { return };
+            let (socket, from) = match place.accept() {
+                Ok(taken) => taken,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    // Such as no descriptor left: it is tried again in a while, and not as fast as it can.
+                    self.poller.forget(&place.socket);
+                    return self.paused.push(listener);
+                }
+            };
             let (kind, found) = (place.kind.clone(), place.destination(&socket));
             let token = self.token();
             if self.poller.watch_edge(&socket, token).is_err() {
@@ -98,13 +105,13 @@ impl Engine {
                 match socks::request(bytes) {
                     Ok(Some((length, destination))) => (length, Some(destination)),
                     Ok(None) => return,
-                    Err(odd) => return self.odd(token, &odd.0),
+                    Err(odd) => return self.odd(token, &odd.0, bytes.len()),
                 }
             } else {
                 match socks::greeting(bytes) {
                     Ok(Some(length)) => (length, None),
                     Ok(None) => return,
-                    Err(odd) => return self.odd(token, &odd.0),
+                    Err(odd) => return self.odd(token, &odd.0, bytes.len()),
                 }
             };
             let said = tunnel.skip(length).and_then(|()| {
@@ -124,9 +131,11 @@ impl Engine {
         }
     }
 
-    fn odd(&mut self, token: u64, answer: &[u8]) {
+    /// It said `seen` bytes that make no sense here.
+    fn odd(&mut self, token: u64, answer: &[u8], seen: usize) {
         if let Some(tunnel) = self.tunnels.get_mut(&token) {
-            let _ = tunnel.say(answer);
+            // Bytes that nobody has read would make the kernel take the answer back.
+            let _ = tunnel.skip(seen).and_then(|()| tunnel.say(answer));
         }
         let why = "it speaks no SOCKS 5 without authentication, or asks for more than CONNECT";
         self.end(token, End::Refused(why.to_owned()));

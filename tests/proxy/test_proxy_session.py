@@ -1,0 +1,159 @@
+"""Sessions: over lossy UDP, without UDP, lost and made anew, drained."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from distance_support import WAIT_S, Middlebox, wait_for
+from proxy_support import Proxies, Running, connect, echo, everything, listening, receive, socks
+
+
+def fetch(port: int, size: int) -> None:
+    """Bytes there and back, through a connection of its own."""
+    data = os.urandom(size)
+    with connect(port) as connection:
+        sender = threading.Thread(target=connection.sendall, args=(data,))
+        sender.start()
+        assert hashlib.sha256(receive(connection, size)).digest() == hashlib.sha256(data).digest()
+        sender.join()
+
+
+def test_bytes_are_the_same_over_a_path_that_loses_and_reorders(proxies: Proxies) -> None:
+    chance = random.Random(5)
+    held: list[bytes] = []
+
+    def mangle(datagram: bytes, to_server: bool) -> list[bytes]:
+        if chance.random() < 0.1:
+            return []
+        if chance.random() < 0.1 and len(held) < 5:
+            held.append(datagram)
+            return []
+        late = [held.pop()] if held and to_server and chance.random() < 0.5 else []
+        return [datagram, *late]
+
+    proxies.serve()
+    box = Middlebox(proxies.port, mangle)
+    try:
+        with listening(echo) as port:
+            running = proxies.proxy("--forward", f"0:127.0.0.1:{port}", port=box.port)
+            threads = [
+                threading.Thread(target=fetch, args=(running.port("forward"), 300_000)) for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(WAIT_S)
+            told = running.end()
+    finally:
+        box.close()
+    assert [notice["end"] for notice in told if notice["event"] == "connection"] == ["closed"] * 4
+    assert told[-1]["connection"]["lost_packets"] > 0
+
+
+def test_where_udp_is_blocked_it_goes_over_tcp_and_says_so(proxies: Proxies) -> None:
+    proxies.serve()
+    box = Middlebox(proxies.port)
+    try:
+        with listening(echo) as port:
+            running = proxies.proxy("--forward", f"0:127.0.0.1:{port}", "--udp-wait", "0.3", port=box.port)
+            for _ in range(3):
+                fetch(running.port("forward"), 2_000_000)
+            told = running.end()
+    finally:
+        box.close()
+    assert told[0]["udp"] is False
+    assert "nothing came back over UDP" in told[0]["notes"][0]
+    assert told[-1]["connection"]["udp"] == 0
+
+
+def test_after_the_server_was_killed_new_connections_work(proxies: Proxies) -> None:
+    proxies.serve()
+    with listening(echo) as port:
+        running = proxies.proxy("--forward", f"0:127.0.0.1:{port}", "--wait", str(WAIT_S))
+        old = connect(running.port("forward"))
+        old.sendall(b"x")
+        assert receive(old, 1) == b"x"
+        proxies.end(signal.SIGKILL)
+        with pytest.raises(ConnectionResetError):
+            old.recv(1)
+        old.close()
+        # It is taken, and waits for the next session.
+        waiting = connect(running.port("forward"))
+        waiting.sendall(b"y")
+        proxies.serve()
+        assert receive(waiting, 1) == b"y"
+        waiting.close()
+        fetch(running.port("forward"), 100_000)
+        told = running.end()
+    assert told[-1]["sessions"] == 2 and told[-1]["lost"] == 1
+    assert any(notice["event"] == "lost" for notice in told)
+
+
+def test_who_waits_too_long_for_a_session_is_told(proxies: Proxies) -> None:
+    proxies.serve()
+    running = proxies.proxy("--socks", "0", "--wait", "0.5")
+    proxies.end(signal.SIGKILL)
+    wait_for(lambda: "no session" in running.log())
+    connection, code = socks(running.port("socks"), "127.0.0.1", 9)
+    connection.close()
+    assert code == 3
+
+
+@pytest.mark.parametrize("who", ["proxy", "server"])
+def test_a_signal_lets_connections_end(proxies: Proxies, who: str) -> None:
+    proxies.serve()
+    with listening(echo) as port:
+        running = proxies.proxy("--forward", f"0:127.0.0.1:{port}")
+        connection = connect(running.port("forward"))
+        connection.sendall(b"before")
+        assert receive(connection, 6) == b"before"
+        process = running.process if who == "proxy" else proxies.process
+        assert process is not None
+        process.send_signal(signal.SIGTERM)
+        if who == "proxy":
+            refused(running)
+        else:
+            time.sleep(0.5)
+        connection.sendall(b"after")
+        connection.shutdown(socket.SHUT_WR)
+        assert everything(connection) == b"after"
+        connection.close()
+        process.communicate(timeout=WAIT_S)
+        assert process.returncode == 0
+
+
+def refused(running: Running) -> None:
+    """Wait until nobody is taken any more."""
+
+    def closed() -> bool:
+        try:
+            connect(running.port("forward")).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    wait_for(closed)
+
+
+def test_statistics_are_told_when_asked_for(proxies: Proxies) -> None:
+    proxies.serve()
+    running = proxies.proxy("--socks", "0")
+    running.process.send_signal(signal.SIGUSR1)
+    assert running.process.stdout is not None
+    while b'"statistics"' not in running.process.stdout.readline():
+        assert running.process.poll() is None
+
+
+def test_a_server_that_is_not_there_is_named(proxies: Proxies) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    done = proxies.run("--socks", "0", port=port)
+    assert done.code == 1 and f"cannot be reached at 127.0.0.1:{port}" in done.err

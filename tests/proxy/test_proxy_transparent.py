@@ -1,0 +1,125 @@
+"""Connections that know of no proxy at all: turned to it by the kernel, between two namespaces."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from distance_support import WAIT_S, wait_for
+from waystage._native import wan_make_key, wan_read_key
+from waystage.worlds.lab import wan
+from waystage.worlds.lab.wan import paths
+
+pytestmark = pytest.mark.lab
+
+FAR, PORT = "10.77.1.2", 8080
+"""An address that only the right end has, and what listens there."""
+
+ECHO = """
+import socket, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+while True:
+    connection, _ = listener.accept()
+    while data := connection.recv(1 << 16):
+        connection.sendall(data)
+    connection.close()
+"""
+
+ASKER = """
+import socket, sys
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60)
+assert connection.getpeername() == (sys.argv[1], int(sys.argv[2]))
+connection.sendall(b"hello" * 20000)
+connection.shutdown(socket.SHUT_WR)
+data = b""
+while more := connection.recv(1 << 16):
+    data += more
+print(data == b"hello" * 20000)
+"""
+
+
+@contextmanager
+def running(path: str, side: str, *argv: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = paths.start(path, side, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def does(path: str, side: str, *argv: str) -> tuple[int, str]:
+    process = paths.start(path, side, argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    out, _ = process.communicate(timeout=WAIT_S)
+    return process.returncode, out
+
+
+@pytest.fixture
+def path() -> Iterator[str]:
+    if os.geteuid() != 0:
+        pytest.skip("namespaces need root")
+    name = f"p{os.getpid()}"
+    paths.up(name, wan.Profile(both=wan.said({"delay": "1ms"})))
+    try:
+        assert does(name, "right", "ip", "addr", "add", f"{FAR}/32", "dev", "lo")[0] == 0
+        yield name
+    finally:
+        wan.down(name)
+
+
+@pytest.mark.parametrize("way", ["redirect", "local-route", "tproxy"])
+def test_a_program_reaches_an_address_that_only_the_other_end_has(
+    path: str, tmp_path: Path, way: str
+) -> None:
+    if way == "redirect":
+        # Where it would go otherwise: nowhere. It needs a route to be turned.
+        steps = [["ip", "route", "add", f"{FAR}/32", "dev", "lo"]]
+        kind, listen = "redirect", 3128
+    elif way == "local-route":
+        steps = [["ip", "route", "add", "local", f"{FAR}/32", "dev", "lo"]]
+        kind, listen = "tproxy", PORT
+    else:
+        # What leaves with the mark comes in again by lo, where TPROXY takes it.
+        steps = [
+            ["ip", "route", "add", f"{FAR}/32", "dev", "lo"],
+            ["ip", "rule", "add", "fwmark", "1", "lookup", "100"],
+            ["ip", "route", "add", "local", "0.0.0.0/0", "dev", "lo", "table", "100"],
+        ]
+        kind, listen = "tproxy", 3129
+    for step in steps:
+        status, said = does(path, "left", *step)
+        assert status == 0, said
+    if way != "local-route":
+        nft = str(Path(__file__).with_name("nft.py"))
+        status, said = does(path, "left", sys.executable, "-I", nft, way, str(PORT), str(listen))
+        if status != 0:
+            pytest.skip(f"the kernel has no {way} for nf_tables: {said.strip().splitlines()[-1]}")
+    for key in ("server.key", "client.key"):
+        wan_make_key(tmp_path / key)
+    client = wan_read_key(tmp_path / "client.key")
+    (tmp_path / "serve.toml").write_text(
+        f'listen = "10.58.0.2:7900"\nkey = "server.key"\nlog = "serve.log"\n'
+        f'[users.ada]\nkeys = ["{client}"]\nproxy = ["allow {FAR}:{PORT}"]\n',
+        encoding="utf-8",
+    )
+    waystage = (sys.executable, "-m", "waystage")
+    serve = ("serve", "--config", str(tmp_path / "serve.toml"), "--ready-file", str(tmp_path / "served"))
+    proxy = ("proxy", "10.58.0.2", f"--{kind}", f"0.0.0.0:{listen}", "--ready-file", str(tmp_path / "proxied"),
+             "--identity", str(tmp_path / "client.key"), "--server-key", wan_read_key(tmp_path / "server.key"))  # fmt: skip
+    with (
+        running(path, "right", sys.executable, "-I", "-c", ECHO, FAR, str(PORT)),
+        running(path, "right", *waystage, *serve) as serving,
+    ):
+        wait_for((tmp_path / "served").exists, serving)
+        with running(path, "left", *waystage, *proxy) as proxying:
+            wait_for((tmp_path / "proxied").exists, proxying)
+            status, said = does(path, "left", sys.executable, "-I", "-c", ASKER, FAR, str(PORT))
+            assert (status, said) == (0, "True\n")
+            log = tmp_path / "serve.log"
+            wait_for(lambda: f"to {FAR}:{PORT}: closed" in log.read_text(encoding="utf-8"), serving)
