@@ -78,7 +78,12 @@ def run(options: BenchOptions) -> dict[str, Any]:
         key: _worst(runs, key)
         for key in ("ping_rtt_error_pct", "ping_loss_error_points", "iperf3_loss_error_points")
     }
-    return {"figures": ours, "peers": theirs, "details": {"turns": turns, "runs": runs}}
+    slow = sum(value is None for rows in runs.values() for row in rows for value in row["rate_error_pct"])
+    return {
+        "figures": ours,
+        "peers": theirs,
+        "details": {"turns": turns, "rates_not_found_for_slow_machine": slow, "runs": runs},
+    }
 
 
 def _worst(runs: dict[str, list[dict[str, Any]]], key: str) -> float:
@@ -86,7 +91,9 @@ def _worst(runs: dict[str, list[dict[str, Any]]], key: str) -> float:
     worst = 0.0
     for rows in runs.values():
         good = [row for row in rows if row["valid"]] or rows
-        worst = max(worst, *(median([row[key][i] for row in good]) for i in range(len(good[0][key]))))
+        for place in range(len(good[0][key])):
+            values = [row[key][place] for row in good if row[key][place] is not None]
+            worst = max(worst, median(values) if values else 0.0)
     return round(worst, 4)
 
 
@@ -123,7 +130,11 @@ def _one(case: Case, turn: int, quick: bool) -> dict[str, Any]:
             abs(loss[way]["share_pct"] - pct) for way, pct in zip(WAYS, case.losses_pct, strict=True)
         ],
         "rtt_error_pct": [_off(found["round_trip"]["median_ms"], case.rtt_ms)],
-        "rate_error_pct": [_off(found["rate"][way]["achievable_bps"], case.rate_mbit * 1e6) for way in WAYS],
+        # What a machine was too slow for says nothing of the path, and the probe says so.
+        "rate_error_pct": [
+            None if rate["limit"] == "machine" else _off(rate["achievable_bps"], case.rate_mbit * 1e6)
+            for rate in (found["rate"][way] for way in WAYS)
+        ],
         "ping_rtt_error_pct": [_off(ping["median_ms"], case.rtt_ms)],
         "ping_loss_error_points": [abs(ping["loss_pct"] - both)],
         "iperf3_loss_error_points": [abs(iperf["loss_pct"] - case.losses_pct[0])],

@@ -119,6 +119,11 @@ impl Socket {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
+    /// Whether there is something to read within a moment.
+    pub(crate) fn readable(&self) -> bool {
+        self.wait(PollFlags::IN)
+    }
+
     /// Whether it became ready within a moment.
     fn wait(&self, flags: PollFlags) -> bool {
         let mut fds = [

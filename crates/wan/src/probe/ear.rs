@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use super::counting::{Count, Counting};
 use super::line::Line;
 use super::packet::{Kind, Mark, Opened, Packet, HEADER_BYTES};
-use crate::socket::Buffers;
 use crate::udp::now_ns;
 
 /// Whoever waits for packets looks again this often.
@@ -127,11 +126,10 @@ impl Ear {
             Arc::new(Shared { line, marks, state: Mutex::default(), stop: AtomicBool::new(false) });
         let listening = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("wan-probe".to_owned()).spawn(move || {
-            let (mut buffers, mut answer) = (Buffers::default(), Vec::new());
+            let mut answer = Vec::new();
             while !listening.stop.load(Ordering::Relaxed) {
-                listening.line.receive(&mut buffers, |arrived| {
-                    let heard_ns = now_ns();
-                    for datagram in arrived.bytes.chunks(arrived.stride) {
+                listening.line.receive(|bytes, stride, heard_ns| {
+                    for datagram in bytes.chunks(stride) {
                         listening.came(datagram, heard_ns, &mut answer);
                     }
                 });

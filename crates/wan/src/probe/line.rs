@@ -6,13 +6,23 @@
 //! A server's line shares the port with the server's other socket (`SO_REUSEPORT`). It is connected, so the kernel gives it
 //! what comes from its client and nothing else; its buffer, its losses and its checksums are its own.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::errno::Errno;
+use nix::sys::socket::{recvmsg, setsockopt, sockopt, ControlMessageOwned, MsgFlags};
 use socket2::{Domain, Protocol, Type};
 
-use crate::socket::{Arrived, Buffers, Socket};
+use crate::socket::{Socket, BATCH_BYTES};
+use crate::udp::now_ns;
+
+/// Read before it is looked round: a stream that never ends must not keep who listens from ending.
+const MOST_READ: usize = 256;
+
+/// A time stamp that is older was made by a clock that has been set since.
+const OLDEST_NS: u64 = 1_000_000_000;
 
 pub(crate) struct Line {
     socket: Socket,
@@ -42,6 +52,8 @@ impl Line {
         socket.set_reuse_port(shared)?;
         socket.bind(&local.into())?;
         socket.connect(&peer.into())?;
+        // Where the kernel does not say when a datagram came, it came when it was read.
+        let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
         Ok(Self { socket: Socket::of(UdpSocket::from(socket))?, peer })
     }
 
@@ -96,9 +108,46 @@ impl Line {
         }
     }
 
-    /// Wait for datagrams for a moment and hand them on.
-    pub(crate) fn receive(&self, buffers: &mut Buffers, take: impl FnMut(Arrived)) {
-        self.socket.receive(buffers, take);
+    /// Wait for datagrams for a moment and hand them on, joined as the kernel joins them: bytes, how many each has, and when the first of
+    /// them came to this machine. How long it took to wake up is no part of the path.
+    pub(crate) fn receive(&self, mut take: impl FnMut(&[u8], usize, u64)) {
+        if !self.socket.readable() {
+            return;
+        }
+        let mut room = [0; BATCH_BYTES];
+        for _ in 0..MOST_READ {
+            match self.read(&mut room) {
+                Ok((length, stride, heard_ns)) => take(&room[..length], stride, heard_ns),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return,
+                // Such as a port that is unreachable: no end of the line, but no reason for haste.
+                Err(_) => return std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn read(&self, room: &mut [u8]) -> Result<(usize, usize, u64), Errno> {
+        // Beside the time: how datagrams were joined, and what the socket's other options add.
+        let mut space = nix::cmsg_space!([u8; 256]);
+        let mut parts = [IoSliceMut::new(room)];
+        let descriptor = self.socket.as_fd().as_raw_fd();
+        let found =
+            recvmsg::<()>(descriptor, &mut parts, Some(&mut space), MsgFlags::MSG_DONTWAIT)?;
+        let (mut stride, mut heard_ns) = (found.bytes.max(1), now_ns());
+        for message in found.cmsgs()? {
+            match message {
+                ControlMessageOwned::UdpGroSegments(size) => {
+                    stride = usize::try_from(size).unwrap_or(0).max(1);
+                }
+                ControlMessageOwned::ScmTimestampns(time) => {
+                    let at = u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000
+                        + u64::try_from(time.tv_nsec()).unwrap_or(0);
+                    heard_ns -= waited_ns(at);
+                }
+                _ => {}
+            }
+        }
+        Ok((found.bytes, stride, heard_ns))
     }
 
     /// Let who waits for datagrams look round.
@@ -110,4 +159,11 @@ impl Line {
     pub(crate) fn dropped(&self) -> u64 {
         waystage_lab::overflowed(&self.socket.as_fd()).unwrap_or(0)
     }
+}
+
+/// How long ago it was `at`, in nanoseconds of the system's clock; 0 where that makes no sense.
+fn waited_ns(at: u64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    now.checked_sub(at).filter(|waited| *waited < OLDEST_NS).unwrap_or(0)
 }

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-GIVEN_UP = 0.02
+GIVEN_UP = 0.1
 """A sender that gave up more of a train's time than this did not send what was asked for."""
 
 MOST_DROPPED = 0.001
