@@ -7,12 +7,13 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import threading
 import time
 
 import pytest
 
-from distance_support import WAIT_S, Middlebox, wait_for
+from distance_support import WAIT_S, Middlebox, command, wait_for
 from proxy_support import Proxies, Running, connect, echo, everything, listening, receive, socks
 
 
@@ -56,6 +57,33 @@ def test_bytes_are_the_same_over_a_path_that_loses_and_reorders(proxies: Proxies
         box.close()
     assert [notice["end"] for notice in told if notice["event"] == "connection"] == ["closed"] * 4
     assert told[-1]["connection"]["lost_packets"] > 0
+
+
+def test_bytes_are_the_same_over_the_relay_of_an_emulated_path(proxies: Proxies) -> None:
+    proxies.serve()
+    # It carries TCP; its port for UDP is the relay's.
+    box = Middlebox(proxies.port)
+    path = ("--delay", "5ms", "--jitter", "1ms", "--loss", "5%", "--rate", "100Mbit", "--seed", "3")
+    ends = ("--listen", f"127.0.0.1:{box.port}", "--to", f"127.0.0.1:{proxies.port}")
+    relay = subprocess.Popen(
+        command("lab", "wan", "relay", *ends, "--name", f"proxy{os.getpid()}", *path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    proxies.started.append(relay)
+    try:
+        assert relay.stderr is not None and b"listens at" in relay.stderr.readline()
+        with listening(echo) as port:
+            running = proxies.proxy("--forward", f"0:127.0.0.1:{port}", port=box.port)
+            fetch(running.port("forward"), 3_000_000)
+            told = running.end()
+        relay.send_signal(signal.SIGINT)
+        relay.communicate(timeout=WAIT_S)
+    finally:
+        box.close()
+    assert told[0]["udp"] is True
+    assert told[-1]["connection"]["lost_packets"] > 0
+    assert told[1]["end"] == "closed"
 
 
 def test_where_udp_is_blocked_it_goes_over_tcp_and_says_so(proxies: Proxies) -> None:
