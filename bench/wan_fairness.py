@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import _wan_peers as peers
 
 from waystage.bench import BenchOptions
 from waystage.stats import median
+from waystage.worlds.lab import wan
 
 RATE_BPS = 100e6
 BUFFERS = ("0.05 BDP", "1 BDP", "4 BDP")
@@ -39,22 +41,20 @@ def run(options: BenchOptions) -> dict[str, Any]:
     shares: dict[str, list[dict[str, Any]]] = {}
     jain: list[dict[str, Any]] = []
     modest: dict[str, list[dict[str, Any]]] = {}
-    steps: list[tuple[str, Callable[[int], None]]] = []
+    # What is measured, where its result goes, and how: a function of the turn's number.
+    steps: list[tuple[str, list[dict[str, Any]], Callable[[int], dict[str, Any]]]] = []
     for buffer in buffers:
         for ours_first in (True, False):
             name = f"{buffer}, {'fair' if ours_first else 'CUBIC'} first"
             rows = shares.setdefault(name, [])
-            steps.append(
-                (name, lambda turn, b=buffer, f=ours_first, r=rows: r.append(_share(b, f, turn, "fair")))
-            )  # type: ignore[misc]
-    steps.append((f"{FLOWS} copies", lambda turn: jain.append(_jain(turn))))
+            steps.append((name, rows, partial(_share, buffer, ours_first, "fair")))
+    steps.append((f"{FLOWS} copies", jain, _jain))
     for buffer in MODEST_BUFFERS[: 1 if options.quick else None]:
-        rows = modest.setdefault(buffer, [])
-        steps.append((f"modest, {buffer}", lambda turn, b=buffer, r=rows: r.append(_modest(b, turn))))  # type: ignore[misc]
+        steps.append((f"modest, {buffer}", modest.setdefault(buffer, []), partial(_modest, buffer)))
     for turn in range(turns):
-        for number, (name, step) in enumerate(steps):
+        for number, (name, rows, step) in enumerate(steps):
             options.progress(f"{name}, turn {turn + 1}", (turn * len(steps) + number) / (turns * len(steps)))
-            step(turn)
+            rows.append(step(turn))
 
     def middle(rows: list[dict[str, Any]], key: str) -> float:
         return median([one[key] for one in rows if one["valid"]] or [one[key] for one in rows])
@@ -83,7 +83,7 @@ def _path(buffer: str, turn: int) -> Any:
     )
 
 
-def _share(buffer: str, ours_first: bool, turn: int, mode: str) -> dict[str, Any]:
+def _share(buffer: str, ours_first: bool, mode: str, turn: int) -> dict[str, Any]:
     with _path(buffer, turn) as where, copies.ends_of(where) as ends:
         copies.made_file(ends.near / "file", int(RATE_BPS / 8 * (END_S + 5)))
         with copies.traced(where) as trace:
@@ -128,7 +128,7 @@ def _jain(turn: int) -> dict[str, Any]:
                 process.communicate()
         end = min(_lines(file)[-1]["time"] for file in lines)
         rates = [_delivered(file, end - FLOWS_S, end) for file in lines]
-        valid = peers.wan.status(where)["valid"]
+        valid = wan.status(where)["valid"]
     return {"jain": sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates)), "packets": rates, "valid": valid}  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def _delivered(file: Path, begin: float, end: float) -> float:
 def _modest(buffer: str, turn: int) -> dict[str, Any]:
     with _path(buffer, turn) as where:
         alone = peers.iperf3(where, END_S - BEGIN_S, omit_s=round(BEGIN_S - LATER_S))
-    beside = _share(buffer, True, turn, "modest")
+    beside = _share(buffer, True, "modest", turn)
     theirs = (1 - beside["share_pct"] / 100) * beside["whole_bps"] / WIRE_PER_PAYLOAD
     with _path(buffer, turn) as where, copies.ends_of(where) as ends:
         copies.made_file(ends.near / "file", int(RATE_BPS / 8 * 20))
