@@ -2,7 +2,8 @@
 
 Paths of `waystage lab wan` with another loss in each direction, looked at every 50 us so that they are hardly late. The truth of loss is what the
 path itself counted while the probe measured (`loss_error_points`; `loss_error_configured_points` against the probability that it was
-given, chance included), that of the round trip both delays, that of the rate the link's. `rtt_error_pct` is of the median. Each figure is
+given, chance included), that of the round trip both delays, that of the rate the link's. `rtt_error_pct` is of the median;
+`rtt_error_counted_pct` adds to the delays how late the path says that it was on average. Each figure is
 the worst over paths and directions of the medians over turns. ping says the round trip and the loss of both directions together; iperf3 -u loss
 and jitter of one, at the rate and packet size of the probe.
 """
@@ -72,7 +73,13 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 f"{case.name}, turn {turn + 1}", (turn * len(cases) + number) / (turns * len(cases))
             )
             runs[case.name].append(_one(case, turn + 1, options.quick))
-    figures = ("loss_error_points", "loss_error_configured_points", "rtt_error_pct", "rate_error_pct")
+    figures = (
+        "loss_error_points",
+        "loss_error_configured_points",
+        "rtt_error_pct",
+        "rtt_error_counted_pct",
+        "rate_error_pct",
+    )
     ours = {key: _worst(runs, key) for key in figures}
     theirs = {
         key: _worst(runs, key)
@@ -123,6 +130,7 @@ def _one(case: Case, turn: int, quick: bool) -> dict[str, Any]:
         found["iperf3"] = _iperf3(where, seconds)
         status = wan.status(where)
     loss, ping, iperf = found["loss"], found["ping"], found["iperf3"]
+    late_ms = sum(status["directions"][w]["lateness"]["mean_us"] for w in WAYS.values()) / 1e3
     both = 100 * (1 - (1 - case.losses_pct[0] / 100) * (1 - case.losses_pct[1] / 100))
     return found | {
         "loss_error_points": [abs(loss[way]["share_pct"] - loss[way]["counted_pct"]) for way in WAYS],
@@ -130,6 +138,7 @@ def _one(case: Case, turn: int, quick: bool) -> dict[str, Any]:
             abs(loss[way]["share_pct"] - pct) for way, pct in zip(WAYS, case.losses_pct, strict=True)
         ],
         "rtt_error_pct": [_off(found["round_trip"]["median_ms"], case.rtt_ms)],
+        "rtt_error_counted_pct": [_off(found["round_trip"]["median_ms"], case.rtt_ms + late_ms)],
         # What a machine was too slow for says nothing of the path, and the probe says so.
         "rate_error_pct": [
             None if rate["limit"] == "machine" else _off(rate["achievable_bps"], case.rate_mbit * 1e6)

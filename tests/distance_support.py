@@ -166,7 +166,9 @@ def server_here(site: Site, **more: Any) -> Iterator[WanServer]:
     }
     users = more.pop("users", [("ada", [site.client_key], [], [], None, None)])
     roots = [(site.data, True, [], False), (site.given, False, [], False)]
-    server = WanServer("127.0.0.1:0", site.folder / "server.key", users, roots, **{**settings, **more})
+    server = WanServer(
+        more.pop("listen", "127.0.0.1:0"), site.folder / "server.key", users, roots, **{**settings, **more}
+    )
     site.port = int(server.address.rpartition(":")[2])
     try:
         yield server

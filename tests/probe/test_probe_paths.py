@@ -183,6 +183,35 @@ def test_blocked_udp_is_told_with_its_direction_and_the_rest_is_measured(site: S
         assert found["udp"] is False and "switched off" in found["notes"][0]
 
 
+def test_a_server_that_hears_nothing_calls_and_what_it_sends_is_measured(site: Site) -> None:
+    with probing(site, listen="0.0.0.0:0"), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as thief:
+        # It takes what comes for the server's port, whose own socket is at no address in particular.
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        thief.bind(("127.0.0.1", site.port))
+        found = probe(site, "--only", "loss", "--duration", "0.3", "--udp-wait", "1", code=8)
+        assert found["blocked"] == ["up"] and "blocked on the way there" in found["notes"][0]
+        assert found["directions"]["down"]["loss"]["received"] > 0
+        assert found["directions"]["up"]["loss"] is None
+
+
+def test_a_path_of_ipv6_is_measured_without_seeing_damage(site: Site) -> None:
+    with contextlib.closing(socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)) as trial:
+        try:
+            trial.bind(("::1", 0))
+        except OSError as error:
+            pytest.skip(f"this machine has no IPv6: {error}")
+    with probing(site, listen="[::]:0"):
+        found = probe(site, "--only", "loss", "--only", "mtu", "--duration", "0.3", host="[::1]", code=None)
+        assert found["header_bytes"] == 48 and found["directions"]["up"]["mtu"] == 9000
+        for way in ("up", "down"):
+            loss = found["directions"][way]["loss"]
+            assert loss["received"] > 0 and loss["damage_seen"] is False
+        # A server at all addresses serves IPv4 at the same port.
+        assert probe(site, "--only", "loss", "--duration", "0.3", code=None)["directions"]["up"]["loss"][
+            "damage_seen"
+        ]
+
+
 class Policer:
     """A token bucket towards the server: what it does not let pass is gone, and nothing waits."""
 
