@@ -12,22 +12,23 @@ import os
 import select
 import signal
 import sys
-import tempfile
 from pathlib import Path
 
 from waystage.cli.common import ExitCode, UserError
 from waystage.wan.errors import WanConfigError
 from waystage.wan.ssh import Offer, read_request
+from waystage.wan.trust import passing_key
 
 MEMORY_BYTES = 256 << 20
 WORKERS = 4
-ANYWHERE = ("[::]:0", "0.0.0.0:0")
-"""The second where the host has no IPv6."""
+ANYWHERE = "[::]:0"
+ANYWHERE_IPV4 = "0.0.0.0:0"
+"""Where the host has no IPv6."""
 
 
 def serve_on_demand() -> None:
     """Serve until stdin ends, which it does with the ssh connection, or until a signal."""
-    from waystage._native import WanError, WanServer, wan_make_key
+    from waystage._native import WanError, WanServer
 
     try:
         request = read_request(sys.stdin.buffer)
@@ -47,31 +48,28 @@ def serve_on_demand() -> None:
         None,
         None,
     )
-    with tempfile.TemporaryDirectory(prefix="waystage-serve-") as folder:
-        key = Path(folder) / "key"
+    with passing_key() as (key, line):
+
+        def listening(address: str) -> WanServer:
+            return WanServer(
+                address,
+                key,
+                [user],
+                roots,
+                rate_bytes_per_s=None,
+                connections=4,
+                memory_bytes=MEMORY_BYTES,
+                udp=True,
+                workers=WORKERS,
+            )
+
         try:
-            line = wan_make_key(key)
-            server = None
-            for turn, address in enumerate(ANYWHERE, start=1):
-                try:
-                    server = WanServer(
-                        address,
-                        key,
-                        [user],
-                        roots,
-                        rate_bytes_per_s=None,
-                        connections=4,
-                        memory_bytes=MEMORY_BYTES,
-                        udp=True,
-                        workers=WORKERS,
-                    )
-                    break
-                except WanError:
-                    if turn == len(ANYWHERE):
-                        raise
+            try:
+                server = listening(ANYWHERE)
+            except WanError:
+                server = listening(ANYWHERE_IPV4)
         except WanError as error:
             raise UserError(str(error)) from None
-        assert server is not None
         try:
             port = int(server.address.rpartition(":")[2])
             sys.stdout.write(Offer(port, line).line())

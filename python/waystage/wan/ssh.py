@@ -17,7 +17,6 @@ import os
 import shlex
 import socket
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import IO
 
 from waystage.wan.address import Remote
 from waystage.wan.errors import WanConfigError
+from waystage.wan.trust import passing_key
 
 MAGIC = "waystage-serve"
 VERSION = 1
@@ -112,8 +112,6 @@ def read_offer(stream: IO[bytes]) -> Offer | None:
 @contextlib.contextmanager
 def started(remote: Remote, shell: Shell) -> Iterator[Server]:
     """A server at the other end, until the end of the block. Raises WanConfigError where it cannot be had."""
-    from waystage._native import wan_make_key
-
     if remote.host.startswith("-") or remote.user.startswith("-"):
         raise WanConfigError(
             f"{remote.host!r}: a host or user that begins with a dash is an option to ssh: not taken"
@@ -121,9 +119,7 @@ def started(remote: Remote, shell: Shell) -> Iterator[Server]:
     if not shell.command:
         raise WanConfigError("--rsh: the command is empty")
     where = [*(("-l", remote.user) if remote.user else ()), remote.host]
-    with tempfile.TemporaryDirectory(prefix="waystage-copy-") as folder, contextlib.ExitStack() as held:
-        identity = Path(folder) / "key"
-        client_key = wan_make_key(identity)
+    with passing_key() as (identity, client_key), contextlib.ExitStack() as held:
         words = [*shell.command, *where, f"{shell.waystage} serve --on-demand"]
         try:
             process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

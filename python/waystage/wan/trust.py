@@ -8,6 +8,9 @@ Must not know: connections.
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +34,26 @@ def own_key(path: Path | None) -> Path:
         usual.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         wan_make_key(usual)
     return usual
+
+
+@contextmanager
+def passing_key() -> Iterator[tuple[Path, str]]:
+    """A key that is in memory alone, as long as the body runs: a path that reads as its file, and its public line.
+
+    Nothing of it is left behind, whatever ends this process.
+    """
+    from waystage._native import wan_make_key
+
+    with tempfile.TemporaryDirectory(prefix="waystage-key-") as folder:
+        line = wan_make_key(Path(folder) / "key")
+        key = (Path(folder) / "key").read_bytes()
+    descriptor = os.memfd_create("waystage-key", os.MFD_CLOEXEC)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, key)
+        yield Path(f"/proc/self/fd/{descriptor}"), line
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)
