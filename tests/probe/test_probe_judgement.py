@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from waystage.wan.probing.limits import Verdict, verdict
@@ -181,6 +181,7 @@ def test_the_trend_is_that_of_the_formula(parts: list[tuple[int, int]]) -> None:
 
 
 @given(st.integers(0, 1000), st.integers(1, 1000))
+@example(0, 225)
 def test_an_interval_holds_the_share_and_lies_between_none_and_all(hits: int, more: int) -> None:
     low, high = wilson(hits, hits + more)
     assert 0 <= low <= hits / (hits + more) <= high <= 1

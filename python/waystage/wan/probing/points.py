@@ -158,4 +158,5 @@ def wilson(hits: int, of: int, z: float = Z95) -> tuple[float, float]:
     share, square = hits / of, z * z / of
     middle = (share + square / 2) / (1 + square)
     half = z * math.sqrt(share * (1 - share) / of + square / (4 * of)) / (1 + square)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # Rounding must not put a bound past the share itself: at 0 and 1 they are the same.
+    return max(0.0, min(share, middle - half)), min(1.0, max(share, middle + half))
