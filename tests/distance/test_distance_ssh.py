@@ -28,6 +28,21 @@ from waystage.wan.ssh import Offer, Request, read_offer, read_request
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 REMOTE = f"{shlex.quote(sys.executable)} -m waystage"
 
+JUMP = """
+import os, select, socket, sys
+far = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+while True:
+    for ready in select.select([0, far], [], [])[0]:
+        data = os.read(0, 65536) if ready == 0 else far.recv(65536)
+        if not data:
+            sys.exit()
+        if ready == 0:
+            far.sendall(data)
+        while ready != 0 and data:
+            data = data[os.write(1, data):]
+"""
+"""What a jump host does: its stdin and stdout to a port of this host, until either ends."""
+
 real_ssh = pytest.mark.skipif(
     SSHD is None or shutil.which("ssh") is None or os.geteuid() != 0,
     reason="a real sshd needs root and openssh-server",
@@ -81,7 +96,9 @@ def sshd(site: Site) -> Iterator[str]:
         encoding="utf-8",
     )
     assert SSHD is not None
-    process = subprocess.Popen([SSHD, "-D", "-e", "-f", config], stderr=subprocess.PIPE)
+    # To a file: a pipe would stay open as long as any of its children.
+    with open(site.folder / "sshd.log", "wb") as log:
+        process = subprocess.Popen([SSHD, "-D", "-e", "-f", config], stderr=log)
     site.started.append(process)
 
     def listens() -> bool:
@@ -171,14 +188,8 @@ def test_by_a_real_ssh(site: Site, sshd: str) -> None:
 def test_through_ssh_where_the_port_cannot_be_reached(site: Site, sshd: str) -> None:
     """The address that ssh is told to use leads nowhere else: nothing but ssh itself gets through."""
     source = tree(site.folder / "source")
-    proxied = f"{sshd} -o ProxyCommand='nc 127.0.0.1 %p' -o HostName=192.0.2.1"
-    if shutil.which("nc") is None:
-        jump = "import os,socket,sys,threading;s=socket.create_connection(('127.0.0.1',int(sys.argv[1])));"
-        jump += "threading.Thread(target=lambda:[s.sendall(d) for d in iter(lambda:os.read(0,65536),b'')],daemon=True).start();"
-        jump += "[os.write(1,d) for d in iter(lambda:s.recv(65536),b'')]"
-        (site.folder / "jump.py").write_text(jump, encoding="utf-8")
-        inner = f"{sys.executable} {site.folder}/jump.py %p"
-        proxied = f"{sshd} -o ProxyCommand='{inner}' -o HostName=192.0.2.1"
+    (site.folder / "jump.py").write_text(JUMP, encoding="utf-8")
+    proxied = f"{sshd} -o ProxyCommand='{sys.executable} {site.folder}/jump.py %p' -o HostName=192.0.2.1"
     pushed = copy(site, proxied, source, f"localhost:{site.data}/there")
     assert pushed.code == 0, pushed.err
     assert same(source, site.data / "there")
