@@ -63,7 +63,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 CASES = (
-    Case("dedup_24", 100_000, 1_000_000, 24, 2.0),
+    Case("dedup_24", 100_000, 1_000_000, 24, 4.0),
     Case("dedup_192", 100_000, 1_000_000, 192, 6.0),
     Case("augment_192", 60_000, 2_700, 192, 4.0, COMPUTE_S, True),
 )
