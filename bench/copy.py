@@ -64,6 +64,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
                         tree,
                         Path(folder) / f"{tree.name}-{'cold' if cold else 'warm'}-{turn}",
                         cold,
+                        turn,
                         taken.setdefault(tree.name, {}),
                     )
             shutil.rmtree(tree)
@@ -113,10 +114,13 @@ def commands(tree: Path, copy: Path) -> dict[str, list[str]]:
     }
 
 
-def _turn(tree: Path, copies: Path, cold: bool, taken: dict[str, dict[str, list[float]]]) -> None:
+def _turn(tree: Path, copies: Path, cold: bool, turn: int, taken: dict[str, dict[str, list[float]]]) -> None:
     key = "cold" if cold else "warm"
     copies.mkdir()
-    for name in commands(tree, copies):
+    names = list(commands(tree, copies))
+    # Who comes first in a turn meets what the turn before left, so that another one does each time.
+    first = turn % len(names)
+    for name in names[first:] + names[:first]:
         copy = copies / name
         command = commands(tree, copy)[name]
         os.sync()
