@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import sys
 import time
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
-from waystage.cli.reaching import STATUS, Rate, Trust, believed, server_options, show_key
+from waystage.cli.reaching import Rate, Trust, believing, server_options, show_key
+from waystage.cli.service import appended_log, write_line, write_ready
 from waystage.wan.address import parse_forward, parse_listen, parse_server
 
 if TYPE_CHECKING:
@@ -205,11 +205,7 @@ def _log(path: Path | None, output: Output) -> Iterator[TextIO | None]:
     if path is None:
         yield None if output.quiet else sys.stderr
         return
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise UserError(f"the log {path} cannot be written: {error.strerror}") from None
-    with open(descriptor, "a", encoding="utf-8") as file:
+    with appended_log(path) as file:
         yield file
 
 
@@ -230,20 +226,13 @@ class _Proxying:
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        from waystage._native import WanError
-        from waystage.wan.errors import WanConfigError
-
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signal)
         signal.signal(signal.SIGUSR1, self._ask)
         try:
-            self._believing()
-        except WanConfigError as error:
-            raise UserError(str(error), ExitCode.BAD_INPUT) from None
+            believing(self.options["host"], self.options["port"], self.trust, self.output, self._attempt)
         except ValueError as error:
             raise UserError(str(error), ExitCode.USAGE) from None
-        except WanError as error:
-            raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
         finally:
             if self.ready_file is not None:
                 self.ready_file.unlink(missing_ok=True)
@@ -254,32 +243,16 @@ class _Proxying:
     def _ask(self, *_: object) -> None:
         self.asked = True
 
-    def _believing(self) -> None:
-        """Run, once more where the server's key is to be believed after all."""
-        from waystage._native import WanError, WanProxy
-        from waystage.wan.trust import own_key
+    def _attempt(self, known: str | None, key: Path) -> None:
+        from waystage._native import WanProxy
 
-        host, port = self.options["host"], self.options["port"]
-        key = own_key(self.trust.identity)
-        known = self.trust.pinned() if self.trust.server_key else self.trust.hosts().find(host, port)
-        while True:
-            wanted = self.wanted
-            proxy = WanProxy(
-                wanted.places, wanted.reverse, wanted.rules, key=key, trusted=known, **self.options
-            )
-            try:
-                return self._follow(proxy)
-            except WanError as error:
-                key_now = believed(error, known, self.trust)
-                if key_now is None:
-                    raise
-                known = key_now
-                if not self.trust.server_key:
-                    self.trust.hosts().add(host, port, known)
-                    self.output.note(f"{host}:{port} is believed from now on: {self.trust.hosts().path}")
-            finally:
-                # At its end, at an error: its threads are gone.
-                proxy.stop()
+        wanted = self.wanted
+        proxy = WanProxy(wanted.places, wanted.reverse, wanted.rules, key=key, trusted=known, **self.options)
+        try:
+            self._follow(proxy)
+        finally:
+            # At its end, at an error: its threads are gone.
+            proxy.stop()
 
     def _follow(self, proxy: WanProxy) -> None:
         drained: float | None = None
@@ -320,25 +293,12 @@ class _Proxying:
         if not self.ready:
             self.ready = True
             self.output.say(f"ready: {words}; over {way}")
-            self._write_ready("".join(f"{kind} {address}\n" for kind, address in places))
-
-    def _write_ready(self, text: str) -> None:
-        if self.ready_file is None:
-            return
-        # Who waits for the file never sees it empty.
-        draft = self.ready_file.with_name(f".{self.ready_file.name}.{os.getpid()}")
-        try:
-            draft.write_text(text, encoding="ascii")
-            draft.replace(self.ready_file)
-        except OSError as error:
-            raise UserError(f"cannot write --ready-file {self.ready_file}: {error.strerror}") from None
+            if self.ready_file is not None:
+                write_ready(self.ready_file, "".join(f"{kind} {address}\n" for kind, address in places))
 
     def _line(self, text: str) -> None:
         if self.log is not None and not (self.output.json and self.log is sys.stderr):
-            now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            # What the other end says must not look like lines of ours.
-            clean = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-            self.log.write(f"{now} {clean}\n")
+            write_line(self.log, text)
             self.log.flush()
 
     def _statistics(self, proxy: WanProxy) -> None:

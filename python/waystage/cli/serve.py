@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
+from waystage.cli.service import appended_log, write_line, write_ready
 
 if TYPE_CHECKING:
     from waystage._native import WanServer
@@ -129,11 +130,8 @@ def _serve(server: WanServer, settings: ServeConfig, stop: _Stop, log: TextIO) -
 
 
 def _write_log(server: WanServer, log: TextIO) -> None:
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     for line in server.log():
-        # What clients say must not look like lines of ours.
-        text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in line)
-        log.write(f"{now} {text}\n")
+        write_line(log, line)
     log.flush()
 
 
@@ -142,11 +140,7 @@ def _log(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stderr
         return
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise UserError(f"the log {path} cannot be written: {error.strerror}") from None
-    with open(descriptor, "a", encoding="utf-8") as file:
+    with appended_log(path) as file:
         yield file
 
 
@@ -194,13 +188,7 @@ def _ready(server: WanServer, settings: ServeConfig, ready_file: Path | None, ou
     output.result(value, f"ready: {server.address}, key {fingerprint}")
     sys.stdout.flush()
     if ready_file is not None:
-        # Who waits for the file never sees it empty.
-        draft = ready_file.with_name(f".{ready_file.name}.{os.getpid()}")
-        try:
-            draft.write_text(f"{server.address}\n", encoding="ascii")
-            draft.replace(ready_file)
-        except OSError as error:
-            raise UserError(f"cannot write --ready-file {ready_file}: {error.strerror}") from None
+        write_ready(ready_file, f"{server.address}\n")
 
 
 def _read_key(path: Path) -> tuple[str, str]:
