@@ -835,6 +835,18 @@ class CopyError(RuntimeError):
 
     kind: Literal["no-space", "refused", "busy", "ends", "other-journal", "stopped", "failed"]
 
+COPY_LIST_BYTES: int
+"""How long the list of a copy may be."""
+
+@final
+class NameList:
+    """A list of the names that are to be copied: one a line, or each ended by a NUL. ValueError where one cannot be taken."""
+
+    def __new__(cls, list: bytes, nul: bool) -> NameList: ...
+    def __len__(self) -> int: ...
+    def names(self) -> list[bytes]:
+        """In order, a directory right before what lies in it; the root's own is empty."""
+
 @final
 class TreeCopy:
     """A copy under way in threads of its own. Raises CopyError where an end cannot be used, ValueError on an odd option."""
@@ -847,6 +859,7 @@ class TreeCopy:
         workers: int,
         exclude: Sequence[bytes] = ...,
         include: Sequence[bytes] | None = None,
+        names: NameList | None = None,
         one_file_system: bool = False,
         update: str = "changed",
         fsync: str = "none",
@@ -930,6 +943,7 @@ class WanCopy:
         known_as: str | None = None,
         exclude: Sequence[bytes] = ...,
         include: Sequence[bytes] | None = None,
+        names: NameList | None = None,
         one_file_system: bool = False,
         update: str = "changed",
         fsync: str = "none",

@@ -14,6 +14,7 @@ use waystage_catalog::Root;
 use crate::attributes::xattrs_differ;
 use crate::error::{said, Failure};
 use crate::error::{At, End};
+use crate::item::split;
 
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -231,10 +232,7 @@ fn full(
 }
 
 fn open(root: &Root, path: &[u8], end: End) -> Result<OwnedFd, Failure> {
-    let (directory, name) = match path.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (&b""[..], path),
-    };
+    let (directory, name) = split(path);
     let directory = root.directory(directory).at(end, "open directory")?;
     let name = if name.is_empty() { b"." } else { name };
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

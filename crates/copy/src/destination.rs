@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use waystage_catalog::Root;
 
 use crate::error::{At, End, Failure};
-use crate::item::look_at;
+use crate::item::{look_at, split};
 
 /// A directory at the destination, open.
 pub struct Folder {
@@ -75,10 +75,7 @@ impl Destination {
             Err(Errno::NOENT) if !path.is_empty() => {}
             Err(errno) => return Err(clash(errno)),
         }
-        let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
-            Some(slash) => (&path[..slash], &path[slash + 1..]),
-            None => (&b""[..], path),
-        };
+        let (parent, name) = split(path);
         // As deep as the tree; a path has at most some thousands of parts.
         let parent = self.make(parent)?;
         match mkdirat(parent.fd(), name, Mode::from_raw_mode(0o700)) {

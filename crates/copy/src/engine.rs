@@ -180,6 +180,9 @@ fn prepare(mut options: Options) -> Result<Shared, CopyError> {
     options.exclude.add([OWN_PREFIX, b"*"].concat());
     let Ends { source: source_path, destination: root, single } =
         ends(&options.source, &options.destination, options.dry_run)?;
+    if single.is_some() && options.names.is_some() {
+        return Err(no_directory(&options.source));
+    }
     let unreadable = |error: std::io::Error| {
         let text = format!("{} cannot be read: {error}", options.source.display());
         CopyError::new(CopyErrorKind::Ends, text)
@@ -234,6 +237,15 @@ fn prepare(mut options: Options) -> Result<Shared, CopyError> {
         ended: Default::default(),
         options,
     })
+}
+
+/// A list names what lies below a directory, and this is none.
+pub fn no_directory(source: &Path) -> CopyError {
+    let text = format!(
+        "{} is a file, and a list names what lies below a directory: copy it without the list",
+        source.display()
+    );
+    CopyError::new(CopyErrorKind::Ends, text)
 }
 
 /// What a run says of itself when it begins.

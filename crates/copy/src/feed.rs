@@ -7,12 +7,14 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use waystage_catalog::walk::{Known, Next, Options as WalkOptions, Walk};
-use waystage_catalog::Batch;
+use waystage_catalog::{Batch, Exclude};
 
 use crate::counts::{add, ProblemKind};
 use crate::engine::Shared;
 use crate::error::{At, CopyError, CopyErrorKind, End, Failure};
 use crate::item::{look_at, About, Item};
+use crate::listed::{listed, Listed};
+use crate::names::Names;
 use crate::queue::Task;
 
 /// Entries that one worker takes at once: enough that opening their directory costs nothing, few enough that no worker
@@ -39,7 +41,11 @@ pub(crate) fn feed(shared: &Shared) -> Result<bool, CopyError> {
         return Ok(shared.queue.feed(Task::Items(vec![item.clone()])) && shared.queue.drain());
     }
     let mut linked = Linked::new();
-    if !walk(shared, &mut linked)? || !shared.queue.drain() {
+    let fed = match &shared.options.names {
+        Some(names) => named(shared, names, &mut linked)?,
+        None => walk(shared, vec![Vec::new()], &mut linked)?,
+    };
+    if !fed || !shared.queue.drain() {
         return Ok(false);
     }
     for items in linked.values_mut() {
@@ -59,7 +65,45 @@ pub(crate) fn feed(shared: &Shared) -> Result<bool, CopyError> {
     Ok(shared.queue.drain() && directories(shared))
 }
 
-fn walk(shared: &Shared, linked: &mut Linked) -> Result<bool, CopyError> {
+/// Give the entries that a list names, and then what lies in the directories among them.
+fn named(shared: &Shared, names: &Names, linked: &mut Linked) -> Result<bool, CopyError> {
+    let tally = &shared.report.tally;
+    let mut group: Vec<Item> = Vec::new();
+    let tops = listed(&shared.source, names, &shared.options.exclude, |named| {
+        if shared.ways.is_stopped() {
+            return false;
+        }
+        let item = match named {
+            Listed::Item(item) => item,
+            Listed::Excluded => {
+                add(&tally.excluded, 1);
+                return true;
+            }
+            Listed::Failed(path, failure) => {
+                shared.report.problem(path, ProblemKind::Error, failure.to_string());
+                return true;
+            }
+        };
+        add(&tally.found, 1);
+        if item.letter == b'f' {
+            add(&tally.found_bytes, item.seen.size);
+        }
+        let full = group.len() >= GROUP
+            || group.first().is_some_and(|first| first.directory != item.directory);
+        if full && !shared.queue.feed(Task::Items(std::mem::take(&mut group))) {
+            return false;
+        }
+        group.extend(sorted_out(shared, item, linked));
+        true
+    });
+    let Some(tops) = tops else { return Ok(false) };
+    if !group.is_empty() && !shared.queue.feed(Task::Items(group)) {
+        return Ok(false);
+    }
+    Ok(tops.is_empty() || walk(shared, tops, linked)?)
+}
+
+fn walk(shared: &Shared, tops: Vec<Vec<u8>>, linked: &mut Linked) -> Result<bool, CopyError> {
     let options = &shared.options;
     let walk = Walk::start(WalkOptions {
         root: shared.source_path.clone(),
@@ -69,18 +113,19 @@ fn walk(shared: &Shared, linked: &mut Linked) -> Result<bool, CopyError> {
         one_file_system: options.one_file_system,
         layouts: None,
         known: Known::default(),
-        tops: vec![Vec::new()],
+        tops,
     })
     .map_err(|error| {
         let text = format!("{} cannot be read: {error}", options.source.display());
         CopyError::new(CopyErrorKind::Ends, text)
     })?;
     let tally = &shared.report.tally;
+    let before = tally.read();
     loop {
         let next = walk.next(LOOK_ROUND);
         let counts = walk.counts();
-        tally.found.store(counts.entries, Ordering::Relaxed);
-        tally.found_bytes.store(counts.bytes, Ordering::Relaxed);
+        tally.found.store(before.found + counts.entries, Ordering::Relaxed);
+        tally.found_bytes.store(before.found_bytes + counts.bytes, Ordering::Relaxed);
         match next {
             Next::Batch(batch) => {
                 if !feed_batch(shared, &batch, linked) {
@@ -119,16 +164,23 @@ fn feed_batch(shared: &Shared, batch: &Batch, linked: &mut Linked) -> bool {
         }
         at = Some(*directory);
         let item = Item::of(batch, index, path);
-        let unwanted = |include: &waystage_catalog::Exclude| !include.matches(path, &item.name);
-        if item.letter != b'd' && shared.options.include.as_ref().is_some_and(unwanted) {
-            add(&shared.report.tally.excluded, 1);
-        } else if item.letter == b'f' && item.links > 1 && shared.options.hard_links {
-            linked.entry((item.seen.device, item.seen.inode)).or_default().push(item);
-        } else {
-            group.push(item);
-        }
+        group.extend(sorted_out(shared, item, linked));
     }
     group.is_empty() || shared.queue.feed(Task::Items(group))
+}
+
+/// The item, unless no pattern wants it, or it is one of several names of a file, which come last.
+fn sorted_out(shared: &Shared, item: Item, linked: &mut Linked) -> Option<Item> {
+    let unwanted = |include: &Exclude| !include.matches(&item.directory, &item.name);
+    if item.letter != b'd' && shared.options.include.as_ref().is_some_and(unwanted) {
+        add(&shared.report.tally.excluded, 1);
+        return None;
+    }
+    if item.letter == b'f' && item.links > 1 && shared.options.hard_links {
+        linked.entry((item.seen.device, item.seen.inode)).or_default().push(item);
+        return None;
+    }
+    Some(item)
 }
 
 /// Attributes of directories, the deepest first: those above may close the way to them.

@@ -148,6 +148,14 @@ fn has_holes(size: u64, blocks: u64) -> bool {
     blocks.saturating_mul(512) < size
 }
 
+/// A path's directory and last name.
+pub fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
 /// The attributes of what bears `name` in `folder`, a symbolic link's own.
 pub fn look(folder: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;

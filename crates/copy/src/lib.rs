@@ -25,6 +25,8 @@ pub mod journal;
 mod large;
 mod leftovers;
 mod links;
+mod listed;
+mod names;
 mod options;
 mod pace;
 mod queue;
@@ -36,6 +38,7 @@ pub use compare::{Comparison, Differing, Pair, Unlike};
 pub use counts::{Counts, Problem, ProblemKind};
 pub use engine::Copy;
 pub use error::{CopyError, CopyErrorKind};
+pub use names::{Names, NamesError, MOST_LIST_BYTES};
 pub use options::{Fsync, Options, Update, Verify};
 
 /// What copies between hosts share with copies on one: how an entry is seen, made and given its name.
@@ -46,9 +49,10 @@ pub mod parts {
     pub use crate::destination::{Destination, Folder};
     pub use crate::draft::{large_name, worker_name, Draft};
     pub use crate::ends::unwritable;
-    pub use crate::engine::{begin, doubtful_since, session_of, Beginning};
+    pub use crate::engine::{begin, doubtful_since, no_directory, session_of, Beginning};
     pub use crate::error::{said, At, End, Failure};
-    pub use crate::item::{letter, look, look_at, About, Item, Seen};
+    pub use crate::item::{letter, look, look_at, split, About, Item, Seen};
     pub use crate::leftovers::{larges as remove_larges, workers as remove_drafts};
+    pub use crate::listed::{listed, Listed};
     pub use crate::small::{open_file, ANOTHER_SORT};
 }

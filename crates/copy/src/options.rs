@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use waystage_catalog::Exclude;
 
+use crate::names::Names;
+
 /// When a file that is already at the destination is copied again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Update {
@@ -54,6 +56,8 @@ pub struct Options {
     pub exclude: Exclude,
     /// Where given, files that match none of these are left out as well.
     pub include: Option<Exclude>,
+    /// Where given, only these entries, and directories of them with all that lies in them.
+    pub names: Option<Names>,
     /// Whether directories on other file systems are left out.
     pub one_file_system: bool,
     /// When to copy what is there already.

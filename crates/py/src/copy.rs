@@ -8,7 +8,9 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::Exclude;
-use waystage_copy::{Comparison, Copy, Fsync, Options, Pair, Update, Verify};
+use waystage_copy::{
+    Comparison, Copy, Fsync, Names, Options, Pair, Update, Verify, MOST_LIST_BYTES,
+};
 
 create_exception!(
     waystage._native,
@@ -21,9 +23,34 @@ create_exception!(
 const LOOK_ROUND: Duration = Duration::from_millis(100);
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("COPY_LIST_BYTES", MOST_LIST_BYTES)?;
     module.add("CopyError", module.py().get_type::<CopyError>())?;
+    module.add_class::<NameList>()?;
     module.add_class::<TreeCopy>()?;
     module.add_class::<TreeComparison>()
+}
+
+/// The entries that are to be copied, by a list of their names.
+#[pyclass(frozen, module = "waystage._native")]
+pub(crate) struct NameList(pub(crate) Names);
+
+#[pymethods]
+impl NameList {
+    /// ValueError where a name cannot be taken: which, and why.
+    #[new]
+    fn new(py: Python<'_>, list: &[u8], nul: bool) -> PyResult<Self> {
+        let parsed = py.detach(|| Names::parse(list, nul));
+        parsed.map(Self).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The names in order, as bytes; the root's own is empty.
+    fn names<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        self.0.iter().map(|name| PyBytes::new(py, name)).collect()
+    }
 }
 
 /// A copy under way.
@@ -35,8 +62,8 @@ impl TreeCopy {
     #[new]
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
     #[allow(clippy::fn_params_excessive_bools, reason = "in Python they are keywords")]
-    #[pyo3(signature = (source, destination, *, workers, exclude=Vec::new(), include=None, one_file_system=false,
-        update="changed", fsync="none", verify="none", rate_bytes_per_s=None, dry_run=false, restart=false,
+    #[pyo3(signature = (source, destination, *, workers, exclude=Vec::new(), include=None, names=None,
+        one_file_system=false, update="changed", fsync="none", verify="none", rate_bytes_per_s=None, dry_run=false, restart=false,
         xattrs=true, owners=true, hard_links=true))]
     fn new(
         py: Python<'_>,
@@ -45,6 +72,7 @@ impl TreeCopy {
         workers: usize,
         exclude: Vec<Vec<u8>>,
         include: Option<Vec<Vec<u8>>>,
+        names: Option<Bound<'_, NameList>>,
         one_file_system: bool,
         update: &str,
         fsync: &str,
@@ -63,6 +91,7 @@ impl TreeCopy {
             workers,
             exclude: Exclude::new(exclude),
             include: include.map(Exclude::new),
+            names: names.map(|names| names.get().0.clone()),
             one_file_system,
             update,
             fsync,

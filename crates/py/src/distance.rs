@@ -15,7 +15,7 @@ use waystage_wan::{
     loopback, Client, CopyOptions, Ends, Peer, Request, Server, ServerOptions, SharedRoot, User,
 };
 
-use crate::copy::{duration, words};
+use crate::copy::{duration, words, NameList};
 use crate::proxy::rule;
 
 create_exception!(
@@ -90,7 +90,8 @@ impl WanCopy {
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
     #[allow(clippy::fn_params_excessive_bools, reason = "in Python they are keywords")]
     #[pyo3(signature = (local, remote, *, push, host, port, user, key, trusted, mode, rate_bytes_per_s, udp_wait_s,
-        workers, known_as=None, exclude=Vec::new(), include=None, one_file_system=false, update="changed", fsync="none", verify="none",
+        workers, known_as=None, exclude=Vec::new(), include=None, names=None, one_file_system=false, update="changed", fsync="none",
+        verify="none",
         restart=false, xattrs=true, owners=true, hard_links=true))]
     fn new(
         py: Python<'_>,
@@ -109,6 +110,7 @@ impl WanCopy {
         known_as: Option<String>,
         exclude: Vec<Vec<u8>>,
         include: Option<Vec<Vec<u8>>>,
+        names: Option<Bound<'_, NameList>>,
         one_file_system: bool,
         update: &str,
         fsync: &str,
@@ -134,9 +136,11 @@ impl WanCopy {
             known_as,
             workers,
             ends: if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } },
+            names: names.as_ref().map(|names| names.get().0.clone()),
             options: CopyOptions {
                 exclude,
                 include,
+                listed: names.is_some(),
                 one_file_system,
                 update,
                 fsync,

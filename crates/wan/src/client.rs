@@ -8,13 +8,14 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use waystage_copy::Problem;
+use waystage_copy::{Names, Problem};
 
 use crate::book::{Book, Verdict};
 use crate::control::Control;
 use crate::dial::{dial, Peer};
 use crate::error::{WanError, WanErrorKind};
 use crate::lane::Lane;
+use crate::list;
 use crate::place;
 use crate::receive::receive;
 use crate::reception::Target;
@@ -52,6 +53,8 @@ pub struct Request {
     pub workers: usize,
     /// From where to where.
     pub ends: Ends,
+    /// Only these of the source's entries, where [`CopyOptions::listed`] says so.
+    pub names: Option<Names>,
     /// How.
     pub options: CopyOptions,
 }
@@ -247,12 +250,13 @@ fn copy(
             let mut from = format!("wan:{}:", this_host()).into_bytes();
             from.extend_from_slice(path);
             let single = origin.single.as_ref().map(|item| item.name.clone());
+            list::suits(&origin, request.names.as_ref(), local)?;
             let ask =
                 Ask { push: true, path: remote.clone(), single, from, options: options.clone() };
             control.send(kinds::ASK, &ask.encode());
             expect(control, kinds::ACCEPTED)?;
             Ok(exchange(control, lane, book, || {
-                send(&origin, options, lane, book, request.workers)
+                send(&origin, request.names.as_ref(), options, lane, book, request.workers)
             }))
         }
         Ends::Pull { remote, local } => {
@@ -264,6 +268,9 @@ fn copy(
                 options: options.clone(),
             };
             control.send(kinds::ASK, &ask.encode());
+            if let Some(names) = &request.names {
+                list::tell(control, names)?;
+            }
             let accepted = expect(control, kinds::ACCEPTED)?;
             let mut reader = Reader(&accepted);
             let single = match reader.bytes().map_err(|_| nonsense())? {

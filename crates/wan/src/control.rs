@@ -29,8 +29,9 @@ const LONGEST_SMALL: usize = 4 << 20;
 /// Bulk that may wait to be written.
 const WAITING_BYTES: usize = 16 << 20;
 
-/// Messages of other kinds that may wait to be read.
+/// Messages of other kinds that may wait to be read, and their bytes.
 const MOST_SMALL: usize = 1024;
+const MOST_SMALL_BYTES: usize = 4 * LONGEST_SMALL;
 
 /// What TLS may hold of what was written to it.
 const TLS_BYTES: usize = 256 << 10;
@@ -438,7 +439,8 @@ impl Pump {
                     return Ok(());
                 }
                 let mut state = self.shared.lock();
-                if state.small.len() >= MOST_SMALL {
+                let waiting: usize = state.small.iter().map(|(_, body)| body.len()).sum();
+                if state.small.len() >= MOST_SMALL || waiting > MOST_SMALL_BYTES {
                     return Err("the other end broke the protocol: it says too much".to_owned());
                 }
                 state.small.push_back((kind, body));

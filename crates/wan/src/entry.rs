@@ -3,6 +3,7 @@
 //! Arrives: entries, contents. Leaves: bytes; or from bytes of the other end entries whose paths lead nowhere else.
 //! Must not know: files, connections. The form is in `docs/reference/wide-area-copy.md`.
 
+pub(crate) use waystage_copy::parts::split;
 use waystage_copy::parts::{About, Attribute, Seen};
 
 use crate::wire::{Malformed, Read, Reader, Writer};
@@ -80,14 +81,6 @@ impl Entry {
     /// Its directory and its own name.
     pub(crate) fn split(&self) -> (&[u8], &[u8]) {
         split(&self.path)
-    }
-}
-
-/// A path's directory and last name.
-pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    match path.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&path[..slash], &path[slash + 1..]),
-        None => (b"", path),
     }
 }
 

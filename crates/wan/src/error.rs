@@ -48,7 +48,11 @@ impl WanErrorKind {
             Kind::Failed,
         ];
         let known = files.into_iter().find(|kind| kind.name() == name);
-        known.map_or(Self::Refused, Self::Files)
+        match known {
+            Some(kind) => Self::Files(kind),
+            None if name == Self::Input.name() => Self::Input,
+            None => Self::Refused,
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod entry;
 mod error;
 pub mod identity;
 mod lane;
+mod list;
 pub mod loopback;
 mod place;
 pub mod probe;

@@ -18,9 +18,9 @@ use rustix::fs::makedev;
 use waystage_catalog::walk::{Known, Next, Options as WalkOptions, Walk};
 use waystage_catalog::{Batch, Exclude, Root};
 use waystage_copy::parts::{
-    add, look, look_at, xattrs_of, About, At, Attribute, End, Failure, Item,
+    add, listed, look, look_at, xattrs_of, About, At, Attribute, End, Failure, Item, Listed,
 };
-use waystage_copy::{journal::OWN_PREFIX, ProblemKind};
+use waystage_copy::{journal::OWN_PREFIX, Names, ProblemKind};
 
 use crate::book::Book;
 use crate::entry::{kinds, Answer, Entry, MOST_XATTR_BYTES};
@@ -54,7 +54,9 @@ pub(crate) struct Origin {
 
 struct Sender<'a> {
     origin: &'a Origin,
+    names: Option<&'a Names>,
     options: &'a CopyOptions,
+    include: Option<Exclude>,
     lane: &'a Lane,
     book: &'a Book,
     sending: Sending,
@@ -64,6 +66,7 @@ struct Sender<'a> {
 /// Send everything that is wanted; returns when the connection has taken it all.
 pub(crate) fn send(
     origin: &Origin,
+    names: Option<&Names>,
     options: &CopyOptions,
     lane: &Lane,
     book: &Book,
@@ -71,7 +74,9 @@ pub(crate) fn send(
 ) -> Result<(), WanError> {
     let sender = Sender {
         origin,
+        names,
         options,
+        include: options.include.clone().map(Exclude::new),
         lane,
         book,
         sending: Sending::default(),
@@ -152,7 +157,7 @@ impl Sender<'_> {
             }
         } else {
             root = Some(self.root()?);
-            if !self.walk(&mut linked)? {
+            if !self.tree(&mut linked)? {
                 return Ok(false);
             }
         }
@@ -213,10 +218,46 @@ impl Sender<'_> {
         })
     }
 
-    fn walk(&self, linked: &mut Linked) -> Result<bool, WanError> {
+    /// Offer the tree, or what of it is listed; false after a stop.
+    fn tree(&self, linked: &mut Linked) -> Result<bool, WanError> {
         let mut exclude = Exclude::new(self.options.exclude.clone());
         // A journal or a leftover in the source is of a copy that the source was made by.
         exclude.add([OWN_PREFIX, b"*"].concat());
+        let tally = &self.book.report.tally;
+        let Some(names) = self.names else {
+            return self.walk(exclude, vec![Vec::new()], linked);
+        };
+        let mut group = Vec::new();
+        let tops = listed(&self.origin.root, names, &exclude, |named| {
+            match named {
+                Listed::Excluded => add(&tally.excluded, 1),
+                Listed::Failed(path, failure) => {
+                    self.book.problem(&path, ProblemKind::Error, failure.to_string());
+                }
+                Listed::Item(item) => {
+                    add(&tally.found, 1);
+                    if item.letter == b'f' {
+                        add(&tally.found_bytes, item.seen.size);
+                    }
+                    group.extend(self.sorted_out(item, linked));
+                }
+            }
+            !self.book.is_stopped()
+                && (group.len() < OFFER || self.offer(std::mem::take(&mut group)))
+        });
+        let Some(tops) = tops else { return Ok(false) };
+        if !group.is_empty() && !self.offer(group) {
+            return Ok(false);
+        }
+        Ok(tops.is_empty() || self.walk(exclude, tops, linked)?)
+    }
+
+    fn walk(
+        &self,
+        exclude: Exclude,
+        tops: Vec<Vec<u8>>,
+        linked: &mut Linked,
+    ) -> Result<bool, WanError> {
         let walk = Walk::start(WalkOptions {
             root: self.origin.walk.clone(),
             threads: WALKERS,
@@ -225,19 +266,19 @@ impl Sender<'_> {
             one_file_system: self.options.one_file_system,
             layouts: None,
             known: Known::default(),
-            tops: vec![Vec::new()],
+            tops,
         })
         .map_err(|error| WanError::io("read the source", &error))?;
-        let include = self.options.include.clone().map(Exclude::new);
         let tally = &self.book.report.tally;
+        let before = tally.read();
         loop {
             let next = walk.next(LOOK_ROUND);
             let counts = walk.counts();
-            tally.found.store(counts.entries, Ordering::Relaxed);
-            tally.found_bytes.store(counts.bytes, Ordering::Relaxed);
+            tally.found.store(before.found + counts.entries, Ordering::Relaxed);
+            tally.found_bytes.store(before.found_bytes + counts.bytes, Ordering::Relaxed);
             match next {
                 Next::Batch(batch) => {
-                    if !self.batch(&batch, include.as_ref(), linked) {
+                    if !self.batch(&batch, linked) {
                         return Ok(false);
                     }
                 }
@@ -252,7 +293,7 @@ impl Sender<'_> {
         }
     }
 
-    fn batch(&self, batch: &Batch, include: Option<&Exclude>, linked: &mut Linked) -> bool {
+    fn batch(&self, batch: &Batch, linked: &mut Linked) -> bool {
         for (path, text) in &batch.errors {
             self.book.problem(path, ProblemKind::Error, format!("source: {text}"));
         }
@@ -264,20 +305,26 @@ impl Sender<'_> {
             let Some(path) = usize::try_from(*directory).ok().and_then(|at| paths.get(at)) else {
                 continue;
             };
-            let item = Item::of(batch, index, path);
-            let unwanted = |include: &Exclude| !include.matches(path, &item.name);
-            if item.letter != b'd' && include.is_some_and(unwanted) {
-                add(&self.book.report.tally.excluded, 1);
-            } else if item.letter == b'f' && item.links > 1 && self.options.hard_links {
-                linked.entry((item.seen.device, item.seen.inode)).or_default().push(item);
-            } else {
-                group.push(item);
-            }
+            group.extend(self.sorted_out(Item::of(batch, index, path), linked));
             if group.len() >= OFFER && !self.offer(std::mem::take(&mut group)) {
                 return false;
             }
         }
         group.is_empty() || self.offer(group)
+    }
+
+    /// The item, unless no pattern wants it, or it is one of several names of a file, which come last.
+    fn sorted_out(&self, item: Item, linked: &mut Linked) -> Option<Item> {
+        let unwanted = |include: &Exclude| !include.matches(&item.directory, &item.name);
+        if item.letter != b'd' && self.include.as_ref().is_some_and(unwanted) {
+            add(&self.book.report.tally.excluded, 1);
+            return None;
+        }
+        if item.letter == b'f' && item.links > 1 && self.options.hard_links {
+            linked.entry((item.seen.device, item.seen.inode)).or_default().push(item);
+            return None;
+        }
+        Some(item)
     }
 
     /// Offer entries; all but the contents of files is in the offer itself.

@@ -30,6 +30,8 @@ pub(crate) mod kinds {
     pub(crate) const ACCEPTED: u8 = 7;
     pub(crate) const VERDICT: u8 = 8;
     pub(crate) const PROXY: u8 = 9;
+    pub(crate) const LIST: u8 = 10;
+    pub(crate) const LISTED: u8 = 11;
 }
 
 /// An end that was asked something answers within this time, or is taken for gone.
@@ -49,6 +51,8 @@ pub struct CopyOptions {
     pub exclude: Vec<Vec<u8>>,
     /// Where given, files that match none of these are left out as well.
     pub include: Option<Vec<Vec<u8>>>,
+    /// Whether a list names what is copied.
+    pub listed: bool,
     /// Whether directories on other file systems are left out.
     pub one_file_system: bool,
     /// When to copy what is there already.
@@ -85,7 +89,7 @@ impl CopyOptions {
         put_list(&self.exclude, out);
         out.u8(u8::from(self.include.is_some()));
         put_list(self.include.as_deref().unwrap_or_default(), out);
-        out.u8(u8::from(self.one_file_system));
+        out.u8(u8::from(self.listed)).u8(u8::from(self.one_file_system));
         out.u8(place_of(&UPDATES, &self.update));
         out.u8(place_of(&FSYNCS, &self.fsync));
         out.u8(place_of(&VERIFIES, &self.verify));
@@ -101,6 +105,7 @@ impl CopyOptions {
         Ok(Self {
             exclude,
             include: included.then_some(include),
+            listed: reader.flag()?,
             one_file_system: reader.flag()?,
             update: at_place(&UPDATES, reader.u8()?)?,
             fsync: at_place(&FSYNCS, reader.u8()?)?,
@@ -399,6 +404,7 @@ mod tests {
         CopyOptions {
             exclude: vec![b"*.tmp".to_vec()],
             include: Some(vec![b"*.h5".to_vec()]),
+            listed: true,
             one_file_system: true,
             update: Update::Newer,
             fsync: Fsync::Each,

@@ -15,11 +15,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TextIO
 
 import click
 
 from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
+from waystage.cli.copy_list import read_list
 from waystage.cli.copy_remote import about_connection, begun_by_ssh, copy_far, refuse_unknown, remote_ends
 from waystage.cli.reaching import Rate, Trust, server_options, show_key
 from waystage.wan.ssh import Shell
@@ -102,6 +103,14 @@ class Copying(Protocol):
     metavar="PATTERN",
     help="Copy only files that match; may be given several times.",
 )
+@click.option(
+    "--files-from",
+    "listing",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Copy only what FILE names, a path below SRC a line, directories with all that lies in them; - is stdin.",
+)
+@click.option("--null", "-0", "nul", is_flag=True, help="With --files-from: each name ends with a NUL.")
 @click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
 @click.option(
     "--update",
@@ -147,6 +156,8 @@ def command(
     destination: str,
     exclude: tuple[str, ...],
     include: tuple[str, ...],
+    listing: BinaryIO | None,
+    nul: bool,
     one_file_system: bool,
     update: str,
     verify: bool,
@@ -186,6 +197,7 @@ def command(
     options: dict[str, Any] = {
         "exclude": [os.fsencode(pattern) for pattern in exclude],
         "include": [os.fsencode(pattern) for pattern in include] or None,
+        "names": read_list(listing, nul),
         "one_file_system": one_file_system,
         "update": update,
         "fsync": fsync,

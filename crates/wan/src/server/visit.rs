@@ -18,6 +18,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{WanError, WanErrorKind};
 use crate::identity::PublicKey;
 use crate::lane::{Inbox, Lane, GO_ON};
+use crate::list;
 use crate::place;
 use crate::probe::{hello, serve_stream, Guest};
 use crate::proxy::{serve, Rights, Wish};
@@ -336,11 +337,17 @@ impl<'a> Visit<'a> {
             })
         } else {
             let origin = place::origin(&open, &rest, &shown)?;
+            let names = if ask.options.listed {
+                Some(list::hear(control, options.memory_bytes)?)
+            } else {
+                None
+            };
+            list::suits(&origin, names.as_ref(), &shown)?;
             let mut out = Writer::default();
             out.bytes(origin.single.as_ref().map_or(&b""[..], |item| &item.name));
             control.send(kinds::ACCEPTED, &out.0);
             exchange(control, lane, book, || {
-                send(&origin, &ask.options, lane, book, options.workers)
+                send(&origin, names.as_ref(), &ask.options, lane, book, options.workers)
             })
         };
         let (result, verdict) = result;

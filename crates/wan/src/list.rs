@@ -1,0 +1,68 @@
+//! The list of names that a client gives to a server that sends: in pieces, each of which is answered before much more is sent.
+//!
+//! Arrives: a list, or pieces of one. Leaves: the pieces, or the list. Must not know: what its names lead to.
+
+use std::path::Path;
+
+use waystage_copy::parts::no_directory;
+use waystage_copy::Names;
+
+use crate::control::Control;
+use crate::error::WanError;
+use crate::send::Origin;
+use crate::session::{expect, kinds};
+
+/// Bytes of a piece, about.
+const PIECE_BYTES: usize = 512 << 10;
+
+/// A piece with its last name, which may be as long as a path can be.
+const MOST_PIECE_BYTES: usize = PIECE_BYTES + (128 << 10);
+
+/// Pieces without an answer.
+const AHEAD: usize = 4;
+
+/// Give the other end the list; an empty piece ends it.
+pub(crate) fn tell(control: &Control, names: &Names) -> Result<(), WanError> {
+    let mut unanswered = 0;
+    for piece in names.pieces(PIECE_BYTES) {
+        if unanswered == AHEAD {
+            expect(control, kinds::LISTED)?;
+            unanswered -= 1;
+        }
+        control.send(kinds::LIST, &piece);
+        unanswered += 1;
+    }
+    control.send(kinds::LIST, &[]);
+    for _ in 0..unanswered {
+        expect(control, kinds::LISTED)?;
+    }
+    Ok(())
+}
+
+/// Take the other end's list, of at most so many bytes.
+pub(crate) fn hear(control: &Control, most_bytes: u64) -> Result<Names, WanError> {
+    let mut list = Vec::new();
+    loop {
+        let piece = expect(control, kinds::LIST)?;
+        if piece.is_empty() {
+            break;
+        }
+        if piece.len() > MOST_PIECE_BYTES || (list.len() + piece.len()) as u64 > most_bytes {
+            return Err(WanError::input(format!(
+                "the list is longer than the {} MiB that the server takes: copy it in parts",
+                most_bytes >> 20
+            )));
+        }
+        list.extend_from_slice(&piece);
+        control.send(kinds::LISTED, &[]);
+    }
+    Names::parse(&list, true).map_err(|error| WanError::input(format!("the list: {error}")))
+}
+
+/// Names lie below a directory: a list and a single file make no sense together.
+pub(crate) fn suits(origin: &Origin, names: Option<&Names>, shown: &Path) -> Result<(), WanError> {
+    match (names, &origin.single) {
+        (Some(_), Some(_)) => Err(no_directory(shown).into()),
+        _ => Ok(()),
+    }
+}
