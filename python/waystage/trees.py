@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from waystage._native import TreeComparison
 from waystage.catalog import BuildOptions, Catalog, build
 from waystage.catalog.difference import Difference, diff
-from waystage.catalog.store import MANIFEST, display, paths_of
+from waystage.catalog.store import MANIFEST, paths_of
+from waystage.display import display
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it, 0 to 1."""

@@ -24,7 +24,8 @@ from waystage.catalog.query import (
     top,
     totals,
 )
-from waystage.catalog.store import MANIFEST, display, paths_of
+from waystage.catalog.store import MANIFEST, paths_of
+from waystage.display import display
 
 DAY = 86400
 

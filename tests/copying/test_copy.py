@@ -213,6 +213,24 @@ def test_a_terabyte_of_holes_takes_no_room(tmp_path: Path, waystage: Waystage) -
         assert file.read(6) == b"\0here\0"
 
 
+@pytest.mark.parametrize("options", [(), ("--verify",)])
+def test_large_files_arrive_whichever_way_their_extents_go(
+    tmp_path: Path, waystage: Waystage, options: tuple[str, ...]
+) -> None:
+    # With one worker the third extent is the first that is read and written past the cache, the fourth is odd at its end.
+    block = os.urandom(1 << 20)
+    parts = [number.to_bytes(8, "big") + block[8:] for number in range(100)] + [block[:4321]]
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/large").write_bytes(b"".join(parts))
+    ran = waystage("copy", "tree", "copy", "--workers", "1", "--json", *options)
+    assert ran.code == 0, ran
+    assert ran.json["counts"]["objects"] == 4
+    with open(tmp_path / "copy/large", "rb") as made:
+        for number, part in enumerate(parts):
+            assert made.read(len(part)) == part, number
+        assert made.read() == b""
+
+
 def test_the_limit_limits(tmp_path: Path, waystage: Waystage) -> None:
     (tmp_path / "tree").mkdir()
     for number in range(10):

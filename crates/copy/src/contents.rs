@@ -7,6 +7,7 @@ use rustix::fs::{copy_file_range, fadvise, fdatasync, ioctl_ficlone, seek, Advic
 use rustix::io::{pread, pwrite, Errno};
 use twox_hash::XxHash3_128;
 
+use crate::direct::Choice;
 use crate::error::{At, End, Failure};
 use crate::pace::Pace;
 
@@ -20,6 +21,8 @@ const KERNEL_PIECE_BYTES: usize = 8 << 20;
 /// How bytes move, the same for all workers.
 pub(crate) struct Ways {
     pub(crate) pace: Pace,
+    /// Past the cache or through it.
+    pub(crate) choice: Choice,
     pub(crate) stop: AtomicBool,
     /// Whether the kernel still may be asked to share blocks; no longer once it has refused.
     clones: AtomicBool,
@@ -37,12 +40,13 @@ pub(crate) struct Moved {
 }
 
 impl Ways {
-    pub(crate) fn new(pace: Pace) -> Self {
+    pub(crate) fn new(pace: Pace, workers: usize) -> Self {
         Self {
             // A limit on the rate is a limit on what is read and written: shared blocks and copies in the kernel escape it.
             clones: AtomicBool::new(!pace.limited()),
             kernel: AtomicBool::new(!pace.limited()),
             pace,
+            choice: Choice::new(workers),
             stop: AtomicBool::new(false),
         }
     }
@@ -249,6 +253,6 @@ pub fn for_data(
     Ok(())
 }
 
-fn piece(most: usize, left: u64) -> usize {
+pub(crate) fn piece(most: usize, left: u64) -> usize {
     usize::try_from(left).map_or(most, |left| left.min(most))
 }

@@ -1,20 +1,24 @@
 //! The tree that is made: directories opened below its root, and made where they are not there.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{fgetxattr, mkdirat, Mode};
+use rustix::fs::{fgetxattr, mkdirat, Mode, Statx};
 use rustix::io::Errno;
 use waystage_catalog::Root;
 
 use crate::error::{At, End, Failure};
-use crate::item::{look_at, split};
+use crate::item::{look, look_at, split, Seen};
 
 /// A directory at the destination, open.
 pub struct Folder {
     fd: OwnedFd,
     /// Whether it hands nothing down to what is made in it.
     pub plain: bool,
+    /// Whether this run made it: then nothing lies in it but what this run put there.
+    pub fresh: bool,
 }
 
 impl Folder {
@@ -23,12 +27,31 @@ impl Folder {
         self.fd.as_fd()
     }
 
-    fn of(fd: OwnedFd) -> Result<Self, Failure> {
+    fn of(fd: OwnedFd, fresh: &Fresh) -> Result<Self, Failure> {
         let stat = look_at(fd.as_fd()).at(End::Destination, "look at directory")?;
         let acl = fgetxattr(&fd, c"system.posix_acl_default", &mut [0u8; 0][..]);
         let plain =
             stat.stx_mode & 0o2000 == 0 && matches!(acl, Err(Errno::NODATA | Errno::OPNOTSUPP));
-        Ok(Self { fd, plain })
+        let fresh = fresh.has(&stat);
+        Ok(Self { fd, plain, fresh })
+    }
+}
+
+/// The directories that this run made, by device and inode.
+#[derive(Default)]
+struct Fresh(Mutex<HashSet<(u64, u64)>>);
+
+impl Fresh {
+    fn has(&self, stat: &Statx) -> bool {
+        let seen = Seen::of(stat);
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.contains(&(seen.device, seen.inode))
+    }
+
+    fn add(&self, stat: &Statx) {
+        let seen = Seen::of(stat);
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.insert((seen.device, seen.inode));
     }
 }
 
@@ -36,15 +59,16 @@ impl Folder {
 pub struct Destination {
     /// None in a dry run of what is not there yet.
     root: Option<Root>,
+    fresh: Fresh,
 }
 
 impl Destination {
     /// Open the root; where it may lack, it may be absent.
     pub fn open(path: &std::path::Path, may_lack: bool) -> io::Result<Self> {
         match Root::open(path) {
-            Ok(root) => Ok(Self { root: Some(root) }),
+            Ok(root) => Ok(Self { root: Some(root), fresh: Fresh::default() }),
             Err(error) if may_lack && error.kind() == io::ErrorKind::NotFound => {
-                Ok(Self { root: None })
+                Ok(Self { root: None, fresh: Fresh::default() })
             }
             Err(error) => Err(error),
         }
@@ -59,7 +83,7 @@ impl Destination {
     pub fn find(&self, path: &[u8]) -> Result<Option<Folder>, Failure> {
         let Some(root) = &self.root else { return Ok(None) };
         match root.directory(path) {
-            Ok(fd) => Folder::of(fd).map(Some),
+            Ok(fd) => Folder::of(fd, &self.fresh).map(Some),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(clash(errno)),
         }
@@ -71,18 +95,28 @@ impl Destination {
             return Err(Errno::NOENT).at(End::Destination, "open directory");
         };
         match root.directory(path) {
-            Ok(fd) => return Folder::of(fd),
+            Ok(fd) => return Folder::of(fd, &self.fresh),
             Err(Errno::NOENT) if !path.is_empty() => {}
             Err(errno) => return Err(clash(errno)),
         }
         let (parent, name) = split(path);
         // As deep as the tree; a path has at most some thousands of parts.
         let parent = self.make(parent)?;
+        self.make_in(&parent, name)?;
+        root.directory(path).map_err(clash).and_then(|fd| Folder::of(fd, &self.fresh))
+    }
+
+    /// Make the directory `name` in `parent`, unless another worker just did.
+    pub(crate) fn make_in(&self, parent: &Folder, name: &[u8]) -> Result<(), Failure> {
         match mkdirat(parent.fd(), name, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno).at(End::Destination, "make directory"),
+            Ok(()) => {
+                let made = look(parent.fd(), name).at(End::Destination, "look at directory")?;
+                self.fresh.add(&made);
+                Ok(())
+            }
+            Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno).at(End::Destination, "make directory"),
         }
-        root.directory(path).map_err(clash).and_then(Folder::of)
     }
 }
 

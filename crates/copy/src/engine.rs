@@ -221,7 +221,7 @@ fn prepare(mut options: Options) -> Result<Shared, CopyError> {
         destination,
         journal,
         queue: Queue::default(),
-        ways: Ways::new(Pace::new(options.rate_bytes_per_s)),
+        ways: Ways::new(Pace::new(options.rate_bytes_per_s), options.workers),
         keeper: crate::attributes::Keeper::new(options.owners, options.xattrs),
         report,
         extent_bytes: EXTENT_BYTES,

@@ -1,15 +1,17 @@
 //! A large file: a draft of its full size, filled by extents that any worker writes and the journal remembers.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
-use rustix::fs::{fdatasync, ftruncate, openat, renameat, unlinkat, AtFlags, Mode, OFlags};
+use rustix::fs::{fdatasync, ftruncate, openat, renameat, unlinkat, AtFlags, Mode, OFlags, CWD};
 
 use crate::contents::forget;
 use crate::counts::{add, ProblemKind};
 use crate::destination::Folder;
+use crate::direct::{DirectEnds, Doubly, Way};
 use crate::draft::large_name;
 use crate::error::{At, End, Failure};
 use crate::item::{letter, look_at, Item, Seen};
@@ -43,6 +45,8 @@ struct Opened {
     source: OwnedFd,
     folder: Folder,
     draft: OwnedFd,
+    /// Opened when an extent is first to go past the cache; None where that cannot be.
+    direct: OnceLock<Option<DirectEnds>>,
 }
 
 impl Large {
@@ -148,7 +152,7 @@ impl Worker<'_> {
             let written = large.half.as_ref().map_or(0, |half| half.written.len() as u64);
             let bytes = written.saturating_mul(shared.extent_bytes).min(item.seen.size);
             add(&shared.report.tally.resumed_bytes, bytes);
-            return Ok(Opened { source, folder, draft });
+            return Ok(Opened { source, folder, draft, direct: OnceLock::new() });
         }
         if large.half.is_some() {
             // Its draft is gone or another: all extents are to be written after all, those taken already once more.
@@ -169,7 +173,7 @@ impl Worker<'_> {
         self.record(&record)?;
         let draft = open_draft(&folder, large, OFlags::CREATE | OFlags::TRUNC)?;
         ftruncate(&draft, item.seen.size).at(End::Destination, "set size")?;
-        Ok(Opened { source, folder, draft })
+        Ok(Opened { source, folder, draft, direct: OnceLock::new() })
     }
 
     fn extent_of(&mut self, large: &Large, opened: &Opened, index: u32) -> Result<(), Failure> {
@@ -179,17 +183,37 @@ impl Worker<'_> {
         let start = u64::from(index) * shared.extent_bytes;
         let range = (start, (start + shared.extent_bytes).min(large.item.seen.size));
         let sparse = large.item.sparse;
-        let moved = shared.ways.copy(&mut self.buffer, source, draft, range, sparse, verified)?;
+        let ways = &shared.ways;
+        let began = Instant::now();
+        let mut way = ways.choice.pick();
+        let direct = opened.directly(way);
+        if direct.is_none() && way != Way::Cached {
+            ways.choice.refuse();
+            way = Way::Cached;
+        }
+        let to = Doubly { cached: draft, direct: direct.map(|ends| ends.draft.as_fd()) };
+        let moved = match direct {
+            Some(ends) => {
+                let from = Doubly { cached: source, direct: ends.source_for(way) };
+                ways.copy_direct(&mut self.aligned, from, to, range, sparse, verified)?
+            }
+            None => ways.copy(&mut self.buffer, source, draft, range, sparse, verified)?,
+        };
         if shared.options.verify == Verify::Storage {
             forget(draft)?;
         } else if shared.options.fsync == Fsync::Each {
             fdatasync(draft).at(End::Destination, "sync")?;
         }
-        if verified
-            && shared.ways.digest(&mut self.buffer, draft, source, range, sparse)? != moved.digest
-        {
-            return Err(Failure::Damaged);
+        if verified {
+            let found = match direct {
+                Some(_) => ways.digest_direct(&mut self.aligned, to, source, range, sparse)?,
+                None => ways.digest(&mut self.buffer, draft, source, range, sparse)?,
+            };
+            if found != moved.digest {
+                return Err(Failure::Damaged);
+            }
         }
+        ways.choice.took(way, moved.bytes, began.elapsed());
         self.record(&Record::Extent { id: large.id, index, digest: moved.digest })?;
         add(&shared.report.tally.bytes, moved.bytes);
         add(&shared.report.tally.objects, 1);
@@ -236,6 +260,26 @@ impl Worker<'_> {
             let _ = unlinkat(folder.fd(), &large.draft_name[..], AtFlags::empty());
             let _ = self.record(&Record::Ended { id: large.id });
         }
+    }
+}
+
+impl Opened {
+    /// Both ends for direct requests, if this way needs any; None where they cannot be had.
+    fn directly(&self, way: Way) -> Option<&DirectEnds> {
+        if way == Way::Cached {
+            return None;
+        }
+        self.direct.get_or_init(|| self.open_direct()).as_ref()
+    }
+
+    fn open_direct(&self) -> Option<DirectEnds> {
+        let again = |fd: &OwnedFd, access| {
+            // By way of /proc it is the very file that is open, whatever its name says by now.
+            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            openat(CWD, path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).ok()
+        };
+        let source = again(&self.source, OFlags::RDONLY)?;
+        Some(DirectEnds { source, draft: again(&self.draft, OFlags::RDWR)? })
     }
 }
 

@@ -5,7 +5,7 @@
 //! problems that name the path.
 //! Must not know: Python, jobs, networks, how catalogs are stored.
 //!
-//! The decision here: what is finished is told by the destination itself. A file gets its name by rename once its
+//! The decision here: what is finished is told by the destination itself. A file gets its name once its
 //! contents and times are complete, so a name with the source's size and time is a finished file, and the journal need
 //! only hold what names cannot tell: extents of large files under way, and where a leftover may lie. A journal of
 //! every file was rejected: it costs a record for each small file and says nothing more.
@@ -15,6 +15,7 @@ mod compare;
 mod contents;
 mod counts;
 mod destination;
+mod direct;
 mod draft;
 mod ends;
 mod engine;

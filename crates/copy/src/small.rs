@@ -62,7 +62,7 @@ impl Worker<'_> {
         item: &Item,
         name: &[u8],
     ) -> Result<There, Failure> {
-        let Some(folder) = folder else { return Ok(There::No) };
+        let Some(folder) = folder.filter(|folder| !folder.fresh) else { return Ok(There::No) };
         let stat = match look(folder.fd(), name) {
             Err(Errno::NOENT) => return Ok(There::No),
             other => other.at(End::Destination, "look at")?,

@@ -3,12 +3,13 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use rustix::fs::{fsync, mkdirat, Mode};
+use rustix::fs::fsync;
 use rustix::io::Errno;
 
 use crate::contents::PIECE_BYTES;
 use crate::counts::{add, ProblemKind};
 use crate::destination::Folder;
+use crate::direct::Aligned;
 use crate::draft::worker_name;
 use crate::engine::Shared;
 use crate::error::{At, End, Failure};
@@ -24,6 +25,7 @@ pub(crate) struct Worker<'a> {
     number: usize,
     pub(crate) shared: &'a Shared,
     pub(crate) buffer: Vec<u8>,
+    pub(crate) aligned: Aligned,
     pub(crate) draft_name: Vec<u8>,
     /// The directory in which this worker's draft may lie, as the journal has it.
     entered: Option<Vec<u8>>,
@@ -35,6 +37,7 @@ impl<'a> Worker<'a> {
             number,
             shared,
             buffer: vec![0; PIECE_BYTES],
+            aligned: Aligned::default(),
             draft_name: worker_name(shared.session, number),
             entered: None,
         }
@@ -182,11 +185,7 @@ impl<'a> Worker<'a> {
         if made {
             if !shared.options.dry_run {
                 if let Some(folder) = folder {
-                    match mkdirat(folder.fd(), name, Mode::from_raw_mode(0o700)) {
-                        // Another worker made it for what lies in it.
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(errno) => return Err(errno).at(End::Destination, "make directory"),
-                    }
+                    shared.destination.make_in(folder, name)?;
                 }
             }
             add(&shared.report.tally.directories, 1);

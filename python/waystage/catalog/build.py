@@ -25,7 +25,8 @@ from waystage.catalog.kept import Kept, drop_entries, known_directories
 from waystage.catalog.options import JOURNAL, LOCK, REPLACED, UNFINISHED, BuildOptions
 from waystage.catalog.parts import give_name
 from waystage.catalog.recording import record
-from waystage.catalog.store import MANIFEST, Catalog, Manifest, display
+from waystage.catalog.store import MANIFEST, Catalog, Manifest
+from waystage.display import display
 
 AS_USUAL = BuildOptions()
 

@@ -30,7 +30,8 @@ from waystage.catalog.options import JOURNAL, BuildOptions, own_patterns
 from waystage.catalog.parts import PartWriter, give_name
 from waystage.catalog.recording import WAIT_S, Recorder
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
-from waystage.catalog.store import GAPS, MANIFEST, Catalog, Manifest, Part, display, paths_of
+from waystage.catalog.store import GAPS, MANIFEST, Catalog, Manifest, Part, paths_of
+from waystage.display import display
 
 COUNTS = ("entries", "directories", "unchanged", "bytes", "excluded", "vanished", "errors")
 

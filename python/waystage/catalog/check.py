@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from waystage._native import CHECK_KINDS, ENTRY_TYPES, LAYOUT_KINDS, CheckedTree, hash_paths
 from waystage.catalog.errors import BuildError
 from waystage.catalog.options import BuildOptions
-from waystage.catalog.store import Catalog, display, paths_of
+from waystage.catalog.store import Catalog, paths_of
+from waystage.display import display
 
 LOOKED_AT = ["directory", "name", "type", "size", "mtime", "ctime", "inode"]
 ENTRY_COLUMNS = [*LOOKED_AT, "layout", "layout_generation", "stripe_size", "objects"]

@@ -30,7 +30,8 @@ from waystage._native import CHECKSUM_ALGORITHM, ENTRY_TYPES, LAYOUT_KINDS, Chec
 from waystage.catalog.check import LOOKED_AT, CheckedOpener, kinds, path_hashes
 from waystage.catalog.errors import BuildError, CatalogError
 from waystage.catalog.options import CHECKSUMS, UNFINISHED_FILE
-from waystage.catalog.store import Catalog, display, paths_of
+from waystage.catalog.store import Catalog, paths_of
+from waystage.display import display
 
 FORMAT = "waystage-checksums"
 VERSION = 1

@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from waystage.catalog.errors import CatalogError
-from waystage.catalog.store import display, paths_of
+from waystage.catalog.store import paths_of
+from waystage.display import display
 
 FORMATS = ("csv", "jsonl", "mfu")
 FIELDS = (

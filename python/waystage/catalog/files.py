@@ -23,7 +23,8 @@ from waystage._native import TreeWalk, excluded_paths
 from waystage.catalog.errors import BuildError
 from waystage.catalog.options import BuildOptions
 from waystage.catalog.schema import directories_table, entries_table
-from waystage.catalog.store import MANIFEST, Catalog, display, paths_of
+from waystage.catalog.store import MANIFEST, Catalog, paths_of
+from waystage.display import display
 
 COLUMNS = [
     "directory",

@@ -21,7 +21,8 @@ from waystage.catalog.kept import Known
 from waystage.catalog.options import JOURNAL, UNFINISHED, BuildOptions, own_patterns
 from waystage.catalog.parts import PartWriter
 from waystage.catalog.schema import DIRECTORIES, ENTRIES, directories_table, entries_table
-from waystage.catalog.store import Manifest, Part, display
+from waystage.catalog.store import Manifest, Part
+from waystage.display import display
 
 PART_ROWS = 4_000_000
 PART_SECONDS = 60.0

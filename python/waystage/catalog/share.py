@@ -26,7 +26,8 @@ from waystage.catalog.options import LOCK
 from waystage.catalog.parts import PartWriter
 from waystage.catalog.rights import Condition, Guards, guarded_folder
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
-from waystage.catalog.store import MANIFEST, WORDS, Catalog, Manifest, Part, display
+from waystage.catalog.store import MANIFEST, WORDS, Catalog, Manifest, Part
+from waystage.display import display
 
 SECTIONS = "sections"
 OPEN = f"{SECTIONS}/open"

@@ -286,13 +286,6 @@ def paths_of(table: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(prefix, table["name"], pa.scalar(b"", pa.binary()))
 
 
-def display(path: bytes | str) -> str:
-    """A path as one line of text: what would break the line or is no UTF-8 is written as a backslash sequence."""
-    raw = os.fsencode(path)
-    text = raw.decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
 def _short(error: Exception) -> str:
     lines: list[str] = str(error).splitlines() or [type(error).__name__]
     return lines[0][:120].rstrip(".")

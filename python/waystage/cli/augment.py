@@ -110,7 +110,7 @@ def command(
 
 
 def _say(written: Written, output: Output) -> None:
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     errors = [{"path": display(path), "error": text} for path, text in written.errors]
     value = {

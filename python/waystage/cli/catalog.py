@@ -262,14 +262,14 @@ def _say(built: Built, output: Output, sums: SumsMade | None = None) -> None:
             text += f"; {count:,} {what}"
     output.result(value, text if sums is None else f"{text}\n{said_sums(sums)}")
     if not output.json:
-        from waystage.catalog.store import display
+        from waystage.display import display
 
         for path, error in manifest.errors[:SHOWN]:
             output.note(f"{display(path)}: {error}")
 
 
 def _tell(found: Difference, output: Output) -> int:
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     value = {
         "added": [display(path) for path in found.added],

@@ -44,7 +44,7 @@ def command(
     whose own times have changed.
     """
     from waystage.catalog import BuildOptions, Catalog, check, refresh
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     if null and output.json:
         raise UserError("--null and --json exclude each other: give one", ExitCode.USAGE)

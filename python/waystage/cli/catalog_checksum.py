@@ -35,7 +35,7 @@ def command(target: Path, threads: int | None, output: Output) -> int:
         made = make_sums(target, threads, progress)
     output.result(plain_sums(made), said_sums(made))
     if not output.json:
-        from waystage.catalog.store import display
+        from waystage.display import display
 
         for path, why in made.unread[:SHOWN]:
             output.note(f"{display(path)}: {why}")
@@ -51,7 +51,7 @@ def make_sums(target: Path, threads: int | None, progress: ProgressCall) -> Sums
 
 def plain_sums(made: SumsMade) -> dict[str, Any]:
     """What making checksums did, for JSON."""
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     return {
         "file": str(made.path),
@@ -73,7 +73,7 @@ def verify_sums(target: Path, repair_from: Path | None, threads: int | None, out
     from dataclasses import asdict
 
     from waystage.catalog import Catalog, checksums
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     with output.progress() as progress:
         found = checksums.verify(Catalog(target), threads, progress, repair_from=repair_from)

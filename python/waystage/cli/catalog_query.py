@@ -133,7 +133,8 @@ def _list(catalog: Catalog, which: Filter, limit: int | None, null: bool, output
 
     from waystage.catalog.export import rows
     from waystage.catalog.query import select
-    from waystage.catalog.store import display, paths_of
+    from waystage.catalog.store import paths_of
+    from waystage.display import display
 
     left = limit
     entries: list[dict[str, Any]] = []
@@ -156,7 +157,8 @@ def _list(catalog: Catalog, which: Filter, limit: int | None, null: bool, output
 
 
 def _listed(found: pa.Table) -> list[dict[str, Any]]:
-    from waystage.catalog.store import display, paths_of
+    from waystage.catalog.store import paths_of
+    from waystage.display import display
 
     return [
         {"path": display(path), "size": row["size"], "mtime": str(row["mtime"]), "uid": row["uid"]}
@@ -168,7 +170,7 @@ def _plain(found: pa.Table) -> list[dict[str, Any]]:
     """Rows whose bytes are text and whose times have no more digits than Python's."""
     import pyarrow as pa
 
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     for index, column in enumerate(found.schema):
         if pa.types.is_timestamp(column.type):

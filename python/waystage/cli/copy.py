@@ -241,7 +241,7 @@ def command(
             _follow(copying, progress, "would copy" if dry_run else "copied", began, lines)
     finally:
         copying.stop()
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     seconds = time.monotonic() - began
     planned = [display(path) for path in copying.planned()]
@@ -326,7 +326,7 @@ def _say(
     words: str,
     listing: list[str] | None = None,
 ) -> None:
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     counts = copying.counts()
     problems = copying.problems()

@@ -175,7 +175,7 @@ def _parts_of(given: Path) -> list[Path]:
 
 
 def _say(report: Report, output: Output) -> None:
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     output.result(report.as_json(), _text(report))
     if not output.json:

@@ -77,7 +77,7 @@ def command(
     Objects are read as they come, each by a loader bound to its target; with --files whole files, in an order drawn from
     the seed. What was read is thrown away. Several processes share the work when each is given its rank.
     """
-    from waystage.catalog.store import display
+    from waystage.display import display
     from waystage.loader import Loader
 
     began = time.monotonic()

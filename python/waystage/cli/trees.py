@@ -35,7 +35,7 @@ def verify_copy(first: Path, second: Path, wanted: Wanted, top: int, output: Out
 
 
 def _tell(found: Comparison, lacking: tuple[list[bytes], list[bytes]], top: int, output: Output) -> int:
-    from waystage.catalog.store import display
+    from waystage.display import display
 
     value: dict[str, Any] = {
         "only_first": [display(path) for path in found.only_first],

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from waystage._native import DedupError, DedupPartError, DedupProfile, dedup_question
 from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
-from waystage.catalog.store import display
 from waystage.dedup.report import Report, from_native
+from waystage.display import display
 from waystage.ranks import Rank
 
 Progress = Callable[[str, float], None]

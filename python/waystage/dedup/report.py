@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from waystage._native import dedup_estimate, dedup_merge
-from waystage.catalog.store import display
+from waystage.display import display
 
 Progress = Callable[[str, float], None]
 

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from waystage._native import ENTRY_TYPES, LAYOUT_KINDS, LoadFiles, TreeWalk
 from waystage.catalog import Catalog
 from waystage.catalog.schema import OBJECT
-from waystage.catalog.store import MANIFEST, display
+from waystage.catalog.store import MANIFEST
+from waystage.display import display
 from waystage.loader.errors import LoaderError
 
 Mode = Literal["catalog", "object", "file"]

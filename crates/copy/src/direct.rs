@@ -1,0 +1,330 @@
+//! Extents of large files past the page cache (`O_DIRECT`), where that turns out to be quicker.
+//!
+//! Through the cache each byte is copied into a page that has to be found first, and written out later; past it the
+//! storage takes bytes from the worker's own buffer. Which is quicker depends on the storage, on free memory and on
+//! what of the source lies in memory, so that nobody is asked: each way has a turn of a few extents, the quickest goes
+//! on, and the others get a turn now and then. A copy of a few extents never leaves the cache.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::io::{pread, pwrite, Errno};
+use twox_hash::XxHash3_128;
+
+use crate::contents::{for_data, piece, write_all, Moved, Ways, SHRUNK};
+use crate::error::{At, End, Failure};
+
+/// Bytes that are read and written at a time: the storage sees long requests, and memory for all workers stays small.
+const DIRECT_PIECE_BYTES: usize = 2 << 20;
+
+/// Places and lengths of direct requests are multiples of it: what storage and file systems ask for at most, as a rule.
+/// Those that ask for more refuse, and then the cache is used.
+const ALIGNMENT: usize = 4096;
+
+/// Of so many turns of the quickest way, one is another's.
+const TURNS_OF_THE_BEST: u64 = 16;
+
+/// How much a new measurement counts against all before.
+const NEW: f64 = 0.5;
+
+/// How the bytes of an extent move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Both files through the cache, or all within the kernel.
+    Cached,
+    /// Read through the cache, written past it.
+    WrittenDirect,
+    /// Both past it.
+    Direct,
+}
+
+const WAYS: [Way; 3] = [Way::Cached, Way::WrittenDirect, Way::Direct];
+
+/// Which way was quickest of late.
+pub(crate) struct Choice {
+    /// Extents of a turn: one for each worker.
+    turn: u64,
+    state: Mutex<Chosen>,
+}
+
+#[derive(Default)]
+struct Chosen {
+    picked: u64,
+    /// Nanoseconds a byte, by way.
+    cost: [Option<f64>; WAYS.len()],
+    refused: bool,
+}
+
+impl Choice {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self { turn: workers as u64, state: Mutex::default() }
+    }
+
+    /// The way of the next extent.
+    pub(crate) fn pick(&self) -> Way {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.refused {
+            return Way::Cached;
+        }
+        let turn = state.picked / self.turn.max(1);
+        state.picked += 1;
+        let all = WAYS.len() as u64;
+        if turn < all {
+            return WAYS[turn as usize];
+        }
+        let since = turn - all;
+        if since % TURNS_OF_THE_BEST == TURNS_OF_THE_BEST - 1 {
+            return WAYS[(since / TURNS_OF_THE_BEST % all) as usize];
+        }
+        let cost = |way: &Way| state.cost[*way as usize].unwrap_or(f64::INFINITY);
+        WAYS.into_iter()
+            .min_by(|one, other| cost(one).total_cmp(&cost(other)))
+            .unwrap_or(Way::Cached)
+    }
+
+    /// How long an extent took.
+    pub(crate) fn took(&self, way: Way, bytes: u64, time: Duration) {
+        if bytes == 0 {
+            return;
+        }
+        let now = time.as_nanos() as f64 / bytes as f64;
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let cost = &mut state.cost[way as usize];
+        *cost = Some(cost.map_or(now, |before| before + NEW * (now - before)));
+    }
+
+    /// These file systems do not do it.
+    pub(crate) fn refuse(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).refused = true;
+    }
+}
+
+/// A file open for direct requests, beside the same open for others: these do what does not fit into blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Doubly<'a> {
+    pub(crate) cached: BorrowedFd<'a>,
+    pub(crate) direct: Option<BorrowedFd<'a>>,
+}
+
+/// A worker's memory for direct requests, made when first needed.
+#[derive(Default)]
+pub(crate) struct Aligned(Vec<u8>);
+
+impl Aligned {
+    fn bytes(&mut self) -> &mut [u8] {
+        if self.0.is_empty() {
+            self.0 = vec![0; DIRECT_PIECE_BYTES + ALIGNMENT];
+        }
+        let start = self.0.as_ptr().align_offset(ALIGNMENT);
+        &mut self.0[start..start + DIRECT_PIECE_BYTES]
+    }
+}
+
+impl Ways {
+    /// [`Ways::copy`], past the cache as far as the ends are open for it.
+    pub(crate) fn copy_direct(
+        &self,
+        buffer: &mut Aligned,
+        from: Doubly<'_>,
+        to: Doubly<'_>,
+        range: (u64, u64),
+        sparse: bool,
+        hashed: bool,
+    ) -> Result<Moved, Failure> {
+        let buffer = buffer.bytes();
+        let mut hasher = hashed.then(XxHash3_128::new);
+        let mut bytes = 0;
+        for_data(from.cached, range, sparse, |start, end| {
+            bytes += end - start;
+            let mut at = start;
+            while at < end {
+                if self.is_stopped() {
+                    return Err(Failure::Stopped);
+                }
+                let most = piece(buffer.len(), end - at);
+                self.pace.take(most, &self.stop)?;
+                let count = read(from, buffer, most, at).at(End::Source, "read")?;
+                if count == 0 {
+                    return Err(SHRUNK);
+                }
+                if let Some(hasher) = &mut hasher {
+                    hasher.write(&buffer[..count]);
+                }
+                write(to, &buffer[..count], at)?;
+                at += count as u64;
+            }
+            Ok(())
+        })?;
+        Ok(Moved { bytes, digest: hasher.map_or(0, |hasher| hasher.finish_128()) })
+    }
+
+    /// [`Ways::digest`], read from storage.
+    pub(crate) fn digest_direct(
+        &self,
+        buffer: &mut Aligned,
+        file: Doubly<'_>,
+        like: BorrowedFd<'_>,
+        range: (u64, u64),
+        sparse: bool,
+    ) -> Result<u128, Failure> {
+        let buffer = buffer.bytes();
+        let mut hasher = XxHash3_128::new();
+        for_data(like, range, sparse, |start, end| {
+            let mut at = start;
+            while at < end {
+                if self.is_stopped() {
+                    return Err(Failure::Stopped);
+                }
+                let most = piece(buffer.len(), end - at);
+                let count = read(file, buffer, most, at).at(End::Destination, "read back")?;
+                if count == 0 {
+                    return Err(Failure::Damaged);
+                }
+                hasher.write(&buffer[..count]);
+                at += count as u64;
+            }
+            Ok(())
+        })?;
+        Ok(hasher.finish_128())
+    }
+}
+
+/// At most `most` bytes at `at`.
+fn read(file: Doubly<'_>, buffer: &mut [u8], most: usize, at: u64) -> Result<usize, Errno> {
+    let whole = most.next_multiple_of(ALIGNMENT).min(buffer.len());
+    if let Some(direct) = file.direct.filter(|_| at.is_multiple_of(ALIGNMENT as u64)) {
+        match pread(direct, &mut buffer[..whole], at) {
+            // The last block of a file may be read past what is wanted.
+            Ok(count) => return Ok(count.min(most)),
+            Err(Errno::INTR | Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    loop {
+        match pread(file.cached, &mut buffer[..most], at) {
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+}
+
+/// All of `bytes` at `at`: whole blocks directly, what is left over through the cache.
+fn write(file: Doubly<'_>, bytes: &[u8], at: u64) -> Result<(), Failure> {
+    let mut done = 0;
+    if let Some(direct) = file.direct.filter(|_| at.is_multiple_of(ALIGNMENT as u64)) {
+        let whole = bytes.len() / ALIGNMENT * ALIGNMENT;
+        while done < whole {
+            match pwrite(direct, &bytes[done..whole], at + done as u64) {
+                // What was written in part goes on from a whole block.
+                Ok(count) if count >= ALIGNMENT => done += count / ALIGNMENT * ALIGNMENT,
+                Ok(_) | Err(Errno::INVAL) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno).at(End::Destination, "write"),
+            }
+        }
+    }
+    write_all(file.cached, &bytes[done..], at + done as u64)
+}
+
+/// Both ends of a large file, open for direct requests.
+pub(crate) struct DirectEnds {
+    pub(crate) source: OwnedFd,
+    pub(crate) draft: OwnedFd,
+}
+
+impl DirectEnds {
+    pub(crate) fn source_for(&self, way: Way) -> Option<BorrowedFd<'_>> {
+        (way == Way::Direct).then(|| self.source.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+    use rustix::fs::{openat, Mode, OFlags, CWD};
+
+    use super::*;
+    use crate::pace::Pace;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn directly(file: &File) -> Option<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        openat(CWD, path, OFlags::RDWR | OFlags::DIRECT, Mode::empty()).ok()
+    }
+
+    fn file(folder: &Path, name: &str) -> File {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(true);
+        options.open(folder.join(name)).expect("a file")
+    }
+
+    #[test]
+    fn each_way_has_a_turn_and_the_quickest_goes_on() {
+        let choice = Choice::new(2);
+        let first: Vec<Way> = (0..6).map(|_| choice.pick()).collect();
+        let turns = [Way::Cached, Way::WrittenDirect, Way::Direct];
+        assert_eq!(first, turns.map(|way| [way, way]).concat());
+        for (way, time) in turns.into_iter().zip([3, 1, 2]) {
+            choice.took(way, 1000, SECOND * time);
+        }
+        let then: Vec<Way> = (0..200).map(|_| choice.pick()).collect();
+        let others = then.iter().filter(|way| **way != Way::WrittenDirect).count();
+        assert_eq!(then[..2], [Way::WrittenDirect; 2]);
+        assert!((2..20).contains(&others), "the others have a turn now and then: {others}");
+        // Memory is full by now: what was quickest no longer is.
+        for _ in 0..8 {
+            choice.took(Way::WrittenDirect, 1000, SECOND * 9);
+        }
+        let best = (0..30).map(|_| choice.pick()).filter(|way| *way == Way::Direct).count();
+        assert!(best > 20, "{best} of 30");
+        choice.refuse();
+        assert!((0..50).all(|_| choice.pick() == Way::Cached));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn any_range_arrives_as_it_is(
+            bytes in proptest::collection::vec(any::<u8>(), 1..40_000),
+            repeated in 1usize..120,
+            from in 0usize..5,
+            way in 0usize..3,
+        ) {
+            let folder = std::env::temp_dir().join(format!("waystage-direct-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let (source, draft) = (file(&folder, "source"), file(&folder, "draft"));
+            let all = bytes.repeat(repeated);
+            write_all(source.as_fd(), &all, 0).expect("written");
+            draft.set_len(all.len() as u64).expect("its size");
+            let ends = directly(&source).zip(directly(&draft));
+            // Where the folder's file system refuses, this is the way through the cache.
+            let (read, written) = ends.as_ref().map_or((None, None), |(one, other)| {
+                ((way == 2).then(|| one.as_fd()), (way > 0).then(|| other.as_fd()))
+            });
+            let ways = Ways::new(Pace::new(None), 1);
+            let mut buffer = Aligned::default();
+            let start = (from * ALIGNMENT / 2).min(all.len());
+            let range = (start as u64, all.len() as u64);
+            let one = Doubly { cached: source.as_fd(), direct: read };
+            let other = Doubly { cached: draft.as_fd(), direct: written };
+            let moved = ways.copy_direct(&mut buffer, one, other, range, false, true).expect("copied");
+            prop_assert_eq!(moved.bytes, range.1 - range.0);
+            let found = std::fs::read(folder.join("draft")).expect("read");
+            prop_assert!(found[start..] == all[start..]);
+            prop_assert!(found[..start].iter().all(|byte| *byte == 0));
+            let digest = ways.digest_direct(&mut buffer, other, source.as_fd(), range, false);
+            prop_assert_eq!(digest.expect("read back"), moved.digest);
+            // Another byte on the storage is seen.
+            write_all(draft.as_fd(), &[all[all.len() - 1] ^ 1], all.len() as u64 - 1).expect("written");
+            let digest = ways.digest_direct(&mut buffer, other, source.as_fd(), range, false);
+            prop_assert!(start == all.len() || digest.expect("read back") != moved.digest);
+            std::fs::remove_dir_all(&folder).expect("removed");
+        }
+    }
+}
