@@ -5,6 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use waystage_protocol::connection::{Config, Connection, Event, Sink, Source};
+use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::modes::ModeName;
 use waystage_protocol::packet::TAG_SIZE;
 use waystage_protocol::protect::{Protect, Sealed, Side, Suite};
@@ -19,6 +20,8 @@ pub const IP_UDP_BYTES: usize = 28;
 pub struct BulkSpec {
     /// How fast to send.
     pub mode: ModeName,
+    /// The connections with which this one takes what one would.
+    pub group: Option<Group>,
     /// The rate that the server grants.
     pub rate_cap_bps: f64,
     /// The lengths of the extents to send.
@@ -41,6 +44,7 @@ impl BulkSpec {
     pub fn endless(mode: ModeName, initial_rtt_ns: u64) -> Self {
         Self {
             mode,
+            group: None,
             rate_cap_bps: 10e9,
             extents: vec![1 << 50],
             initial_rtt_ns,
@@ -136,7 +140,12 @@ impl Bulk {
                 Box::new(Unsealed)
             };
             let mode = spec.mode.start(spec.initial_rtt_ns, spec.rate_cap_bps);
-            Connection::new(config, now_ns, protect, mode)
+            match (&spec.group, side) {
+                (Some(group), Side::Client) => {
+                    Connection::new(config, now_ns, protect, Box::new(group.join(mode)))
+                }
+                _ => Connection::new(config, now_ns, protect, mode),
+            }
         };
         let mut sender = end(Side::Client, addresses[1], 1);
         for &length in &spec.extents {

@@ -3,6 +3,7 @@
 //! Arrives: a condition. Leaves: rates and shares. Must not know: how they are shown.
 
 use waystage_protocol::connection::Counters;
+use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::modes::ModeName;
 
 use crate::bulk::{Bulk, BulkSpec};
@@ -87,6 +88,8 @@ impl Flow for AnyFlow {
 pub enum Kind {
     /// The protocol in a mode.
     Ours(ModeName),
+    /// One of the connections of one copy: all of these in a run are of the same.
+    OneOf(ModeName),
     /// A CUBIC flow.
     Cubic,
     /// A BBR flow.
@@ -133,10 +136,18 @@ pub struct Outcome {
 #[must_use]
 pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed: u64) -> Outcome {
     let mut world = World::new(path.forward, path.backward, seed);
+    let copy = Group::default();
     for entry in entries {
         let flow = match entry.kind {
             Kind::Ours(mode) => {
                 let spec = BulkSpec::endless(mode, path.rtt_ns());
+                AnyFlow::Bulk(Box::new(Bulk::new(entry.begins_ns, &spec)))
+            }
+            Kind::OneOf(mode) => {
+                let spec = BulkSpec {
+                    group: Some(copy.clone()),
+                    ..BulkSpec::endless(mode, path.rtt_ns())
+                };
                 AnyFlow::Bulk(Box::new(Bulk::new(entry.begins_ns, &spec)))
             }
             Kind::Cubic => AnyFlow::Tcp(Box::new(Tcp::new(entry.begins_ns, Control::cubic()))),

@@ -59,3 +59,23 @@ fn alone_it_keeps_the_queue_short() {
     assert!(mean_ms < 5.0, "the queue is {mean_ms} ms, the buffer would hold 160");
     assert!(outcome.bps[0] > 0.94e8);
 }
+
+#[test]
+fn connections_of_one_copy_take_together_what_one_would() {
+    let one_of = Entry::now(Kind::OneOf(ModeName::Fair));
+    let path = PathSpec::new(1e8, 20 * MS, 1.0);
+    let alone = run(path, &[one_of; 3], seconds(4.0), seconds(12.0), 1);
+    let sum: f64 = alone.bps.iter().sum();
+    assert!(sum > 0.9e8, "alone they fill the path: {:?}", alone.bps);
+    for other in [fair(), Entry::now(Kind::Cubic)] {
+        let share = |ours: Entry, count: usize| {
+            let entries: Vec<Entry> = [other].into_iter().chain(vec![ours; count]).collect();
+            let outcome = run(path, &entries, seconds(15.0), seconds(75.0), 1);
+            outcome.bps[1..].iter().sum::<f64>() / outcome.bps.iter().sum::<f64>()
+        };
+        let (one, three, apart) = (share(fair(), 1), share(one_of, 3), share(fair(), 3));
+        assert!(three < one + 0.15, "{other:?}: {three} for three, {one} for one");
+        assert!(three < apart - 0.05, "{other:?}: {three} coupled, {apart} each by itself");
+        assert!(three > 0.3, "{other:?}: {three}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Several connections of one copy that together take what one would.
+//!
+//! Arrives: samples of each connection, in any mode. Leaves: each connection's part of a rate and a window. Must not know: how a mode
+//! decides, what is sent over which connection.
+//!
+//! The connections cross the same path, so what one of them meets the others would have met. Each runs its mode for all of them
+//! together, as congestion managers do (RFC 3124; control blocks in ensemble, RFC 9040, section 5): it counts what arrived and what was lost of all,
+//! takes the rate at which its own packets arrive times the number of connections for the rate of all, and sends its part.
+//!
+//! ```text
+//! arrived, lost   summed over the connections since this one's last sample
+//! arrival rate    own * n
+//! rate, window    of the mode / n
+//! ```
+//!
+//! RFC 6356 couples only what windows grow by, for subflows on different paths; each subflow still keeps a window of its own, and `n` of
+//! them the least windows of `n` flows. Here the paths are one.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use super::{Arrival, Control, Mode, ModeName, Sample, PACKET};
+
+/// No connection's window is smaller: what is lost at its end must be found by what comes after it.
+const LEAST_WINDOW: u64 = 2 * PACKET as u64;
+
+/// The connections of one copy that send.
+#[derive(Clone, Debug, Default)]
+pub struct Group(Arc<Totals>);
+
+#[derive(Debug, Default)]
+struct Totals {
+    members: AtomicU64,
+    arrived_packets: AtomicU64,
+    arrived_bytes: AtomicU64,
+    lost_packets: AtomicU64,
+}
+
+impl Group {
+    /// One more connection that sends in this mode.
+    #[must_use]
+    pub fn join(&self, mode: Box<dyn Mode>) -> Coupled {
+        self.0.members.fetch_add(1, Ordering::Relaxed);
+        let mut coupled = Coupled { group: self.clone(), mode, seen: Seen::default() };
+        // What was before it came is no news.
+        let _ = coupled.news();
+        coupled
+    }
+
+    /// Connections that are there.
+    #[must_use]
+    pub fn members(&self) -> u64 {
+        self.0.members.load(Ordering::Relaxed).max(1)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    arrived_packets: u64,
+    arrived_bytes: u64,
+    lost_packets: u64,
+}
+
+/// A mode that decides for a group and sends one connection's part.
+pub struct Coupled {
+    group: Group,
+    mode: Box<dyn Mode>,
+    seen: Seen,
+}
+
+impl Coupled {
+    /// What happened to the group since the last call.
+    fn news(&mut self) -> Seen {
+        let totals = &self.group.0;
+        let now = Seen {
+            arrived_packets: totals.arrived_packets.load(Ordering::Relaxed),
+            arrived_bytes: totals.arrived_bytes.load(Ordering::Relaxed),
+            lost_packets: totals.lost_packets.load(Ordering::Relaxed),
+        };
+        let before = std::mem::replace(&mut self.seen, now);
+        Seen {
+            arrived_packets: now.arrived_packets.wrapping_sub(before.arrived_packets),
+            arrived_bytes: now.arrived_bytes.wrapping_sub(before.arrived_bytes),
+            lost_packets: now.lost_packets.wrapping_sub(before.lost_packets),
+        }
+    }
+}
+
+impl Drop for Coupled {
+    fn drop(&mut self) {
+        self.group.0.members.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Mode for Coupled {
+    fn name(&self) -> ModeName {
+        self.mode.name()
+    }
+
+    fn phase(&self) -> &'static str {
+        self.mode.phase()
+    }
+
+    fn on_sample(&mut self, sample: &Sample) {
+        let totals = &self.group.0;
+        totals.arrived_packets.fetch_add(sample.arrived_packets, Ordering::Relaxed);
+        totals.arrived_bytes.fetch_add(sample.arrived_bytes, Ordering::Relaxed);
+        totals.lost_packets.fetch_add(sample.lost_packets, Ordering::Relaxed);
+        let members = self.group.members();
+        let news = self.news();
+        // Another one's loss is as recent as what was spoken of last here.
+        let others_lost = news.lost_packets > sample.lost_packets;
+        let as_recent = sample.newest_spoken_of.checked_sub(1).filter(|_| others_lost);
+        self.mode.on_sample(&Sample {
+            arrived_bytes: news.arrived_bytes,
+            arrived_packets: news.arrived_packets,
+            lost_packets: news.lost_packets,
+            newest_lost: sample.newest_lost.max(as_recent),
+            in_flight_bytes: sample.in_flight_bytes * members,
+            arrival: sample.arrival.map(|arrival| Arrival {
+                bytes: arrival.bytes * members,
+                burst_bytes: arrival.burst_bytes * members,
+                ..arrival
+            }),
+            ..*sample
+        });
+    }
+
+    fn on_silence(&mut self, now_ns: u64) {
+        self.mode.on_silence(now_ns);
+    }
+
+    fn path_changed(&mut self, now_ns: u64, rtt_ns: u64) {
+        self.mode.path_changed(now_ns, rtt_ns);
+    }
+
+    fn control(&self) -> Control {
+        let (control, members) = (self.mode.control(), self.group.members());
+        Control {
+            rate_bps: control.rate_bps / members as f64,
+            window_bytes: (control.window_bytes / members).max(LEAST_WINDOW),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT_NS: u64 = 50_000_000;
+
+    #[test]
+    fn what_leaves_and_comes_changes_each_part() {
+        let group = Group::default();
+        let start = || ModeName::Fair.start(RTT_NS, 1e9);
+        let one = group.join(start());
+        let alone = one.control();
+        assert_eq!(alone, start().control());
+        let two = group.join(start());
+        assert_eq!(one.control().rate_bps, alone.rate_bps / 2.0);
+        assert_eq!(two.control().window_bytes, alone.window_bytes / 2);
+        drop(two);
+        assert_eq!((group.members(), one.control()), (1, alone));
+    }
+
+    #[test]
+    fn a_loss_of_one_is_a_loss_of_all_and_told_once() {
+        struct Spy(Arc<std::sync::Mutex<Vec<Sample>>>);
+        impl Mode for Spy {
+            fn name(&self) -> ModeName {
+                ModeName::Fair
+            }
+            fn phase(&self) -> &'static str {
+                "spying"
+            }
+            fn on_sample(&mut self, sample: &Sample) {
+                self.0.lock().unwrap().push(*sample);
+            }
+            fn on_silence(&mut self, _: u64) {}
+            fn path_changed(&mut self, _: u64, _: u64) {}
+            fn control(&self) -> Control {
+                Control { rate_bps: 1.0, window_bytes: 1 }
+            }
+        }
+        let (group, told) = (Group::default(), Arc::default());
+        let mut quiet = group.join(Box::new(Spy(Arc::clone(&told))));
+        let mut losing = group.join(Box::new(Spy(Arc::default())));
+        let sample = Sample { newest_spoken_of: 10, arrived_packets: 4, ..Sample::default() };
+        losing.on_sample(&Sample { lost_packets: 3, newest_lost: Some(7), ..sample });
+        quiet.on_sample(&sample);
+        quiet.on_sample(&sample);
+        let told = told.lock().unwrap();
+        let seen =
+            |at: usize| (told[at].arrived_packets, told[at].lost_packets, told[at].newest_lost);
+        assert_eq!(seen(0), (8, 3, Some(9)));
+        assert_eq!(seen(1), (4, 0, None));
+    }
+}
