@@ -30,6 +30,8 @@ struct Candidate {
 #[derive(Debug)]
 pub struct Path {
     peer: SocketAddr,
+    /// Whether the peer has shown that it is there.
+    proved: bool,
     candidate: Option<Candidate>,
     responses: Vec<(SocketAddr, u64)>,
     secret: [u8; 32],
@@ -37,21 +39,27 @@ pub struct Path {
 }
 
 impl Path {
-    /// The peer's address is proved by the handshake; `secret` makes challenges that nobody can guess.
+    /// The peer's address; `proved` where the handshake has shown that it is there. `secret` makes challenges that nobody can guess.
     #[must_use]
-    pub fn new(peer: SocketAddr, secret: [u8; 32]) -> Self {
-        Self { peer, candidate: None, responses: Vec::new(), secret, made: 0 }
+    pub fn new(peer: SocketAddr, proved: bool, secret: [u8; 32]) -> Self {
+        Self { peer, proved, candidate: None, responses: Vec::new(), secret, made: 0 }
     }
 
-    /// The proved address.
+    /// Where the peer is.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
+    /// Whether more may be sent there than challenges.
+    #[must_use]
+    pub fn is_proved(&self) -> bool {
+        self.proved
+    }
+
     /// An authenticated packet came from here; `newest` is whether no packet with a larger number came before.
     pub fn heard(&mut self, now_ns: u64, from: SocketAddr, bytes: usize, newest: bool) {
-        if from == self.peer {
+        if from == self.peer && self.proved {
             // The peer is where it was: what came from elsewhere was a copy, or it moved back.
             if newest {
                 self.candidate = None;
@@ -87,6 +95,7 @@ impl Path {
         match self.candidate {
             Some(candidate) if candidate.address == from && candidate.challenge == value => {
                 self.peer = from;
+                self.proved = true;
                 self.candidate = None;
                 true
             }
@@ -124,10 +133,16 @@ impl Path {
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
         if self.responses.is_empty() {
-            self.candidate.map(|candidate| candidate.next_ns)
+            self.challenge_due_ns()
         } else {
             Some(0)
         }
+    }
+
+    /// When a new address is to be challenged.
+    #[must_use]
+    pub fn challenge_due_ns(&self) -> Option<u64> {
+        self.candidate.map(|candidate| candidate.next_ns)
     }
 
     fn challenge(&mut self) -> u64 {

@@ -30,8 +30,10 @@ pub struct Config {
     pub local_connection: u32,
     /// By which packets to the peer are marked.
     pub peer_connection: u32,
-    /// The peer's address, proved by the handshake.
+    /// The peer's address.
     pub peer: SocketAddr,
+    /// Whether the handshake has shown that the peer is there. Until it has shown that by answering a challenge, it is sent nothing else.
+    pub peer_is_proved: bool,
     /// The round trip that the handshake took.
     pub initial_rtt_ns: u64,
     /// The largest UDP payload that this host's link takes.
@@ -54,6 +56,7 @@ impl Config {
             local_connection: 0,
             peer_connection: 0,
             peer,
+            peer_is_proved: true,
             initial_rtt_ns,
             largest_datagram: 1472,
             limits: Limits::default(),
@@ -222,7 +225,7 @@ impl Connection {
             rtt: Rtt::new(config.initial_rtt_ns),
             pacer: Pacer::default(),
             mtu: Mtu::new(mtu::LEAST.min(config.largest_datagram), config.largest_datagram),
-            path: Path::new(config.peer, config.secret),
+            path: Path::new(config.peer, config.peer_is_proved, config.secret),
             // Both ends start with what the handshake agreed; a shared default keeps the first round trip useful.
             peer_credit_bytes: config.limits.unconsumed_bytes,
             peer_received: (0, 0),
@@ -285,6 +288,14 @@ impl Connection {
     pub fn moved(&mut self, now_ns: u64) {
         self.pings = 1;
         self.path_changed(now_ns);
+    }
+
+    /// What the handshake told only after the first packet: how fast to send, and the memory of the peer. To be called before the
+    /// first extent.
+    pub fn settle(&mut self, mode: Box<dyn Mode>, peer_credit_bytes: u64) {
+        debug_assert!(self.outgoing.is_empty());
+        self.mode = mode;
+        self.peer_credit_bytes = peer_credit_bytes;
     }
 
     /// What has happened.
@@ -355,8 +366,12 @@ impl Connection {
             State::Closing { next_ns, .. } => return Some(next_ns),
             State::Open => {}
         }
+        let gone_ns = self.heard_ns + self.config.idle_ns;
+        if !self.path.is_proved() {
+            return Some(gone_ns.min(self.path.challenge_due_ns().unwrap_or(u64::MAX)));
+        }
         let quiet_ns = self.heard_ns.max(self.spoke_ns) + self.config.keep_alive_ns;
-        let mut wake_ns = quiet_ns.min(self.heard_ns + self.config.idle_ns);
+        let mut wake_ns = quiet_ns.min(gone_ns);
         let mut sooner = |due_ns: Option<u64>| wake_ns = wake_ns.min(due_ns.unwrap_or(u64::MAX));
         sooner(self.acks.due_ns());
         sooner(self.path.due_ns());

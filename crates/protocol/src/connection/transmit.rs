@@ -36,6 +36,12 @@ impl Connection {
             self.timed_out(now_ns);
         }
         self.begin(now_ns, out);
+        if !self.path.is_proved() {
+            let size = HEADER_SIZE + 9 + TAG_SIZE;
+            let (to, value) = self.path.challenge_due(now_ns, self.rtt.smoothed_ns(), size)?;
+            Frame::Challenge(value).put(out);
+            return Some(self.finish(now_ns, out, Cargo::Nothing, false, to));
+        }
         if self.acks.due_ns().is_some_and(|due| due <= now_ns)
             && self.acks.put(now_ns, self.began_ns, self.incoming.credit_bytes(), out)
         {
