@@ -197,7 +197,7 @@ class Middlebox:
         self._mangle = mangle
         self._stop = threading.Event()
         if at is None:
-            self._listener, self._udp = _pair()
+            self._listener, self._udp = free_pair()
         else:
             self._listener = socket.create_server((at, server_port))
             self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -255,7 +255,7 @@ class Middlebox:
                             self._udp.sendto(datagram, client)
 
 
-def _pair() -> tuple[socket.socket, socket.socket]:
+def free_pair() -> tuple[socket.socket, socket.socket]:
     """Sockets of TCP and UDP at one port that was free for both."""
     while True:
         listener = socket.create_server(("127.0.0.1", 0))

@@ -915,7 +915,9 @@ def wan_read_key(path: Path) -> str:
 def wan_fingerprint(line: str) -> str:
     """The fingerprint of the key that a line names. WanError where it names none."""
 
-def wan_loopback(bytes: int, largest_datagram: int, mode: str) -> tuple[float, int, int, int]:
+def wan_loopback(
+    bytes: int, largest_datagram: int, mode: str, connections: int = 1
+) -> tuple[float, int, int, int]:
     """One connection within this process: seconds, bytes of a datagram, packets lost, packets sent."""
 
 def wan_tls_stream(bytes: int, segment: int) -> float:
@@ -940,6 +942,7 @@ class WanCopy:
         rate_bytes_per_s: int | None,
         udp_wait_s: float | None,
         workers: int,
+        connections: int = 1,
         known_as: str | None = None,
         exclude: Sequence[bytes] = ...,
         include: Sequence[bytes] | None = None,
@@ -996,12 +999,17 @@ class WanServer:
         probe_users: Sequence[str] = ...,
         probe_rate_bytes_per_s: int | None = None,
         probe_s: float = 0.0,
+        copy_connections: int = 1,
+        sockets: int = 1,
     ) -> WanServer: ...
     @property
     def address(self) -> str: ...
     def connections(self) -> int: ...
     def strange_datagrams(self) -> int:
         """Datagrams that belonged to no connection."""
+
+    def counts(self) -> dict[str, int]:
+        """What became of those who knocked: handshakes begun and failed, connections turned away, datagrams of no connection."""
 
     def log(self) -> list[str]:
         """Lines since the last call."""

@@ -60,16 +60,18 @@ fn wan_fingerprint(py: Python<'_>, line: &str) -> PyResult<String> {
     PublicKey::parse(line).map(|key| key.fingerprint()).map_err(|error| raise(py, error))
 }
 
-/// Seconds, bytes of a datagram, packets lost and sent, of one connection on the loopback interface.
+/// Seconds, bytes of a datagram, packets lost and sent, of so many connections on the loopback interface.
 #[pyfunction]
+#[pyo3(signature = (bytes, largest_datagram, mode, connections=1))]
 fn wan_loopback(
     py: Python<'_>,
     bytes: u64,
     largest_datagram: usize,
     mode: &str,
+    connections: u32,
 ) -> PyResult<(f64, u64, u64, u64)> {
     let mode = mode_of(mode)?;
-    let measured = py.detach(|| loopback::datagrams(bytes, largest_datagram, mode));
+    let measured = py.detach(|| loopback::datagrams(bytes, largest_datagram, mode, connections));
     let measured = measured.map_err(|error| raise(py, error))?;
     Ok((measured.seconds, measured.datagram_bytes, measured.lost_packets, measured.sent_packets))
 }
@@ -90,7 +92,7 @@ impl WanCopy {
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
     #[allow(clippy::fn_params_excessive_bools, reason = "in Python they are keywords")]
     #[pyo3(signature = (local, remote, *, push, host, port, user, key, trusted, mode, rate_bytes_per_s, udp_wait_s,
-        workers, known_as=None, exclude=Vec::new(), include=None, names=None, one_file_system=false, update="changed", fsync="none",
+        workers, connections=1, known_as=None, exclude=Vec::new(), include=None, names=None, one_file_system=false, update="changed", fsync="none",
         verify="none",
         restart=false, xattrs=true, owners=true, hard_links=true))]
     fn new(
@@ -107,6 +109,7 @@ impl WanCopy {
         rate_bytes_per_s: Option<u64>,
         udp_wait_s: Option<f64>,
         workers: usize,
+        connections: u32,
         known_as: Option<String>,
         exclude: Vec<Vec<u8>>,
         include: Option<Vec<Vec<u8>>>,
@@ -135,6 +138,7 @@ impl WanCopy {
             },
             known_as,
             workers,
+            connections,
             ends: if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } },
             names: names.as_ref().map(|names| names.get().0.clone()),
             options: CopyOptions {
@@ -237,7 +241,7 @@ impl WanServer {
     #[new]
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
     #[pyo3(signature = (listen, key, users, roots, *, rate_bytes_per_s, connections, memory_bytes, udp, workers, proxy=Vec::new(),
-        probe_users=Vec::new(), probe_rate_bytes_per_s=None, probe_s=0.0))]
+        probe_users=Vec::new(), probe_rate_bytes_per_s=None, probe_s=0.0, copy_connections=1, sockets=1))]
     fn new(
         py: Python<'_>,
         listen: &str,
@@ -253,6 +257,8 @@ impl WanServer {
         probe_users: Vec<String>,
         probe_rate_bytes_per_s: Option<u64>,
         probe_s: f64,
+        copy_connections: u32,
+        sockets: usize,
     ) -> PyResult<Self> {
         let listen: SocketAddr = listen.parse().map_err(|_| {
             PyValueError::new_err(format!("{listen:?} is no address and port, such as [::]:7900"))
@@ -276,6 +282,8 @@ impl WanServer {
             roots,
             rate_bytes_per_s,
             connections,
+            copy_connections,
+            sockets,
             memory_bytes,
             udp,
             workers,
@@ -302,6 +310,15 @@ impl WanServer {
     /// Datagrams that belonged to no connection.
     fn strange_datagrams(&self) -> u64 {
         self.0.strange_datagrams()
+    }
+
+    /// What became of those who knocked, by name.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let by_name = PyDict::new(py);
+        for (name, count) in self.0.counts() {
+            by_name.set_item(name, count)?;
+        }
+        Ok(by_name)
     }
 
     /// Lines for the log since the last call.

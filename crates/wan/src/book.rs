@@ -51,9 +51,14 @@ impl Book {
         self.stop.store(fatal.is_some() || self.is_cancelled(), Ordering::SeqCst);
     }
 
-    /// End the copy for this reason; the first one stays.
+    /// End the copy for this reason. The first one stays, but for a lost connection: what the other end said before it went explains that.
     pub(crate) fn end_for(&self, error: WanError) {
-        self.fatal.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        if fatal.as_ref().is_none_or(|before| before.kind == WanErrorKind::Lost) {
+            let first = fatal.take().filter(|_| error.kind == WanErrorKind::Lost);
+            *fatal = Some(first.unwrap_or(error));
+        }
+        drop(fatal);
         self.stop();
     }
 
@@ -194,6 +199,21 @@ fn number_of(kind: ProblemKind) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_other_end_said_explains_a_lost_connection() {
+        let book = Book::default();
+        for (error, stays) in [
+            (WanError::lost("one"), "one"),
+            (WanError::lost("two"), "one"),
+            (WanError::input("three"), "three"),
+            (WanError::lost("four"), "three"),
+            (WanError::input("five"), "three"),
+        ] {
+            book.end_for(error);
+            assert_eq!(book.verdict().text, stays);
+        }
+    }
 
     #[test]
     fn a_verdict_is_read_as_it_was_written() {

@@ -9,18 +9,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use waystage_copy::{Names, Problem};
+use waystage_protocol::modes::coupled::Group;
 
 use crate::book::{Book, Verdict};
 use crate::control::Control;
-use crate::dial::{dial, Peer};
+use crate::dial::{dial, Dialled, Errand, Peer};
 use crate::error::{WanError, WanErrorKind};
-use crate::lane::Lane;
+use crate::hello::Purpose;
+use crate::lane::{Inbox, Lane};
 use crate::list;
+use crate::member::Room;
 use crate::place;
 use crate::receive::receive;
 use crate::reception::Target;
-use crate::send::send;
-use crate::session::{exchange, expect, kinds, nonsense, single_name, Ask, CopyOptions, Purpose};
+use crate::send::{send, Origin};
+use crate::session::{exchange, expect, kinds, nonsense, random, single_name, Ask, CopyOptions};
 use crate::wire::Reader;
 
 /// Where a copy is from and to.
@@ -51,6 +54,8 @@ pub struct Request {
     pub known_as: Option<String>,
     /// Threads that read or write files.
     pub workers: usize,
+    /// Connections, each with a socket and a thread of its own, if the server allows so many.
+    pub connections: u32,
     /// From where to where.
     pub ends: Ends,
     /// Only these of the source's entries, where [`CopyOptions::listed`] says so.
@@ -66,7 +71,8 @@ struct Progress {
     limit: String,
     result: Option<Result<(), WanError>>,
     lane: Option<Arc<Lane>>,
-    control: Option<Arc<Control>>,
+    /// The TLS connections, the first one first.
+    controls: Vec<Arc<Control>>,
 }
 
 struct Shared {
@@ -104,8 +110,8 @@ impl Client {
                 let result = run(&running);
                 if result.is_err() {
                     // Nobody is kept waiting, and nothing is said any more.
-                    let control = running.lock().control.clone();
-                    control.iter().for_each(|control| control.abort());
+                    let controls = running.lock().controls.clone();
+                    controls.iter().for_each(|control| control.abort());
                 }
                 running.lock().result = Some(result);
                 running.ended.notify_all();
@@ -173,18 +179,14 @@ impl Client {
     /// End it; its threads are gone when this returns.
     pub fn stop(&self) {
         self.shared.book.cancel();
-        let (lane, control) = {
-            let progress = self.shared.lock();
-            (progress.lane.clone(), progress.control.clone())
-        };
+        let lane = self.shared.lock().lane.clone();
         // Whoever waits to send is woken; the other end is still told in words.
         if let Some(lane) = lane {
             lane.end("the copy was stopped");
         }
         if self.wait(Duration::from_secs(3)).is_none() {
-            if let Some(control) = control {
-                control.abort();
-            }
+            let controls = self.shared.lock().controls.clone();
+            controls.iter().for_each(|control| control.abort());
         }
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -200,99 +202,197 @@ impl Drop for Client {
     }
 }
 
-fn run(shared: &Shared) -> Result<(), WanError> {
-    let request = &shared.request;
-    let dialled = dial(&request.server, Purpose::Copy, |control| {
-        shared.lock().control = Some(Arc::clone(control));
-    })?;
-    let control = Arc::clone(&dialled.control);
-    shared.lock().notes.extend(dialled.note.clone());
-    let (lane, note) = dialled.lane(&request.server)?;
-    shared.lock().notes.extend(note);
-    let lane = Arc::new(lane);
-    shared.lock().lane = Some(Arc::clone(&lane));
-    let (result, verdict) = copy(shared, &control, &lane)?;
-    {
-        let mut progress = shared.lock();
-        progress.limit = match (&request.ends, &verdict) {
-            (Ends::Pull { .. }, Some(verdict)) => verdict.limit.clone(),
-            _ => lane.status().limit().map_or("", crate::lane::Holder::name).to_owned(),
-        };
-        progress.verdict = verdict;
-    }
-    if result.is_ok() {
-        lane.close();
-        control.close();
-    } else {
-        lane.end("the copy was given up");
-        control.close();
-    }
-    result
+/// What this end of a copy has ready before the server is reached, and what the server is asked for.
+enum Plan<'a> {
+    Push(Box<Origin>),
+    Pull { remote: &'a [u8], local: &'a Path },
 }
 
-fn copy(
-    shared: &Shared,
-    control: &Control,
-    lane: &Lane,
-) -> Result<(Result<(), WanError>, Option<Verdict>), WanError> {
-    let request = &shared.request;
-    let (book, options) = (&shared.book, &request.options);
-    let Peer { user, host, port, .. } = &request.server;
-    let name = request
-        .known_as
-        .as_ref()
-        .map_or_else(|| format!("wan:{user}@{host}:{port}"), |name| format!("wan:{name}"));
-    match &request.ends {
-        Ends::Push { local, remote } => {
-            let real = local.canonicalize().map_err(|error| unreadable(local, &error))?;
-            let path = bytes(&real);
-            let origin = place::origin(&place::of_this_machine, path, local)?;
-            let mut from = format!("wan:{}:", this_host()).into_bytes();
-            from.extend_from_slice(path);
-            let single = origin.single.as_ref().map(|item| item.name.clone());
-            list::suits(&origin, request.names.as_ref(), local)?;
-            let ask =
-                Ask { push: true, path: remote.clone(), single, from, options: options.clone() };
-            control.send(kinds::ASK, &ask.encode());
-            expect(control, kinds::ACCEPTED)?;
-            Ok(exchange(control, lane, book, || {
-                send(&origin, request.names.as_ref(), options, lane, book, request.workers)
-            }))
-        }
-        Ends::Pull { remote, local } => {
-            let ask = Ask {
-                push: false,
-                path: remote.clone(),
-                single: None,
-                from: Vec::new(),
-                options: options.clone(),
-            };
-            control.send(kinds::ASK, &ask.encode());
-            if let Some(names) = &request.names {
-                list::tell(control, names)?;
+impl<'a> Plan<'a> {
+    fn of(request: &'a Request) -> Result<(Self, Ask), WanError> {
+        let options = request.options.clone();
+        match &request.ends {
+            Ends::Push { local, remote } => {
+                let real = local.canonicalize().map_err(|error| unreadable(local, &error))?;
+                let path = bytes(&real);
+                let origin = place::origin(&place::of_this_machine, path, local)?;
+                let mut from = format!("wan:{}:", this_host()).into_bytes();
+                from.extend_from_slice(path);
+                let single = origin.single.as_ref().map(|item| item.name.clone());
+                list::suits(&origin, request.names.as_ref(), local)?;
+                let ask = Ask { push: true, path: remote.clone(), single, from, options };
+                Ok((Self::Push(Box::new(origin)), ask))
             }
-            let accepted = expect(control, kinds::ACCEPTED)?;
-            let mut reader = Reader(&accepted);
-            let single = match reader.bytes().map_err(|_| nonsense())? {
-                b"" => None,
-                name => Some(single_name(name).map_err(|_| nonsense())?),
-            };
-            let held =
-                place::target(&place::of_this_machine, bytes(local), single.as_deref(), local)?;
-            let mut from = format!("{name}:").into_bytes();
-            from.extend_from_slice(remote);
-            let target = Target {
-                root: held.root,
-                _held: held.held,
-                rename: held.rename,
-                shown: local.clone(),
-                from,
-                privileged: true,
-            };
-            Ok(exchange(control, lane, book, || {
-                receive(&target, options, lane, book, request.workers)
-            }))
+            Ends::Pull { remote, local } => {
+                let (single, from) = (None, Vec::new());
+                let ask = Ask { push: false, path: remote.clone(), single, from, options };
+                Ok((Self::Pull { remote, local }, ask))
+            }
         }
+    }
+}
+
+fn run(shared: &Shared) -> Result<(), WanError> {
+    let request = &shared.request;
+    let (plan, ask) = Plan::of(request)?;
+    let (inbox, room) = (Arc::new(Inbox::default()), Arc::new(Room::default()));
+    let connections = request.connections.max(1);
+    let group = (connections > 1).then(Group::default);
+    let errand = Errand { purpose: Purpose::Copy, copy: random(), connections, group };
+    let words = [(kinds::ASK, ask.encode())];
+    let dialled = dial(&request.server, &errand, &words, Arc::clone(&inbox), |control| {
+        shared.lock().controls.push(Arc::clone(control));
+    })?;
+    let first = dialled.member(&request.server, &room, 0)?;
+    let lane = Arc::new(Lane::new(inbox, room, first));
+    shared.lock().lane = Some(Arc::clone(&lane));
+    std::thread::scope(|scope| {
+        let call = Call { shared, dialled: &dialled, errand: &errand, lane: &lane, scope };
+        let copied = call.copy(&plan);
+        let (result, verdict) = match copied {
+            Ok(copied) => copied,
+            Err(error) => {
+                lane.end("the copy was given up");
+                return Err(error);
+            }
+        };
+        {
+            let mut progress = shared.lock();
+            progress.limit = match (&plan, &verdict) {
+                (Plan::Pull { .. }, Some(verdict)) => verdict.limit.clone(),
+                _ => lane.status().limit().map_or("", crate::lane::Holder::name).to_owned(),
+            };
+            progress.verdict = verdict;
+        }
+        if result.is_ok() {
+            lane.close();
+        } else {
+            lane.end("the copy was given up");
+        }
+        let controls = shared.lock().controls.clone();
+        controls.iter().for_each(|control| control.close());
+        result
+    })
+}
+
+/// A copy with a server that was told what is wanted, and has not answered yet.
+#[derive(Clone, Copy)]
+struct Call<'scope, 'env> {
+    shared: &'env Shared,
+    dialled: &'env Dialled,
+    errand: &'env Errand,
+    lane: &'env Lane,
+    scope: &'scope std::thread::Scope<'scope, 'env>,
+}
+
+impl Call<'_, '_> {
+    fn copy(&self, plan: &Plan<'_>) -> Result<(Result<(), WanError>, Option<Verdict>), WanError> {
+        let (book, request) = (&self.shared.book, &self.shared.request);
+        let (options, lane) = (&request.options, self.lane);
+        let control = &self.dialled.control;
+        match plan {
+            // Offers go out before anything has come back.
+            Plan::Push(origin) => Ok(exchange(
+                control,
+                lane,
+                book,
+                |kind, body| match kind {
+                    kinds::WELCOME => self.welcomed(body),
+                    kinds::ACCEPTED => Ok(()),
+                    _ => Err(nonsense()),
+                },
+                || send(origin, request.names.as_ref(), options, lane, book, request.workers),
+            )),
+            Plan::Pull { remote, local } => {
+                let welcome = expect(control, kinds::WELCOME)?;
+                if let Some(names) = &request.names {
+                    list::tell(control, names)?;
+                }
+                self.welcomed(&welcome)?;
+                let accepted = expect(control, kinds::ACCEPTED)?;
+                let mut reader = Reader(&accepted);
+                let single = match reader.bytes().map_err(|_| nonsense())? {
+                    b"" => None,
+                    name => Some(single_name(name).map_err(|_| nonsense())?),
+                };
+                let held =
+                    place::target(&place::of_this_machine, bytes(local), single.as_deref(), local)?;
+                let Peer { user, host, port, .. } = &request.server;
+                let mut from = match &request.known_as {
+                    Some(name) => format!("wan:{name}:"),
+                    None => format!("wan:{user}@{host}:{port}:"),
+                }
+                .into_bytes();
+                from.extend_from_slice(remote);
+                let target = Target {
+                    root: held.root,
+                    _held: held.held,
+                    rename: held.rename,
+                    shown: local.to_path_buf(),
+                    from,
+                    privileged: true,
+                };
+                Ok(exchange(
+                    control,
+                    lane,
+                    book,
+                    |_, _| Err(nonsense()),
+                    || receive(&target, options, lane, book, request.workers),
+                ))
+            }
+        }
+    }
+
+    /// The server has answered: find out which way is open, and make the other connections, beside what else there is to do.
+    fn welcomed(&self, body: &[u8]) -> Result<(), WanError> {
+        let Self { shared, dialled, lane, scope, .. } = *self;
+        let peer = &shared.request.server;
+        let welcomed = dialled.welcomed(peer, body)?;
+        let wanted = self.errand.connections;
+        let granted = welcomed.connections.clamp(1, wanted);
+        let mut notes: Vec<String> = welcomed.note.iter().cloned().collect();
+        if granted < wanted {
+            notes.push(format!(
+                "the server allows {granted} connections for one copy, not {wanted}: its copy_connections says so"
+            ));
+        }
+        shared.lock().notes.extend(notes);
+        for _ in 1..granted {
+            let call = *self;
+            scope.spawn(move || {
+                if let Err(error) = call.add_connection(granted) {
+                    if lane.inbox().ended().is_none() {
+                        let note = format!(
+                            "the copy goes on with fewer connections than {granted}: {error}"
+                        );
+                        shared.lock().notes.push(note);
+                    }
+                }
+            });
+        }
+        scope.spawn(move || {
+            let note = dialled.decide(peer, &lane.first(), &welcomed);
+            shared.lock().notes.extend(note);
+        });
+        Ok(())
+    }
+
+    /// One more connection of this copy.
+    fn add_connection(&self, connections: u32) -> Result<(), WanError> {
+        let (peer, lane) = (&self.shared.request.server, self.lane);
+        let errand = Errand { purpose: Purpose::More, connections, ..self.errand.clone() };
+        let begun = |control: &Arc<Control>| {
+            self.shared.lock().controls.push(Arc::clone(control));
+        };
+        // Until the server has taken it in, its end is not that of the copy.
+        let mut dialled = dial(peer, &errand, &[], Arc::new(Inbox::default()), begun)?;
+        dialled.inbox = Arc::clone(lane.inbox());
+        let member = lane.add(|number| dialled.member(peer, lane.room(), number))?;
+        let welcomed = dialled.wait_for_welcome(peer).inspect_err(|_| member.close())?;
+        dialled.control.deliver_to(lane.inbox());
+        // What the first connection found out of the way it has told the user.
+        let _ = dialled.decide(peer, &member, &welcomed);
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ struct Shared {
     /// Wakes those who wait for a message, or for room.
     changed: Condvar,
     wake: OwnedFd,
-    inbox: Arc<Inbox>,
+    inbox: RwLock<Arc<Inbox>>,
     /// What to do when it is lost.
     advice: &'static str,
 }
@@ -89,9 +89,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn inbox(&self) -> Arc<Inbox> {
+        Arc::clone(&self.inbox.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn end(&self, why: &str) {
-        self.inbox.end(why);
         self.lock().ended.get_or_insert_with(|| why.to_owned());
+        self.inbox().end(why);
         self.changed.notify_all();
     }
 
@@ -125,7 +129,7 @@ impl Control {
             state: Mutex::default(),
             changed: Condvar::new(),
             wake,
-            inbox,
+            inbox: RwLock::new(inbox),
             advice,
         });
         let mut pump = Pump {
@@ -143,14 +147,29 @@ impl Control {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
+    /// From now on messages of a lane go there, and so does the connection's end.
+    pub(crate) fn deliver_to(&self, inbox: &Arc<Inbox>) {
+        let mut held = self.shared.inbox.write().unwrap_or_else(PoisonError::into_inner);
+        *held = Arc::clone(inbox);
+        drop(held);
+        if let Some(why) = &self.shared.lock().ended {
+            inbox.end(why);
+        }
+    }
+
     /// Send a small message.
     pub(crate) fn send(&self, kind: u8, body: &[u8]) {
         self.shared.lock().outgoing.push_back(framed(kind, body));
         self.shared.look();
     }
 
-    /// Send a message of a lane; waits while others wait. False where the connection has ended.
-    pub(crate) fn send_bulk(&self, message: Vec<u8>) -> bool {
+    /// How much of what may wait to be written does.
+    pub(crate) fn load(&self) -> f64 {
+        self.waiting_bytes() as f64 / WAITING_BYTES as f64
+    }
+
+    /// Send a message of a lane; waits while others wait. It comes back where the connection has ended.
+    pub(crate) fn send_bulk(&self, message: Vec<u8>) -> Option<Vec<u8>> {
         let began = Instant::now();
         let turn = self.shared.lock().turn(message.len());
         while Instant::now() < turn && !self.ended() {
@@ -165,13 +184,13 @@ impl Control {
         state.held_ns[Holder::Cap as usize] += nanoseconds(capped - began);
         state.held_ns[Holder::Path as usize] += nanoseconds(capped.elapsed());
         if state.ended.is_some() {
-            return false;
+            return Some(message);
         }
         state.waiting_bytes += frame.len();
         state.outgoing.push_back(frame);
         drop(state);
         self.shared.look();
-        true
+        None
     }
 
     /// The same without waiting, for one who looks at [`Self::waiting_bytes`] before and paces itself.
@@ -301,7 +320,7 @@ impl Pump {
                 self.linger();
                 return Ok(());
             }
-            let may_read = self.shared.inbox.held_bytes() < MEMORY_BYTES;
+            let may_read = self.shared.inbox().held_bytes() < MEMORY_BYTES;
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, may_read);
             flags.set(PollFlags::OUT, self.tls.wants_write());
@@ -335,7 +354,7 @@ impl Pump {
                     if frame[4] == BULK {
                         state.waiting_bytes -= frame.len();
                         self.shared.changed.notify_all();
-                        self.shared.inbox.ring();
+                        self.shared.inbox().ring();
                     }
                     self.writing = Some((frame, 0));
                 }
@@ -435,7 +454,7 @@ impl Pump {
             Some((kind, body, at)) if at == body.len() => {
                 if kind == BULK {
                     let length = body.len();
-                    self.shared.inbox.put(Message { buffer: body, length });
+                    self.shared.inbox().put(Message { buffer: body, length, by: None });
                     return Ok(());
                 }
                 let mut state = self.shared.lock();
@@ -445,7 +464,7 @@ impl Pump {
                 }
                 state.small.push_back((kind, body));
                 self.shared.changed.notify_all();
-                self.shared.inbox.ring();
+                self.shared.inbox().ring();
             }
             other => self.body = other,
         }

@@ -1,22 +1,28 @@
 //! Coming to an understanding with a server: how fast, and by which way.
 //!
-//! Arrives: a server, what for. Leaves: a connection on which both ends agree, and a lane of messages.
+//! Arrives: a server, what for. Leaves: a connection on which both ends agree, and a way for messages.
 //! Must not know: what is done over it.
+//!
+//! Nothing waits for an answer that it does not need: with the end of the handshake goes all that the client has to say, and the
+//! first packet over UDP beside it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::modes::ModeName;
 use waystage_protocol::protect::Side;
 
 use crate::control::Control;
 use crate::endpoint::Endpoint;
 use crate::error::WanError;
+use crate::hello::{Hello, Purpose, Welcome};
 use crate::identity::{Identity, PublicKey};
-use crate::lane::{Inbox, Lane, GO_ON, MEMORY_BYTES};
+use crate::lane::{memory_of_each, Inbox, GO_ON, MEMORY_BYTES};
+use crate::member::{Member, Room};
 use crate::reach::{reach, Server};
-use crate::session::{expect, kinds, random, Hello, Opening, Purpose, Welcome};
+use crate::session::{expect, kinds};
 use crate::tls;
 use crate::udp::{Agreed, UdpLane, LARGEST_DATAGRAM};
 
@@ -41,102 +47,183 @@ pub struct Peer {
     pub udp_wait: Option<Duration>,
 }
 
-/// A server that was reached.
+/// What a connection is for, and of which copy.
+#[derive(Debug, Clone)]
+pub(crate) struct Errand {
+    pub(crate) purpose: Purpose,
+    /// How the client calls the copy; zeros where it is none.
+    pub(crate) copy: [u8; 16],
+    /// Connections that it is to have.
+    pub(crate) connections: u32,
+    /// Those of this end that send, where there are to be several.
+    pub(crate) group: Option<Group>,
+}
+
+/// How a rate that several connections have together is divided: those of a group divide it themselves.
+pub(crate) fn part_of(rate: u64, connections: u32, group: &Option<Group>) -> u64 {
+    match group {
+        Some(_) => rate,
+        None => (rate / u64::from(connections.max(1))).max(1),
+    }
+}
+
+/// The group, but for a mode that takes what it can: its connections take it each by themselves.
+pub(crate) fn coupled(group: Option<Group>, mode: ModeName) -> Option<Group> {
+    group.filter(|_| mode != ModeName::Aggressive)
+}
+
+/// A server that was reached, and that was told everything; what it answers is to come.
 pub(crate) struct Dialled {
     pub(crate) control: Arc<Control>,
-    /// Of what comes over the TLS connection.
+    /// Of what comes.
     pub(crate) inbox: Arc<Inbox>,
-    pub(crate) agreed: Agreed,
     pub(crate) server: SocketAddr,
+    /// As far as this end knows.
+    agreed: Agreed,
+}
+
+/// What the server has answered.
+pub(crate) struct Welcomed {
+    pub(crate) agreed: Agreed,
     /// Whether the server uses UDP.
     pub(crate) udp: bool,
     /// What the user should know: a mode that was not granted.
     pub(crate) note: Option<String>,
     /// Bytes a second at most.
-    pub(crate) rate: u64,
+    rate: u64,
+    /// Connections that the copy may have.
+    pub(crate) connections: u32,
 }
 
-/// Reach a server. `begun` is given the connection as soon as there is one, to end it from elsewhere.
+/// Reach a server and say what is wanted: the hello, and `words` behind it. `begun` is given the connection as soon as there is one,
+/// to end it from elsewhere; what comes over TLS goes to `inbox`.
 pub(crate) fn dial(
     peer: &Peer,
-    purpose: Purpose,
+    errand: &Errand,
+    words: &[(u8, Vec<u8>)],
+    inbox: Arc<Inbox>,
     begun: impl FnOnce(&Arc<Control>),
 ) -> Result<Dialled, WanError> {
-    let (tls, stream, server) = reach(&Server {
+    let reached = reach(&Server {
         host: &peer.host,
         port: peer.port,
         identity: &peer.identity,
         trusted: peer.trusted.as_ref(),
         alpn: tls::ALPN,
     })?;
-    let (secret, suite) = tls::packet_keys(&tls)
+    let keys = tls::packet_keys(&reached.tls)
         .ok_or_else(|| WanError::lost("the server's TLS gives no keys for packets"))?;
-    let inbox = Arc::new(Inbox::default());
-    let control = Arc::new(Control::start(tls, stream, Arc::clone(&inbox), GO_ON)?);
+    let control = Control::start(reached.tls, reached.stream, Arc::clone(&inbox), GO_ON)?;
+    let control = Arc::new(control);
     begun(&control);
-    let connection = u32::from_be_bytes(random());
+    let rtt_ns = u64::try_from(reached.rtt.as_nanos()).unwrap_or(u64::MAX);
+    let memory_bytes = memory_of_each(MEMORY_BYTES, errand.connections);
     let hello = Hello {
         user: peer.user.clone(),
         mode: peer.mode,
         rate: peer.rate_bytes_per_s.unwrap_or(0),
-        memory: MEMORY_BYTES,
-        connection,
+        memory: memory_bytes,
         udp: peer.udp_wait.is_some(),
+        rtt_ns,
+        purpose: errand.purpose,
+        copy: errand.copy,
+        connections: errand.connections,
     };
-    let asked = Instant::now();
     control.send(kinds::HELLO, &hello.encode());
-    let welcome = Welcome::read(&expect(&control, kinds::WELCOME)?)?;
-    let rtt_ns = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let rate = peer.rate_bytes_per_s.unwrap_or(u64::MAX).min(welcome.rate);
+    for (kind, body) in words {
+        control.send(*kind, body);
+    }
     let agreed = Agreed {
-        secret,
-        suite,
+        secret: keys.secret,
+        suite: keys.suite,
         side: Side::Client,
-        local_connection: connection,
-        peer_connection: welcome.connection,
-        mode: welcome.mode,
-        rate_bps: rate as f64 * 8.0,
-        memory_bytes: MEMORY_BYTES.min(welcome.memory),
+        local_connection: keys.client_connection,
+        peer_connection: keys.server_connection,
+        mode: peer.mode,
+        rate_bps: peer.rate_bytes_per_s.unwrap_or(u64::MAX) as f64 * 8.0,
+        memory_bytes,
         rtt_ns,
         largest_datagram: LARGEST_DATAGRAM,
+        // Who dials chose the address.
+        proved: None,
+        group: errand.group.clone(),
     };
-    control.send(kinds::OPEN, &Opening { rtt_ns, purpose }.encode());
-    let note = Some(welcome.note).filter(|note| !note.is_empty());
-    Ok(Dialled { control, inbox, agreed, server, udp: welcome.udp, note, rate })
+    Ok(Dialled { control, inbox, server: reached.address, agreed })
 }
 
 impl Dialled {
-    /// Messages over UDP, or over TCP where nothing comes back over UDP; then a sentence says so.
-    pub(crate) fn lane(&self, peer: &Peer) -> Result<(Lane, Option<String>), WanError> {
-        let Some(wait) = peer.udp_wait.filter(|_| self.udp) else {
-            return Ok((self.over_tcp(), self.without_udp(peer)));
+    /// What the server answered.
+    pub(crate) fn welcomed(&self, peer: &Peer, body: &[u8]) -> Result<Welcomed, WanError> {
+        let welcome = Welcome::read(body)?;
+        let rate = peer.rate_bytes_per_s.unwrap_or(u64::MAX).min(welcome.rate);
+        let connections = welcome.connections;
+        let group = coupled(self.agreed.group.clone(), welcome.mode);
+        let agreed = Agreed {
+            mode: welcome.mode,
+            rate_bps: part_of(rate, connections, &group) as f64 * 8.0,
+            memory_bytes: self.agreed.memory_bytes.min(welcome.memory),
+            group,
+            ..self.agreed.clone()
         };
-        let endpoint = Endpoint::bind(self.any(), false)
-            .map(Arc::new)
-            .map_err(|error| WanError::io("open a UDP socket", &error))?;
-        // What goes wrong before UDP was heard is no end of the connection.
-        let trial = Arc::new(Inbox::default());
-        let lane =
-            UdpLane::start(endpoint, self.agreed.clone(), Some(self.server), Arc::clone(&trial))
-                .ok_or_else(|| WanError::lost("no thread can be started for the connection"))?;
-        if lane.heard(wait) {
-            self.choose(true);
-            // The end of the one is the end of the other.
-            return Ok((Lane::udp(trial, lane), None));
+        let note = Some(welcome.note).filter(|note| !note.is_empty());
+        Ok(Welcomed { agreed, udp: welcome.udp, note, rate, connections })
+    }
+
+    /// Wait for that answer.
+    pub(crate) fn wait_for_welcome(&self, peer: &Peer) -> Result<Welcomed, WanError> {
+        self.welcomed(peer, &expect(&self.control, kinds::WELCOME)?)
+    }
+
+    /// A member of a lane that says its first word over UDP now, if that is wanted.
+    pub(crate) fn member(
+        &self,
+        peer: &Peer,
+        room: &Arc<Room>,
+        number: usize,
+    ) -> Result<Member, WanError> {
+        let udp = if peer.udp_wait.is_some() {
+            let endpoint = Endpoint::bind(self.any(), false)
+                .map(Arc::new)
+                .map_err(|error| WanError::io("open a UDP socket", &error))?;
+            let to = (Arc::clone(&self.inbox), Arc::clone(room), number);
+            let lane = UdpLane::start(endpoint, self.agreed.clone(), Some(self.server), to);
+            let none = || WanError::lost("no thread can be started for the connection");
+            Some(lane.ok_or_else(none)?)
+        } else {
+            None
+        };
+        let control = Arc::clone(&self.control);
+        Ok(if number == 0 {
+            Member::new(control, udp, Arc::clone(room))
+        } else {
+            Member::later(control, udp, Arc::clone(room))
+        })
+    }
+
+    /// Find out which way is open and take it, once the server has answered. What the user should know.
+    pub(crate) fn decide(
+        &self,
+        peer: &Peer,
+        member: &Member,
+        welcomed: &Welcomed,
+    ) -> Option<String> {
+        let mut note = self.without_udp(peer);
+        if let (Some(wait), Some(udp), true) = (peer.udp_wait, member.udp(), welcomed.udp) {
+            udp.settle(welcomed.agreed.clone());
+            if udp.heard(wait) {
+                member.choose(true);
+                self.choose(true);
+                return None;
+            }
+            if self.inbox.ended().is_some() {
+                return None;
+            }
+            note = Some(self.blocked(peer, wait));
         }
-        drop(lane);
-        Ok((self.over_tcp(), Some(self.blocked(peer, wait))))
-    }
-
-    fn over_tcp(&self) -> Lane {
+        self.control.limit(welcomed.limit());
         self.choose(false);
-        self.control.limit(self.limit());
-        Lane::tcp(Arc::clone(&self.inbox), Arc::clone(&self.control))
-    }
-
-    /// Bytes a second at most over TCP, which does not pace itself.
-    pub(crate) fn limit(&self) -> Option<u64> {
-        (self.rate < u64::MAX / 8).then_some(self.rate)
+        member.choose(false);
+        note
     }
 
     /// The server is told which way is taken.
@@ -168,5 +255,12 @@ impl Dialled {
             wait.as_secs_f64(),
             peer.port
         )
+    }
+}
+
+impl Welcomed {
+    /// Bytes a second at most over TCP, which does not pace itself.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        (self.rate < u64::MAX / 8).then(|| part_of(self.rate, self.connections, &None))
     }
 }

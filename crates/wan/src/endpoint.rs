@@ -1,13 +1,14 @@
-//! One UDP socket and the connections on it, told apart by their numbers.
+//! UDP sockets at one port and the connections on them, told apart by their numbers.
 //!
 //! Arrives: datagrams. Leaves: each to the thread of its connection, others to nobody. Must not know: what is in them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use waystage_protocol::packet::{HEADER_SIZE, VERSION};
 
@@ -17,20 +18,29 @@ use crate::socket::{Arrived, Buffers, Socket};
 /// The first byte of a packet of the wide-area protocol.
 const PACKET: u8 = 0x10 | VERSION;
 
+/// Datagrams of no connection that are kept, since a client's first may come before its TLS handshake is done here: in all, from one
+/// address, how large and for how long. Nothing is answered to them, so there is nothing to amplify.
+const MOST_EARLY: usize = 64;
+const MOST_EARLY_EACH: usize = 4;
+const EARLY_BYTES: usize = 1500;
+const EARLY_TIME: Duration = Duration::from_secs(2);
+
 /// Where the datagrams of a connection go.
 pub(crate) trait Post: Send + Sync {
     fn datagrams(&self, arrived: Arrived);
 }
 
-/// A socket, and a thread that sorts what it receives. Dropped, it ends.
+/// Sockets, each with a thread that sorts what it receives. Dropped, they end.
 pub(crate) struct Endpoint {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 struct Shared {
-    socket: Arc<Socket>,
+    sockets: Vec<Arc<Socket>>,
     posts: Mutex<HashMap<u32, Arc<dyn Post>>>,
+    /// Those of no connection that may have come too early. Locked after `posts`.
+    early: Mutex<Early>,
     stop: AtomicBool,
     /// Datagrams of no connection.
     strangers: AtomicU64,
@@ -39,24 +49,58 @@ struct Shared {
 impl Endpoint {
     /// At an address; `shared` where lines of probes are to have the same port.
     pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            socket: Arc::new(Socket::bind(address, shared)?),
-            posts: Mutex::default(),
-            stop: AtomicBool::new(false),
-            strangers: AtomicU64::new(0),
-        });
-        let sorting = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("wan-udp".to_owned()).spawn(move || {
-            let mut buffers = Buffers::default();
-            while !sorting.stop.load(Ordering::Relaxed) {
-                sorting.socket.receive(&mut buffers, |arrived| sorting.deliver(arrived));
-            }
-        })?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        Self::bind_several(address, 1, shared)
     }
 
-    pub(crate) fn socket(&self) -> &Arc<Socket> {
-        &self.shared.socket
+    /// The same with so many sockets, among which the kernel spreads senders by their addresses and ports.
+    pub(crate) fn bind_several(
+        mut address: SocketAddr,
+        count: usize,
+        shared: bool,
+    ) -> io::Result<Self> {
+        let mut sockets = Vec::new();
+        for _ in 0..count.max(1) {
+            let socket = Socket::bind(address, shared || count > 1)?;
+            // Where any port would do, all have the first one's.
+            address = socket.address()?;
+            sockets.push(Arc::new(socket));
+        }
+        let endpoint = Self {
+            shared: Arc::new(Shared {
+                sockets,
+                posts: Mutex::default(),
+                early: Mutex::default(),
+                stop: AtomicBool::new(false),
+                strangers: AtomicU64::new(0),
+            }),
+            threads: Mutex::default(),
+        };
+        for socket in &endpoint.shared.sockets {
+            let (sorting, socket) = (Arc::clone(&endpoint.shared), Arc::clone(socket));
+            let thread =
+                std::thread::Builder::new().name("wan-udp".to_owned()).spawn(move || {
+                    let mut buffers = Buffers::default();
+                    while !sorting.stop.load(Ordering::Relaxed) {
+                        socket.receive(&mut buffers, |arrived| sorting.deliver(arrived));
+                    }
+                })?;
+            endpoint.threads().push(thread);
+        }
+        Ok(endpoint)
+    }
+
+    fn threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The socket by which a connection sends.
+    pub(crate) fn socket(&self, connection: u32) -> &Arc<Socket> {
+        &self.shared.sockets[connection as usize % self.shared.sockets.len()]
+    }
+
+    /// Where it is bound to.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.shared.sockets[0].address()
     }
 
     /// From now on datagrams with this number go there. False where it is taken.
@@ -65,7 +109,12 @@ impl Endpoint {
         if posts.contains_key(&connection) {
             return false;
         }
-        posts.insert(connection, post);
+        let early = self.shared.early().take(connection, Instant::now());
+        posts.insert(connection, Arc::clone(&post));
+        drop(posts);
+        for arrived in early {
+            post.datagrams(arrived);
+        }
         true
     }
 
@@ -84,6 +133,10 @@ impl Shared {
         self.posts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn early(&self) -> std::sync::MutexGuard<'_, Early> {
+        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The kernel joins datagrams of one sender, which may be on several connections: each goes by its own number.
     fn deliver(&self, arrived: Arrived) {
         let numbers: Vec<Option<u32>> =
@@ -99,11 +152,76 @@ impl Shared {
     }
 
     fn hand(&self, connection: Option<u32>, datagrams: usize, arrived: Arrived) {
-        let post = connection.and_then(|number| self.lock().get(&number).cloned());
-        match post {
-            Some(post) => post.datagrams(arrived),
-            None => {
-                self.strangers.fetch_add(datagrams as u64, Ordering::Relaxed);
+        let Some(number) = connection else { return self.strange(datagrams) };
+        let posts = self.lock();
+        if let Some(post) = posts.get(&number).cloned() {
+            drop(posts);
+            return post.datagrams(arrived);
+        }
+        self.strange(datagrams);
+        self.early().keep(number, arrived, Instant::now());
+    }
+
+    fn strange(&self, datagrams: usize) {
+        self.strangers.fetch_add(datagrams as u64, Ordering::Relaxed);
+    }
+}
+
+/// Datagrams of connections that are not there yet, if they ever will be.
+#[derive(Default)]
+struct Early {
+    /// The oldest first.
+    kept: VecDeque<(Instant, u32, Arrived)>,
+    from: HashMap<IpAddr, usize>,
+}
+
+impl Early {
+    fn keep(&mut self, connection: u32, arrived: Arrived, now: Instant) {
+        let from = arrived.from.ip();
+        let held = self.from.get(&from).copied().unwrap_or(0);
+        if arrived.bytes.len() > EARLY_BYTES || held >= MOST_EARLY_EACH {
+            return;
+        }
+        self.forget_old(now);
+        if self.kept.len() >= MOST_EARLY {
+            self.forget_first();
+        }
+        *self.from.entry(from).or_default() += 1;
+        self.kept.push_back((now, connection, arrived));
+    }
+
+    /// Those of a connection that is there now.
+    fn take(&mut self, connection: u32, now: Instant) -> Vec<Arrived> {
+        self.forget_old(now);
+        let mut taken = Vec::new();
+        for (at, number, arrived) in std::mem::take(&mut self.kept) {
+            if number == connection {
+                self.less(arrived.from.ip());
+                taken.push(arrived);
+            } else {
+                self.kept.push_back((at, number, arrived));
+            }
+        }
+        taken
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        while self.kept.front().is_some_and(|(at, ..)| now.duration_since(*at) > EARLY_TIME) {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((_, _, arrived)) = self.kept.pop_front() {
+            self.less(arrived.from.ip());
+        }
+    }
+
+    fn less(&mut self, from: IpAddr) {
+        if let Some(count) = self.from.get_mut(&from) {
+            *count -= 1;
+            if *count == 0 {
+                self.from.remove(&from);
             }
         }
     }
@@ -120,11 +238,55 @@ fn connection_of(datagram: &[u8]) -> Option<u32> {
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.socket.wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        for socket in &self.shared.sockets {
+            socket.wake();
+        }
+        for thread in std::mem::take(&mut *self.threads()) {
             // A panicked thread has told the process's stderr; there is nobody to tell here.
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn arrived(from: u8, length: usize) -> Arrived {
+        let from = SocketAddr::from(([127, 0, 0, from], 9));
+        Arrived { from, at: None, marked: false, stride: 1, bytes: vec![0; length] }
+    }
+
+    #[test]
+    fn what_came_early_is_handed_to_the_connection_that_it_is_for() {
+        let (mut early, now) = (Early::default(), Instant::now());
+        early.keep(7, arrived(1, 29), now);
+        early.keep(8, arrived(1, 30), now);
+        early.keep(7, arrived(2, 31), now);
+        let lengths: Vec<usize> = early.take(7, now).iter().map(|one| one.bytes.len()).collect();
+        assert_eq!((lengths, early.take(7, now).len()), (vec![29, 31], 0));
+        assert!(early.take(8, now + 2 * EARLY_TIME).is_empty(), "too late");
+        assert!(early.from.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_early_takes_bounded_memory(
+            datagrams in prop::collection::vec((any::<u8>(), 0_u32..5, 0_usize..3000, any::<bool>()), 0..300),
+        ) {
+            let (mut early, mut now) = (Early::default(), Instant::now());
+            for (from, connection, length, taken) in datagrams {
+                early.keep(connection, arrived(from % 40, length), now);
+                now += EARLY_TIME / 50;
+                if taken {
+                    early.take(connection, now);
+                }
+                prop_assert!(early.kept.len() <= MOST_EARLY);
+                prop_assert!(early.kept.iter().all(|(_, _, one)| one.bytes.len() <= EARLY_BYTES));
+                prop_assert!(early.from.values().all(|count| *count <= MOST_EARLY_EACH));
+                prop_assert_eq!(early.from.values().sum::<usize>(), early.kept.len());
+            }
         }
     }
 }

@@ -3,18 +3,18 @@
 //! Arrives: messages to send, what came in. Leaves: messages, each once and whole, in any order; an end of the connection.
 //! Must not know: what messages say.
 //!
-//! Over UDP each message is an extent of the protocol; where UDP is blocked they follow one another on the TLS connection.
-//! What has come in and was not given back by [`Lane::done`] counts against the memory that the other end may fill.
+//! A lane has one or several members, each a connection of its own. Over UDP each message is an extent of the protocol; where UDP is
+//! blocked they follow one another on the member's TLS connection. What has come in and was not given back by [`Lane::done`]
+//! counts against the memory that the other end may fill.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::bell::Bell;
-use crate::control::Control;
 use crate::error::WanError;
-use crate::udp::UdpLane;
+use crate::member::{Member, Room, Way};
 
 /// Bytes of contents in a message at most; also what is sent again of a large file after a crash, for each worker.
 pub(crate) const CONTENT_BYTES: usize = 4 << 20;
@@ -24,6 +24,14 @@ pub(crate) const MOST_BYTES: usize = CONTENT_BYTES + (1 << 20);
 
 /// Memory in front of the disk, at the end that receives, if nobody said otherwise.
 pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
+
+/// Connections of one copy have at least so much each: several messages at a time.
+const LEAST_MEMORY_BYTES: u64 = 16 << 20;
+
+/// What each of several connections has of the memory of one.
+pub(crate) fn memory_of_each(bytes: u64, connections: u32) -> u64 {
+    (bytes / u64::from(connections.max(1))).max(LEAST_MEMORY_BYTES.min(bytes))
+}
 
 /// What to do when a copy's connection is lost.
 pub(crate) const GO_ON: &str = "the same command goes on where it stopped";
@@ -35,6 +43,8 @@ const LOOK_ROUND: Duration = Duration::from_millis(200);
 pub(crate) struct Message {
     pub(crate) buffer: Vec<u8>,
     pub(crate) length: usize,
+    /// The member by whose UDP it came; None where it came over TLS.
+    pub(crate) by: Option<usize>,
 }
 
 impl Deref for Message {
@@ -186,6 +196,26 @@ impl Status {
         ]
     }
 
+    /// Two connections of one copy together.
+    fn joined(mut self, other: Self) -> Self {
+        self.udp |= other.udp;
+        self.rtt_ns = self.rtt_ns.max(other.rtt_ns);
+        self.rate_bps += other.rate_bps;
+        self.datagram_bytes = match (self.datagram_bytes, other.datagram_bytes) {
+            (0, one) | (one, 0) => one,
+            (one, another) => one.min(another),
+        };
+        self.sent_packets += other.sent_packets;
+        self.lost_packets += other.lost_packets;
+        self.repaired_bytes += other.repaired_bytes;
+        self.duplicate_bytes += other.duplicate_bytes;
+        self.refused_packets += other.refused_packets;
+        for (held, others) in self.held_ns.iter_mut().zip(other.held_ns) {
+            *held += others;
+        }
+        self
+    }
+
     /// What held sending back the longest; None where there is nothing to tell.
     pub(crate) fn limit(&self) -> Option<Holder> {
         let longest =
@@ -194,47 +224,87 @@ impl Status {
     }
 }
 
-enum Way {
-    Udp(UdpLane),
-    Tcp(Arc<Control>),
-}
-
 /// Messages both ways.
 pub(crate) struct Lane {
     inbox: Arc<Inbox>,
-    way: Way,
+    room: Arc<Room>,
+    members: RwLock<Vec<Arc<Member>>>,
 }
 
 impl Lane {
-    pub(crate) fn udp(inbox: Arc<Inbox>, lane: UdpLane) -> Self {
-        Self { inbox, way: Way::Udp(lane) }
+    /// A lane of one member; what it receives goes to `inbox`, and its room is told in `room`.
+    pub(crate) fn new(inbox: Arc<Inbox>, room: Arc<Room>, first: Member) -> Self {
+        Self { inbox, room, members: RwLock::new(vec![Arc::new(first)]) }
     }
 
-    pub(crate) fn tcp(inbox: Arc<Inbox>, control: Arc<Control>) -> Self {
-        Self { inbox, way: Way::Tcp(control) }
+    /// One more member, made with its number.
+    pub(crate) fn add(
+        &self,
+        make: impl FnOnce(usize) -> Result<Member, WanError>,
+    ) -> Result<Arc<Member>, WanError> {
+        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let member = Arc::new(make(members.len())?);
+        members.push(Arc::clone(&member));
+        drop(members);
+        if self.inbox.ended().is_some() {
+            member.abort();
+        }
+        self.room.ring();
+        Ok(member)
     }
 
-    /// Send a message; waits while too much is underway.
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    pub(crate) fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
+    }
+
+    fn members(&self) -> Vec<Arc<Member>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The first member, which is always there.
+    pub(crate) fn first(&self) -> Arc<Member> {
+        Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner)[0])
+    }
+
+    /// Send a message; waits until it is known which way is open, and while too much is underway.
     pub(crate) fn send(&self, message: Vec<u8>) -> Result<(), WanError> {
+        self.give(message, false)
+    }
+
+    /// The same for what the other end waits for at the very beginning: a little of it goes over TLS at once.
+    pub(crate) fn say(&self, message: Vec<u8>) -> Result<(), WanError> {
+        self.give(message, true)
+    }
+
+    fn give(&self, mut message: Vec<u8>, early: bool) -> Result<(), WanError> {
         debug_assert!(message.len() <= MOST_BYTES);
-        let sent = match &self.way {
-            Way::Udp(lane) => lane.send(message),
-            Way::Tcp(control) => control.send_bulk(message),
-        };
-        if sent {
-            Ok(())
-        } else {
-            Err(self.lost())
+        loop {
+            let seen = self.room.seen();
+            let members = self.members();
+            let best = (members.iter().filter_map(|member| Some((member.load(early)?, member))))
+                .min_by(|one, other| one.0.total_cmp(&other.0));
+            if let Some((_, member)) = best {
+                match member.offer(message) {
+                    None => return Ok(()),
+                    Some(back) => message = back,
+                }
+            }
+            if self.inbox.ended().is_some() {
+                return Err(self.lost());
+            }
+            self.room.wait(seen, LOOK_ROUND);
         }
     }
 
     /// Whether the other end holds all that was sent, waiting for it for at most `timeout`.
     pub(crate) fn delivered(&self, timeout: Duration) -> bool {
-        match &self.way {
-            Way::Udp(lane) => lane.delivered(timeout),
-            // TCP tells nobody.
-            Way::Tcp(_) => true,
-        }
+        let deadline = Instant::now() + timeout;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        self.members().iter().all(|member| member.delivered(left()))
     }
 
     /// The next message; None where none came in time.
@@ -248,35 +318,42 @@ impl Lane {
 
     /// A message is done with; its memory may be filled again.
     pub(crate) fn done(&self, message: Message) {
-        let length = message.length;
-        self.inbox.done(length);
-        match &self.way {
-            Way::Udp(lane) => lane.consumed(message),
-            Way::Tcp(control) => control.look(),
+        self.inbox.done(message.length);
+        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        match message.by.and_then(|by| members.get(by)) {
+            Some(member) => member.consumed(message),
+            // All TLS connections fill the same memory.
+            None => members.iter().for_each(|member| member.look()),
         }
     }
 
     /// Nothing is received or sent from now on.
     pub(crate) fn end(&self, why: &str) {
         self.inbox.end(why);
-        match &self.way {
-            Way::Udp(lane) => lane.abort(),
-            Way::Tcp(control) => control.look(),
-        }
+        self.members().iter().for_each(|member| member.abort());
+        self.room.ring();
     }
 
     /// Close in good order, all having been said.
     pub(crate) fn close(&self) {
-        if let Way::Udp(lane) = &self.way {
-            lane.close();
-        }
+        // First, so that who still looks for a way stops looking.
         self.inbox.end("the connection was closed");
+        self.members().iter().for_each(|member| member.close());
     }
 
     pub(crate) fn status(&self) -> Status {
-        match &self.way {
-            Way::Udp(lane) => lane.status(),
-            Way::Tcp(control) => control.status(),
+        let members = self.members();
+        let mut all = members.iter().map(|member| member.status());
+        let first = all.next().unwrap_or_default();
+        all.fold(first, Status::joined)
+    }
+
+    /// By which way messages are sent, for people.
+    pub(crate) fn way_name(&self) -> &'static str {
+        if self.members().iter().all(|member| member.way() == Way::Tcp) {
+            "TCP"
+        } else {
+            "UDP"
         }
     }
 
@@ -302,7 +379,7 @@ mod tests {
     #[test]
     fn messages_that_came_before_the_end_are_still_handed_out() {
         let inbox = Inbox::default();
-        inbox.put(Message { buffer: vec![1, 2, 3], length: 2 });
+        inbox.put(Message { buffer: vec![1, 2, 3], length: 2, by: None });
         inbox.end("over");
         inbox.end("once more");
         let message = inbox.take(Duration::ZERO).unwrap();

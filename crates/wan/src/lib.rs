@@ -8,8 +8,8 @@
 //! public keys, and the secret of the UDP packets; a thread for each connection owns its protocol; and what is copied travels in
 //! *messages* of some megabytes, each an extent, complete in itself, so that nothing waits for anything that is lost.
 //!
-//! From the bottom up: [`identity`] and `tls` are who is who; `socket`, `endpoint` and `lane` carry messages over UDP or, where it
-//! is blocked, over TCP; `entry`, `send` and `receive` are the two ends of a copy; [`client`] and [`server`] join them.
+//! From the bottom up: [`identity`] and `tls` are who is who; `socket`, `endpoint`, `member` and `lane` carry messages over UDP or,
+//! where it is blocked, over TCP; `entry`, `send` and `receive` are the two ends of a copy; [`client`] and [`server`] join them.
 
 mod bell;
 mod book;
@@ -19,10 +19,12 @@ mod dial;
 mod endpoint;
 mod entry;
 mod error;
+mod hello;
 pub mod identity;
 mod lane;
 mod list;
 pub mod loopback;
+mod member;
 mod place;
 pub mod probe;
 pub mod proxy;
@@ -36,6 +38,7 @@ mod session;
 mod socket;
 mod tls;
 mod udp;
+mod version;
 mod wire;
 
 pub use client::{Client, Ends, Request};

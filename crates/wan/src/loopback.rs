@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use socket2::{Domain, Protocol, Socket, Type};
+use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::modes::ModeName;
 use waystage_protocol::protect::{Side, Suite};
 
 use crate::endpoint::Endpoint;
 use crate::error::WanError;
 use crate::identity::Identity;
-use crate::lane::{Inbox, Lane, CONTENT_BYTES, MEMORY_BYTES};
+use crate::lane::{memory_of_each, Inbox, Lane, CONTENT_BYTES, MEMORY_BYTES};
+use crate::member::{Member, Room};
 use crate::session::random;
 use crate::tls;
 use crate::udp::{Agreed, UdpLane};
@@ -42,42 +44,59 @@ pub struct Measured {
     pub sent_packets: u64,
 }
 
-/// Send `bytes` over one connection of the wide-area protocol, in datagrams of at most so many bytes.
+/// Send `bytes` over so many connections of the wide-area protocol, in datagrams of at most so many bytes.
 pub fn datagrams(
     bytes: u64,
     largest_datagram: usize,
     mode: ModeName,
+    connections: u32,
 ) -> Result<Measured, WanError> {
-    let (secret, any) = (random(), SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let failed = |error: std::io::Error| WanError::io("open a UDP socket", &error);
-    let agreed = |side: Side, local: u32| Agreed {
-        secret,
+    let count = connections.max(1);
+    let endpoint = Arc::new(Endpoint::bind_several(any, count as usize, false).map_err(failed)?);
+    let address = endpoint.address().map_err(failed)?;
+    let groups = [Side::Server, Side::Client].map(|_| (count > 1).then(Group::default));
+    let secrets: Vec<[u8; 32]> = (0..count).map(|_| random()).collect();
+    let agreed = |side: Side, member: u32| Agreed {
+        secret: secrets[member as usize],
         suite: Suite::Aes256Gcm,
         side,
-        local_connection: local,
-        peer_connection: 3 - local,
+        local_connection: 2 * member + u32::from(side == Side::Client),
+        peer_connection: 2 * member + u32::from(side == Side::Server),
         mode,
         rate_bps: 400e9,
-        memory_bytes: MEMORY_BYTES,
+        memory_bytes: memory_of_each(MEMORY_BYTES, count),
         rtt_ns: 100_000,
         largest_datagram,
+        proved: None,
+        group: groups[usize::from(side == Side::Client)].clone(),
     };
-    let server_endpoint = Arc::new(Endpoint::bind(any, false).map_err(failed)?);
-    let address = server_endpoint.socket().address().map_err(failed)?;
-    let start = |endpoint: Arc<Endpoint>, side, number, peer| {
-        let inbox = Arc::new(Inbox::default());
-        UdpLane::start(endpoint, agreed(side, number), peer, Arc::clone(&inbox))
-            .map(|lane| (inbox, lane))
-            .ok_or_else(|| WanError::lost("no thread can be started for the connection"))
+    let lane = |side: Side| -> Result<Lane, WanError> {
+        let (inbox, room) = (Arc::new(Inbox::default()), Arc::new(Room::default()));
+        let member = |number: usize| {
+            let (endpoint, peer) = match side {
+                Side::Server => (Arc::clone(&endpoint), None),
+                Side::Client => {
+                    (Arc::new(Endpoint::bind(any, false).map_err(failed)?), Some(address))
+                }
+            };
+            let to = (Arc::clone(&inbox), Arc::clone(&room), number);
+            let udp = UdpLane::start(endpoint, agreed(side, number as u32), peer, to)
+                .ok_or_else(|| WanError::lost("no thread can be started for the connection"))?;
+            if side == Side::Client && !udp.heard(PATIENCE) {
+                let text = "nothing comes back over UDP on the loopback interface";
+                return Err(WanError::lost(text));
+            }
+            Ok(Member::only_udp(udp, Arc::clone(&room)))
+        };
+        let lane = Lane::new(Arc::clone(&inbox), Arc::clone(&room), member(0)?);
+        for _ in 1..count {
+            lane.add(member)?;
+        }
+        Ok(lane)
     };
-    let (inbox, lane) = start(server_endpoint, Side::Server, 1, None)?;
-    let receiver = Lane::udp(inbox, lane);
-    let client_endpoint = Arc::new(Endpoint::bind(any, false).map_err(failed)?);
-    let (inbox, lane) = start(client_endpoint, Side::Client, 2, Some(address))?;
-    if !lane.heard(PATIENCE) {
-        return Err(WanError::lost("nothing comes back over UDP on the loopback interface"));
-    }
-    let sender = Lane::udp(inbox, lane);
+    let (receiver, sender) = (lane(Side::Server)?, lane(Side::Client)?);
     let content = vec![0x5a_u8; CONTENT_BYTES];
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -178,8 +197,10 @@ mod tests {
 
     #[test]
     fn both_ways_carry_what_they_are_given() {
-        let measured = datagrams(20 << 20, 1472, ModeName::Fair).unwrap();
+        let measured = datagrams(20 << 20, 1472, ModeName::Fair, 1).unwrap();
         assert!(measured.seconds > 0.0 && measured.sent_packets > 10_000);
+        let three = datagrams(20 << 20, 1472, ModeName::Fair, 3).unwrap();
+        assert!(three.seconds > 0.0 && three.sent_packets > 10_000);
         assert!(stream(20 << 20, 1448).unwrap() > 0.0);
     }
 }

@@ -3,8 +3,9 @@
 //! Arrives: an address, keys, what the connection is for. Leaves: a connection whose handshake is done; or a sentence that says whom
 //! to ask for what. Must not know: what is said on it.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConnection, Connection};
@@ -16,6 +17,10 @@ use crate::tls;
 
 /// How long a host may take to accept a connection, and to answer in its handshake.
 const CONNECT_TIME: Duration = Duration::from_secs(15);
+
+/// A server that many knock at turns some away at once; one of them tries again after so long, twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const MOST_PAUSES: u32 = 5;
 
 /// Whom to reach, and as whom.
 pub(crate) struct Server<'a> {
@@ -30,11 +35,31 @@ pub(crate) struct Server<'a> {
     pub(crate) alpn: &'a [u8],
 }
 
-/// Connect and come to know one another; and where the server was found.
-pub(crate) fn reach(server: &Server<'_>) -> Result<(Connection, TcpStream, SocketAddr), WanError> {
-    let (stream, address) = connect(server.host, server.port)?;
-    let tls = handshake(server, &stream)?;
-    Ok((tls, stream, address))
+/// A server that was reached.
+pub(crate) struct Reached {
+    pub(crate) tls: Connection,
+    pub(crate) stream: TcpStream,
+    /// Where it was found.
+    pub(crate) address: SocketAddr,
+    /// How long the answer in TLS's handshake took: a round trip to the server itself, where something on the way may answer for TCP.
+    pub(crate) rtt: Duration,
+}
+
+/// Connect and come to know one another.
+pub(crate) fn reach(server: &Server<'_>) -> Result<Reached, WanError> {
+    let mut pauses = 0;
+    loop {
+        let (stream, address) = connect(server.host, server.port)?;
+        let began = Instant::now();
+        match handshake(server, &stream) {
+            Ok(tls) => return Ok(Reached { tls, stream, address, rtt: began.elapsed() }),
+            Err((_, true)) if pauses < MOST_PAUSES => {
+                std::thread::sleep(FIRST_PAUSE * (1 << pauses));
+                pauses += 1;
+            }
+            Err((error, _)) => return Err(error),
+        }
+    }
 }
 
 fn connect(host: &str, port: u16) -> Result<(TcpStream, SocketAddr), WanError> {
@@ -57,18 +82,26 @@ fn connect(host: &str, port: u16) -> Result<(TcpStream, SocketAddr), WanError> {
     Err(unreachable(last))
 }
 
-fn handshake(server: &Server<'_>, mut stream: &TcpStream) -> Result<Connection, WanError> {
-    let (config, verifier) = tls::client(server.identity, server.trusted.cloned(), server.alpn)?;
+/// The handshake; or why there was none, and whether the server went away without a word.
+fn handshake(server: &Server<'_>, mut stream: &TcpStream) -> Result<Connection, (WanError, bool)> {
+    let own = |error: WanError| (error, false);
+    let made = tls::client(server.identity, server.trusted.cloned(), server.alpn);
+    let (config, verifier) = made.map_err(own)?;
     // Keys say who the server is, not names: any name will do, and none is told.
-    let name = ServerName::try_from("waystage.invalid").map_err(|_| nonsense())?;
+    let name = ServerName::try_from("waystage.invalid").map_err(|_| own(nonsense()))?;
     let mut tls = ClientConnection::new(config, name)
-        .map_err(|error| WanError::input(format!("TLS cannot be used: {error}")))?;
-    let failed = |error: std::io::Error| WanError::io("set up the connection", &error);
+        .map_err(|error| own(WanError::input(format!("TLS cannot be used: {error}"))))?;
+    let failed = |error: std::io::Error| own(WanError::io("set up the connection", &error));
     stream.set_read_timeout(Some(CONNECT_TIME)).map_err(failed)?;
     stream.set_write_timeout(Some(CONNECT_TIME)).map_err(failed)?;
     while tls.is_handshaking() {
         if let Err(error) = tls.complete_io(&mut stream) {
-            return Err(not_trusted(server, verifier.seen(), &error));
+            let wordless = matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe
+            );
+            let seen = verifier.seen();
+            return Err((not_trusted(server, seen.clone(), &error), wordless && seen.is_none()));
         }
     }
     Ok(Connection::Client(tls))

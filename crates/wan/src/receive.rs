@@ -217,7 +217,7 @@ impl Worker<'_> {
             }
         }
         reader.end()?;
-        self.lane.send(answer.encode()).map_err(Trouble::Lost)
+        self.lane.say(answer.encode()).map_err(Trouble::Lost)
     }
 
     /// Make what is whole in the offer itself; for a file, say whether its contents are wanted.

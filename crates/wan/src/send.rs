@@ -10,7 +10,7 @@ mod reading;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use crate::book::Book;
 use crate::entry::{kinds, Answer, Entry, MOST_XATTR_BYTES};
 use crate::error::{WanError, WanErrorKind};
 use crate::lane::Lane;
+use crate::member::EARLY_BYTES;
 use crate::sending::Sending;
 use crate::session::CopyOptions;
 use crate::wire::{Reader, Writer};
@@ -33,6 +34,9 @@ use crate::wire::{Reader, Writer};
 /// Entries of an offer, and bytes of it at most.
 const OFFER: usize = 512;
 const OFFER_BYTES: usize = 1 << 20;
+
+/// Bytes of the first offer: it goes out before anything has come back, so that answers to it come back with the server's first words.
+const FIRST_OFFER_BYTES: usize = EARLY_BYTES / 2;
 
 /// Threads that walk: on local storage one keeps several readers busy.
 const WALKERS: usize = 2;
@@ -61,6 +65,8 @@ struct Sender<'a> {
     book: &'a Book,
     sending: Sending,
     messages: AtomicU64,
+    /// Whether the first offer was made.
+    begun: AtomicBool,
 }
 
 /// Send everything that is wanted; returns when the connection has taken it all.
@@ -81,6 +87,7 @@ pub(crate) fn send(
         book,
         sending: Sending::default(),
         messages: AtomicU64::new(0),
+        begun: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
         let sender = &sender;
@@ -104,9 +111,19 @@ pub(crate) fn send(
 }
 
 impl Sender<'_> {
+    /// Contents, which wait until it is known which way is open.
     fn give(&self, message: Vec<u8>) -> bool {
+        self.sent(self.lane.send(message))
+    }
+
+    /// What others wait for, which does not.
+    fn say(&self, message: Vec<u8>) -> bool {
+        self.sent(self.lane.say(message))
+    }
+
+    fn sent(&self, sent: Result<(), WanError>) -> bool {
         self.messages.fetch_add(1, Ordering::SeqCst);
-        match self.lane.send(message) {
+        match sent {
             Ok(()) => true,
             Err(error) => {
                 self.end(error);
@@ -184,7 +201,7 @@ impl Sender<'_> {
                 for item in others {
                     out.bytes(&item.path());
                 }
-                if !self.give(out.0) {
+                if !self.say(out.0) {
                     return Ok(false);
                 }
             }
@@ -197,7 +214,7 @@ impl Sender<'_> {
         if let Some(root) = root {
             root.put(&mut out);
         }
-        Ok(self.give(out.0))
+        Ok(self.say(out.0))
     }
 
     /// The root's own attributes.
@@ -332,7 +349,9 @@ impl Sender<'_> {
         let mut items = items.into_iter().peekable();
         while items.peek().is_some() {
             let (mut offered, mut body) = (Vec::new(), Writer::default());
-            while let Some(item) = items.next_if(|_| body.len() < OFFER_BYTES) {
+            let first = !self.begun.swap(true, Ordering::Relaxed);
+            let most = if first { FIRST_OFFER_BYTES } else { OFFER_BYTES };
+            while let Some(item) = items.next_if(|_| body.len() < most) {
                 match self.described(&item) {
                     Ok(Some(entry)) => {
                         entry.put(&mut body);
@@ -350,7 +369,7 @@ impl Sender<'_> {
             let Some(batch) = self.sending.offer(offered) else { return false };
             out.u32(batch).count(count);
             out.0.extend_from_slice(&body.0);
-            if !self.give(out.0) {
+            if !self.say(out.0) {
                 return false;
             }
         }

@@ -5,15 +5,17 @@
 //! A client is let in by its key; what it may do follows from the user that the key belongs to. Nothing is sent over UDP to an
 //! address that has not shown that it has the keys, so there is nothing to amplify.
 
+mod door;
+mod more;
 mod visit;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use waystage_catalog::Root;
@@ -27,10 +29,15 @@ use crate::identity::{Identity, PublicKey};
 use crate::probe::{Probes, Probing};
 use crate::proxy::Rule;
 use crate::tls;
+use door::{Counts, Door};
+use more::Copies;
 use visit::Visit;
 
-/// Clients in their handshake at most, beside those let in: what a flood of connections may cost.
-const MOST_STRANGERS: usize = 64;
+/// What happens in handshakes is said at most so often; it is counted in between.
+const SAY_ROUND: Duration = Duration::from_secs(10);
+
+/// Handshakes that failed and are said one by one, in each such time.
+const MOST_SAID: u64 = 20;
 
 /// Lines of the log that wait to be taken.
 const MOST_LINES: usize = 10_000;
@@ -87,7 +94,11 @@ pub struct ServerOptions {
     pub rate_bytes_per_s: Option<u64>,
     /// Connections at a time.
     pub connections: usize,
-    /// Memory in front of the disk, for each connection.
+    /// Connections of one copy at most.
+    pub copy_connections: u32,
+    /// UDP sockets at the port, each with a thread that receives.
+    pub sockets: usize,
+    /// Memory in front of the disk, for each connection or copy.
     pub memory_bytes: u64,
     /// Whether data goes over UDP.
     pub udp: bool,
@@ -101,6 +112,15 @@ struct Session {
     user: Option<String>,
     book: Arc<Book>,
     control: Option<Arc<Control>>,
+    /// While it is in its handshake: to throw it out.
+    stream: Option<TcpStream>,
+}
+
+/// The places for handshakes, and what of them was said.
+struct Entrance {
+    door: Door,
+    said: Counts,
+    said_at: Instant,
 }
 
 struct Shared {
@@ -108,6 +128,8 @@ struct Shared {
     tls: Arc<ServerConfig>,
     endpoint: Option<Arc<Endpoint>>,
     sessions: Mutex<HashMap<u64, Session>>,
+    entrance: Mutex<Entrance>,
+    copies: Copies,
     ended: Condvar,
     lines: Mutex<VecDeque<String>>,
     next: AtomicU64,
@@ -148,6 +170,12 @@ impl Server {
             endpoint,
             options,
             sessions: Mutex::default(),
+            entrance: Mutex::new(Entrance {
+                door: Door::new(Instant::now()),
+                said: Counts::default(),
+                said_at: Instant::now(),
+            }),
+            copies: Copies::default(),
             ended: Condvar::new(),
             lines: Mutex::default(),
             next: AtomicU64::new(0),
@@ -177,8 +205,24 @@ impl Server {
         self.shared.endpoint.as_ref().map_or(0, |endpoint| endpoint.strangers())
     }
 
+    /// What became of those who knocked, by name: handshakes begun and failed, connections turned away, datagrams of no connection.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.shared.entrance().door.counts();
+        vec![
+            ("handshakes_begun", counts.begun),
+            ("handshakes_failed", counts.failed),
+            ("evicted", counts.evicted),
+            ("turned_away_crowded", counts.crowded),
+            ("turned_away_penalty", counts.penalty),
+            ("turned_away_haste", counts.haste),
+            ("turned_away_full", counts.full),
+            ("strange_datagrams", self.strange_datagrams()),
+        ]
+    }
+
     /// Lines for the log since the last call.
     pub fn log(&self) -> Vec<String> {
+        self.shared.say_turned_away(false);
         let mut lines = self.shared.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.drain(..).collect()
     }
@@ -191,6 +235,7 @@ impl Server {
             // A panicked thread has told the process's stderr; there is nobody to tell here.
             let _ = thread.join();
         }
+        self.shared.say_turned_away(true);
     }
 
     /// End every connection; all threads are gone when this returns.
@@ -234,7 +279,7 @@ fn bind(options: &ServerOptions) -> std::io::Result<(TcpListener, Option<Arc<End
         if !options.udp {
             return Ok((listener, None));
         }
-        match Endpoint::bind(listener.local_addr()?, probed) {
+        match Endpoint::bind_several(listener.local_addr()?, options.sockets, probed) {
             Ok(endpoint) => return Ok((listener, Some(Arc::new(endpoint)))),
             Err(error) => last = Some(error),
         }
@@ -273,29 +318,90 @@ impl Shared {
         }
     }
 
+    fn entrance(&self) -> MutexGuard<'_, Entrance> {
+        self.entrance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Now and then, or at the end: how many were turned away.
+    fn say_turned_away(&self, at_once: bool) {
+        let mut entrance = self.entrance();
+        let (now, counts) = (entrance.door.counts(), entrance.said);
+        let passed = entrance.said_at.elapsed();
+        if !at_once && passed < SAY_ROUND {
+            return;
+        }
+        (entrance.said, entrance.said_at) = (now, Instant::now());
+        drop(entrance);
+        let away = now.turned_away() - counts.turned_away();
+        let unsaid = (now.failed - counts.failed).saturating_sub(MOST_SAID);
+        if away + unsaid > 0 {
+            self.say(format!(
+                "in the last {:.0} s {away} connections were turned away before their handshake ({} of an address with many under \
+                 way, {} of one whose handshakes had come to nothing, {} in too much haste, {} for want of room), and {unsaid} \
+                 failed handshakes are not listed",
+                passed.as_secs_f64(),
+                now.crowded - counts.crowded,
+                now.penalty - counts.penalty,
+                now.haste - counts.haste,
+                now.full - counts.full,
+            ));
+        }
+    }
+
+    /// The handshake came to nothing: this is said, unless many did.
+    fn failed(&self, id: u64, line: String) {
+        let mut entrance = self.entrance();
+        entrance.door.failed(id, Instant::now());
+        let lately = entrance.door.counts().failed - entrance.said.failed;
+        drop(entrance);
+        if lately <= MOST_SAID {
+            self.say(line);
+        }
+    }
+
     fn begin(self: &Arc<Self>, stream: TcpStream, from: SocketAddr) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let knocked = self.entrance().door.knock(id, from.ip(), Instant::now());
+        let Ok(evicted) = knocked else {
+            // Without lingering: whoever is turned away leaves nothing behind in the kernel.
+            let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            return;
+        };
         let book = Arc::new(Book::default());
         {
             let mut sessions = self.lock();
-            let strangers = sessions.values().filter(|session| session.user.is_none()).count();
-            if strangers >= MOST_STRANGERS {
-                drop(sessions);
-                return self.say(format!("{from} turned away: too many are in their handshake"));
+            if let Some(stream) = evicted.and_then(|id| sessions.get(&id)?.stream.as_ref()) {
+                let _ = stream.shutdown(Shutdown::Both);
             }
-            sessions.insert(id, Session { user: None, book: Arc::clone(&book), control: None });
+            let (book, stream) = (Arc::clone(&book), stream.try_clone().ok());
+            let session = Session { user: None, book, control: None, stream };
+            sessions.insert(id, session);
         }
         let shared = Arc::clone(self);
         let spawned = std::thread::Builder::new().name("wan-session".to_owned()).spawn(move || {
-            let mut visit = Visit { shared: &shared, id, from, book: &book, who: from.to_string() };
-            match visit.serve(stream) {
-                Ok(done) => shared.say(format!("{} {done}", visit.who)),
-                Err(error) => shared.say(format!("{} ended: {error}", visit.who)),
+            let mut visit = Visit {
+                shared: &shared,
+                id,
+                from,
+                book: &book,
+                who: from.to_string(),
+                is_in: false,
+            };
+            let served = visit.serve(stream);
+            let line = match &served {
+                Ok(done) => format!("{} {done}", visit.who),
+                Err(error) => format!("{} ended: {error}", visit.who),
+            };
+            if visit.is_in {
+                shared.say(line);
+            } else {
+                shared.failed(id, line);
             }
             shared.lock().remove(&id);
             shared.ended.notify_all();
         });
         if spawned.is_err() {
+            self.entrance().door.failed(id, Instant::now());
             self.lock().remove(&id);
         }
     }

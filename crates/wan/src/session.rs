@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use waystage_copy::{Fsync, Update, Verify};
-use waystage_protocol::modes::ModeName;
 
 use crate::book::{Book, Verdict};
 use crate::control::Control;
@@ -16,15 +15,11 @@ use crate::error::{WanError, WanErrorKind};
 use crate::lane::{Holder, Lane};
 use crate::wire::{Malformed, Read, Reader, Writer};
 
-/// The version of what is said after the TLS handshake.
-pub(crate) const VERSION: u32 = 1;
-
 /// Kinds of small messages.
 pub(crate) mod kinds {
     pub(crate) const HELLO: u8 = 1;
     pub(crate) const WELCOME: u8 = 2;
     pub(crate) const REFUSED: u8 = 3;
-    pub(crate) const OPEN: u8 = 4;
     pub(crate) const WAY: u8 = 5;
     pub(crate) const ASK: u8 = 6;
     pub(crate) const ACCEPTED: u8 = 7;
@@ -76,11 +71,11 @@ const UPDATES: [Update; 5] =
 const FSYNCS: [Fsync; 3] = [Fsync::None, Fsync::End, Fsync::Each];
 const VERIFIES: [Verify; 3] = [Verify::None, Verify::Cached, Verify::Storage];
 
-fn place_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
+pub(crate) fn place_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|each| each == one).unwrap_or(0) as u8
 }
 
-fn at_place<T: Copy>(all: &[T], place: u8) -> Read<T> {
+pub(crate) fn at_place<T: Copy>(all: &[T], place: u8) -> Read<T> {
     all.get(usize::from(place)).copied().ok_or(Malformed)
 }
 
@@ -127,127 +122,6 @@ fn put_list(list: &[Vec<u8>], out: &mut Writer) {
 
 fn read_list(reader: &mut Reader<'_>) -> Read<Vec<Vec<u8>>> {
     (0..reader.count(4)?).map(|_| Ok(reader.bytes()?.to_vec())).collect()
-}
-
-/// The client's first words.
-#[derive(Debug, Clone)]
-pub(crate) struct Hello {
-    pub(crate) user: String,
-    pub(crate) mode: ModeName,
-    /// Bytes a second that the client wants at most; 0 for no limit.
-    pub(crate) rate: u64,
-    pub(crate) memory: u64,
-    pub(crate) connection: u32,
-    pub(crate) udp: bool,
-}
-
-impl Hello {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::default();
-        out.u32(VERSION).bytes(env!("CARGO_PKG_VERSION").as_bytes()).bytes(self.user.as_bytes());
-        out.bytes(self.mode.to_string().as_bytes()).u64(self.rate).u64(self.memory);
-        out.u32(self.connection).u8(u8::from(self.udp));
-        out.0
-    }
-
-    /// Another version's words may be others: it is told which versions meet.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
-        let mut reader = Reader(bytes);
-        let read = |reader: &mut Reader<'_>| -> Read<(u32, String)> {
-            Ok((reader.u32()?, reader.text()?))
-        };
-        let (version, software) = read(&mut reader).map_err(|_| nonsense())?;
-        if version != VERSION {
-            let ours = env!("CARGO_PKG_VERSION");
-            return Err(WanError::new(
-                WanErrorKind::Refused,
-                format!(
-                    "the client (Waystage {software}) speaks version {version} and the server (Waystage {ours}) version \
-                     {VERSION}: bring the older of them up to date"
-                ),
-            ));
-        }
-        let rest = |reader: &mut Reader<'_>| -> Read<Self> {
-            Ok(Self {
-                user: reader.text()?,
-                mode: reader.text()?.parse().map_err(|_| Malformed)?,
-                rate: reader.u64()?,
-                memory: reader.u64()?,
-                connection: reader.u32()?,
-                udp: reader.flag()?,
-            })
-        };
-        rest(&mut reader).map_err(|_| nonsense())
-    }
-}
-
-/// The server's answer to it.
-#[derive(Debug, Clone)]
-pub(crate) struct Welcome {
-    pub(crate) mode: ModeName,
-    /// One sentence where the mode is not the one asked for.
-    pub(crate) note: String,
-    /// Bytes a second that either end may send at most.
-    pub(crate) rate: u64,
-    pub(crate) memory: u64,
-    pub(crate) connection: u32,
-    pub(crate) udp: bool,
-}
-
-impl Welcome {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::default();
-        out.bytes(self.mode.to_string().as_bytes()).bytes(self.note.as_bytes());
-        out.u64(self.rate).u64(self.memory).u32(self.connection).u8(u8::from(self.udp));
-        out.0
-    }
-
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
-        let mut reader = Reader(bytes);
-        let mut read = || -> Read<Self> {
-            Ok(Self {
-                mode: reader.text()?.parse().map_err(|_| Malformed)?,
-                note: reader.text()?,
-                rate: reader.u64()?,
-                memory: reader.u64()?,
-                connection: reader.u32()?,
-                udp: reader.flag()?,
-            })
-        };
-        read().map_err(|_| nonsense())
-    }
-}
-
-/// What a connection is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Copy,
-    Proxy,
-}
-
-/// The client's answer to a welcome.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening {
-    pub(crate) rtt_ns: u64,
-    pub(crate) purpose: Purpose,
-}
-
-const PURPOSES: [Purpose; 2] = [Purpose::Copy, Purpose::Proxy];
-
-impl Opening {
-    pub(crate) fn encode(self) -> Vec<u8> {
-        let mut out = Writer::default();
-        out.u64(self.rtt_ns).u8(place_of(&PURPOSES, &self.purpose));
-        out.0
-    }
-
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
-        let mut reader = Reader(bytes);
-        let mut read = || -> Read<Self> {
-            Ok(Self { rtt_ns: reader.u64()?, purpose: at_place(&PURPOSES, reader.u8()?)? })
-        };
-        read().map_err(|_| nonsense())
-    }
 }
 
 /// What the client wants copied.
@@ -322,22 +196,28 @@ pub(crate) fn expect_within(
 ) -> Result<Vec<u8>, WanError> {
     match control.receive(time)? {
         Some((found, body)) if found == kind => Ok(body),
-        Some((kinds::REFUSED, body)) => {
-            let mut reader = Reader(&body);
-            let name = reader.text().map_err(|_| nonsense())?;
-            let text = reader.text().map_err(|_| nonsense())?;
-            Err(WanError::new(WanErrorKind::of_name(&name), text))
-        }
+        Some((kinds::REFUSED, body)) => Err(refused(&body)),
         Some(_) => Err(nonsense()),
         None => Err(WanError::lost("the other end does not answer")),
     }
 }
 
-/// Do this end's part while listening to what the other says of its own; both verdicts.
+/// What a refusal says.
+fn refused(body: &[u8]) -> WanError {
+    let mut reader = Reader(body);
+    match (reader.text(), reader.text()) {
+        (Ok(name), Ok(text)) => WanError::new(WanErrorKind::of_name(&name), text),
+        _ => nonsense(),
+    }
+}
+
+/// Do this end's part while listening to what the other says of its own; both verdicts. `hear` is given what else the other end
+/// says, and says whether that is to be said here.
 pub(crate) fn exchange(
     control: &Control,
     lane: &Lane,
     book: &Book,
+    hear: impl Fn(u8, &[u8]) -> Result<(), WanError> + Sync,
     work: impl FnOnce() -> Result<(), WanError>,
 ) -> (Result<(), WanError>, Option<Verdict>) {
     let theirs: Mutex<Option<Verdict>> = Mutex::new(None);
@@ -345,8 +225,9 @@ pub(crate) fn exchange(
     let order = std::sync::atomic::Ordering::SeqCst;
     // Whoever waits for the lane has to be woken, too.
     let end = |error: WanError| {
-        lane.end(&error.text);
+        let why = error.text.clone();
         book.end_for(error);
+        lane.end(&why);
     };
     std::thread::scope(|scope| {
         let listening = scope.spawn(|| {
@@ -364,7 +245,12 @@ pub(crate) fn exchange(
                         }
                         Err(_) => return end(nonsense()),
                     },
-                    Ok(Some(_)) => return end(nonsense()),
+                    Ok(Some((kinds::REFUSED, body))) => return end(refused(&body)),
+                    Ok(Some((kind, body))) => {
+                        if let Err(error) = hear(kind, &body) {
+                            return end(error);
+                        }
+                    }
                     Err(error) => return end(error),
                 }
             }
@@ -389,6 +275,7 @@ pub(crate) fn exchange(
         let ours = match (&ours, &theirs) {
             (Ok(()), Some(Verdict { failed: Some(error), .. })) => Err(error.clone()),
             (Ok(()), None) => Err(book.verdict()),
+            (Err(WanError { kind: WanErrorKind::Lost, .. }), _) => Err(book.verdict()),
             _ => ours,
         };
         (ours, theirs)
@@ -431,28 +318,9 @@ mod tests {
         assert!(Ask::read(&bad.encode()).is_err(), "a name is no path");
     }
 
-    #[test]
-    fn another_version_is_told_which_ones_meet() {
-        let hello = Hello {
-            user: "ada".to_owned(),
-            mode: ModeName::Modest,
-            rate: 5,
-            memory: 6,
-            connection: 7,
-            udp: true,
-        };
-        let mut bytes = hello.encode();
-        assert_eq!(Hello::read(&bytes).unwrap().user, "ada");
-        bytes[0] = 9;
-        assert!(Hello::read(&bytes).unwrap_err().text.contains("speaks version 9"));
-    }
-
     proptest! {
         #[test]
         fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Hello::read(&bytes);
-            let _ = Welcome::read(&bytes);
-            let _ = Opening::read(&bytes);
             let _ = Ask::read(&bytes);
             let _ = Verdict::read(&bytes);
         }

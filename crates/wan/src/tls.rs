@@ -107,18 +107,37 @@ pub(crate) fn peer_key(connection: &Connection) -> Option<PublicKey> {
     PublicKey::of_spki(connection.peer_certificates()?.first()?)
 }
 
-/// The secret that nobody but the two ends knows, and the cipher they agreed on.
-pub(crate) fn packet_keys(connection: &Connection) -> Option<([u8; 32], Suite)> {
+/// What the handshake of a connection gives for its packets, before anything is said.
+#[derive(Clone)]
+pub(crate) struct PacketKeys {
+    /// What nobody but the two ends knows.
+    pub(crate) secret: [u8; 32],
+    pub(crate) suite: Suite,
+    /// By which packets to the client and to the server are marked.
+    pub(crate) client_connection: u32,
+    pub(crate) server_connection: u32,
+}
+
+/// Secret, cipher and numbers of the connection's packets.
+pub(crate) fn packet_keys(connection: &Connection) -> Option<PacketKeys> {
     let suite = match connection.negotiated_cipher_suite()?.suite() {
         CipherSuite::TLS13_AES_256_GCM_SHA384 => Suite::Aes256Gcm,
         CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Suite::Chacha20Poly1305,
         _ => return None,
     };
-    let secret = match connection {
-        Connection::Client(client) => client.export_keying_material([0; 32], LABEL, None),
-        Connection::Server(server) => server.export_keying_material([0; 32], LABEL, None),
+    let made = match connection {
+        Connection::Client(client) => client.export_keying_material([0; 40], LABEL, None),
+        Connection::Server(server) => server.export_keying_material([0; 40], LABEL, None),
     };
-    Some((secret.ok()?, suite))
+    let made = made.ok()?;
+    let (secret, numbers) = made.split_first_chunk()?;
+    let (client, server) = numbers.split_first_chunk()?;
+    Some(PacketKeys {
+        secret: *secret,
+        suite,
+        client_connection: u32::from_be_bytes(*client),
+        server_connection: u32::from_be_bytes(*server.first_chunk()?),
+    })
 }
 
 /// The tags of a probe's packets, from the client and from the server.

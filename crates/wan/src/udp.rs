@@ -10,16 +10,18 @@ pub(crate) mod link;
 mod store;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use waystage_protocol::modes::ModeName;
+use waystage_protocol::modes::coupled::Group;
+use waystage_protocol::modes::{Mode, ModeName};
 use waystage_protocol::protect::{Side, Suite};
 
 use crate::endpoint::{Endpoint, Post};
 use crate::lane::{Holder, Inbox, Message, Status, CONTENT_BYTES};
+use crate::member::Room;
 use crate::socket::Arrived;
 use driver::Worker;
 use link::Link;
@@ -60,15 +62,31 @@ pub(crate) struct Agreed {
     pub(crate) memory_bytes: u64,
     pub(crate) rtt_ns: u64,
     pub(crate) largest_datagram: usize,
+    /// At a server: the address that the client has shown to be at. Another one has to be shown first; None where any is believed.
+    pub(crate) proved: Option<IpAddr>,
+    /// The connections with which this one takes what one would; None where it takes its own share.
+    pub(crate) group: Option<Group>,
+}
+
+impl Agreed {
+    /// What decides how fast to send, on a path of this round trip.
+    fn mode(&self, rtt_ns: u64) -> Box<dyn Mode> {
+        let mode = self.mode.start(rtt_ns.max(10_000), self.rate_bps);
+        match &self.group {
+            Some(group) => Box::new(group.join(mode)),
+            None => mode,
+        }
+    }
 }
 
 /// Where a connection's thread gets what others have for it.
-#[derive(Default)]
 pub(crate) struct Mailbox {
     state: Mutex<Mail>,
     wake: Condvar,
+    /// Wakes those who wait for the peer: to be heard, to hold everything.
+    heard: Condvar,
     /// Wakes those who wait to send.
-    room: Condvar,
+    room: Arc<Room>,
 }
 
 #[derive(Default)]
@@ -82,12 +100,17 @@ struct Mail {
     underway: usize,
     underway_bytes: u64,
     most_underway_bytes: u64,
-    senders_waiting: usize,
+    /// What was agreed on since the connection began.
+    settled: Option<Box<Agreed>>,
     close: bool,
     abort: bool,
+    /// Another way is taken: nobody is told of the end.
+    given_up: bool,
     sleeping: bool,
     over: bool,
     heard: bool,
+    /// Whether a message has come.
+    came: bool,
     status: Status,
 }
 
@@ -125,14 +148,19 @@ pub(crate) struct UdpLane {
 
 impl UdpLane {
     /// Begin. A client knows the server's address and speaks first; a server learns the client's from the first packet that opens.
-    /// None where the connection's number is taken.
+    /// It is the lane's `member`. None where the connection's number is taken.
     pub(crate) fn start(
         endpoint: Arc<Endpoint>,
         agreed: Agreed,
         peer: Option<SocketAddr>,
-        inbox: Arc<Inbox>,
+        (inbox, room, member): (Arc<Inbox>, Arc<Room>, usize),
     ) -> Option<Self> {
-        let mailbox = Arc::new(Mailbox::default());
+        let mailbox = Arc::new(Mailbox {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            heard: Condvar::new(),
+            room,
+        });
         let number = agreed.local_connection;
         mailbox.lock().most_underway_bytes = LEAST_UNDERWAY_BYTES.min(agreed.memory_bytes);
         if !endpoint.add(number, Arc::clone(&mailbox) as Arc<dyn Post>) {
@@ -141,9 +169,11 @@ impl UdpLane {
         let worker = Worker {
             mailbox: Arc::clone(&mailbox),
             inbox,
-            link: Link::new(Arc::clone(endpoint.socket()), agreed, MOST_UNDERWAY),
+            link: Link::new(Arc::clone(endpoint.socket(number)), agreed, MOST_UNDERWAY),
+            member,
             held: (now_ns(), [0; Holder::ALL.len()]),
             told: false,
+            given_up: false,
         };
         let spawned = std::thread::Builder::new()
             .name("wan-connection".to_owned())
@@ -163,34 +193,49 @@ impl UdpLane {
     pub(crate) fn heard(&self, timeout: Duration) -> bool {
         let mail = self.mailbox.lock();
         let waited =
-            self.mailbox.room.wait_timeout_while(mail, timeout, |mail| !mail.heard && !mail.over);
+            self.mailbox.heard.wait_timeout_while(mail, timeout, |mail| !mail.heard && !mail.over);
         waited.unwrap_or_else(PoisonError::into_inner).0.heard
     }
 
-    pub(crate) fn send(&self, message: Vec<u8>) -> bool {
+    /// Whether a message of the peer has come.
+    pub(crate) fn has_come(&self) -> bool {
+        self.mailbox.lock().came
+    }
+
+    /// The other end has told how fast to send, and what memory it has. Before the first message.
+    pub(crate) fn settle(&self, agreed: Agreed) {
         let mut mail = self.mailbox.lock();
-        mail.senders_waiting += 1;
-        while !mail.over
-            && (mail.underway >= MOST_UNDERWAY || mail.underway_bytes >= mail.most_underway_bytes)
-        {
-            mail = self.mailbox.room.wait(mail).unwrap_or_else(PoisonError::into_inner);
-        }
-        mail.senders_waiting -= 1;
-        if mail.over {
-            return false;
+        mail.settled = Some(Box::new(agreed));
+        self.mailbox.wake_up(&mail);
+    }
+
+    /// How much of what may be underway is.
+    pub(crate) fn load(&self) -> f64 {
+        let mail = self.mailbox.lock();
+        let messages = mail.underway as f64 / MOST_UNDERWAY as f64;
+        messages.max(mail.underway_bytes as f64 / mail.most_underway_bytes.max(1) as f64)
+    }
+
+    /// Take the message to send it, or give it back where too much is underway.
+    pub(crate) fn offer(&self, message: Vec<u8>) -> Option<Vec<u8>> {
+        let mut mail = self.mailbox.lock();
+        let full =
+            mail.underway >= MOST_UNDERWAY || mail.underway_bytes >= mail.most_underway_bytes;
+        if mail.over || full {
+            return Some(message);
         }
         mail.underway += 1;
         mail.underway_bytes += message.len() as u64;
         mail.messages.push_back(message);
         self.mailbox.wake_up(&mail);
-        true
+        None
     }
 
     /// Whether the peer holds all messages, or the connection is over.
     pub(crate) fn delivered(&self, timeout: Duration) -> bool {
         let mail = self.mailbox.lock();
         let underway = |mail: &mut Mail| mail.underway > 0 && !mail.over;
-        let waited = self.mailbox.room.wait_timeout_while(mail, timeout, underway);
+        let waited = self.mailbox.heard.wait_timeout_while(mail, timeout, underway);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
@@ -221,8 +266,17 @@ impl UdpLane {
         let mut mail = self.mailbox.lock();
         mail.abort = true;
         mail.over = true;
-        self.mailbox.room.notify_all();
         self.mailbox.wake_up(&mail);
+        drop(mail);
+        self.mailbox.heard.notify_all();
+        self.mailbox.room.ring();
+    }
+
+    /// Another way is taken: it ends without a word.
+    pub(crate) fn give_up(&self) {
+        self.mailbox.lock().given_up = true;
+        self.abort();
+        self.endpoint.remove(self.number);
     }
 
     fn join(&self) {

@@ -42,6 +42,12 @@ impl Writer {
         self
     }
 
+    /// As many bytes as both ends know there are.
+    pub(crate) fn array(&mut self, value: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(value);
+        self
+    }
+
     pub(crate) fn bytes(&mut self, value: &[u8]) -> &mut Self {
         self.count(value.len());
         self.0.extend_from_slice(value);
@@ -74,7 +80,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
         self.take(N)?.try_into().map_err(|_| Malformed)
     }
 

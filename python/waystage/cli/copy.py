@@ -140,6 +140,14 @@ class Copying(Protocol):
     help="Threads that copy. Default: two for each core, at most 16.",
 )
 @click.option(
+    "--connections",
+    type=click.IntRange(1, 32),
+    default=1,
+    show_default=True,
+    help="Between hosts: this many connections, each with a processor to seal or open what it carries; together they take"
+    " what one would, but for --mode aggressive.",
+)
+@click.option(
     "--statistics",
     type=click.File("w", lazy=False),
     metavar="FILE",
@@ -165,6 +173,7 @@ def command(
     fsync: str,
     rate: int | None,
     workers: int | None,
+    connections: int,
     statistics: TextIO | None,
     dry_run: bool,
     restart: bool,
@@ -213,7 +222,8 @@ def command(
     ends = remote_ends(source, destination)
     if ends is not None:
         refuse_unknown(update, dry_run)
-        options |= {"mode": mode, "udp_wait_s": udp_wait or None, "workers": workers or 4}
+        options |= {"mode": mode, "udp_wait_s": udp_wait or None, "connections": connections}
+        options["workers"] = workers or max(4, connections)
         with ExitStack() as held:
             if by_ssh or rsh is not None:
                 shell = Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage)

@@ -176,6 +176,8 @@ def _start(settings: ServeConfig) -> WanServer:
             probe_users=[user.name for user in settings.users if user.probe],
             probe_rate_bytes_per_s=settings.probe_rate,
             probe_s=settings.probe_s,
+            copy_connections=settings.copy_connections,
+            sockets=settings.sockets,
         )
     except WanError as error:
         code = ExitCode.BAD_INPUT if error.kind == "input" else ExitCode.FAILED

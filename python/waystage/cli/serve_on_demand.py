@@ -21,6 +21,7 @@ from waystage.wan.trust import passing_key
 
 MEMORY_BYTES = 256 << 20
 WORKERS = 4
+COPY_CONNECTIONS = 4
 ANYWHERE = "[::]:0"
 ANYWHERE_IPV4 = "0.0.0.0:0"
 """Where the host has no IPv6."""
@@ -58,6 +59,7 @@ def serve_on_demand() -> None:
                 roots,
                 rate_bytes_per_s=None,
                 connections=4,
+                copy_connections=COPY_CONNECTIONS,
                 memory_bytes=MEMORY_BYTES,
                 udp=True,
                 workers=WORKERS,

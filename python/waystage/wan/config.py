@@ -8,6 +8,7 @@ Must not know: sockets, the command line.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -63,6 +64,8 @@ class ServeConfig:
     roots: tuple[RootConfig, ...]
     rate: int | None = None
     connections: int = 32
+    copy_connections: int = 4
+    sockets: int = 1
     memory: int = 256 << 20
     udp: bool = True
     workers: int = 4
@@ -155,6 +158,8 @@ def load_config(path: Path) -> ServeConfig:
         roots=roots,
         rate=top.size("rate", None),
         connections=top.count("connections", 32) or 32,
+        copy_connections=top.count("copy_connections", 4) or 4,
+        sockets=top.count("sockets", None) or _sockets(),
         memory=max(_LEAST_MEMORY, memory or 0),
         udp=top.take("udp", bool, True),
         workers=top.count("workers", 4) or 4,
@@ -172,6 +177,11 @@ def load_config(path: Path) -> ServeConfig:
                     f"{path}: root {root.path}: users: there is no user {name!r} below [users]"
                 )
     return config
+
+
+def _sockets() -> int:
+    """One for two processors, of which the other one seals or opens what the first received; four at most."""
+    return max(1, min(4, len(os.sched_getaffinity(0)) // 2))
 
 
 def _listen(top: _Table) -> str:
@@ -293,6 +303,7 @@ SAMPLE = f"""\
 listen = "[::]:{DEFAULT_PORT}"    # TCP and UDP; let both through the firewall
 key = "server.key"
 connections = 32          # at a time
+# copy_connections = 4    # of one copy, with --connections
 # rate = "1G"             # bytes a second of each connection
 # log = "serve.log"       # else stderr
 # probe = true            # let users measure the path with `waystage probe`

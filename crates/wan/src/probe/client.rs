@@ -19,7 +19,7 @@ use crate::control::Control;
 use crate::error::WanError;
 use crate::identity::{Identity, PublicKey};
 use crate::lane::Inbox;
-use crate::reach::{reach, Server};
+use crate::reach::{reach, Reached as Arrived, Server};
 use crate::session::{expect, expect_within, nonsense, ANSWER_TIME};
 use crate::tls;
 use crate::udp::now_ns;
@@ -85,7 +85,7 @@ pub struct Probe {
 impl Probe {
     /// Reach the server.
     pub fn start(request: ProbeRequest) -> Result<Self, WanError> {
-        let (tls, stream, address) = reach(&server(&request, tls::PROBE_ALPN))?;
+        let Arrived { tls, stream, address, .. } = reach(&server(&request, tls::PROBE_ALPN))?;
         let tags = tls::probe_tags(&tls)
             .ok_or_else(|| WanError::lost("the server's TLS gives no tags for packets"))?;
         let control = Control::start(tls, stream, Arc::new(Inbox::default()), ADVICE)?;
@@ -291,7 +291,7 @@ impl Probe {
 
     /// One TCP connection from here to the server (`up`) or back, for so long.
     pub fn stream(&self, up: bool, duration: Duration) -> Result<Streamed, WanError> {
-        let (tls, stream, _) = reach(&server(&self.request, tls::STREAM_ALPN))?;
+        let Arrived { tls, stream, .. } = reach(&server(&self.request, tls::STREAM_ALPN))?;
         let failed = |error: std::io::Error| WanError::io("measure a TCP stream", &error);
         let lock = || self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         *lock() = Some(stream.try_clone().map_err(failed)?);

@@ -313,7 +313,7 @@ impl Session<'_> {
 
     fn listen(&mut self, at: IpAddr, peer: SocketAddr) -> std::io::Result<()> {
         let port = match self.guest.endpoint {
-            Some(endpoint) => endpoint.socket().address()?.port(),
+            Some(endpoint) => endpoint.address()?.port(),
             None => return Err(std::io::ErrorKind::Unsupported.into()),
         };
         let line = Line::beside(SocketAddr::new(at, port), peer)?;

@@ -124,7 +124,7 @@ impl Carrier {
         if !endpoint.add(number, Arc::clone(&letters) as Arc<dyn Post>) {
             return Err(std::io::ErrorKind::AddrInUse.into());
         }
-        let link = Link::new(Arc::clone(endpoint.socket()), agreed, MOST_UNDERWAY);
+        let link = Link::new(Arc::clone(endpoint.socket(number)), agreed, MOST_UNDERWAY);
         inbox.ring_at(Arc::clone(&bell));
         let source = Source::Shared { letters, endpoint, number };
         let way = Way::Udp(Box::new(Udp { link, source, heard: false }));

@@ -23,10 +23,10 @@ use super::rules::{Rule, Rules, Verdict};
 use super::server::agree;
 use crate::bell::Bell;
 use crate::control::Control;
-use crate::dial::{dial, Peer};
+use crate::dial::{dial, Errand, Peer};
 use crate::error::{WanError, WanErrorKind};
-use crate::lane::{Status, MEMORY_BYTES};
-use crate::session::Purpose;
+use crate::hello::Purpose;
+use crate::lane::{Inbox, Status, MEMORY_BYTES};
 use crate::socket::Socket;
 
 /// Between attempts to reach the server again: at first, and at most.
@@ -297,14 +297,16 @@ impl Shared {
     fn make_session(&self) -> Result<(Carrier, Notice), WanError> {
         let peer = &self.options.server;
         let failed = |error: std::io::Error| WanError::io("begin a session", &error);
-        let dialled = dial(peer, Purpose::Proxy, |control| {
+        let errand = Errand { purpose: Purpose::Proxy, copy: [0; 16], connections: 1, group: None };
+        let dialled = dial(peer, &errand, &[], Arc::new(Inbox::default()), |control| {
             self.lock().making = Some(Arc::clone(control));
         })?;
-        let mut notes: Vec<String> = dialled.note.iter().cloned().collect();
+        let welcomed = dialled.wait_for_welcome(peer)?;
+        let mut notes: Vec<String> = welcomed.note.iter().cloned().collect();
         let (control, inbox) = (Arc::clone(&dialled.control), Arc::clone(&dialled.inbox));
-        let carrier = match peer.udp_wait.filter(|_| dialled.udp) {
+        let carrier = match peer.udp_wait.filter(|_| welcomed.udp) {
             Some(wait) => {
-                let (agreed, server) = (dialled.agreed.clone(), dialled.server);
+                let (agreed, server) = (welcomed.agreed.clone(), dialled.server);
                 let socket = Socket::bind(dialled.any(), false);
                 let socket = socket.map_err(|error| WanError::io("open a UDP socket", &error))?;
                 let mut carrier =
@@ -315,13 +317,13 @@ impl Shared {
                 } else {
                     dialled.choose(false);
                     notes.push(dialled.blocked(peer, wait));
-                    carrier.over_tcp(dialled.limit())
+                    carrier.over_tcp(welcomed.limit())
                 }
             }
             None => {
                 dialled.choose(false);
                 notes.extend(dialled.without_udp(peer));
-                Carrier::tcp(control, inbox, dialled.agreed.rtt_ns, dialled.limit())
+                Carrier::tcp(control, inbox, welcomed.agreed.rtt_ns, welcomed.limit())
                     .map_err(failed)?
             }
         };

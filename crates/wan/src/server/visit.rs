@@ -8,32 +8,43 @@ use std::time::{Duration, Instant};
 
 use rustls::{Connection, ServerConnection};
 use waystage_catalog::Root;
+use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::modes::grant::{grant, Rule};
-use waystage_protocol::protect::{Side, Suite};
+use waystage_protocol::protect::Side;
 
 use super::{Shared, SharedRoot, User, NO_CAP_BYTES_PER_S};
 use crate::book::Book;
 use crate::control::Control;
+use crate::dial::{coupled, part_of};
 use crate::endpoint::Endpoint;
 use crate::error::{WanError, WanErrorKind};
+use crate::hello::{Hello, Purpose, Welcome};
 use crate::identity::PublicKey;
-use crate::lane::{Inbox, Lane, GO_ON};
+use crate::lane::{memory_of_each, Inbox, Lane, GO_ON};
 use crate::list;
+use crate::member::{Member, Room};
 use crate::place;
 use crate::probe::{hello, serve_stream, Guest};
 use crate::proxy::{serve, Rights, Wish};
 use crate::receive::receive;
 use crate::reception::Target;
 use crate::send::send;
-use crate::session::{
-    exchange, expect, expect_within, kinds, random, refusal, Ask, Hello, Opening, Purpose, Welcome,
-};
-use crate::tls;
+use crate::session::{exchange, expect, expect_within, kinds, nonsense, refusal, Ask};
+use crate::tls::{self, PacketKeys};
 use crate::udp::{Agreed, UdpLane, LARGEST_DATAGRAM};
 use crate::wire::Writer;
 
 /// A client that is slower in its handshake is turned away.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
+/// A connection that comes in: what it is told, and what it is to have.
+pub(super) struct Coming<'a> {
+    pub(super) welcome: Welcome,
+    pub(super) agreed: Agreed,
+    pub(super) udp: Option<&'a Arc<Endpoint>>,
+    /// Bytes a second over TLS.
+    pub(super) limit: Option<u64>,
+}
 
 /// One client's stay.
 pub(super) struct Visit<'a> {
@@ -43,6 +54,8 @@ pub(super) struct Visit<'a> {
     pub(super) book: &'a Book,
     /// How the log calls it.
     pub(super) who: String,
+    /// Whether it is through its handshake and known.
+    pub(super) is_in: bool,
 }
 
 impl<'a> Visit<'a> {
@@ -53,17 +66,19 @@ impl<'a> Visit<'a> {
             return self.probed(tls, stream, &key);
         }
         if what == tls::STREAM_ALPN {
+            if self.shared.options.users.iter().any(|user| user.keys.contains(&key)) {
+                self.comes_in();
+            }
             let stopped = || self.book.is_stopped();
             return serve_stream(&self.shared.probes, tls, &stream, &stopped);
         }
-        let (secret, suite) =
-            tls::packet_keys(&tls).ok_or_else(|| WanError::lost("its TLS gives no keys"))?;
+        let keys = tls::packet_keys(&tls).ok_or_else(|| WanError::lost("its TLS gives no keys"))?;
         let inbox = Arc::new(Inbox::default());
         let control = Arc::new(Control::start(tls, stream, Arc::clone(&inbox), GO_ON)?);
         if let Some(session) = self.shared.lock().get_mut(&self.id) {
             session.control = Some(Arc::clone(&control));
         }
-        let served = self.welcomed(&control, &inbox, &key, (secret, suite));
+        let served = self.welcomed(&control, &inbox, &key, keys);
         if let Err(error) = &served {
             // Where the client still listens, it is told in words.
             control.send(kinds::REFUSED, &refusal(error));
@@ -110,65 +125,80 @@ impl<'a> Visit<'a> {
         control: &Arc<Control>,
         inbox: &Arc<Inbox>,
         key: &PublicKey,
-        (secret, suite): ([u8; 32], Suite),
+        keys: PacketKeys,
     ) -> Result<String, WanError> {
         let options = &self.shared.options;
-        let hello = Hello::read(&expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?)?;
+        let hello = expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?;
+        let (hello, version) = Hello::read(&hello)?;
         let user = self.user(&hello.user, key)?;
         self.who = format!("{}@{}", user.name, self.from);
-        self.admit(user)?;
+        if hello.purpose != Purpose::More {
+            self.admit(user)?;
+        }
         let cap = self.cap(user);
         let wanted = if hello.rate == 0 { u64::MAX } else { hello.rate };
         let granted =
             grant(hello.mode, &user.name, self.from.ip(), &rules(&options.users), cap as f64 * 8.0);
-        let connection = u32::from_be_bytes(random());
-        let memory = options.memory_bytes.min(hello.memory);
         let udp = self.shared.endpoint.as_ref().filter(|_| hello.udp);
+        let connections = match hello.purpose {
+            Purpose::Proxy => 1,
+            _ => hello.connections.clamp(1, options.copy_connections.max(1)),
+        };
+        let joint = match hello.purpose {
+            Purpose::More => Some(self.shared.copies.join(hello.copy, key)?),
+            _ => None,
+        };
+        let group = match &joint {
+            Some(joint) => joint.group.clone(),
+            None => coupled((connections > 1).then(Group::default), granted.mode),
+        };
+        let memory = memory_of_each(options.memory_bytes, connections).min(hello.memory);
         let welcome = Welcome {
+            version,
             mode: granted.mode,
             note: granted.downgraded.unwrap_or_default(),
             rate: cap,
             memory,
-            connection,
             udp: udp.is_some(),
+            connections,
         };
-        control.send(kinds::WELCOME, &welcome.encode());
-        let opened = expect(control, kinds::OPEN)?;
-        let Opening { rtt_ns, purpose } = Opening::read(&opened)?;
+        let limit = cap.min(wanted);
         let agreed = Agreed {
-            secret,
-            suite,
+            secret: keys.secret,
+            suite: keys.suite,
             side: Side::Server,
-            local_connection: connection,
-            peer_connection: hello.connection,
+            local_connection: keys.server_connection,
+            peer_connection: keys.client_connection,
             mode: granted.mode,
-            rate_bps: cap.min(wanted) as f64 * 8.0,
+            rate_bps: part_of(limit, connections, &group) as f64 * 8.0,
             memory_bytes: memory,
-            rtt_ns: rtt_ns.min(10_000_000_000),
+            rtt_ns: hello.rtt_ns.min(10_000_000_000),
             largest_datagram: LARGEST_DATAGRAM,
+            proved: Some(self.from.ip()),
+            group: group.clone(),
         };
-        if purpose == Purpose::Proxy {
-            let limit = Some(cap.min(wanted)).filter(|limit| *limit < NO_CAP_BYTES_PER_S);
+        let limit = (limit < NO_CAP_BYTES_PER_S).then(|| part_of(limit, connections, &None));
+        if let Some(joint) = joint {
+            return self.carry(control, &joint, Coming { welcome, agreed, udp, limit });
+        }
+        if hello.purpose == Purpose::Proxy {
+            control.send(kinds::WELCOME, &welcome.encode());
             return self.proxy((control, inbox), (udp, agreed), limit, user);
         }
-        let trial = Arc::new(Inbox::default());
-        let waiting = match udp {
-            Some(endpoint) => {
-                UdpLane::start(Arc::clone(endpoint), agreed, None, Arc::clone(&trial))
-            }
-            None => None,
-        };
-        let over_udp = expect(control, kinds::WAY)?.first() == Some(&1);
-        let lane = match waiting {
-            Some(lane) if over_udp => Lane::udp(trial, lane),
-            _ if over_udp => return Err(crate::session::nonsense()),
-            _ => {
-                let limit = cap.min(wanted);
-                control.limit((limit < NO_CAP_BYTES_PER_S).then_some(limit));
-                Lane::tcp(Arc::clone(inbox), Arc::clone(control))
-            }
-        };
-        self.copy(control, &lane, user, if over_udp { "UDP" } else { "TCP" })
+        let room = Arc::new(Room::default());
+        let lane = udp.and_then(|endpoint| {
+            let to = (Arc::clone(inbox), Arc::clone(&room), 0);
+            UdpLane::start(Arc::clone(endpoint), agreed, None, to)
+        });
+        let welcome = Welcome { udp: lane.is_some(), ..welcome };
+        control.limit(limit);
+        let first = Member::new(Arc::clone(control), lane, Arc::clone(&room));
+        let lane = Arc::new(Lane::new(Arc::clone(inbox), room, first));
+        // From the welcome on the client may bring others.
+        let open = self.shared.copies.open(hello.copy, key, &lane, (group, connections));
+        let _open = open.ok_or_else(nonsense)?;
+        control.send(kinds::WELCOME, &welcome.encode());
+        self.copy(control, &lane, user)
     }
 
     /// Carry the client's connections.
@@ -278,7 +308,17 @@ impl<'a> Visit<'a> {
         user.rate_bytes_per_s.unwrap_or(all).min(all)
     }
 
-    fn admit(&self, user: &User) -> Result<(), WanError> {
+    /// The handshake is over, and has shown a user: others may have its place.
+    pub(super) fn comes_in(&mut self) {
+        self.is_in = true;
+        self.shared.entrance().door.came_in(self.id, Instant::now());
+        if let Some(session) = self.shared.lock().get_mut(&self.id) {
+            session.stream = None;
+        }
+    }
+
+    fn admit(&mut self, user: &User) -> Result<(), WanError> {
+        self.comes_in();
         let options = &self.shared.options;
         let mut sessions = self.shared.lock();
         let all = sessions.values().filter(|session| session.user.is_some()).count();
@@ -304,13 +344,7 @@ impl<'a> Visit<'a> {
         Ok(())
     }
 
-    fn copy(
-        &self,
-        control: &Arc<Control>,
-        lane: &Lane,
-        user: &User,
-        way: &str,
-    ) -> Result<String, WanError> {
+    fn copy(&self, control: &Arc<Control>, lane: &Lane, user: &User) -> Result<String, WanError> {
         let options = &self.shared.options;
         let ask = Ask::read(&expect(control, kinds::ASK)?)?;
         let shown = PathBuf::from(String::from_utf8_lossy(&ask.path).into_owned());
@@ -319,6 +353,11 @@ impl<'a> Visit<'a> {
             .map_err(|error| WanError::io("open the server's directory", &error))?;
         let open = |path: &[u8]| root.directory(path);
         let book = self.book;
+        // Which way the client has found to be open.
+        let hear = |kind: u8, body: &[u8]| match (kind, body) {
+            (kinds::WAY, [way @ (0 | 1)]) if lane.first().choose(*way == 1) => Ok(()),
+            _ => Err(nonsense()),
+        };
         let result = if ask.push {
             let held = place::target(&open, &rest, ask.single.as_deref(), &shown)?;
             let mut from = format!("wan:{}@", user.name).into_bytes();
@@ -332,7 +371,7 @@ impl<'a> Visit<'a> {
                 privileged: shared_root.privileged,
             };
             control.send(kinds::ACCEPTED, &[]);
-            exchange(control, lane, book, || {
+            exchange(control, lane, book, hear, || {
                 receive(&target, &ask.options, lane, book, options.workers)
             })
         } else {
@@ -346,7 +385,7 @@ impl<'a> Visit<'a> {
             let mut out = Writer::default();
             out.bytes(origin.single.as_ref().map_or(&b""[..], |item| &item.name));
             control.send(kinds::ACCEPTED, &out.0);
-            exchange(control, lane, book, || {
+            exchange(control, lane, book, hear, || {
                 send(&origin, names.as_ref(), &ask.options, lane, book, options.workers)
             })
         };
@@ -361,10 +400,11 @@ impl<'a> Visit<'a> {
                     theirs.iter().find(|(other, _)| *other == name).map_or(0, |(_, count)| *count)
                 };
                 Ok(format!(
-                    "{what} {}: {} files, {} bytes over {way}, {} problems",
+                    "{what} {}: {} files, {} bytes over {}, {} problems",
                     shown.display(),
                     count("files"),
                     count("bytes"),
+                    lane.way_name(),
                     count("errors") + count("changed") + count("vanished") + count("lost"),
                 ))
             }

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use waystage_protocol::connection::{codes, Connection, HeldBack};
 
 use super::link::{status_of, Happened, Link};
 use super::{now_ns, Mail, Mailbox, LEAST_UNDERWAY_BYTES};
-use crate::lane::{Holder, Inbox, Status};
+use crate::lane::{Holder, Inbox, Message, Status};
 use crate::socket::Arrived;
 
 /// How long a close may take until the peer has answered it.
@@ -19,10 +19,14 @@ pub(super) struct Worker {
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) link: Link,
+    /// Which member of its lane this is.
+    pub(super) member: usize,
     /// When it was last looked what holds us back, and for how long what did.
     pub(super) held: (u64, [u64; Holder::ALL.len()]),
     /// Whether the connection was told to close.
     pub(super) told: bool,
+    /// Whether another way was taken.
+    pub(super) given_up: bool,
 }
 
 impl Worker {
@@ -35,6 +39,9 @@ impl Worker {
         let mut closing: Option<Instant> = None;
         loop {
             let (arrived, messages, consumed, close, abort) = self.mail();
+            if self.given_up {
+                return self.over("the connection was closed");
+            }
             self.arrived(arrived);
             if self.link.connection().is_none() {
                 if abort || close {
@@ -76,12 +83,13 @@ impl Worker {
         let mut mail = mailbox.lock();
         let now = now_ns();
         let quiet = mail.datagrams.is_empty()
+            && !mail.given_up
             && mail.messages.is_empty()
             && mail.consumed_bytes == 0
             && (self.told
                 || !(mail.abort || mail.close && connection.is_none_or(Connection::all_delivered)));
         let slept = quiet && wake_ns > now;
-        let holder = connection.and_then(|c| self.holder(c, &mail, slept));
+        let holder = connection.and_then(|c| self.holder(c, slept));
         if let Some(connection) = connection {
             self.publish(connection, &mut mail);
         }
@@ -97,6 +105,10 @@ impl Worker {
         } else if let Some(Holder::Processor) = holder {
             self.held.0 = now;
         }
+        if let Some(agreed) = mail.settled.take() {
+            self.link.settle(*agreed);
+        }
+        self.given_up = mail.given_up;
         self.link.spare(std::mem::take(&mut mail.spare));
         mail.datagram_bytes = 0;
         (
@@ -109,7 +121,7 @@ impl Worker {
     }
 
     /// Whose the time from now on is.
-    fn holder(&self, connection: &Connection, mail: &Mail, slept: bool) -> Option<Holder> {
+    fn holder(&self, connection: &Connection, slept: bool) -> Option<Holder> {
         if !slept {
             return Some(Holder::Processor);
         }
@@ -122,7 +134,7 @@ impl Worker {
                 Holder::Cap
             }
             HeldBack::Pace => Holder::Path,
-            HeldBack::Application if mail.senders_waiting > 0 => Holder::Memory,
+            HeldBack::Application if self.mailbox.room.is_wanted() => Holder::Memory,
             HeldBack::Application => Holder::Source,
         })
     }
@@ -137,8 +149,12 @@ impl Worker {
     fn publish(&self, connection: &Connection, mail: &mut Mail) {
         let control = connection.mode().control();
         // What is underway on the path, twice over, and something to be sent in the meantime.
-        mail.most_underway_bytes = (2 * control.window_bytes.min(1 << 40) + LEAST_UNDERWAY_BYTES)
+        let most = (2 * control.window_bytes.min(1 << 40) + LEAST_UNDERWAY_BYTES)
             .min(self.link.agreed().memory_bytes);
+        let grew = std::mem::replace(&mut mail.most_underway_bytes, most) < most;
+        if grew && self.mailbox.room.is_wanted() {
+            self.mailbox.room.ring();
+        }
         mail.status = Status { held_ns: self.held.1, ..status_of(connection) };
     }
 
@@ -146,7 +162,7 @@ impl Worker {
         for arrived in arrived {
             if self.link.arrived(arrived) {
                 self.mailbox.lock().heard = true;
-                self.mailbox.room.notify_all();
+                self.mailbox.heard.notify_all();
             }
         }
     }
@@ -159,23 +175,41 @@ impl Worker {
                     delivered += 1;
                     delivered_bytes += message.len() as u64;
                 }
-                Happened::Came(message) => self.inbox.put(message),
-                Happened::Ended(why) => self.inbox.end(&why),
+                Happened::Came(message) => {
+                    let mut mail = self.mailbox.lock();
+                    if !std::mem::replace(&mut mail.came, true) {
+                        // From now on messages may go back by the same way.
+                        self.mailbox.room.ring();
+                    }
+                    drop(mail);
+                    self.inbox.put(Message { by: Some(self.member), ..message });
+                }
+                Happened::Ended(why) => drop(self.ended(&why)),
             }
         }
         if delivered > 0 {
             let mut mail = self.mailbox.lock();
             mail.underway -= delivered;
             mail.underway_bytes -= delivered_bytes;
-            self.mailbox.room.notify_all();
+            drop(mail);
+            self.mailbox.heard.notify_all();
+            self.mailbox.room.ring();
         }
+    }
+
+    /// Nothing comes in any more. What goes wrong before UDP was heard is no end of the lane.
+    fn ended(&self, why: &str) -> MutexGuard<'_, Mail> {
+        let mail = self.mailbox.lock();
+        if mail.heard && !mail.given_up {
+            self.inbox.end(why);
+        }
+        mail
     }
 
     /// Nothing more is sent or comes in.
     fn over(&self, why: &str) {
-        self.inbox.end(why);
-        let mut mail = self.mailbox.lock();
-        mail.over = true;
-        self.mailbox.room.notify_all();
+        self.ended(why).over = true;
+        self.mailbox.heard.notify_all();
+        self.mailbox.room.ring();
     }
 }

@@ -123,9 +123,20 @@ impl Link {
         }
     }
 
+    /// What the other end told after the first word: how fast to send, and its memory.
+    pub(crate) fn settle(&mut self, agreed: Agreed) {
+        self.agreed = agreed;
+        if let Some(connection) = &mut self.connection {
+            let mode = self.agreed.mode(connection.rtt().smoothed_ns());
+            connection.settle(mode, self.agreed.memory_bytes);
+        }
+    }
+
     fn begin(&self, peer: SocketAddr) -> Connection {
         let agreed = &self.agreed;
         let mut config = Config::new(peer, agreed.rtt_ns.max(10_000));
+        config.peer_is_proved =
+            agreed.proved.is_none_or(|proved| proved.to_canonical() == peer.ip().to_canonical());
         config.local_connection = agreed.local_connection;
         config.peer_connection = agreed.peer_connection;
         config.largest_datagram = agreed.largest_datagram;
@@ -133,7 +144,7 @@ impl Link {
         config.limits.open_extents = self.most_underway + 64;
         config.secret = crate::session::random();
         let protect = Box::new(Sealed::new(&agreed.secret, agreed.side, agreed.suite));
-        let mode = agreed.mode.start(agreed.rtt_ns.max(10_000), agreed.rate_bps);
+        let mode = agreed.mode(agreed.rtt_ns);
         Connection::new(config, now_ns(), protect, mode)
     }
 
@@ -182,7 +193,7 @@ impl Link {
                         self.store.incoming.remove(&extent).unwrap_or_default();
                     self.store.coming_bytes -= end as u64;
                     let length = usize::try_from(length).unwrap_or(0).min(buffer.len());
-                    return Some(Happened::Came(Message { buffer, length }));
+                    return Some(Happened::Came(Message { buffer, length, by: None }));
                 }
                 Event::Moved(_) => {}
                 Event::Closed(ending) => return Some(Happened::Ended(in_words(&ending))),
