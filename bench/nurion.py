@@ -60,10 +60,17 @@ class Case(msgspec.Struct, frozen=True):
     dilation: float
     compute_s: float = 0.0
     overlapped: bool = False
+    bound_dilation: float | None = None
+    """Of ways that bind loaders to targets, where it differs. Loaders that each have a target to themselves read in step, so that
+    the answers of all are due at once, and this machine hands out megabytes one after the other."""
+
+    def dilation_of(self, way: str) -> float:
+        bound = way in ("ol", "catalog")
+        return self.bound_dilation if bound and self.bound_dilation is not None else self.dilation
 
 
 CASES = (
-    Case("dedup_24", 100_000, 1_000_000, 24, 4.0),
+    Case("dedup_24", 100_000, 1_000_000, 24, 4.0, bound_dilation=12.0),
     Case("dedup_192", 100_000, 1_000_000, 192, 6.0),
     Case("augment_192", 60_000, 2_700, 192, 4.0, COMPUTE_S, True),
 )
@@ -117,9 +124,10 @@ def run(options: BenchOptions) -> dict[str, Any]:
 def _once(case: Case, way: str, scale: int, folder: Path) -> dict[str, Any]:
     """One way of one case on a mount of its own: emulated seconds, and what the servers did."""
     shape = pfs.load("nurion")
+    dilation = case.dilation_of(way)
     tree = pfs.shape.Tree(files=case.files // scale, size=case.size, files_per_directory=500)
     client = msgspec.structs.replace(shape.client, pages="direct")
-    shape = msgspec.structs.replace(shape, tree=tree, client=client, dilation=case.dilation)
+    shape = msgspec.structs.replace(shape, tree=tree, client=client, dilation=dilation)
     point, catalog = folder / "point", folder / f"{case.name}.catalog"
     point.mkdir(exist_ok=True)
     if way == "catalog" and not catalog.exists():
@@ -136,7 +144,7 @@ def _once(case: Case, way: str, scale: int, folder: Path) -> dict[str, Any]:
             catalog=catalog,
             loaders=case.loaders,
             targets=shape.targets.count,
-            compute_s=case.compute_s * case.dilation,
+            compute_s=case.compute_s * dilation,
             overlapped=case.overlapped,
         )
         with CpuWatch() as watch:
@@ -151,12 +159,12 @@ def _once(case: Case, way: str, scale: int, folder: Path) -> dict[str, Any]:
         invalid = "the machine was short of CPU: leave it alone, or give the cases a larger dilation"
     busy = [t["busy_s"] for t in counted["targets"]]
     return {
-        "total_s": read.total_s / case.dilation,
-        "known_s": read.known_s / case.dilation,
+        "total_s": read.total_s / dilation,
+        "known_s": read.known_s / dilation,
         "late_pct": round(late_pct(counted), 3),
         "late_p99_s": counted["late_p99_s"],
         "idle_pct": round(watch.idle_pct, 1),
-        "targets_busy_pct": round(100 * sum(busy) / len(busy) / (read.total_s / case.dilation), 1),
+        "targets_busy_pct": round(100 * sum(busy) / len(busy) / (read.total_s / dilation), 1),
         "most_on_a_target": max(t["most_in_service"] for t in counted["targets"]),
         "messages": sum(
             v for s in counted["metadata"] for k, v in s.items() if k not in ("server", "busy_s", "waited_s")
