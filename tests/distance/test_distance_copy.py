@@ -124,6 +124,41 @@ def test_a_server_that_was_killed_is_gone_on_with(site: Site, tmp_path: Path) ->
     assert leftovers(site.data) == []
 
 
+def test_a_copy_goes_on_by_itself_when_the_server_comes_back(site: Site, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "large").write_bytes(random.Random(3).randbytes(16 * PART))
+    site.serve()
+    # What is left of an earlier copy is thrown away once, and not what this one has done.
+    words = ("--bandwidth-limit", "12M", "--retry-for", "60", "--restart", "--connections", "2")
+    process = site.begin(tree, f"127.0.0.1:{site.data}/copy", *words)
+    journal = site.data / "copy/.waystage-copy/journal"
+    wait_for(lambda: parts_written(journal) >= 3, process)
+    assert site.end(signal.SIGKILL) == -signal.SIGKILL
+    site.serve()
+    value = ended_json(process)
+    assert process.returncode == 0, value
+    assert snapshot(site.data / "copy") == snapshot(tree)
+    assert value["counts"]["resumed_bytes"] >= 3 * PART
+    assert leftovers(site.data) == []
+
+
+def test_a_server_that_does_not_come_back_is_tried_for_as_long_as_was_said(
+    site: Site, tmp_path: Path
+) -> None:
+    (tmp_path / "large").write_bytes(os.urandom(8 * PART))
+    site.serve()
+    process = site.begin(
+        tmp_path / "large", f"127.0.0.1:{site.data}", "--bandwidth-limit", "8M", "--retry-for", "3"
+    )
+    wait_for(
+        lambda: any(parts_written(found) for found in site.data.glob(".waystage-copy-*/journal")), process
+    )
+    assert site.end(signal.SIGKILL) == -signal.SIGKILL
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 1 and b"trying again for" in err and b"cannot be reached" in err
+
+
 def test_where_udp_is_blocked_that_is_said_and_tcp_carries_the_data(site: Site, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     make_everything(tree)

@@ -21,12 +21,20 @@ import click
 
 from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
 from waystage.cli.copy_list import read_list
-from waystage.cli.copy_remote import about_connection, begun_by_ssh, copy_far, refuse_unknown, remote_ends
+from waystage.cli.copy_remote import (
+    FarEnds,
+    about_connection,
+    begun_by_ssh,
+    copy_far,
+    persisting,
+    refuse_unknown,
+    remote_ends,
+)
 from waystage.cli.reaching import Rate, Trust, server_options, show_key
 from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
-    from waystage._native import TreeCopy
+    from waystage._native import TreeCopy, WanCopy
 
 SHOWN = 20
 """Problems and paths that a person is shown; --json gives all that were listed."""
@@ -148,6 +156,13 @@ class Copying(Protocol):
     " what one would, but for --mode aggressive.",
 )
 @click.option(
+    "--retry-for",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Between hosts: where the connection is lost, go on over a new one, trying for so long.",
+)
+@click.option(
     "--statistics",
     type=click.File("w", lazy=False),
     metavar="FILE",
@@ -174,6 +189,7 @@ def command(
     rate: int | None,
     workers: int | None,
     connections: int,
+    retry_for: float,
     statistics: TextIO | None,
     dry_run: bool,
     restart: bool,
@@ -224,18 +240,26 @@ def command(
         refuse_unknown(update, dry_run)
         options |= {"mode": mode, "udp_wait_s": udp_wait or None, "connections": connections}
         options["workers"] = workers or max(4, connections)
-        with ExitStack() as held:
-            if by_ssh or rsh is not None:
-                shell = Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage)
-                ends, port, trust, more_options = held.enter_context(begun_by_ssh(ends, shell, output))
-                options |= more_options
-            else:
-                trust = Trust(identity, known_hosts, server_key, trust_new)
-            # Only now: ssh may have asked for a password.
-            progress = held.enter_context(output.progress())
-            far = copy_far(
-                ends, port, trust, output, lambda c: _follow(c, progress, "copied", began, lines), options
-            )
+        ssh = Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage) if by_ssh or rsh is not None else None
+        trust = Trust(identity, known_hosts, server_key, trust_new)
+
+        def attempt(again: bool) -> WanCopy:
+            # What an earlier attempt has begun is gone on with.
+            all_options = options | ({"restart": False} if again else {})
+            with ExitStack() as held:
+                found: tuple[FarEnds, int, Trust, dict[str, Any]] = ends, port, trust, {}
+                if ssh is not None:
+                    found = held.enter_context(begun_by_ssh(ends, ssh, output))
+                # Only now: ssh may have asked for a password.
+                progress = held.enter_context(output.progress())
+                there, at, believed, more = found
+
+                def follow(copying: WanCopy) -> None:
+                    _follow(copying, progress, "copied", began, lines)
+
+                return copy_far(there, at, believed, output, follow, all_options | more)
+
+        far = persisting(attempt, retry_for, output)
         connection, words = about_connection(far)
         _say(far, source, destination, time.monotonic() - began, output, connection, words)
         return ExitCode.OK if far.complete else ExitCode.PARTIAL

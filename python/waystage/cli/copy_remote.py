@@ -7,6 +7,7 @@ Must not know: how bytes move.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waystage.cli.common import ExitCode, Output, UserError
-from waystage.cli.reaching import Trust, believing
+from waystage.cli.reaching import Trust, Unreached, believing
 from waystage.wan.address import Remote, parse_remote
 
 if TYPE_CHECKING:
     from waystage._native import WanCopy
     from waystage.wan.ssh import Shell
 
+
+PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
+"""Between two tries to reach the other end again: at first, and at most."""
 
 LIMITS = {
     "source": "reading the source",
@@ -106,6 +110,27 @@ def copy_far(
     return believing(host, port, trust, output, attempt)
 
 
+def persisting(attempt: Callable[[bool], WanCopy], retry_for: float, output: Output) -> WanCopy:
+    """The copy, begun again where its connection was lost, for at most `retry_for` seconds after each loss.
+
+    `attempt` is told whether it goes on with what an earlier one has begun. Raises UserError.
+    """
+    until: float | None = None
+    pause_s = PAUSE_S
+    while True:
+        try:
+            return attempt(until is not None)
+        except Unreached as error:
+            now = time.monotonic()
+            if error.lost:
+                until, pause_s = now + retry_for, PAUSE_S
+            if until is None or now + pause_s >= until:
+                raise
+            output.note(f"note: {error}; trying again for {until - now:.0f} s")
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
 @contextmanager
 def begun_by_ssh(
     ends: FarEnds, shell: Shell, output: Output
@@ -124,7 +149,7 @@ def begun_by_ssh(
             far = FarEnds(ends.local, Remote(server.host, "", remote.path), ends.push)
             yield far, server.port, Trust(server.identity, None, server.key, False), options
     except WanConfigError as error:
-        raise UserError(str(error)) from None
+        raise Unreached(str(error)) from None
 
 
 def about_connection(copying: WanCopy) -> tuple[dict[str, Any], str]:

@@ -36,6 +36,14 @@ STATUS = {
 """Exit statuses of failures that have one of their own."""
 
 
+class Unreached(UserError):
+    """The other end was lost, cannot be reached, or has no room at the moment: a later try may do better. `lost` where it had been reached."""
+
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED, *, lost: bool = False) -> None:
+        super().__init__(message, exit_code)
+        self.lost = lost
+
+
 class Rate(click.ParamType[int]):
     """`100M`, bytes a second."""
 
@@ -186,7 +194,10 @@ def believing(
     except WanConfigError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
     except WanError as error:
-        raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
+        status = STATUS.get(error.kind, ExitCode.FAILED)
+        if error.kind in ("lost", "unreachable", "busy"):
+            raise Unreached(str(error), status, lost=error.kind == "lost") from None
+        raise UserError(str(error), status) from None
 
 
 def believed(error: WanError, known: str | None, trust: Trust) -> str | None:
