@@ -1,4 +1,4 @@
-"""Peers measured over an emulated path: TCP by iperf3, rsync, rclone. Shared by the wide-area benchmarks.
+"""Peers measured over an emulated path: TCP by iperf3, QUIC by quinn, rsync, rclone. Shared by the wide-area benchmarks.
 
 Every peer runs at the ends of a path that `waystage lab wan` made, unchanged. What is not installed is left out and named. Rates are of
 payload, in bits a second; where the path was not valid meanwhile, the result says so.
@@ -7,6 +7,7 @@ payload, in bits a second; where the path was not valid meanwhile, the result sa
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.wan import paths
 
 LEFT, RIGHT = paths.IPV4["left"], paths.IPV4["right"]
-IPERF_PORT, RSYNC_PORT, HTTP_PORT = 5201, 8730, 8731
+IPERF_PORT, RSYNC_PORT, HTTP_PORT, QUIC_PORT = 5201, 8730, 8731, 8732
 ANSWER_S = 30.0
 PATIENCE = 20.0
 """A peer gets so many times the seconds that the path's rate alone would take, and a minute."""
@@ -152,6 +153,40 @@ def _from_iperf(measured: dict[str, Any], received: Mapping[str, Any], details: 
     )
 
 
+@functools.cache
+def quic_program() -> Path | None:
+    """`bench/quic`, compiled when first asked for; None where there is no Rust to compile it with."""
+    if shutil.which("cargo") is None:
+        return None
+    source = Path(__file__).parent / "quic"
+    target = source.parents[1] / "target" / "quic-peer"
+    done = subprocess.run(
+        ["cargo", "build", "--release", "--locked", "--manifest-path", str(source / "Cargo.toml"), "--target-dir", str(target)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise BenchError(f"bench/quic does not compile: {done.stderr.strip()[-300:]}")
+    return target / "release" / "quic-peer"
+
+
+def quic(name: str, seconds: float, *, omit_s: float = 0) -> Carried:
+    """One stream over QUIC from left to right, what the receiver got after the first seconds: quinn with CUBIC and wide windows."""
+    program = quic_program()
+    if program is None:
+        raise BenchError("cargo is not installed, which compiles the QUIC peer: see https://rustup.rs")
+    with tempfile.TemporaryDirectory(prefix="waystage-quic-") as folder:
+        certificate = Path(folder, "certificate")
+        to = f"{RIGHT}:{QUIC_PORT}"
+        with _serving(name, [str(program), "serve", to, str(certificate)], certificate):
+            words = [str(program), "send", to, str(certificate), f"{seconds:g}", f"{omit_s:g}"]
+            measured = _measured(name, words, (seconds + omit_s) * 2 + 60)
+    if measured["status"] != 0:
+        raise BenchError(f"quic-peer: {measured['err'].strip()[:200] or measured['status']}")
+    return _from_iperf(measured, json.loads(measured["out"]), {"congestion": "cubic"})
+
+
 def rsync(name: str, tree: Path, copy: Path) -> Carried:
     """`rsync -a` of a tree at left into a daemon at right."""
     with tempfile.TemporaryDirectory(prefix="waystage-rsync-") as folder:
@@ -244,12 +279,12 @@ def valid_between(before: dict[str, Any], after: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def _serving(name: str, argv: list[str], port: int) -> Iterator[None]:
-    """A server at right, once it listens, until the body ends."""
+def _serving(name: str, argv: list[str], ready: int | Path) -> Iterator[None]:
+    """A server at right, once it listens on a TCP port or has written a file, until the body ends."""
     with tempfile.TemporaryFile("w+") as said:
         process = paths.start(name, "right", argv, stdout=said, stderr=said, stdin=subprocess.DEVNULL)
         try:
-            _await_listening(process, argv, port, said)
+            _await_ready(process, argv, ready, said)
             yield
         finally:
             process.terminate()
@@ -260,19 +295,25 @@ def _serving(name: str, argv: list[str], port: int) -> Iterator[None]:
                 process.wait()
 
 
-def _await_listening(process: subprocess.Popen[Any], argv: list[str], port: int, said: Any) -> None:
-    """Look into the server's own /proc/net: a connection to try it would be the one that it serves."""
-    wanted = f":{port:04X}"
+def _await_ready(process: subprocess.Popen[Any], argv: list[str], ready: int | Path, said: Any) -> None:
     deadline = time.monotonic() + ANSWER_S
     while time.monotonic() < deadline:
-        for table in ("tcp", "tcp6"):
-            with contextlib.suppress(OSError):
-                lines = Path(f"/proc/{process.pid}/net/{table}").read_text(encoding="ascii").splitlines()
-                rows = [line.split() for line in lines[1:]]
-                if any(row[1].endswith(wanted) and row[3] == "0A" for row in rows):
-                    return
+        if ready.exists() if isinstance(ready, Path) else _listens(process.pid, ready):
+            return
         if process.poll() is not None:
             break
         time.sleep(0.02)
     said.seek(0)
-    raise BenchError(f"{argv[0]} does not listen on port {port}: {said.read().strip()[-200:]}")
+    raise BenchError(f"{argv[0]} is not ready ({ready}): {said.read().strip()[-200:]}")
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Look into the server's own /proc/net: a connection to try it would be the one that it serves."""
+    wanted = f":{port:04X}"
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()
+            rows = [line.split() for line in lines[1:]]
+            if any(row[1].endswith(wanted) and row[3] == "0A" for row in rows):
+                return True
+    return False

@@ -2,7 +2,7 @@
 
 Paths of `waystage lab wan`, 10 ms and 200 ms round trip, random loss of 0 to 10 % in both directions, a buffer of one bandwidth-delay product.
 `waystage copy` fetches a file from a server at the other end; iperf3 sends over the same path with each congestion control of this
-kernel. Turns alternate. What counts is payload after the start, as a part of C (1 - loss), C being the path's rate in IP packets.
+kernel, and quinn by QUIC. Turns alternate. What counts is payload after the start, as a part of C (1 - loss), C being the path's rate in IP packets.
 
 The path has 1 Gbit/s where the machine has processors for both ends and for the path itself; else 200 Mbit/s, and `details` says so
 ($WAYSTAGE_BENCH_WAN_MBITS sets it). A run in which the path was late with more than 0.1 % of packets is counted as not valid and left out,
@@ -42,17 +42,20 @@ def run(options: BenchOptions) -> dict[str, Any]:
     controls = peers.congestion_controls()
     if "iperf3" in peers.missing():
         raise BenchError("iperf3 is not installed: apt-get install iperf3")
+    streams = [*controls, *(["quic"] if peers.quic_program() else [])]
     runs: dict[str, dict[Case, list[dict[str, Any]]]] = {
-        name: {} for name in ("waystage", *controls, *peers.PEERS)
+        name: {} for name in ("waystage", *streams, *peers.PEERS)
     }
     cases = [(rtt, loss) for rtt in round_trips for loss in losses]
-    steps, done = turns * len(cases) * (1 + len(controls)), 0
+    steps, done = turns * len(cases) * (1 + len(streams)), 0
     for turn in range(turns):
         for rtt, loss in cases:
-            for name in ("waystage", *controls) if turn % 2 == 0 else (*reversed(controls), "waystage"):
+            for name in ("waystage", *streams) if turn % 2 == 0 else (*reversed(streams), "waystage"):
                 options.progress(f"{name}, {rtt} ms, {loss:g} %, turn {turn + 1}", done / steps)
                 one = (
-                    _ours(rate, rtt, loss, turn) if name == "waystage" else _tcp(name, rate, rtt, loss, turn)
+                    _ours(rate, rtt, loss, turn)
+                    if name == "waystage"
+                    else _stream(name, rate, rtt, loss, turn)
                 )
                 runs[name].setdefault((rtt, loss), []).append(one)
                 done += 1
@@ -67,7 +70,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
     to_5 = [fraction("waystage", case) for case in cases if case[1] <= 5]
     at_10 = [fraction("waystage", case) for case in cases if case[1] == 10]
     best_0 = [
-        max(_middle(runs[name][case], "rate_bps") for name in controls) for case in cases if case[1] == 0
+        max(_middle(runs[name][case], "rate_bps") for name in streams) for case in cases if case[1] == 0
     ]
     ours_0 = [_middle(runs["waystage"][case], "rate_bps") for case in cases if case[1] == 0]
     lossy = (10, 10.0)
@@ -133,9 +136,12 @@ def _ours(rate: float, rtt: int, loss: float, seed: int) -> dict[str, Any]:
     }
 
 
-def _tcp(control: str, rate: float, rtt: int, loss: float, seed: int) -> dict[str, Any]:
+def _stream(peer: str, rate: float, rtt: int, loss: float, seed: int) -> dict[str, Any]:
     with peers.path(f"b{uuid.uuid4().hex[:8]}", properties(rate, rtt, loss), seed + 1) as name:
-        carried = peers.iperf3(name, STEADY_S[rtt], congestion=control, omit_s=round(SETTLE_S[rtt]))
+        if peer == "quic":
+            carried = peers.quic(name, STEADY_S[rtt], omit_s=SETTLE_S[rtt])
+        else:
+            carried = peers.iperf3(name, STEADY_S[rtt], congestion=peer, omit_s=round(SETTLE_S[rtt]))
     return {"rate_bps": carried.rate_bps, "valid": carried.valid, "idle_pct": carried.idle_pct}
 
 
