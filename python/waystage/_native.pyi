@@ -865,7 +865,9 @@ class TreeCopy:
         fsync: str = "none",
         verify: str = "none",
         rate_bytes_per_s: int | None = None,
+        rate_changes: bool = False,
         dry_run: bool = False,
+        read_sources: bool = False,
         restart: bool = False,
         xattrs: bool = True,
         owners: bool = True,
@@ -880,8 +882,11 @@ class TreeCopy:
     def problems(self) -> list[tuple[bytes, str, str]]:
         """(path, kind, text), the first ten thousand."""
 
-    def planned(self) -> list[bytes]:
-        """What a dry run would make, the first ten thousand."""
+    def planned(self) -> list[tuple[bytes, str, int]]:
+        """(path, letter of its type, bytes) of what a dry run would make, the first ten thousand; `h` is a further name of a file."""
+
+    def limit(self, bytes_per_s: int | None) -> None:
+        """Move no more than this from now on; of a copy with `rate_changes`."""
 
     def stop(self) -> None:
         """End it; its threads and unfinished small files are gone when this returns."""
@@ -951,6 +956,7 @@ class WanCopy:
         update: str = "changed",
         fsync: str = "none",
         verify: str = "none",
+        dry_run: str | None = None,
         restart: bool = False,
         xattrs: bool = True,
         owners: bool = True,
@@ -962,6 +968,9 @@ class WanCopy:
     def counts(self) -> dict[str, int]: ...
     @property
     def complete(self) -> bool: ...
+    def planned(self) -> list[tuple[bytes, str, int]]:
+        """As of a copy on one machine."""
+
     def problems(self) -> list[tuple[bytes, str, str]]:
         """(path, kind, text) of both ends."""
 
@@ -973,6 +982,9 @@ class WanCopy:
 
     def connection(self) -> tuple[dict[str, float], str]:
         """Numbers on the connection by name, and what limits it."""
+
+    def limit(self, bytes_per_s: int | None) -> None:
+        """Have no more than this sent from now on, by either end; None for as much as was agreed at first."""
 
     def stop(self) -> None:
         """End it; its threads are gone when this returns."""
@@ -1010,6 +1022,9 @@ class WanServer:
 
     def counts(self) -> dict[str, int]:
         """What became of those who knocked: handshakes begun and failed, connections turned away, datagrams of no connection."""
+
+    def limit(self, bytes_per_s: int | None, users: Mapping[str, int]) -> None:
+        """Have no connection carry more than this from now on, and those of some users even less."""
 
     def log(self) -> list[str]:
         """Lines since the last call."""

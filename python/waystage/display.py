@@ -1,4 +1,9 @@
-"""Paths as text for people: one line each, whatever bytes they hold."""
+"""Paths as text for people: one line each, whatever bytes they hold.
+
+Arrives: a path.
+Leaves: a line of text.
+Must not know: where it is shown.
+"""
 
 from __future__ import annotations
 

@@ -123,12 +123,18 @@ def test_a_dry_run_says_what_and_does_nothing(tree: Path, tmp_path: Path, waysta
     ran = waystage("copy", "tree", "copy", "--dry-run", "--json")
     assert ran.code == 0
     assert not (tmp_path / "copy").exists()
-    assert "a/secret" in ran.json["would_copy"]
+    by_path = {each["path"]: each for each in ran.json["would_copy"]}
+    assert by_path["a/secret"] == {"path": "a/secret", "kind": "file", "bytes": 6}
+    assert (
+        [each["kind"] for each in by_path.values()].count("hard link")
+        == ran.json["counts"]["hard_links"]
+        == 2
+    )
     waystage("copy", "tree", "copy")
     (tree / "a/secret").write_text("another")
     before = snapshot(tmp_path / "copy")
     ran = waystage("copy", "tree", "copy", "--dry-run", "--json")
-    assert ran.json["would_copy"] == ["a/secret"]
+    assert [each["path"] for each in ran.json["would_copy"]] == ["a/secret"]
     assert ran.json["counts"]["bytes"] == 7
     assert snapshot(tmp_path / "copy") == before
 
@@ -294,3 +300,19 @@ def test_two_copies_to_one_place_do_not_meet(tmp_path: Path, waystage: Waystage)
     finally:
         slow.kill()
         slow.wait()
+
+
+def test_a_dry_run_of_the_disk_reads_what_would_be_copied(
+    tree: Path, tmp_path: Path, waystage: Waystage
+) -> None:
+    waystage("copy", "tree", "copy", "-x", "secret", "-x", "program")
+    before = snapshot(tmp_path / "copy")
+    ran = waystage("copy", "tree", "copy", "--dry-run=disk", "--json")
+    assert ran.code == 0, ran
+    assert (ran.json["dry_run"], ran.json["counts"]["files"]) == ("disk", 2)
+    assert snapshot(tmp_path / "copy") == before
+    os.truncate(tree / "a/secret", 1 << 40)
+    refused = waystage("copy", "tree", "copy", "--dry-run=network")
+    assert refused.code == 2 and "use --dry-run=disk" in refused.err
+    said = waystage("copy", "tree", "copy", "-n")
+    assert "a/secret\n" in said.out and "would copy 1.1 TB" in said.out

@@ -41,10 +41,10 @@ def test_a_configuration_is_read_whole(site: Site) -> None:
         'users = ["ada"]',
     )
     config = load_config(path)
-    assert (config.rate, config.connections, config.memory, config.udp) == (10**9, 3, 64 << 20, False)
+    assert (config.rate.most, config.connections, config.memory, config.udp) == (10**9, 3, 64 << 20, False)
     (user,) = config.users
     assert (user.modes, user.networks) == (("fast-start",), (("10.0.0.0", 8), ("fd00::", 8)))
-    assert (user.rate, user.connections, len(user.keys)) == (10**8, 2, 2)
+    assert (user.rate.most, user.connections, len(user.keys)) == (10**8, 2, 2)
     assert [(root.path, root.write, root.users) for root in config.roots] == [
         (site.data, True, ("ada",)),
         (site.given, False, ("ada",)),
@@ -55,7 +55,7 @@ def test_a_configuration_is_read_whole(site: Site) -> None:
     ("top", "user", "root", "word"),
     [
         ("colour = 1", "", "", "colour: is no key that is known"),
-        ('rate = "fast"', "", "", "rate: 'fast' is no number"),
+        ('rate = "fast"', "", "", "rate: 'fast' is no rate such as"),
         ("connections = 0", "", "", "connections: 0 is less than one"),
         ("udp = 1", "", "", "udp: 1 is no true or false"),
         ("", 'modes = ["fair"]', "", "users.ada.modes: 'fair' is none of"),
@@ -99,7 +99,7 @@ def test_the_sample_is_a_configuration_also_with_its_comments_taken_away(site: S
     path.write_text(text.replace("waystage-ed25519 0123...", site.client_key), encoding="utf-8")
     config = load_config(path)
     assert (config.users[0].name, config.users[0].modes) == ("ada", ("fast-start",))
-    assert config.roots[0].users == ("ada",) and config.rate == 10**9
+    assert config.roots[0].users == ("ada",) and config.rate.most == 10**9
 
 
 def test_known_hosts_are_found_by_host_and_port(site: Site) -> None:
@@ -117,8 +117,7 @@ def test_known_hosts_are_found_by_host_and_port(site: Site) -> None:
 def test_ends_that_make_no_sense_are_refused_before_anything_is_done(waystage: Waystage) -> None:
     for words, word in [
         (("a:x", "b:y"), "both on other hosts"),
-        (("x", "b:y", "--dry-run"), "--dry-run"),
-        (("x", "b:y", "--update", "content"), "--update always"),
+        (("x", "b:y", "--update", "content", "--dry-run=disk"), "leave one of them out"),
     ]:
         ran = waystage("copy", *words, "--json")
         assert ran.code == 2 and word in ran.json["error"]

@@ -1,6 +1,6 @@
 """Rules of nf_tables by its netlink messages, for machines without `nft`: run as a program in the namespace that is to have them.
 
-`nft.py redirect PORT TO` turns TCP connections of this namespace to PORT to its own port TO; `nft.py tproxy PORT TO` gives those that come
+`nft.py redirect PORT TO [6]` turns TCP connections of this namespace to PORT to its own port TO; `nft.py tproxy PORT TO [6]` gives those that come
 in for PORT, wherever they go, to a transparent socket at TO, and marks them with 1. Messages: linux/netfilter/nf_tables.h, nfnetlink.h.
 """
 
@@ -10,7 +10,7 @@ import socket
 import struct
 import sys
 
-NETLINK_NETFILTER, NF_TABLES, AF_INET = 12, 10, 2
+NETLINK_NETFILTER, NF_TABLES, AF_INET, AF_INET6 = 12, 10, 2, 10
 REQUEST, ACK, CREATE, APPEND = 1, 4, 0x400, 0x800
 NEW_TABLE, NEW_CHAIN, NEW_RULE = 0, 3, 6
 BATCH_BEGIN, BATCH_END = 0x10, 0x11
@@ -48,7 +48,7 @@ def message(kind: int, flags: int, family: int, resource: int, body: bytes, sequ
     return struct.pack("=IHHII", 16 + len(payload), kind, REQUEST | flags, sequence, 0) + payload
 
 
-def rules(kind: str, port: int, to: int) -> list[bytes]:
+def rules(kind: str, port: int, to: int, family: int) -> list[bytes]:
     is_tcp = [
         expression("meta", number(1, 1), number(2, 16)),
         expression("cmp", number(1, 1), number(2, 0), value(3, bytes([TCP]))),
@@ -62,10 +62,10 @@ def rules(kind: str, port: int, to: int) -> list[bytes]:
         expression("immediate", number(1, 2), value(2, struct.pack("=I", 1))),
         expression("meta", number(2, 3), number(3, 2)),
     ]
-    return [*is_tcp, expression("tproxy", number(1, AF_INET), number(3, 1)), *mark]
+    return [*is_tcp, expression("tproxy", number(1, family), number(3, 1)), *mark]
 
 
-def install(kind: str, port: int, to: int) -> None:
+def install(kind: str, port: int, to: int, family: int) -> None:
     """Raises OSError where the kernel has no such rules."""
     hook, priority, chain = (
         (OUTPUT_HOOK, -100, "nat") if kind == "redirect" else (PREROUTING_HOOK, -150, "filter")
@@ -78,11 +78,11 @@ def install(kind: str, port: int, to: int) -> None:
             CREATE,
             table + text(3, "c") + nested(4, number(1, hook), number(2, priority)) + text(7, chain),
         ),
-        (NEW_RULE, CREATE | APPEND, table + text(2, "c") + nested(4, *rules(kind, port, to))),
+        (NEW_RULE, CREATE | APPEND, table + text(2, "c") + nested(4, *rules(kind, port, to, family))),
     ]
     batch = message(BATCH_BEGIN, 0, 0, NF_TABLES, b"", 1)
     for sequence, (what, flags, body) in enumerate(bodies, start=2):
-        batch += message(NF_TABLES << 8 | what, flags | ACK, AF_INET, 0, body, sequence)
+        batch += message(NF_TABLES << 8 | what, flags | ACK, family, 0, body, sequence)
     batch += message(BATCH_END, 0, 0, NF_TABLES, b"", len(bodies) + 2)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_NETFILTER) as netlink:
         netlink.settimeout(10)
@@ -100,4 +100,4 @@ def install(kind: str, port: int, to: int) -> None:
 
 
 if __name__ == "__main__":
-    install(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    install(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), AF_INET6 if sys.argv[4:] == ["6"] else AF_INET)

@@ -102,8 +102,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..200)
 }
 
+/// `make fuzz` wants more than the hundred that a moment allows.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(100)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn what_is_written_is_read_once_and_in_order(steps in steps()) {

@@ -131,6 +131,33 @@ impl Ways {
         Ok(hasher.finish_128())
     }
 
+    /// Read bytes `start..end` and do nothing with them.
+    pub(crate) fn read(
+        &self,
+        buffer: &mut [u8],
+        from: BorrowedFd<'_>,
+        range: (u64, u64),
+        sparse: bool,
+    ) -> Result<(), Failure> {
+        for_data(from, range, sparse, |start, end| {
+            let mut at = start;
+            while at < end {
+                if self.is_stopped() {
+                    return Err(Failure::Stopped);
+                }
+                let most = piece(buffer.len(), end - at);
+                self.pace.take(most, &self.stop)?;
+                match pread(from, &mut buffer[..most], at) {
+                    Ok(0) => return Err(SHRUNK),
+                    Ok(count) => at += count as u64,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno).at(End::Source, "read"),
+                }
+            }
+            Ok(())
+        })
+    }
+
     fn in_kernel(
         &self,
         from: BorrowedFd<'_>,

@@ -46,6 +46,17 @@ pub struct Problem {
     pub text: String,
 }
 
+/// What a dry run would make.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Planned {
+    /// Path below the root.
+    pub path: Vec<u8>,
+    /// The letter of its type; `h` for a further name of a file.
+    pub letter: u8,
+    /// Bytes of a regular file.
+    pub bytes: u64,
+}
+
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// How far a copy is.
@@ -132,7 +143,7 @@ pub struct Report {
     /// The counts.
     pub tally: Tally,
     problems: Mutex<Vec<Problem>>,
-    planned: Mutex<Vec<Vec<u8>>>,
+    planned: Mutex<Vec<Planned>>,
 }
 
 impl Report {
@@ -153,10 +164,10 @@ impl Report {
     }
 
     /// Remember what a dry run would do.
-    pub fn plan(&self, path: Vec<u8>) {
+    pub fn plan(&self, path: Vec<u8>, letter: u8, bytes: u64) {
         let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
         if planned.len() < LISTED {
-            planned.push(path);
+            planned.push(Planned { path, letter, bytes });
         }
     }
 
@@ -165,9 +176,11 @@ impl Report {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What a dry run would do.
-    pub fn planned(&self) -> Vec<Vec<u8>> {
-        self.planned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What a dry run would do, by path.
+    pub fn planned(&self) -> Vec<Planned> {
+        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        planned.sort();
+        planned
     }
 }
 

@@ -307,7 +307,7 @@ mod tests {
             let (read, written) = ends.as_ref().map_or((None, None), |(one, other)| {
                 ((way == 2).then(|| one.as_fd()), (way > 0).then(|| other.as_fd()))
             });
-            let ways = Ways::new(Pace::new(None), 1);
+            let ways = Ways::new(Pace::new(None, false), 1);
             let mut buffer = Aligned::default();
             let start = (from * ALIGNMENT / 2).min(all.len());
             let range = (start as u64, all.len() as u64);

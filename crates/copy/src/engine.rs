@@ -10,7 +10,7 @@ use std::time::Duration;
 use waystage_catalog::Root;
 
 use crate::contents::Ways;
-use crate::counts::{Counts, Problem, Report};
+use crate::counts::{Counts, Planned, Problem, Report};
 use crate::destination::Destination;
 use crate::ends::{ends, unwritable, Ends};
 use crate::error::{CopyError, CopyErrorKind, Failure};
@@ -151,10 +151,13 @@ impl Copy {
     }
 
     /// What a dry run would make, the first ten thousand paths.
-    pub fn planned(&self) -> Vec<Vec<u8>> {
-        let mut planned = self.shared.report.planned();
-        planned.sort();
-        planned
+    pub fn planned(&self) -> Vec<Planned> {
+        self.shared.report.planned()
+    }
+
+    /// Move no more than so many bytes a second from now on; of a copy that was started as one whose rate changes.
+    pub fn limit(&self, bytes_per_s: Option<u64>) {
+        self.shared.ways.pace.limit(bytes_per_s);
     }
 
     /// End it; its threads and unfinished small files are gone when this returns.
@@ -221,7 +224,7 @@ fn prepare(mut options: Options) -> Result<Shared, CopyError> {
         destination,
         journal,
         queue: Queue::default(),
-        ways: Ways::new(Pace::new(options.rate_bytes_per_s), options.workers),
+        ways: Ways::new(Pace::new(options.rate_bytes_per_s, options.rate_changes), options.workers),
         keeper: crate::attributes::Keeper::new(options.owners, options.xattrs),
         report,
         extent_bytes: EXTENT_BYTES,

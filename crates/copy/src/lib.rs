@@ -36,7 +36,7 @@ mod special;
 mod worker;
 
 pub use compare::{Comparison, Differing, Pair, Unlike};
-pub use counts::{Counts, Problem, ProblemKind};
+pub use counts::{Counts, Planned, Problem, ProblemKind};
 pub use engine::Copy;
 pub use error::{CopyError, CopyErrorKind};
 pub use names::{Names, NamesError, MOST_LIST_BYTES};
@@ -55,5 +55,6 @@ pub mod parts {
     pub use crate::item::{letter, look, look_at, split, About, Item, Seen};
     pub use crate::leftovers::{larges as remove_larges, workers as remove_drafts};
     pub use crate::listed::{listed, Listed};
+    pub use crate::pace::Debt;
     pub use crate::small::{open_file, ANOTHER_SORT};
 }

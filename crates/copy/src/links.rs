@@ -26,7 +26,8 @@ impl Worker<'_> {
         let shared = self.shared;
         if shared.options.dry_run {
             if !self.linked_already(first, item)? {
-                self.only_planned(item);
+                add(&shared.report.tally.hard_links, 1);
+                shared.report.plan(item.path(), b'h', 0);
             }
             return Ok(());
         }

@@ -1,47 +1,84 @@
-//! A limit on bytes a second, shared by all workers.
+//! A limit on bytes a second, shared by all workers, that may change at any time.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::Failure;
 
-/// A sleeper looks this often whether it is to end.
+/// A sleeper looks this often whether it is to end, or the limit has changed.
 const LOOK_ROUND: Duration = Duration::from_millis(50);
 
-/// Each piece books the time it takes at the given rate, and waits until those before it have had theirs.
+/// Bytes that went and whose time has not passed yet. Whoever comes waits until there are none, at the rate of the moment, so that
+/// what was taken at one rate holds nobody up at another.
+#[derive(Debug, Default)]
+pub struct Debt {
+    bytes: f64,
+    at: Option<Instant>,
+}
+
+impl Debt {
+    /// Take `bytes` where nothing is owed, else say how long to wait before asking again. Time that nobody used is gone: a pause
+    /// must not be followed by a burst.
+    pub fn take(&mut self, now: Instant, rate: Option<u64>, bytes: usize) -> Duration {
+        let Some(rate) = rate else {
+            *self = Self::default();
+            return Duration::ZERO;
+        };
+        let rate = rate.max(1) as f64;
+        let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.at = Some(now);
+        self.bytes = (self.bytes - passed.as_secs_f64() * rate).max(0.0);
+        if self.bytes > 0.0 {
+            let left = (self.bytes / rate).min(1e6);
+            return Duration::from_secs_f64(left).max(Duration::from_micros(1));
+        }
+        self.bytes = bytes as f64;
+        Duration::ZERO
+    }
+}
+
+/// Each piece owes the time it takes at the given rate, which the next one waits for.
 pub(crate) struct Pace {
-    rate: Option<u64>,
-    free_from: Mutex<Option<Instant>>,
+    /// Bytes a second; 0 for no limit.
+    rate: AtomicU64,
+    limited: bool,
+    debt: Mutex<Debt>,
 }
 
 impl Pace {
-    pub(crate) fn new(rate: Option<u64>) -> Self {
-        Self { rate: rate.map(|rate| rate.max(1)), free_from: Mutex::new(None) }
+    pub(crate) fn new(rate: Option<u64>, changes: bool) -> Self {
+        let pace = Self {
+            rate: AtomicU64::new(0),
+            limited: rate.is_some() || changes,
+            debt: Mutex::default(),
+        };
+        pace.limit(rate);
+        pace
     }
 
+    pub(crate) fn limit(&self, rate: Option<u64>) {
+        self.rate.store(rate.map_or(0, |rate| rate.max(1)), Ordering::Relaxed);
+    }
+
+    /// Whether there is or may come to be a limit.
     pub(crate) fn limited(&self) -> bool {
-        self.rate.is_some()
+        self.limited
     }
 
     /// Wait for the turn of `bytes`.
     pub(crate) fn take(&self, bytes: usize, stop: &AtomicBool) -> Result<(), Failure> {
-        let Some(rate) = self.rate else { return Ok(()) };
-        let now = Instant::now();
-        let turn = {
-            let mut free_from = self.free_from.lock().unwrap_or_else(PoisonError::into_inner);
-            // Time that nobody used is gone: a pause must not be followed by a burst.
-            let turn = free_from.map_or(now, |free_from| free_from.max(now));
-            let nanoseconds =
-                (bytes as u128 * 1_000_000_000 / u128::from(rate)).min(u128::from(u64::MAX));
-            *free_from = Some(turn + Duration::from_nanos(nanoseconds as u64));
-            turn
-        };
+        if !self.limited {
+            return Ok(());
+        }
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Err(Failure::Stopped);
             }
-            let left = turn.saturating_duration_since(Instant::now());
+            let rate = Some(self.rate.load(Ordering::Relaxed)).filter(|rate| *rate > 0);
+            let mut debt = self.debt.lock().unwrap_or_else(PoisonError::into_inner);
+            let left = debt.take(Instant::now(), rate, bytes);
+            drop(debt);
             if left.is_zero() {
                 return Ok(());
             }
@@ -56,7 +93,7 @@ mod tests {
 
     #[test]
     fn pieces_take_the_time_that_the_rate_gives_them() {
-        let (pace, stop) = (Pace::new(Some(1_000_000)), AtomicBool::new(false));
+        let (pace, stop) = (Pace::new(Some(1_000_000), false), AtomicBool::new(false));
         let began = Instant::now();
         for _ in 0..5 {
             pace.take(50_000, &stop).unwrap();
@@ -67,12 +104,36 @@ mod tests {
 
     #[test]
     fn a_stop_ends_the_longest_wait() {
-        let (pace, stop) = (Pace::new(Some(1)), AtomicBool::new(false));
+        let (pace, stop) = (Pace::new(Some(1), false), AtomicBool::new(false));
         pace.take(1_000_000, &stop).unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| pace.take(1, &stop));
             stop.store(true, Ordering::Relaxed);
             assert_eq!(waiting.join().unwrap(), Err(Failure::Stopped));
         });
+    }
+
+    #[test]
+    fn another_limit_holds_for_those_who_wait_already() {
+        let (pace, stop) = (Pace::new(Some(1), true), AtomicBool::new(false));
+        pace.take(1_000_000_000, &stop).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| pace.take(1, &stop));
+            pace.limit(None);
+            assert_eq!(waiting.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn a_debt_is_paid_at_the_rate_of_the_moment_and_a_pause_saves_nothing() {
+        let (mut debt, now) = (Debt::default(), Instant::now());
+        let after = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(debt.take(now, Some(10), 100), Duration::ZERO);
+        assert_eq!(debt.take(after(4), Some(10), 100), Duration::from_secs(6));
+        assert_eq!(debt.take(after(5), Some(25), 100), Duration::from_secs_f64(1.4));
+        assert_eq!(debt.take(after(1000), Some(25), 100), Duration::ZERO);
+        assert_eq!(debt.take(after(1000), Some(25), 100), Duration::from_secs(4));
+        assert_eq!(debt.take(after(1000), None, 100), Duration::ZERO);
+        assert_eq!(debt.take(after(1000), Some(1), 100), Duration::ZERO);
     }
 }

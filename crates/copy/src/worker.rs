@@ -19,7 +19,7 @@ use crate::large::{is_half_of, Large};
 use crate::leftovers;
 use crate::options::Fsync;
 use crate::queue::Task;
-use crate::small::There;
+use crate::small::{open_file, There};
 
 pub(crate) struct Worker<'a> {
     number: usize,
@@ -114,14 +114,14 @@ impl<'a> Worker<'a> {
         }
         let Some(folder) = folder else {
             self.only_planned(&item);
-            return Ok(());
+            return self.only_read(source, &item);
         };
         if item.letter == b'f' && shared.options.dry_run {
             match self.there(source, Some(folder), &item, &name)? {
                 There::Yes(found) => return self.mend(source, folder, &item, &name, &found),
                 There::No => self.only_planned(&item),
             };
-            return Ok(());
+            return self.only_read(source, &item);
         }
         let directory = &item.directory.clone()[..];
         match item.letter {
@@ -148,17 +148,28 @@ impl<'a> Worker<'a> {
             return false;
         }
         let tally = &shared.report.tally;
+        let mut bytes = 0;
         match item.letter {
-            b'f' if item.links > 1 && shared.options.hard_links => add(&tally.hard_links, 1),
             b'f' => {
+                bytes = item.seen.size;
                 add(&tally.files, 1);
-                add(&tally.bytes, item.seen.size);
+                add(&tally.bytes, bytes);
             }
             b'l' => add(&tally.symlinks, 1),
             _ => add(&tally.specials, 1),
         }
-        shared.report.plan(item.path());
+        shared.report.plan(item.path(), item.letter, bytes);
         true
+    }
+
+    /// In a dry run that is to tell how fast the source is: read what would be copied.
+    fn only_read(&mut self, source: BorrowedFd<'_>, item: &Item) -> Result<(), Failure> {
+        if item.letter != b'f' || !self.shared.options.read_sources {
+            return Ok(());
+        }
+        let file = open_file(source, &item.name, End::Source)?;
+        let range = (0, item.seen.size);
+        self.shared.ways.read(&mut self.buffer, file.as_fd(), range, item.sparse)
     }
 
     fn directory(

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::Exclude;
 use waystage_copy::{
-    Comparison, Copy, Fsync, Names, Options, Pair, Update, Verify, MOST_LIST_BYTES,
+    Comparison, Copy, Fsync, Names, Options, Pair, Planned, Update, Verify, MOST_LIST_BYTES,
 };
 
 create_exception!(
@@ -63,7 +63,7 @@ impl TreeCopy {
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
     #[allow(clippy::fn_params_excessive_bools, reason = "in Python they are keywords")]
     #[pyo3(signature = (source, destination, *, workers, exclude=Vec::new(), include=None, names=None,
-        one_file_system=false, update="changed", fsync="none", verify="none", rate_bytes_per_s=None, dry_run=false, restart=false,
+        one_file_system=false, update="changed", fsync="none", verify="none", rate_bytes_per_s=None, rate_changes=false, dry_run=false, read_sources=false, restart=false,
         xattrs=true, owners=true, hard_links=true))]
     fn new(
         py: Python<'_>,
@@ -78,7 +78,9 @@ impl TreeCopy {
         fsync: &str,
         verify: &str,
         rate_bytes_per_s: Option<u64>,
+        rate_changes: bool,
         dry_run: bool,
+        read_sources: bool,
         restart: bool,
         xattrs: bool,
         owners: bool,
@@ -97,7 +99,9 @@ impl TreeCopy {
             fsync,
             verify,
             rate_bytes_per_s,
+            rate_changes,
             dry_run,
+            read_sources,
             restart,
             xattrs,
             owners,
@@ -144,16 +148,28 @@ impl TreeCopy {
             .collect()
     }
 
-    /// The paths that a dry run would make, the first ten thousand.
-    fn planned<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+    /// (path, letter of the type, bytes) of what a dry run would make, the first ten thousand.
+    fn planned<'py>(&self, py: Python<'py>) -> Vec<PyPlanned<'py>> {
         let planned = py.detach(|| self.0.planned());
-        planned.into_iter().map(|path| PyBytes::new(py, &path)).collect()
+        planned.into_iter().map(|each| py_planned(py, &each)).collect()
+    }
+
+    /// Move no more than so many bytes a second from now on.
+    fn limit(&self, bytes_per_s: Option<u64>) {
+        self.0.limit(bytes_per_s);
     }
 
     /// End it; its threads and unfinished small files are gone when this returns.
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.0.stop());
     }
+}
+
+/// Path, letter of the type, bytes.
+pub(crate) type PyPlanned<'py> = (Bound<'py, PyBytes>, char, u64);
+
+pub(crate) fn py_planned<'py>(py: Python<'py>, planned: &Planned) -> PyPlanned<'py> {
+    (PyBytes::new(py, &planned.path), char::from(planned.letter), planned.bytes)
 }
 
 /// Files of two trees being compared.

@@ -1,5 +1,6 @@
 //! Copies between hosts for Python: `WanCopy`, `WanServer`, keys, and how fast the loopback interface is.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,10 +13,11 @@ use waystage_protocol::modes::ModeName;
 use waystage_wan::identity::{Identity, PublicKey};
 use waystage_wan::probe::Probing;
 use waystage_wan::{
-    loopback, Client, CopyOptions, Ends, Peer, Request, Server, ServerOptions, SharedRoot, User,
+    loopback, Client, CopyOptions, Dry, Ends, Peer, Request, Server, ServerOptions, SharedRoot,
+    User,
 };
 
-use crate::copy::{duration, words, NameList};
+use crate::copy::{duration, one_of, py_planned, words, NameList, PyPlanned};
 use crate::proxy::rule;
 
 create_exception!(
@@ -94,7 +96,7 @@ impl WanCopy {
     #[pyo3(signature = (local, remote, *, push, host, port, user, key, trusted, mode, rate_bytes_per_s, udp_wait_s,
         workers, connections=1, known_as=None, exclude=Vec::new(), include=None, names=None, one_file_system=false, update="changed", fsync="none",
         verify="none",
-        restart=false, xattrs=true, owners=true, hard_links=true))]
+        dry_run=None, restart=false, xattrs=true, owners=true, hard_links=true))]
     fn new(
         py: Python<'_>,
         local: PathBuf,
@@ -118,12 +120,21 @@ impl WanCopy {
         update: &str,
         fsync: &str,
         verify: &str,
+        dry_run: Option<&str>,
         restart: bool,
         xattrs: bool,
         owners: bool,
         hard_links: bool,
     ) -> PyResult<Self> {
         let (update, fsync, verify) = words(update, fsync, verify)?;
+        let dry = match dry_run {
+            None => Dry::No,
+            Some(what) => one_of(
+                "dry_run",
+                what,
+                &[("plan", Dry::Plan), ("disk", Dry::Disk), ("network", Dry::Network)],
+            )?,
+        };
         let failed = |error| raise(py, error);
         let request = Request {
             server: Peer {
@@ -149,6 +160,7 @@ impl WanCopy {
                 update,
                 fsync,
                 verify,
+                dry,
                 restart,
                 xattrs,
                 owners,
@@ -197,6 +209,12 @@ impl WanCopy {
             .collect()
     }
 
+    /// (path, letter of the type, bytes) of what a dry run would make, the first ten thousand.
+    fn planned<'py>(&self, py: Python<'py>) -> Vec<PyPlanned<'py>> {
+        let planned = py.detach(|| self.0.planned());
+        planned.into_iter().map(|each| py_planned(py, &each)).collect()
+    }
+
     /// What the user should know of the connection, in sentences.
     fn notes(&self) -> Vec<String> {
         self.0.notes()
@@ -215,6 +233,11 @@ impl WanCopy {
             by_name.set_item(name, number)?;
         }
         Ok((by_name, limit))
+    }
+
+    /// Have no more than so many bytes a second sent from now on; None for as many as were agreed at first.
+    fn limit(&self, bytes_per_s: Option<u64>) {
+        self.0.limit(bytes_per_s);
     }
 
     /// End it; its threads are gone when this returns.
@@ -319,6 +342,11 @@ impl WanServer {
             by_name.set_item(name, count)?;
         }
         Ok(by_name)
+    }
+
+    /// Have no connection carry more than so many bytes a second from now on, and those of some users even less.
+    fn limit(&self, bytes_per_s: Option<u64>, users: HashMap<String, u64>) {
+        self.0.limit(bytes_per_s, users);
     }
 
     /// Lines for the log since the last call.

@@ -24,6 +24,35 @@ pub(crate) struct Book {
     stop: AtomicBool,
     cancelled: AtomicBool,
     fatal: Mutex<Option<WanError>>,
+    pub(crate) limits: Limits,
+}
+
+/// Bytes a second that each end wants to be sent at most, for now; 0 for as many as were agreed.
+#[derive(Default)]
+pub(crate) struct Limits {
+    own: AtomicU64,
+    theirs: AtomicU64,
+}
+
+impl Limits {
+    /// This end's schedule has come to another limit.
+    pub(crate) fn set_own(&self, bytes_per_s: Option<u64>) {
+        self.own.store(bytes_per_s.map_or(0, |rate| rate.max(1)), Ordering::Relaxed);
+    }
+
+    /// The other end's has.
+    pub(crate) fn set_theirs(&self, bytes_per_s: u64) {
+        self.theirs.store(bytes_per_s, Ordering::Relaxed);
+    }
+
+    pub(crate) fn own(&self) -> u64 {
+        self.own.load(Ordering::Relaxed)
+    }
+
+    /// What both ends allow.
+    pub(crate) fn both(&self) -> Option<u64> {
+        [self.own(), self.theirs.load(Ordering::Relaxed)].into_iter().filter(|rate| *rate > 0).min()
+    }
 }
 
 impl Book {

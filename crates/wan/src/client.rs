@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use waystage_copy::{Names, Problem};
+use waystage_copy::{Names, Planned, Problem};
 use waystage_protocol::modes::coupled::Group;
 
 use crate::book::{Book, Verdict};
@@ -153,6 +153,11 @@ impl Client {
         problems
     }
 
+    /// What a dry run would make, the first ten thousand entries.
+    pub fn planned(&self) -> Vec<Planned> {
+        self.shared.book.report.planned()
+    }
+
     /// What the user should know: a mode that was not granted, UDP that is blocked.
     pub fn notes(&self) -> Vec<String> {
         self.shared.lock().notes.clone()
@@ -174,6 +179,11 @@ impl Client {
             progress.limit.clone()
         };
         (status.numbers(), limit)
+    }
+
+    /// Have no more than so many bytes a second sent from now on, by either end; None for as many as were agreed at first.
+    pub fn limit(&self, bytes_per_s: Option<u64>) {
+        self.shared.book.limits.set_own(bytes_per_s);
     }
 
     /// End it; its threads are gone when this returns.
@@ -315,8 +325,13 @@ impl Call<'_, '_> {
                     b"" => None,
                     name => Some(single_name(name).map_err(|_| nonsense())?),
                 };
-                let held =
-                    place::target(&place::of_this_machine, bytes(local), single.as_deref(), local)?;
+                let held = place::target(
+                    &place::of_this_machine,
+                    bytes(local),
+                    single.as_deref(),
+                    local,
+                    options.dry,
+                )?;
                 let Peer { user, host, port, .. } = &request.server;
                 let mut from = match &request.known_as {
                     Some(name) => format!("wan:{name}:"),

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustls::Connection;
 
+use waystage_copy::parts::Debt;
+
 use crate::error::WanError;
 use crate::lane::{Holder, Inbox, Message, Status, MEMORY_BYTES, MOST_BYTES};
 
@@ -66,21 +68,15 @@ struct State {
     close: bool,
     abort: bool,
     ended: Option<String>,
-    /// Bytes a second of bulk; None for no limit.
-    rate: Option<u64>,
-    free_from: Option<Instant>,
+    /// Bytes a second of bulk that were agreed, and that hold for now; None for no limit.
+    rates: [Option<u64>; 2],
+    debt: Debt,
     held_ns: [u64; Holder::ALL.len()],
 }
 
 impl State {
-    /// When the next bulk of so many bytes may be given.
-    fn turn(&mut self, bytes: usize) -> Instant {
-        let now = Instant::now();
-        let Some(rate) = self.rate else { return now };
-        // Time that nobody used is gone: a pause must not be followed by a burst.
-        let turn = self.free_from.map_or(now, |free_from| free_from.max(now));
-        self.free_from = Some(turn + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64));
-        turn
+    fn rate(&self) -> Option<u64> {
+        self.rates.iter().flatten().min().copied()
     }
 }
 
@@ -171,9 +167,15 @@ impl Control {
     /// Send a message of a lane; waits while others wait. It comes back where the connection has ended.
     pub(crate) fn send_bulk(&self, message: Vec<u8>) -> Option<Vec<u8>> {
         let began = Instant::now();
-        let turn = self.shared.lock().turn(message.len());
-        while Instant::now() < turn && !self.ended() {
-            std::thread::sleep(turn.saturating_duration_since(Instant::now()).min(LOOK_ROUND));
+        loop {
+            let mut state = self.shared.lock();
+            let rate = state.rate();
+            let left = state.debt.take(Instant::now(), rate, message.len());
+            if left.is_zero() || state.ended.is_some() {
+                break;
+            }
+            drop(state);
+            std::thread::sleep(left.min(LOOK_ROUND));
         }
         let capped = Instant::now();
         let frame = framed(BULK, &message);
@@ -210,7 +212,12 @@ impl Control {
 
     /// Bulk takes no more than this.
     pub(crate) fn limit(&self, bytes_per_s: Option<u64>) {
-        self.shared.lock().rate = bytes_per_s;
+        self.shared.lock().rates[0] = bytes_per_s;
+    }
+
+    /// Bulk takes no more than this for now, nor than [`Self::limit`] says.
+    pub(crate) fn hold(&self, bytes_per_s: Option<u64>) {
+        self.shared.lock().rates[1] = bytes_per_s;
     }
 
     /// The next small message, waiting for at most `timeout`; None where none came, an error where none will.

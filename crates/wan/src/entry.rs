@@ -18,6 +18,9 @@ pub(crate) mod kinds {
     pub(crate) const ABORT: u8 = 6;
     pub(crate) const LINKS: u8 = 7;
     pub(crate) const DONE: u8 = 8;
+    pub(crate) const DIGESTS: u8 = 9;
+    pub(crate) const ALIKE: u8 = 10;
+    pub(crate) const ALIKE_PART: u8 = 11;
 }
 
 /// Names are not longer on any file system of Linux, paths not in any call; trees may be deeper than calls reach.
@@ -132,6 +135,8 @@ pub(crate) struct Wanted {
     pub(crate) id: u32,
     /// Which of its parts are there already.
     pub(crate) held: Vec<u32>,
+    /// Whether digests of the others follow, and only what has another one is wanted.
+    pub(crate) compared: bool,
 }
 
 /// The answer to an offer.
@@ -140,6 +145,8 @@ pub(crate) struct Answer {
     pub(crate) batch: u32,
     /// Small files that are wanted, by their place in the offer.
     pub(crate) small: Vec<u32>,
+    /// Small files that are wanted unless this is their digest.
+    pub(crate) compared: Vec<(u32, u128)>,
     pub(crate) large: Vec<Wanted>,
 }
 
@@ -150,9 +157,14 @@ impl Answer {
         for index in &self.small {
             out.u32(*index);
         }
+        out.count(self.compared.len());
+        for (index, digest) in &self.compared {
+            out.u32(*index).u128(*digest);
+        }
         out.count(self.large.len());
         for wanted in &self.large {
-            out.u32(wanted.index).u32(wanted.id).count(wanted.held.len());
+            out.u32(wanted.index).u32(wanted.id).u8(u8::from(wanted.compared));
+            out.count(wanted.held.len());
             for part in &wanted.held {
                 out.u32(*part);
             }
@@ -163,14 +175,44 @@ impl Answer {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Read<Self> {
         let batch = reader.u32()?;
         let small = (0..reader.count(4)?).map(|_| reader.u32()).collect::<Read<_>>()?;
+        let compared = (0..reader.count(20)?)
+            .map(|_| Ok((reader.u32()?, reader.u128()?)))
+            .collect::<Read<_>>()?;
         let mut large = Vec::new();
-        for _ in 0..reader.count(12)? {
-            let (index, id) = (reader.u32()?, reader.u32()?);
+        for _ in 0..reader.count(13)? {
+            let (index, id, compared) = (reader.u32()?, reader.u32()?, reader.flag()?);
             let held = (0..reader.count(4)?).map(|_| reader.u32()).collect::<Read<_>>()?;
-            large.push(Wanted { index, id, held });
+            large.push(Wanted { index, id, held, compared });
         }
         reader.end()?;
-        Ok(Self { batch, small, large })
+        Ok(Self { batch, small, compared, large })
+    }
+}
+
+/// What is there of a large file, part by part; 0 for a part that is not to be compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Digests {
+    pub(crate) id: u32,
+    /// Which part the first one is of.
+    pub(crate) first: u32,
+    pub(crate) digests: Vec<u128>,
+}
+
+impl Digests {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new(kinds::DIGESTS);
+        out.u32(self.id).u32(self.first).count(self.digests.len());
+        for digest in &self.digests {
+            out.u128(*digest);
+        }
+        out.0
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Read<Self> {
+        let (id, first) = (reader.u32()?, reader.u32()?);
+        let digests = (0..reader.count(16)?).map(|_| reader.u128()).collect::<Read<_>>()?;
+        reader.end()?;
+        Ok(Self { id, first, digests })
     }
 }
 
@@ -244,15 +286,20 @@ mod tests {
         fn no_bytes_make_a_reader_panic_or_take_memory(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Entry::read(&mut Reader(&bytes));
             let _ = Answer::read(&mut Reader(&bytes));
+            let _ = Digests::read(&mut Reader(&bytes));
             let _ = read_runs(&mut Reader(&bytes), 0..1 << 40);
         }
 
         #[test]
         fn answers_are_read_as_they_were_written(
             batch in any::<u32>(), small in prop::collection::vec(any::<u32>(), 0..20),
-            held in prop::collection::vec(any::<u32>(), 0..20),
+            held in prop::collection::vec(any::<u32>(), 0..20), compared: bool,
+            digests in prop::collection::vec(any::<u128>(), 0..20),
         ) {
-            let answer = Answer { batch, small, large: vec![Wanted { index: 1, id: 2, held }] };
+            let read = Digests { id: 3, first: 4, digests: digests.clone() };
+            prop_assert_eq!(Digests::read(&mut Reader(&read.encode()[1..])), Ok(read));
+            let large = vec![Wanted { index: 1, id: 2, held, compared }];
+            let answer = Answer { batch, small, compared: (5..).zip(digests).collect(), large };
             let bytes = answer.encode();
             prop_assert_eq!(Answer::read(&mut Reader(&bytes[1..])), Ok(answer));
         }

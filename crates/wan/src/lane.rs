@@ -327,6 +327,19 @@ impl Lane {
         }
     }
 
+    /// Send no faster than so many bytes a second from now on; None for as fast as was agreed.
+    pub(crate) fn limit(&self, bytes_per_s: Option<u64>) {
+        let members = self.members();
+        let count = members.len() as u64;
+        let part = bytes_per_s.map(|rate| (rate / count.max(1)).max(1));
+        members.iter().for_each(|member| member.limit(part));
+    }
+
+    /// How many connections it has by now.
+    pub(crate) fn size(&self) -> usize {
+        self.members.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Nothing is received or sent from now on.
     pub(crate) fn end(&self, why: &str) {
         self.inbox.end(why);

@@ -173,6 +173,16 @@ impl Member {
         }
     }
 
+    /// Send no faster than so many bytes a second, by either way.
+    pub(crate) fn limit(&self, bytes_per_s: Option<u64>) {
+        if let Some(udp) = &self.udp {
+            udp.limit(bytes_per_s);
+        }
+        if let Some(control) = &self.control {
+            control.hold(bytes_per_s);
+        }
+    }
+
     pub(crate) fn abort(&self) {
         if let Some(udp) = &self.udp {
             udp.abort();

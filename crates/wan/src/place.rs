@@ -3,7 +3,9 @@
 //! Arrives: a path, and who opens directories: a server's root that nothing leads out of, or this machine's own file system.
 //! Leaves: what is copied, held open. Must not know: users, connections.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{mkdirat, openat, Mode, OFlags, CWD};
@@ -15,6 +17,7 @@ use waystage_copy::CopyErrorKind;
 use crate::entry::split;
 use crate::error::{WanError, WanErrorKind};
 use crate::send::Origin;
+use crate::session::Dry;
 
 /// Opens the directory at a path.
 pub(crate) type Open<'a> = dyn Fn(&[u8]) -> Result<OwnedFd, Errno> + 'a;
@@ -80,12 +83,13 @@ pub(crate) fn origin(open: &Open<'_>, path: &[u8], shown: &Path) -> Result<Origi
     }
 }
 
-/// Where a tree, or the file called `single`, goes: `path`, made if it is a directory that is not there.
+/// Where a tree, or the file called `single`, goes: `path`, made if it is a directory that is not there, unless this is dry.
 pub(crate) fn target(
     open: &Open<'_>,
     path: &[u8],
     single: Option<&[u8]>,
     shown: &Path,
+    dry: Dry,
 ) -> Result<Held, WanError> {
     let held = |fd: OwnedFd, rename: Option<Vec<u8>>| Held { root: name_of(&fd), held: fd, rename };
     let unwritable = |errno: Errno| refused(shown, errno, "written");
@@ -115,6 +119,11 @@ pub(crate) fn target(
     })?;
     if single.is_some() {
         return Ok(held(folder, Some(name.to_vec())));
+    }
+    if dry.is_dry() {
+        // It need not be there.
+        let root = name_of(&folder).join(OsStr::from_bytes(name));
+        return Ok(Held { root, held: folder, rename: None });
     }
     match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
         Ok(()) | Err(Errno::EXIST) => {}

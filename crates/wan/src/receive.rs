@@ -3,6 +3,7 @@
 //! Arrives: offers, packs, parts, in any order. Leaves: answers; files under their names only when whole.
 //! Must not know: which end of the connection this is, how messages travel.
 
+mod comparing;
 mod filling;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -158,6 +159,8 @@ impl Worker<'_> {
                 }
             }
             kinds::PART => self.part(&mut reader)?,
+            kinds::ALIKE => self.alike(&mut reader)?,
+            kinds::ALIKE_PART => self.alike_part(&mut reader)?,
             kinds::CLOSE => {
                 let large = self.reception.large(reader.u32()?);
                 let entry = Entry::read(&mut reader)?;
@@ -203,21 +206,26 @@ impl Worker<'_> {
     fn offer(&mut self, reader: &mut Reader<'_>) -> Result<(), Trouble> {
         let mut answer = Answer { batch: reader.u32()?, ..Answer::default() };
         let count = reader.u32()?;
+        let mut compared = Vec::new();
         for index in 0..count {
             let entry = Entry::read(reader)?;
             let path = entry.path.clone();
             match self.entry(entry) {
                 Ok(Wish::Nothing) => {}
-                Ok(Wish::Small) => answer.small.push(index),
+                Ok(Wish::Small | Wish::Planned) => answer.small.push(index),
+                Ok(Wish::Compared(digest)) => answer.compared.push((index, digest)),
                 Ok(Wish::Large(large)) => {
                     let held = large.lock().written.iter().copied().collect();
-                    answer.large.push(Wanted { index, id: large.id, held });
+                    let is_compared = large.compared.is_some();
+                    answer.large.push(Wanted { index, id: large.id, held, compared: is_compared });
+                    compared.extend(is_compared.then_some(large));
                 }
                 Err(failure) => self.reception.book.failed(&path, &failure),
             }
         }
         reader.end()?;
-        self.lane.say(answer.encode()).map_err(Trouble::Lost)
+        self.lane.say(answer.encode()).map_err(Trouble::Lost)?;
+        compared.iter().try_for_each(|large| self.tell_digests(large))
     }
 
     /// Make what is whole in the offer itself; for a file, say whether its contents are wanted.
@@ -226,9 +234,9 @@ impl Worker<'_> {
         match entry.letter {
             b'f' => self.file(entry),
             _ if reception.target.rename.is_some() => Err(Failure::Clash("is no regular file")),
-            b'd' => self.directory(entry).map(|()| Wish::Nothing),
-            b'l' => self.symlink(&entry).map(|()| Wish::Nothing),
-            b'p' | b'b' | b'c' => self.special(&entry).map(|()| Wish::Nothing),
+            b'd' => self.directory(entry),
+            b'l' => self.symlink(&entry),
+            b'p' | b'b' | b'c' => self.special(&entry),
             _ => Err(Failure::Clash("is of a type unknown here")),
         }
     }
@@ -246,6 +254,7 @@ impl Worker<'_> {
             Some(stat) if letter(stat.stx_mode) == b'f' => Some(stat),
             _ => None,
         };
+        let mut there = None;
         if let Some(stat) = found {
             let (seen, about) = (Seen::of(&stat), About::of(&stat));
             let alike = (seen.size, seen.mtime) == (entry.seen.size, entry.seen.mtime);
@@ -257,13 +266,20 @@ impl Worker<'_> {
                     Update::Content | Update::Always => false,
                 };
             if stands {
-                let mended = alike && self.mend(&directory, &name, &entry, &about)?;
+                let mended =
+                    alike && !reception.dry() && self.mend(&directory, &name, &entry, &about)?;
                 add(if mended { &tally.mended } else { &tally.same }, 1);
                 return Ok(Wish::Nothing);
             }
+            there = self.compared(&stat, &name).map(|file| (file, seen));
         }
+        reception.plan(&entry);
         if entry.seen.size > CONTENT_BYTES as u64 {
-            return Ok(Wish::Large(reception.expect(entry)));
+            return Ok(Wish::Large(reception.expect(entry, there.map(|(file, _)| file))));
+        }
+        let digest = there.and_then(|(file, seen)| self.digest_of(&file, &entry, &seen));
+        if let Some(digest) = digest {
+            return Ok(Wish::Compared(digest));
         }
         Ok(Wish::Small)
     }
@@ -327,7 +343,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn directory(&mut self, entry: Entry) -> Result<(), Failure> {
+    fn directory(&mut self, entry: Entry) -> Result<Wish, Failure> {
         let reception = self.reception;
         let (parent, name) = entry.split();
         let (parent, name) = (parent.to_vec(), name.to_vec());
@@ -338,6 +354,9 @@ impl Worker<'_> {
             }
             // Made when something that is wanted lies in it.
             None if reception.options.include.is_some() => {}
+            None if reception.dry() => {
+                add(&reception.book.report.tally.directories, 1);
+            }
             None => {
                 let folder = self.folder(&parent)?;
                 match mkdirat(folder.fd(), &name[..], Mode::from_raw_mode(0o700)) {
@@ -351,10 +370,11 @@ impl Worker<'_> {
         let (_, _, lost) = reception.allowed(&entry);
         reception.lost(&entry.path, lost);
         reception.remember_directory(entry.path.clone(), entry);
-        Ok(())
+        Ok(Wish::Nothing)
     }
 
-    fn symlink(&mut self, entry: &Entry) -> Result<(), Failure> {
+    fn symlink(&mut self, entry: &Entry) -> Result<Wish, Failure> {
+        let reception = self.reception;
         let (directory, name) = entry.split();
         if let Some(stat) = self.found(directory, name)? {
             if letter(stat.stx_mode) == b'd' {
@@ -366,8 +386,11 @@ impl Worker<'_> {
                     .is_ok_and(|target| target.as_bytes() == entry.symlink)
                 && About::of(&stat).mtime == entry.about.mtime;
             if same {
-                return Ok(());
+                return Ok(Wish::Nothing);
             }
+        }
+        if reception.plan(entry) {
+            return Ok(Wish::Planned);
         }
         self.enter(directory)?;
         let (draft, keeper) = (self.draft_name.clone(), self.reception.keeper);
@@ -378,10 +401,10 @@ impl Worker<'_> {
             keeper.give_name(folder.fd(), &draft, &entry.about)
         })?;
         add(&self.reception.book.report.tally.symlinks, 1);
-        Ok(())
+        Ok(Wish::Nothing)
     }
 
-    fn special(&mut self, entry: &Entry) -> Result<(), Failure> {
+    fn special(&mut self, entry: &Entry) -> Result<Wish, Failure> {
         if entry.letter != b'p' && !self.reception.target.privileged {
             return Err(Failure::Clash("is a device, which this server does not take"));
         }
@@ -394,8 +417,11 @@ impl Worker<'_> {
             if letter(stat.stx_mode) == entry.letter
                 && (device, About::of(&stat).mode) == (entry.device, entry.about.mode)
             {
-                return Ok(());
+                return Ok(Wish::Nothing);
             }
+        }
+        if self.reception.plan(entry) {
+            return Ok(Wish::Planned);
         }
         let kind = match entry.letter {
             b'p' => FileType::Fifo,
@@ -416,14 +442,18 @@ impl Worker<'_> {
                 .at(End::Destination, "set mode")
         })?;
         add(&self.reception.book.report.tally.specials, 1);
-        Ok(())
+        Ok(Wish::Nothing)
     }
 }
 
 /// What an entry of an offer needs further.
 enum Wish {
     Nothing,
+    /// It would be made; this is a dry run.
+    Planned,
     Small,
+    /// Unless this is its digest.
+    Compared(u128),
     Large(Arc<LargeIn>),
 }
 

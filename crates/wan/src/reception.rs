@@ -4,7 +4,7 @@
 //!
 //! The journal and the names of drafts are those of copies on one machine (`docs/reference/copy-journal.md`).
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use crate::book::Book;
 use crate::entry::{split, Entry};
 use crate::error::WanError;
 use crate::lane::CONTENT_BYTES;
-use crate::session::CopyOptions;
+use crate::session::{CopyOptions, Dry};
 
 /// How long a copy to the same place that has just lost its connection may take to notice.
 const BUSY_TIME: Duration = Duration::from_secs(30);
@@ -50,6 +50,8 @@ pub(crate) struct Target {
 pub(crate) struct LargeIn {
     pub(crate) entry: Entry,
     pub(crate) id: u32,
+    /// What bears its name, where that is compared.
+    pub(crate) compared: Option<OwnedFd>,
     pub(crate) state: Mutex<LargeState>,
 }
 
@@ -57,6 +59,10 @@ pub(crate) struct LargeIn {
 pub(crate) struct LargeState {
     pub(crate) opened: Option<Arc<(Folder, OwnedFd)>>,
     pub(crate) written: BTreeSet<u32>,
+    /// Parts that are alike in what is there, and not in the draft, with their digests.
+    pub(crate) alike: BTreeMap<u32, u128>,
+    /// Workers who are copying such parts into the draft.
+    pub(crate) taking: u32,
     /// The entry with all its attributes, once every part was sent.
     pub(crate) closed: Option<Entry>,
     pub(crate) over: bool,
@@ -65,6 +71,12 @@ pub(crate) struct LargeState {
 impl LargeIn {
     pub(crate) fn parts(&self) -> u32 {
         u32::try_from(self.entry.seen.size.div_ceil(CONTENT_BYTES as u64)).unwrap_or(u32::MAX)
+    }
+
+    /// Where a part begins and ends.
+    pub(crate) fn range(&self, part: u32) -> (u64, u64) {
+        let start = u64::from(part) * CONTENT_BYTES as u64;
+        (start, (start + CONTENT_BYTES as u64).min(self.entry.seen.size))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, LargeState> {
@@ -83,7 +95,8 @@ pub(crate) struct Reception<'a> {
     pub(crate) book: &'a Book,
     pub(crate) target: &'a Target,
     pub(crate) destination: Destination,
-    journal: Journal,
+    /// None in a dry run.
+    journal: Option<Journal>,
     pub(crate) keeper: Keeper,
     /// For files that stand: their extended attributes are not asked for.
     pub(crate) plain_keeper: Keeper,
@@ -103,8 +116,36 @@ impl<'a> Reception<'a> {
         options: &'a CopyOptions,
         book: &'a Book,
     ) -> Result<Self, WanError> {
-        let destination = Destination::open(&target.root, false)
+        let dry = options.dry.is_dry();
+        let destination = Destination::open(&target.root, dry)
             .map_err(|error| unwritable(&target.shown, &error))?;
+        let owners = options.owners && target.privileged;
+        let reception = Self {
+            options,
+            book,
+            target,
+            destination,
+            journal: None,
+            keeper: Keeper::new(owners, options.xattrs),
+            plain_keeper: Keeper::new(owners, false),
+            session: 0,
+            larges: Mutex::default(),
+            doubtful_since: None,
+            next_id: AtomicU32::new(0),
+            halves: Mutex::default(),
+            directories: Mutex::default(),
+            links: Mutex::default(),
+            handled: AtomicU64::new(0),
+        };
+        if dry {
+            return Ok(reception);
+        }
+        reception.with_journal()
+    }
+
+    /// Find what an earlier run left, and say that one begins.
+    fn with_journal(self) -> Result<Self, WanError> {
+        let Self { options, target, book, destination, .. } = &self;
         let root = || {
             destination.root().and_then(Result::ok).ok_or_else(|| {
                 WanError::from(unwritable(&target.shown, &std::io::Error::from(Errno::NOENT)))
@@ -127,25 +168,44 @@ impl<'a> Reception<'a> {
             durable: options.fsync == Fsync::Each,
             restart: options.restart,
         };
-        begin(&how, &journal, &mut past, &destination, &book.report)?;
-        let owners = options.owners && target.privileged;
+        begin(&how, &journal, &mut past, destination, &book.report)?;
         Ok(Self {
-            options,
-            book,
-            target,
-            destination,
-            journal,
-            keeper: Keeper::new(owners, options.xattrs),
-            plain_keeper: Keeper::new(owners, false),
+            journal: Some(journal),
             session,
-            larges: Mutex::default(),
             doubtful_since: doubtful_since(&past),
             next_id: AtomicU32::new(past.next_id),
             halves: Mutex::new(past.halves),
-            directories: Mutex::default(),
-            links: Mutex::default(),
-            handled: AtomicU64::new(0),
+            ..self
         })
+    }
+
+    /// Whether nothing is to be written.
+    pub(crate) fn dry(&self) -> bool {
+        self.options.dry.is_dry()
+    }
+
+    /// In a dry run, remember what would be made, and count it where nothing else does; whether this is one.
+    pub(crate) fn plan(&self, entry: &Entry) -> bool {
+        if !self.dry() {
+            return false;
+        }
+        let tally = &self.book.report.tally;
+        let is_file = entry.letter == b'f';
+        match entry.letter {
+            b'f' if self.options.dry == Dry::Plan => self.arrived(1, entry.seen.size),
+            b'f' => {}
+            b'l' => add(&tally.symlinks, 1),
+            _ => add(&tally.specials, 1),
+        }
+        let bytes = if is_file { entry.seen.size } else { 0 };
+        self.book.report.plan(entry.path.clone(), entry.letter, bytes);
+        true
+    }
+
+    pub(crate) fn arrived(&self, files: u64, bytes: u64) {
+        let tally = &self.book.report.tally;
+        add(&tally.files, files);
+        add(&tally.bytes, bytes);
     }
 
     pub(crate) fn draft_name(&self, worker: usize) -> Vec<u8> {
@@ -158,7 +218,8 @@ impl<'a> Reception<'a> {
     }
 
     pub(crate) fn record(&self, record: &Record) -> Result<(), Failure> {
-        self.journal.append(record).map_err(|error| {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        journal.append(record).map_err(|error| {
             let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
             Failure::Call { end: End::Destination, doing: "write the journal", errno }
         })
@@ -181,7 +242,7 @@ impl<'a> Reception<'a> {
     }
 
     /// A large file that is wanted, with what an earlier run left of it.
-    pub(crate) fn expect(&self, entry: Entry) -> Arc<LargeIn> {
+    pub(crate) fn expect(&self, entry: Entry, compared: Option<OwnedFd>) -> Arc<LargeIn> {
         let seen = numbers(&entry.seen);
         let half = lock(&self.halves).remove(&entry.path);
         let fits = |half: &Half| half.seen == seen && half.extent_bytes == CONTENT_BYTES as u64;
@@ -213,7 +274,7 @@ impl<'a> Reception<'a> {
             }
         }
         let id = id.unwrap_or_else(|| self.next_id.fetch_add(1, Ordering::Relaxed));
-        let large = Arc::new(LargeIn { entry, id, state: Mutex::new(state) });
+        let large = Arc::new(LargeIn { entry, id, compared, state: Mutex::new(state) });
         lock(&self.larges).insert(id, Arc::clone(&large));
         large
     }
@@ -269,6 +330,11 @@ impl<'a> Reception<'a> {
         Ok(())
     }
 
+    /// What is there is what was wanted: no draft was made.
+    pub(crate) fn stays(&self, large: &LargeIn) {
+        lock(&self.larges).remove(&large.id);
+    }
+
     /// Nobody will go on with it.
     pub(crate) fn give_up(&self, large: &LargeIn) {
         lock(&self.larges).remove(&large.id);
@@ -287,10 +353,13 @@ impl<'a> Reception<'a> {
             if self.book.is_stopped() {
                 return Err(self.book.verdict());
             }
-            if let Err(failure) = self.link(&first, &other) {
+            let linked =
+                if self.dry() { self.plan_link(&first, &other) } else { self.link(&first, &other) };
+            if let Err(failure) = linked {
                 self.book.failed(&other, &failure);
             }
         }
+        let Some(journal) = &self.journal else { return Ok(()) };
         let mut directories = std::mem::take(&mut *lock(&self.directories));
         // The deepest first: those above may close the way to them.
         directories.sort_by(|one, other| other.0.cmp(&one.0));
@@ -307,7 +376,7 @@ impl<'a> Reception<'a> {
                 syncfs(&root).map_err(|errno| unwritable(&self.target.shown, &errno.into()))?;
             }
         }
-        self.journal.remove();
+        journal.remove();
         if let (Some(root), None) = (root, &self.target.rename) {
             self.directory(b"", root);
         }
@@ -327,6 +396,23 @@ impl<'a> Reception<'a> {
             Ok(lost) => self.lost(path, lost),
             Err(failure) => self.book.failed(path, &failure),
         }
+    }
+
+    fn plan_link(&self, first: &[u8], other: &[u8]) -> Result<(), Failure> {
+        let seen = |path: &[u8]| -> Result<Option<(u64, u64)>, Failure> {
+            let (directory, name) = split(path);
+            let folder = self.destination.find(directory)?;
+            let stat = folder.and_then(|folder| look(folder.fd(), name).ok());
+            Ok(stat.map(|stat| Seen::of(&stat)).map(|seen| (seen.device, seen.inode)))
+        };
+        let tally = &self.book.report.tally;
+        if seen(first)?.zip(seen(other)?).is_some_and(|(one, another)| one == another) {
+            add(&tally.same, 1);
+        } else {
+            add(&tally.hard_links, 1);
+            self.book.report.plan(other.to_vec(), b'h', 0);
+        }
+        Ok(())
     }
 
     fn link(&self, first: &[u8], other: &[u8]) -> Result<(), Failure> {

@@ -5,6 +5,7 @@
 //!
 //! Nothing waits for an answer but the files it is about: offers run ahead by tens of thousands of entries.
 
+mod comparing;
 mod reading;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,7 @@ use waystage_copy::parts::{
 use waystage_copy::{journal::OWN_PREFIX, Names, ProblemKind};
 
 use crate::book::Book;
-use crate::entry::{kinds, Answer, Entry, MOST_XATTR_BYTES};
+use crate::entry::{kinds, Answer, Digests, Entry, MOST_XATTR_BYTES};
 use crate::error::{WanError, WanErrorKind};
 use crate::lane::Lane;
 use crate::member::EARLY_BYTES;
@@ -85,7 +86,7 @@ pub(crate) fn send(
         include: options.include.clone().map(Exclude::new),
         lane,
         book,
-        sending: Sending::default(),
+        sending: Sending::new(options.dry),
         messages: AtomicU64::new(0),
         begun: AtomicBool::new(false),
     };
@@ -146,11 +147,19 @@ impl Sender<'_> {
                 Err(error) => return self.end(error),
             };
             let mut reader = Reader(&message);
-            let answer = match reader.u8() {
-                Ok(kinds::ANSWER) => Answer::read(&mut reader).ok(),
-                _ => None,
+            let plan = |item: &Item| {
+                let bytes = if item.letter == b'f' { item.seen.size } else { 0 };
+                self.book.report.plan(item.path(), item.letter, bytes);
             };
-            if !answer.is_some_and(|answer| self.sending.answered(&answer)) {
+            let fits = match reader.u8() {
+                Ok(kinds::ANSWER) => Answer::read(&mut reader)
+                    .is_ok_and(|answer| self.sending.answered(&answer, plan)),
+                Ok(kinds::DIGESTS) => {
+                    Digests::read(&mut reader).is_ok_and(|said| self.sending.digests(&said))
+                }
+                _ => false,
+            };
+            if !fits {
                 return self.end(WanError::new(
                     WanErrorKind::Lost,
                     "the other end broke the protocol: it answered what was not asked",
@@ -386,7 +395,7 @@ impl Sender<'_> {
                 return Ok(None);
             }
             b'f' | b'l' => {}
-            b'd' if self.options.xattrs => {
+            b'd' if self.options.xattrs && !self.options.dry.is_dry() => {
                 let fd =
                     self.origin.root.directory(&item.path()).at(End::Source, "open directory")?;
                 entry.xattrs = self.xattrs(fd.as_fd(), &item.path());
@@ -407,7 +416,7 @@ impl Sender<'_> {
     }
 
     fn xattrs(&self, fd: BorrowedFd<'_>, path: &[u8]) -> Vec<Attribute> {
-        if !self.options.xattrs {
+        if !self.options.xattrs || self.options.dry.is_dry() {
             return Vec::new();
         }
         let lost = |text: String| {

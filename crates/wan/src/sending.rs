@@ -2,7 +2,7 @@
 //!
 //! Arrives: answers. Leaves: tasks. Must not know: how files are read, connections.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use waystage_copy::parts::Item;
 
-use crate::entry::Answer;
+use crate::entry::{Answer, Digests};
 use crate::lane::CONTENT_BYTES;
+use crate::session::Dry;
 
 /// Offers without an answer: with some hundred entries each, thirty thousand files, which cover a second's round trip.
 const MOST_OFFERS: usize = 64;
@@ -39,7 +40,10 @@ pub(crate) struct LargeOut {
 /// Something to read and send.
 pub(crate) enum Task {
     Small(Vec<Item>),
-    Part(Arc<LargeOut>, u32),
+    /// Those with other digests than these.
+    Compared(Vec<(Item, u128)>),
+    /// Unless this is its digest.
+    Part(Arc<LargeOut>, u32, Option<u128>),
     /// All parts are there.
     Close(Arc<LargeOut>),
 }
@@ -49,6 +53,10 @@ struct State {
     offers: HashMap<u32, Vec<Item>>,
     next_batch: u32,
     small: VecDeque<Vec<Item>>,
+    compared: VecDeque<Vec<(Item, u128)>>,
+    /// Large files, and the parts of them whose digests are still to come.
+    comparing: HashMap<u32, (Arc<LargeOut>, BTreeSet<u32>)>,
+    parts: VecDeque<(Arc<LargeOut>, u32, Option<u128>)>,
     closing: VecDeque<Arc<LargeOut>>,
     large: VecDeque<Arc<LargeOut>>,
     waiting: usize,
@@ -57,8 +65,9 @@ struct State {
 }
 
 /// The tasks of a sender.
-#[derive(Default)]
 pub(crate) struct Sending {
+    /// Whether this only tries, so that whatever would be made is named in answers.
+    dry: Dry,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -88,15 +97,28 @@ impl Sending {
         Some(batch)
     }
 
-    /// Take in an answer. False where it answers nothing that was offered.
-    pub(crate) fn answered(&self, answer: &Answer) -> bool {
+    pub(crate) fn new(dry: Dry) -> Self {
+        Self { dry, state: Mutex::default(), changed: Condvar::default() }
+    }
+
+    /// Take in an answer; `plan` is told of what a dry run would send. False where it answers nothing that was offered.
+    pub(crate) fn answered(&self, answer: &Answer, plan: impl Fn(&Item)) -> bool {
         let mut state = self.lock();
         let Some(items) = state.offers.remove(&answer.batch) else { return false };
-        let item =
-            |index: u32| items.get(index as usize).filter(|item| item.letter == b'f').cloned();
+        let item = |index: u32| {
+            let item = items.get(index as usize)?;
+            if self.dry.is_dry() {
+                plan(item);
+            }
+            (item.letter == b'f' || self.dry.is_dry()).then(|| item.clone())
+        };
+        let sends = |item: &Item| item.letter == b'f' && self.dry != Dry::Plan;
         let mut group = Vec::new();
         for index in &answer.small {
             let Some(item) = item(*index) else { return false };
+            if !sends(&item) {
+                continue;
+            }
             group.push(item);
             state.waiting += 1;
             if group.len() >= GROUP {
@@ -106,25 +128,66 @@ impl Sending {
         if !group.is_empty() {
             state.small.push_back(group);
         }
+        for pairs in answer.compared.chunks(GROUP) {
+            let mut group = Vec::new();
+            for (index, digest) in pairs {
+                let Some(item) = item(*index) else { return false };
+                group.push((item, *digest));
+            }
+            state.waiting += group.len();
+            state.compared.push_back(group);
+        }
         for wanted in &answer.large {
             let Some(item) = item(wanted.index) else { return false };
+            if !sends(&item) {
+                continue;
+            }
             let parts = u32::try_from(item.seen.size.div_ceil(CONTENT_BYTES as u64));
-            let todo: VecDeque<u32> =
+            let mut todo: VecDeque<u32> =
                 (0..parts.unwrap_or(u32::MAX)).filter(|part| !wanted.held.contains(part)).collect();
             state.waiting += 1;
+            let left = AtomicU32::new(todo.len() as u32);
+            let mut to_compare = BTreeSet::new();
+            if wanted.compared {
+                to_compare.extend(std::mem::take(&mut todo));
+            }
             let large = Arc::new(LargeOut {
                 item,
                 id: wanted.id,
                 file: Mutex::new(None),
-                left: AtomicU32::new(todo.len() as u32),
+                left,
                 todo: Mutex::new(todo),
                 over: AtomicBool::new(false),
             });
-            if large.todo.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            if !to_compare.is_empty() {
+                state.comparing.insert(large.id, (large, to_compare));
+            } else if large.todo.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
                 state.closing.push_back(large);
             } else {
                 state.large.push_back(large);
             }
+        }
+        self.changed.notify_all();
+        true
+    }
+
+    /// Take in digests of what the other end has; false where it said nothing of such a file.
+    pub(crate) fn digests(&self, said: &Digests) -> bool {
+        let mut state = self.lock();
+        let State { comparing, parts, waiting, .. } = &mut *state;
+        let Some((large, left)) = comparing.get_mut(&said.id) else { return false };
+        for (part, digest) in (said.first..).zip(&said.digests) {
+            if left.remove(&part) {
+                parts.push_back((
+                    Arc::clone(large),
+                    part,
+                    Some(*digest).filter(|digest| *digest != 0),
+                ));
+            }
+        }
+        if left.is_empty() {
+            comparing.remove(&said.id);
+            *waiting -= 1;
         }
         self.changed.notify_all();
         true
@@ -166,7 +229,8 @@ impl Sending {
                 return false;
             }
             let idle = state.offers.is_empty() && state.waiting == 0 && state.running == 0;
-            if idle && state.large.is_empty() {
+            let none = state.large.is_empty() && state.parts.is_empty();
+            if idle && none {
                 return true;
             }
             state = self.wait(state);
@@ -181,6 +245,10 @@ impl Sending {
 
 impl State {
     fn group(&mut self) -> Option<Task> {
+        if let Some(group) = self.compared.pop_front() {
+            self.waiting -= group.len();
+            return Some(Task::Compared(group));
+        }
         let group = self.small.pop_front()?;
         self.waiting -= group.len();
         Some(Task::Small(group))
@@ -191,6 +259,9 @@ impl State {
             self.waiting -= 1;
             return Some(Task::Close(large));
         }
+        if let Some((large, part, digest)) = self.parts.pop_front() {
+            return Some(Task::Part(large, part, digest));
+        }
         let large = Arc::clone(self.large.front()?);
         let mut todo = large.todo.lock().unwrap_or_else(PoisonError::into_inner);
         let part = todo.pop_front()?;
@@ -199,6 +270,6 @@ impl State {
             self.waiting -= 1;
         }
         drop(todo);
-        Some(Task::Part(large, part))
+        Some(Task::Part(large, part, None))
     }
 }

@@ -134,6 +134,8 @@ struct Shared {
     lines: Mutex<VecDeque<String>>,
     next: AtomicU64,
     probes: Probes,
+    /// What holds for now: for all, and for users by name.
+    limits: Mutex<(Option<u64>, HashMap<String, u64>)>,
     draining: AtomicBool,
 }
 
@@ -180,6 +182,7 @@ impl Server {
             lines: Mutex::default(),
             next: AtomicU64::new(0),
             probes: Probes::default(),
+            limits: Mutex::default(),
             draining: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&shared);
@@ -218,6 +221,17 @@ impl Server {
             ("turned_away_full", counts.full),
             ("strange_datagrams", self.strange_datagrams()),
         ]
+    }
+
+    /// Have no connection carry more than so many bytes a second from now on, and those of some users even less; where there is no
+    /// number, what [`ServerOptions`] say holds. Copies follow at once; a proxy's session keeps what held when it began.
+    pub fn limit(&self, bytes_per_s: Option<u64>, users: HashMap<String, u64>) {
+        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = (bytes_per_s, users);
+        for session in self.shared.lock().values() {
+            if let Some(user) = &session.user {
+                session.book.limits.set_own(self.shared.limit(user));
+            }
+        }
     }
 
     /// Lines for the log since the last call.
@@ -309,6 +323,12 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Session>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes a second that a connection of this user may carry for now, where that was said.
+    fn limit(&self, user: &str) -> Option<u64> {
+        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        limits.0.into_iter().chain(limits.1.get(user).copied()).min()
     }
 
     fn say(&self, line: String) {

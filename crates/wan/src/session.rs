@@ -27,6 +27,7 @@ pub(crate) mod kinds {
     pub(crate) const PROXY: u8 = 9;
     pub(crate) const LIST: u8 = 10;
     pub(crate) const LISTED: u8 = 11;
+    pub(crate) const LIMIT: u8 = 12;
 }
 
 /// An end that was asked something answers within this time, or is taken for gone.
@@ -37,6 +38,26 @@ pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).expect("the system has random numbers");
     bytes
+}
+
+/// Whether anything is copied, or only tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dry {
+    /// Copy.
+    No,
+    /// Only say what would be copied.
+    Plan,
+    /// Read it as well; nothing is sent.
+    Disk,
+    /// Send as many bytes that were made up; no contents are read, nothing is written.
+    Network,
+}
+
+impl Dry {
+    /// Whether the destination stays as it is.
+    pub(crate) fn is_dry(self) -> bool {
+        self != Self::No
+    }
 }
 
 /// How to copy.
@@ -56,6 +77,8 @@ pub struct CopyOptions {
     pub fsync: Fsync,
     /// Whether to read back.
     pub verify: Verify,
+    /// Whether this only tries.
+    pub dry: Dry,
     /// Throw away what an interrupted copy left.
     pub restart: bool,
     /// Keep extended attributes.
@@ -70,6 +93,7 @@ const UPDATES: [Update; 5] =
     [Update::Changed, Update::Newer, Update::Missing, Update::Content, Update::Always];
 const FSYNCS: [Fsync; 3] = [Fsync::None, Fsync::End, Fsync::Each];
 const VERIFIES: [Verify; 3] = [Verify::None, Verify::Cached, Verify::Storage];
+const DRIES: [Dry; 4] = [Dry::No, Dry::Plan, Dry::Disk, Dry::Network];
 
 pub(crate) fn place_of<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|each| each == one).unwrap_or(0) as u8
@@ -87,7 +111,7 @@ impl CopyOptions {
         out.u8(u8::from(self.listed)).u8(u8::from(self.one_file_system));
         out.u8(place_of(&UPDATES, &self.update));
         out.u8(place_of(&FSYNCS, &self.fsync));
-        out.u8(place_of(&VERIFIES, &self.verify));
+        out.u8(place_of(&VERIFIES, &self.verify)).u8(place_of(&DRIES, &self.dry));
         for flag in [self.restart, self.xattrs, self.owners, self.hard_links] {
             out.u8(u8::from(flag));
         }
@@ -105,6 +129,7 @@ impl CopyOptions {
             update: at_place(&UPDATES, reader.u8()?)?,
             fsync: at_place(&FSYNCS, reader.u8()?)?,
             verify: at_place(&VERIFIES, reader.u8()?)?,
+            dry: at_place(&DRIES, reader.u8()?)?,
             restart: reader.flag()?,
             xattrs: reader.flag()?,
             owners: reader.flag()?,
@@ -231,9 +256,24 @@ pub(crate) fn exchange(
     };
     std::thread::scope(|scope| {
         let listening = scope.spawn(|| {
+            let (mut told, mut held) = (0, (None, 0));
             while !over.load(order) {
+                let (own, both) = (book.limits.own(), book.limits.both());
+                if own != told {
+                    told = own;
+                    control.send(kinds::LIMIT, &own.to_le_bytes());
+                }
+                // Each connection has its part, so that another one changes the parts of all.
+                if (both, lane.size()) != held && (both, held.0) != (None, None) {
+                    held = (both, lane.size());
+                    lane.limit(both);
+                }
                 match control.receive(Duration::from_millis(100)) {
                     Ok(None) => {}
+                    Ok(Some((kinds::LIMIT, body))) => match Reader(&body).u64() {
+                        Ok(theirs) => book.limits.set_theirs(theirs),
+                        Err(_) => return end(nonsense()),
+                    },
                     Ok(Some((kinds::VERDICT, body))) => match Verdict::read(&body) {
                         Ok(verdict) => {
                             if let Some(error) = &verdict.failed {
@@ -296,6 +336,7 @@ mod tests {
             update: Update::Newer,
             fsync: Fsync::Each,
             verify: Verify::Storage,
+            dry: Dry::Network,
             restart: false,
             xattrs: true,
             owners: false,

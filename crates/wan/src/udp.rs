@@ -107,6 +107,8 @@ struct Mail {
     /// Another way is taken: nobody is told of the end.
     given_up: bool,
     sleeping: bool,
+    /// A limit that the thread does not know yet.
+    limit: Option<Option<u64>>,
     over: bool,
     heard: bool,
     /// Whether a message has come.
@@ -245,6 +247,13 @@ impl UdpLane {
         if mail.spare.len() < SPARE_BUFFERS {
             mail.spare.push(message.buffer);
         }
+        self.mailbox.wake_up(&mail);
+    }
+
+    /// Send no faster than so many bytes a second.
+    pub(crate) fn limit(&self, bytes_per_s: Option<u64>) {
+        let mut mail = self.mailbox.lock();
+        mail.limit = Some(bytes_per_s);
         self.mailbox.wake_up(&mail);
     }
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TextIO
 import click
 
 from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
+from waystage.cli.copy_dry import REMARKS, WORDS, DryRunCommand, about_dry_run, local_dry_run
 from waystage.cli.copy_list import read_list
 from waystage.cli.copy_remote import (
     FarEnds,
@@ -30,7 +31,8 @@ from waystage.cli.copy_remote import (
     refuse_unknown,
     remote_ends,
 )
-from waystage.cli.reaching import Rate, Trust, server_options, show_key
+from waystage.cli.reaching import RateSchedule, Trust, server_options, show_key
+from waystage.wan.rates import UNLIMITED, Limiter, Schedule
 from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
@@ -67,10 +69,11 @@ class Copying(Protocol):
     @property
     def complete(self) -> bool: ...
     def problems(self) -> list[tuple[bytes, str, str]]: ...
+    def limit(self, bytes_per_s: int | None) -> None: ...
     def stop(self) -> None: ...
 
 
-@click.command()
+@click.command(cls=DryRunCommand)
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
 @click.option(
@@ -140,7 +143,11 @@ class Copying(Protocol):
     help="Force data to storage: never, before the copy is called complete, each file before it gets its name.",
 )
 @click.option(
-    "--bandwidth-limit", "rate", type=Rate(), metavar="RATE", help="Bytes a second, as 100M or 1.5G."
+    "--bandwidth-limit",
+    "schedule",
+    type=RateSchedule(),
+    metavar="RATE",
+    help="Bytes a second, as 100M or 1.5G, or a schedule, as '08:00-18:00=200M,sat+sun=off'; @FILE holds one.",
 )
 @click.option(
     "--workers",
@@ -168,7 +175,14 @@ class Copying(Protocol):
     metavar="FILE",
     help="Write a line of JSON each second: what was copied, and between hosts how the connection does; - is stdout.",
 )
-@click.option("--dry-run", "-n", is_flag=True, help="Only say what would be copied.")
+@click.option(
+    "--dry-run",
+    "-n",
+    type=click.Choice(["plan", "disk", "network"]),
+    metavar="[=disk|=network]",
+    help="Copy nothing. Alone: say what would be copied. disk: read it, to see how fast that goes. network: between"
+    " hosts, send as many bytes that are made up.",
+)
 @click.option("--restart", is_flag=True, help="Throw away what an interrupted copy left unfinished.")
 @click.option("--no-xattrs", is_flag=True, help="Leave extended attributes and access control lists.")
 @click.option("--no-owners", is_flag=True, help="Do not set owners and groups.")
@@ -186,12 +200,12 @@ def command(
     verify: bool,
     from_storage: bool,
     fsync: str,
-    rate: int | None,
+    schedule: Schedule | None,
     workers: int | None,
     connections: int,
     retry_for: float,
     statistics: TextIO | None,
-    dry_run: bool,
+    dry_run: str | None,
     restart: bool,
     no_xattrs: bool,
     no_owners: bool,
@@ -227,19 +241,26 @@ def command(
         "update": update,
         "fsync": fsync,
         "verify": ("storage" if from_storage else "cached") if verify else "none",
-        "rate_bytes_per_s": rate,
         "restart": restart,
         "xattrs": not no_xattrs,
         "owners": not no_owners,
         "hard_links": not no_hard_links,
     }
+    schedule = schedule or UNLIMITED
     began = time.monotonic()
     lines = None if statistics is None else Statistics(statistics, began)
     ends = remote_ends(source, destination)
+    word = WORDS.get(dry_run or "", "copied")
     if ends is not None:
         refuse_unknown(update, dry_run)
-        options |= {"mode": mode, "udp_wait_s": udp_wait or None, "connections": connections}
-        options["workers"] = workers or max(4, connections)
+        options |= {
+            "rate_bytes_per_s": schedule.most,
+            "dry_run": dry_run,
+            "mode": mode,
+            "udp_wait_s": udp_wait or None,
+            "connections": connections,
+            "workers": workers or max(4, connections),
+        }
         ssh = Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage) if by_ssh or rsh is not None else None
         trust = Trust(identity, known_hosts, server_key, trust_new)
 
@@ -255,32 +276,32 @@ def command(
                 there, at, believed, more = found
 
                 def follow(copying: WanCopy) -> None:
-                    _follow(copying, progress, "copied", began, lines)
+                    _follow(copying, progress, word, began, lines, schedule)
 
                 return copy_far(there, at, believed, output, follow, all_options | more)
 
         far = persisting(attempt, retry_for, output)
-        connection, words = about_connection(far)
-        _say(far, source, destination, time.monotonic() - began, output, connection, words)
+        connection, words = about_connection(far, dry_run)
+        more, paths = about_dry_run(far, dry_run)
+        _say(far, source, destination, time.monotonic() - began, output, more | connection, words, paths)
         return ExitCode.OK if far.complete else ExitCode.PARTIAL
     copying = _start(
         Path(source),
         Path(destination),
         workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
-        dry_run=dry_run,
+        rate_bytes_per_s=schedule.now(),
+        rate_changes=schedule.changes,
+        **local_dry_run(dry_run),
         **options,
     )
     try:
         with output.progress() as progress, _failures():
-            _follow(copying, progress, "would copy" if dry_run else "copied", began, lines)
+            _follow(copying, progress, word, began, lines, schedule)
     finally:
         copying.stop()
-    from waystage.display import display
-
     seconds = time.monotonic() - began
-    planned = [display(path) for path in copying.planned()]
-    more: dict[str, Any] = {"dry_run": dry_run} | ({"would_copy": planned} if dry_run else {})
-    _say(copying, source, destination, seconds, output, more, "", planned[:SHOWN])
+    more, paths = about_dry_run(copying, dry_run)
+    _say(copying, source, destination, seconds, output, more, "", paths)
     return ExitCode.OK if copying.complete else ExitCode.PARTIAL
 
 
@@ -334,9 +355,19 @@ class Statistics:
 
 
 def _follow(
-    copying: Copying, progress: ProgressCall, word: str, began: float, statistics: Statistics | None
+    copying: Copying,
+    progress: ProgressCall,
+    word: str,
+    began: float,
+    statistics: Statistics | None,
+    schedule: Schedule,
 ) -> None:
-    while not copying.wait(LOOK_S):
+    limiter = Limiter(schedule, copying.limit) if schedule.changes else None
+    while True:
+        if limiter is not None:
+            limiter.look()
+        if copying.wait(LOOK_S):
+            break
         if statistics is not None:
             statistics.look(copying)
         counts = copying.counts()
@@ -358,7 +389,7 @@ def _say(
     output: Output,
     more: dict[str, Any],
     words: str,
-    listing: list[str] | None = None,
+    listing: list[str],
 ) -> None:
     from waystage.display import display
 
@@ -374,15 +405,19 @@ def _say(
     }
     value |= more
     done = [f"{counts[key]:,} {words}" for key, words in PARTS if counts[key]]
-    word = "would copy" if more.get("dry_run") else "copied"
-    text = f"{word} {size_text(counts['bytes'])} in {seconds:.1f} s: {', '.join(done) or 'nothing was found'}"
+    dry = more["dry_run"]
+    word = WORDS.get(dry, "copied")
+    rate = f" ({size_text(counts['bytes'] / max(seconds, 1e-9))}/s)" if dry in ("disk", "network") else ""
+    text = f"{word} {size_text(counts['bytes'])} in {seconds:.1f} s{rate}: {', '.join(done) or 'nothing was found'}"
     if counts["resumed"]:
         text += f"; went on with {size_text(counts['resumed_bytes'])} of an interrupted copy"
     for kind in ("errors", "changed", "vanished", "lost", "skipped"):
         if counts[kind]:
             text += f"; {counts[kind]:,} {kind}"
-    shown = (listing or []) if more.get("dry_run") else []
-    output.result(value, "\n".join([*shown, text + words]))
+    text += REMARKS.get(dry, "")
+    if len(listing) > SHOWN:
+        listing = [*listing[:SHOWN], f"... and {len(listing) - SHOWN:,} more: --json lists them"]
+    output.result(value, "\n".join([*listing, text + words]))
     if not output.json:
         for path, kind, why in problems[:SHOWN]:
             output.note(f"{display(path) or '.'}: {kind}: {why}")

@@ -46,6 +46,16 @@ __attribute__((section("license"), used)) char _license[] = "GPL";
 """
 
 
+CAP_NET_ADMIN = 12
+"""Its bit in a set of capabilities (capabilities(7), linux/capability.h)."""
+
+NFT_RULES = (
+    "table inet waystage { "
+    "chain out { type nat hook output priority -100; tcp dport 9 redirect to :10; } "
+    "chain in { type filter hook prerouting priority -150; ip protocol tcp tproxy ip to :10; } }"
+)
+
+
 @dataclass(frozen=True)
 class Finding:
     """`needed`: the main job cannot run without it. `remedy` is empty where nothing is to be done."""
@@ -243,6 +253,23 @@ def _tun() -> str:
     return "a TUN device was made and left"
 
 
+def _transparent_proxy() -> str:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    (effective,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff"))
+    if not effective >> CAP_NET_ADMIN & 1:
+        raise Trouble(
+            "this process has no CAP_NET_ADMIN, which --tproxy and rules of nftables want",
+            "run as root, or give the service AmbientCapabilities=CAP_NET_ADMIN; --socks and --forward need none",
+        )
+    _programs(nft="nftables", unshare="util-linux")
+    try:
+        run(["unshare", "--net", "nft", NFT_RULES])
+    except WorldError as error:
+        remedy = "boot a kernel with CONFIG_NFT_REDIR and CONFIG_NFT_TPROXY, or use --socks and --forward"
+        raise Trouble(str(error), remedy) from None
+    return "CAP_NET_ADMIN and nft are there; rules that redirect and that hand over were taken in a namespace"
+
+
 def _slurm() -> str:
     _programs(slurmctld="slurmctld", slurmd="slurmd", munged="munge")
     return _version("slurmctld", "slurmctld", "-V")
@@ -274,6 +301,7 @@ CHECKS: tuple[Check, ...] = (
     Check("eBPF", False, "tags on the packets of MPI programs", _ebpf),
     Check("FUSE", False, "the emulated striped file system", _fuse),
     Check("TUN", False, "the emulated wide-area path", _tun),
+    Check("transparent proxy", False, "waystage proxy --redirect and --tproxy", _transparent_proxy),
     Check("Slurm", False, "notifications from a batch system", _slurm),
 )
 

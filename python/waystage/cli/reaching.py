@@ -8,7 +8,6 @@ Must not know: what is done there.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError
+from waystage.wan.rates import RateError, Schedule, parse_rate, parse_schedule
 
 if TYPE_CHECKING:
     from waystage._native import WanError
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-
-RATES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "K": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 STATUS = {
     "busy": ExitCode.BUSY,
@@ -50,10 +48,34 @@ class Rate(click.ParamType[int]):
     name = "bytes/s"
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", str(value))
-        if found is None or found.group(2) not in RATES or float(found.group(1)) <= 0:
-            self.fail(f"{value!r} is no rate such as 100M, 1.5G or 800k (bytes a second)", param, ctx)
-        return max(1, int(float(found.group(1)) * RATES[found.group(2)]))
+        try:
+            return parse_rate(str(value))
+        except RateError as error:
+            self.fail(str(error), param, ctx)
+
+
+class RateSchedule(click.ParamType[Schedule]):
+    """A rate, or one by time of day and day of the week; `@FILE` for what a file says."""
+
+    name = "bytes/s"
+
+    def convert(
+        self, value: str | Schedule, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Schedule:
+        if isinstance(value, Schedule):
+            return value
+        where = ""
+        try:
+            if value.startswith("@"):
+                where = f"{value[1:]}: "
+                value = Path(value[1:]).read_text(encoding="utf-8")
+            return parse_schedule(value)
+        except OSError as error:
+            self.fail(f"{where}cannot be read: {error.strerror}", param, ctx)
+        except UnicodeDecodeError:
+            self.fail(f"{where}is no text", param, ctx)
+        except RateError as error:
+            self.fail(f"{where}{error}", param, ctx)
 
 
 @dataclass(frozen=True)

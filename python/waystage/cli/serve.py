@@ -25,6 +25,7 @@ from waystage.cli.service import appended_log, write_line, write_ready
 if TYPE_CHECKING:
     from waystage._native import WanServer
     from waystage.wan.config import ServeConfig
+    from waystage.wan.rates import Schedule
 
 POLL_S = 0.2
 """How often the log is written and it is looked for signals and the last connection."""
@@ -118,14 +119,38 @@ class _Stop:
         self.changed.set()
 
 
+class _Limits:
+    """What the configuration's schedules say, told to the server whenever it has become something else."""
+
+    def __init__(self, server: WanServer, settings: ServeConfig) -> None:
+        self._server, self._settings = server, settings
+        self._told: tuple[int | None, dict[str, int]] | None = None
+        self.look()
+
+    def look(self) -> None:
+        users = {user.name: _changing(user.rate) for user in self._settings.users}
+        now = _changing(self._settings.rate), {name: rate for name, rate in users.items() if rate is not None}
+        if now != self._told:
+            self._told = now
+            self._server.limit(*now)
+
+
+def _changing(rate: Schedule) -> int | None:
+    # One that stays the same was agreed on at first.
+    return rate.now() if rate.changes else None
+
+
 def _serve(server: WanServer, settings: ServeConfig, stop: _Stop, log: TextIO) -> None:
+    limits = _Limits(server, settings)
     while stop.count == 0:
         stop.changed.wait(POLL_S)
+        limits.look()
         _write_log(server, log)
     server.drain()
     deadline = time.monotonic() + settings.drain_s
     while server.connections() and stop.count < 2 and time.monotonic() < deadline:
         time.sleep(POLL_S / 4)
+        limits.look()
         _write_log(server, log)
 
 
@@ -158,7 +183,8 @@ def _start(settings: ServeConfig) -> WanServer:
     from waystage._native import WanError, WanServer
 
     users = [
-        (u.name, list(u.keys), list(u.modes), list(u.networks), u.rate, u.connections) for u in settings.users
+        (u.name, list(u.keys), list(u.modes), list(u.networks), u.rate.most, u.connections)
+        for u in settings.users
     ]
     roots = [(root.path, root.write, list(root.users), root.privileged) for root in settings.roots]
     try:
@@ -167,7 +193,7 @@ def _start(settings: ServeConfig) -> WanServer:
             settings.key,
             users,
             roots,
-            rate_bytes_per_s=settings.rate,
+            rate_bytes_per_s=settings.rate.most,
             connections=settings.connections,
             memory_bytes=settings.memory,
             udp=settings.udp,

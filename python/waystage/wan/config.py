@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,17 +17,17 @@ from typing import Any
 
 from waystage.wan.address import DEFAULT_PORT
 from waystage.wan.errors import WanConfigError
+from waystage.wan.rates import UNLIMITED, RateError, Schedule, parse_rate, parse_schedule
 
 MODES = ("fast-start", "aggressive")
 """Those that need a grant; `fair` and `modest` are everybody's."""
 
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _LEAST_MEMORY = 16 << 20
 
 
 @dataclass(frozen=True)
 class UserConfig:
-    """Somebody who may come in; `rate` in bytes a second, `proxy` and `proxy_listen` rules of the proxy, the first that fits decides.
+    """Somebody who may come in; `rate` in bytes a second by the time of the week, `proxy` and `proxy_listen` rules of the proxy, the first that fits decides.
 
     `probe` says whether the path may be measured.
     """
@@ -37,7 +36,7 @@ class UserConfig:
     keys: tuple[str, ...]
     modes: tuple[str, ...] = ()
     networks: tuple[tuple[str, int], ...] = ()
-    rate: int | None = None
+    rate: Schedule = UNLIMITED
     connections: int | None = None
     proxy: tuple[str, ...] = ()
     proxy_listen: tuple[str, ...] = ()
@@ -56,13 +55,13 @@ class RootConfig:
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """A server: `rate` in bytes a second of each connection, `memory` in bytes of each connection, `probe_rate` as `rate`."""
+    """A server: `rate` in bytes a second of each connection by the time of the week, `memory` in bytes of each connection, `probe_rate` in bytes a second."""
 
     listen: str
     key: Path
     users: tuple[UserConfig, ...]
     roots: tuple[RootConfig, ...]
-    rate: int | None = None
+    rate: Schedule = UNLIMITED
     connections: int = 32
     copy_connections: int = 4
     sockets: int = 1
@@ -104,10 +103,17 @@ class _Table:
         text = self.take(key, str)
         if text is None:
             return default
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", text)
-        if found is None or found[2] not in _UNITS or float(found[1]) <= 0:
-            raise self.wrong(key, f"{text!r} is no number such as 100M, 1.5G or 256Mi")
-        return max(1, int(float(found[1]) * _UNITS[found[2]]))
+        try:
+            return parse_rate(text)
+        except RateError:
+            raise self.wrong(key, f"{text!r} is no number such as 100M, 1.5G or 256Mi") from None
+
+    def schedule(self, key: str) -> Schedule:
+        text = self.take(key, str)
+        try:
+            return UNLIMITED if text is None else parse_schedule(text)
+        except RateError as error:
+            raise self.wrong(key, str(error)) from None
 
     def count(self, key: str, default: int | None) -> int | None:
         value = self.take(key, int, default)
@@ -156,7 +162,7 @@ def load_config(path: Path) -> ServeConfig:
         key=key,
         users=users,
         roots=roots,
-        rate=top.size("rate", None),
+        rate=top.schedule("rate"),
         connections=top.count("connections", 32) or 32,
         copy_connections=top.count("copy_connections", 4) or 4,
         sockets=top.count("sockets", None) or _sockets(),
@@ -227,7 +233,7 @@ def _user(name: str, table: _Table | None, here: Path, top: _Table, probe: bool)
         tuple(keys),
         modes,
         tuple(networks),
-        table.size("rate", None),
+        table.schedule("rate"),
         table.count("connections", None),
         _rules(table, "proxy"),
         tuple(f"allow {place}" for place in table.texts("proxy_listen")),
@@ -304,7 +310,7 @@ listen = "[::]:{DEFAULT_PORT}"    # TCP and UDP; let both through the firewall
 key = "server.key"
 connections = 32          # at a time
 # copy_connections = 4    # of one copy, with --connections
-# rate = "1G"             # bytes a second of each connection
+# rate = "1G"             # bytes a second of each connection; or by time: "mon-fri 08:00-18:00=200M"
 # log = "serve.log"       # else stderr
 # probe = true            # let users measure the path with `waystage probe`
 

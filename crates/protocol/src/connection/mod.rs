@@ -196,6 +196,8 @@ pub struct Connection {
     pings: u32,
     narrow_ns: u64,
     app_limited: bool,
+    /// Somebody outside wants it to send no faster, for now.
+    limit_bps: f64,
     events: VecDeque<Event>,
     counters: Counters,
     end_told: bool,
@@ -235,6 +237,7 @@ impl Connection {
             pings: 0,
             narrow_ns: now_ns,
             app_limited: false,
+            limit_bps: f64::INFINITY,
             events: VecDeque::new(),
             counters: Counters::default(),
             end_told: false,
@@ -326,6 +329,17 @@ impl Connection {
         &*self.mode
     }
 
+    /// Send no faster than this from now on, whatever the mode would; infinite for no limit. What the mode knows of the path stays.
+    pub fn limit(&mut self, rate_bps: f64) {
+        self.limit_bps = rate_bps;
+    }
+
+    /// Bits a second that it sends at most at this moment.
+    #[must_use]
+    pub fn paced_bps(&self) -> f64 {
+        self.mode.control().rate_bps.min(self.limit_bps)
+    }
+
     /// What keeps this end from sending more at this moment.
     #[must_use]
     pub fn held_back_by(&self) -> HeldBack {
@@ -378,7 +392,7 @@ impl Connection {
         sooner(self.sent.question_at_ns());
         sooner(self.sent.is_waiting().then(|| self.timeout_ns()));
         if self.may_send_data() {
-            sooner(Some(self.pacer.next_ns(self.mode.control().rate_bps)));
+            sooner(Some(self.pacer.next_ns(self.paced_bps())));
         }
         Some(wake_ns)
     }

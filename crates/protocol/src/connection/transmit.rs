@@ -75,11 +75,12 @@ impl Connection {
         source: &mut dyn Source,
         out: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
-        self.app_limited = !self.outgoing.has_work(self.peer_credit_bytes);
+        let held = self.limit_bps < self.mode.control().rate_bps;
+        self.app_limited = held || !self.outgoing.has_work(self.peer_credit_bytes);
         if !self.may_send_data() {
             return None;
         }
-        self.pacer.fill(now_ns, self.mode.control().rate_bps);
+        self.pacer.fill(now_ns, self.paced_bps());
         if !self.pacer.may_send() {
             return None;
         }

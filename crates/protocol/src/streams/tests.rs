@@ -293,3 +293,41 @@ fn a_stream_given_up_before_the_answer_is_reset_with_it() {
     let events: Vec<Event> = std::iter::from_fn(|| server.next_event()).collect();
     assert_eq!(events.last(), Some(&Event::Reset { stream, code: 9 }));
 }
+
+proptest! {
+    /// Whatever a peer says, in place of what it should: an error or nothing, never a panic, never more memory than agreed.
+    #[test]
+    fn fuzz_damaged_messages_end_in_an_error_or_in_nothing(
+        picks in prop::collection::vec((any::<bool>(), any::<u16>(), prop::option::of((any::<u16>(), any::<u8>(), any::<u16>()))), 1..60),
+        random in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
+        let mut ends = [End::new(Side::Client), End::new(Side::Server)];
+        let mut contents = HashMap::new();
+        for _ in 0..3 {
+            let stream = ends[0].streams.open(0, b"target");
+            contents.insert(stream, content(stream, 5000));
+        }
+        let (mut at, mut now_ns) = (HashMap::new(), 0);
+        for (is_random, pick, damage) in picks {
+            now_ns += 1_000_000;
+            ends[0].send(&contents, &mut at, 700);
+            let underway = &mut ends[0].underway;
+            let mut message = if is_random || underway.is_empty() {
+                random.clone()
+            } else {
+                let chosen = usize::from(pick) % underway.len();
+                underway.swap_remove(chosen)
+            };
+            if let (Some((place, to, cut)), false) = (damage, message.is_empty()) {
+                let length = message.len();
+                message[usize::from(place) % length] = to;
+                message.truncate(usize::from(cut) % (length + 1));
+            }
+            let length = message.len();
+            if ends[1].streams.receive(now_ns, message, length).is_err() {
+                break;
+            }
+            while ends[1].streams.next_message().is_some() {}
+        }
+    }
+}

@@ -32,6 +32,11 @@ impl Worker<'_> {
         if XxHash3_128::oneshot(contents) != digest {
             return Err(Failure::Damaged);
         }
+        if reception.dry() {
+            reception.book.add(piece_digest(&entry.path, 0, digest));
+            reception.arrived(1, contents.len() as u64);
+            return Ok(());
+        }
         let (directory, name) = reception.place(&entry.path);
         self.enter(directory)?;
         let (xattrs, about, not_taken) = reception.allowed(entry);
@@ -72,11 +77,10 @@ impl Worker<'_> {
         let (id, index, digest) = (reader.u32()?, reader.u32()?, reader.u128()?);
         // Given up meanwhile: what was underway is of no use.
         let Some(large) = self.reception.large(id) else { return Ok(()) };
-        let start = u64::from(index) * CONTENT_BYTES as u64;
-        let end = (start + CONTENT_BYTES as u64).min(large.entry.seen.size);
         if index >= large.parts() {
             return Err(Trouble::Malformed);
         }
+        let (start, end) = large.range(index);
         let (runs, contents) = read_runs(reader, start..end)?;
         reader.end()?;
         let made = self.write_part(&large, index, digest, &runs, contents);
@@ -102,6 +106,11 @@ impl Worker<'_> {
             if state.over {
                 return Ok(());
             }
+            if reception.dry() {
+                drop(state);
+                reception.arrived(0, contents.len() as u64);
+                return self.part_is_there(large, index, digest);
+            }
             reception.opened(large, &mut state)?
         };
         let draft = opened.1.as_fd();
@@ -115,8 +124,12 @@ impl Worker<'_> {
         let tally = &reception.book.report.tally;
         add(&tally.bytes, contents.len() as u64);
         add(&tally.objects, 1);
+        self.part_is_there(large, index, digest)
+    }
+
+    fn part_is_there(&mut self, large: &LargeIn, index: u32, digest: u128) -> Result<(), Failure> {
         if large.lock().written.insert(index) {
-            reception.book.add(piece_digest(&large.entry.path, index, digest));
+            self.reception.book.add(piece_digest(&large.entry.path, index, digest));
         }
         self.finish_large(large)
     }
@@ -126,11 +139,28 @@ impl Worker<'_> {
         let reception = self.reception;
         let (entry, opened) = {
             let mut state: std::sync::MutexGuard<'_, LargeState> = large.lock();
-            let whole = state.written.len() as u64 == u64::from(large.parts());
-            if state.over || !whole || state.closed.is_none() {
+            let there = state.written.len() + state.alike.len();
+            let whole = there as u64 == u64::from(large.parts()) && state.taking == 0;
+            let Some(entry) = state.closed.as_ref().filter(|_| whole && !state.over) else {
                 return Ok(());
+            };
+            if !state.alike.is_empty() {
+                if self.stands_whole(large, &state, entry)? {
+                    state.over = true;
+                    drop(state);
+                    reception.stays(large);
+                    return Ok(());
+                }
+                drop(state);
+                self.take_over(large)?;
+                return self.finish_large(large);
             }
             state.over = true;
+            if reception.dry() {
+                drop(state);
+                reception.arrived(1, 0);
+                return Ok(());
+            }
             let opened = reception.opened(large, &mut state)?;
             let Some(entry) = state.closed.take() else { return Ok(()) };
             // Its descriptor is no longer kept open once this is done.

@@ -2,22 +2,23 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 use waystage_copy::parts::{
-    for_data, look, look_at, open_file, At, End, Failure, Item, Seen, SHRUNK,
+    add, for_data, look, look_at, open_file, At, End, Failure, Item, Seen, SHRUNK,
 };
 
 use super::{entry, Sender};
 use crate::entry::{kinds, piece_digest, put_runs, Entry, Runs, MOST_XATTR_BYTES};
 use crate::lane::{CONTENT_BYTES, MOST_BYTES};
 use crate::sending::{LargeOut, Task};
+use crate::session::{random, Dry};
 use crate::wire::Writer;
 
 /// A pack of this size is sent: enough that a call of the kernel costs little, few enough that several threads write.
-const PACK_BYTES: usize = 1 << 20;
+pub(super) const PACK_BYTES: usize = 1 << 20;
 
 /// What an entry may take besides its contents.
 const MOST_ENTRY_BYTES: usize = MOST_XATTR_BYTES + (128 << 10);
@@ -27,7 +28,8 @@ impl Sender<'_> {
         while let Some(task) = self.sending.take(large_first) {
             match task {
                 Task::Small(items) => self.pack(&items),
-                Task::Part(large, part) => self.part(&large, part),
+                Task::Compared(items) => self.compared(items),
+                Task::Part(large, part, digest) => self.part(&large, part, digest),
                 Task::Close(large) => self.close(&large),
             }
             self.sending.done();
@@ -35,7 +37,7 @@ impl Sender<'_> {
     }
 
     /// Small files, one behind the other in as few messages as hold them.
-    fn pack(&self, items: &[Item]) {
+    pub(super) fn pack(&self, items: &[Item]) {
         let mut out = Writer::new(kinds::PACK);
         let mut folder: Option<(Arc<[u8]>, OwnedFd)> = None;
         for item in items {
@@ -45,11 +47,15 @@ impl Sender<'_> {
             let room = item.seen.size as usize + MOST_ENTRY_BYTES;
             if out.len() > 1 && (out.len() >= PACK_BYTES || out.len() + room > MOST_BYTES) {
                 let full = std::mem::replace(&mut out, Writer::new(kinds::PACK));
-                if !self.give(full.0) {
+                if !self.give_contents(full.0) {
                     return;
                 }
             }
             let before = out.len();
+            if self.options.dry == Dry::Network {
+                self.small_made_up(item, &mut out);
+                continue;
+            }
             let read = self.folder(&mut folder, item).and_then(|folder| {
                 self.small(folder, item, &mut out).or_else(|failure| match failure {
                     Failure::Changed(_) => {
@@ -67,11 +73,11 @@ impl Sender<'_> {
             }
         }
         if out.len() > 1 {
-            self.give(out.0);
+            self.give_contents(out.0);
         }
     }
 
-    fn folder<'f>(
+    pub(super) fn folder<'f>(
         &self,
         held: &'f mut Option<(Arc<[u8]>, OwnedFd)>,
         item: &Item,
@@ -82,6 +88,29 @@ impl Sender<'_> {
             *held = Some((Arc::clone(&item.directory), fd));
         }
         held.as_ref().map(|(_, fd)| fd.as_fd()).ok_or(Failure::Stopped)
+    }
+
+    /// Send contents, unless this only tries how fast they are read.
+    fn give_contents(&self, message: Vec<u8>) -> bool {
+        self.options.dry == Dry::Disk || self.give(message)
+    }
+
+    /// So many files and bytes have been read, or made up, and sent.
+    fn moved(&self, files: u64, bytes: u64) {
+        self.book.moved_files.fetch_add(files, Ordering::Relaxed);
+        self.book.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.options.dry == Dry::Disk {
+            // The other end sees nothing of them.
+            add(&self.book.report.tally.files, files);
+            add(&self.book.report.tally.bytes, bytes);
+        }
+    }
+
+    /// Both ends sum up what crosses the path.
+    fn sum(&self, digest: u128) {
+        if self.options.dry != Dry::Disk {
+            self.book.add(digest);
+        }
     }
 
     fn small(&self, folder: BorrowedFd<'_>, item: &Item, out: &mut Writer) -> Result<(), Failure> {
@@ -98,40 +127,61 @@ impl Sender<'_> {
         if Seen::of(&now) != item.seen {
             return Err(Failure::Changed("it was changed while it was copied"));
         }
-        self.book.add(piece_digest(&item.path(), 0, digest));
-        self.book.moved_files.fetch_add(1, Ordering::Relaxed);
-        self.book.moved_bytes.fetch_add(size, Ordering::Relaxed);
+        self.sum(piece_digest(&item.path(), 0, digest));
+        self.moved(1, size);
         Ok(())
     }
 
-    fn part(&self, large: &LargeOut, part: u32) {
+    fn small_made_up(&self, item: &Item, out: &mut Writer) {
+        let size = item.seen.size;
+        entry(item).put(out);
+        let digest = made_up((0, size), out);
+        self.sum(piece_digest(&item.path(), 0, digest));
+        self.moved(1, size);
+    }
+
+    fn part(&self, large: &LargeOut, part: u32, there: Option<u128>) {
         if large.over.load(Ordering::SeqCst) {
             return;
         }
         let start = u64::from(part) * CONTENT_BYTES as u64;
         let end = (start + CONTENT_BYTES as u64).min(large.item.seen.size);
+        if let Some(there) = there {
+            match self.is_alike(large, (start, end), there) {
+                Ok(true) => return self.alike_part(large, part, there),
+                Ok(false) => {}
+                Err(failure) => return self.abort(large, &failure),
+            }
+        }
         let mut out = Writer::new(kinds::PART);
         out.0.reserve((end - start) as usize + 256);
         out.u32(large.id).u32(part);
-        let read = self
-            .opened(large)
-            .and_then(|file| contents(file.as_fd(), (start, end), large.item.sparse, &mut out));
+        let read = if self.options.dry == Dry::Network {
+            Ok(made_up((start, end), &mut out))
+        } else {
+            self.opened(large)
+                .and_then(|file| contents(file.as_fd(), (start, end), large.item.sparse, &mut out))
+        };
         match read {
             Ok(digest) => {
-                if !self.give(out.0) {
+                if !self.give_contents(out.0) {
                     return;
                 }
-                self.book.add(piece_digest(&large.item.path(), part, digest));
-                self.book.moved_bytes.fetch_add(end - start, Ordering::Relaxed);
-                if large.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-                    self.close(large);
-                }
+                self.sum(piece_digest(&large.item.path(), part, digest));
+                self.moved(0, end - start);
+                self.part_is_done(large);
             }
             Err(failure) => self.abort(large, &failure),
         }
     }
 
-    fn opened(&self, large: &LargeOut) -> Result<Arc<OwnedFd>, Failure> {
+    pub(super) fn part_is_done(&self, large: &LargeOut) {
+        if large.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.close(large);
+        }
+    }
+
+    pub(super) fn opened(&self, large: &LargeOut) -> Result<Arc<OwnedFd>, Failure> {
         let mut held = large.file.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &*held {
             return Ok(Arc::clone(file));
@@ -151,20 +201,24 @@ impl Sender<'_> {
 
     /// All its parts were sent: with its attributes it is whole, unless it changed.
     fn close(&self, large: &LargeOut) {
-        let checked = self.opened(large).and_then(|file| {
-            let now = look_at(file.as_fd()).at(End::Source, "look at")?;
-            if Seen::of(&now) != large.item.seen {
-                return Err(Failure::Changed("it was changed while it was copied"));
-            }
-            Ok(self.xattrs(file.as_fd(), &large.item.path()))
-        });
+        let checked = if self.options.dry == Dry::Network {
+            Ok(Vec::new())
+        } else {
+            self.opened(large).and_then(|file| {
+                let now = look_at(file.as_fd()).at(End::Source, "look at")?;
+                if Seen::of(&now) != large.item.seen {
+                    return Err(Failure::Changed("it was changed while it was copied"));
+                }
+                Ok(self.xattrs(file.as_fd(), &large.item.path()))
+            })
+        };
         match checked {
             Ok(xattrs) => {
                 let mut out = Writer::new(kinds::CLOSE);
                 out.u32(large.id);
                 Entry { xattrs, ..entry(&large.item) }.put(&mut out);
-                if self.give(out.0) {
-                    self.book.moved_files.fetch_add(1, Ordering::Relaxed);
+                if self.give_contents(out.0) {
+                    self.moved(1, 0);
                 }
                 large.file.lock().unwrap_or_else(PoisonError::into_inner).take();
             }
@@ -181,6 +235,25 @@ impl Sender<'_> {
         out.u32(large.id);
         self.give(out.0);
     }
+}
+
+/// Puts bytes that nothing can compress, in the form of a range of a file; their digest.
+fn made_up((start, end): (u64, u64), out: &mut Writer) -> u128 {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = BYTES.get_or_init(|| {
+        let mut bytes = Vec::with_capacity(CONTENT_BYTES);
+        while bytes.len() < CONTENT_BYTES {
+            bytes.extend_from_slice(&random::<4096>());
+        }
+        bytes
+    });
+    let bytes = &bytes[..(end - start) as usize];
+    let digest = XxHash3_128::oneshot(bytes);
+    out.u128(digest);
+    let runs = if start < end { vec![(start, end - start)] } else { Runs::new() };
+    put_runs(&runs, out);
+    out.0.extend_from_slice(bytes);
+    digest
 }
 
 /// Puts a range of a file: the digest of its data, where its data is, the data.

@@ -183,6 +183,11 @@ impl<'a> Visit<'a> {
         }
         if hello.purpose == Purpose::Proxy {
             control.send(kinds::WELCOME, &welcome.encode());
+            // Its session keeps what holds now.
+            let now = self.shared.limit(&user.name);
+            let limit = [limit, now].into_iter().flatten().min();
+            let rate_bps = now.map_or(agreed.rate_bps, |now| agreed.rate_bps.min(now as f64 * 8.0));
+            let agreed = Agreed { rate_bps, ..agreed };
             return self.proxy((control, inbox), (udp, agreed), limit, user);
         }
         let room = Arc::new(Room::default());
@@ -277,7 +282,10 @@ impl<'a> Visit<'a> {
             from: self.from,
             tags,
             port,
-            rate: self.cap(user).min(rules.rate_bytes_per_s.unwrap_or(u64::MAX)),
+            rate: self
+                .cap(user)
+                .min(shared.limit(&user.name).unwrap_or(u64::MAX))
+                .min(rules.rate_bytes_per_s.unwrap_or(u64::MAX)),
             longest: rules.longest,
             stopped: &|| book.is_stopped(),
         })
@@ -340,6 +348,7 @@ impl<'a> Visit<'a> {
         }
         if let Some(session) = sessions.get_mut(&self.id) {
             session.user = Some(user.name.clone());
+            session.book.limits.set_own(self.shared.limit(&user.name));
         }
         Ok(())
     }
@@ -359,7 +368,7 @@ impl<'a> Visit<'a> {
             _ => Err(nonsense()),
         };
         let result = if ask.push {
-            let held = place::target(&open, &rest, ask.single.as_deref(), &shown)?;
+            let held = place::target(&open, &rest, ask.single.as_deref(), &shown, ask.options.dry)?;
             let mut from = format!("wan:{}@", user.name).into_bytes();
             from.extend_from_slice(&ask.from);
             let target = Target {
@@ -390,7 +399,12 @@ impl<'a> Visit<'a> {
             })
         };
         let (result, verdict) = result;
-        let what = if ask.push { "wrote" } else { "read" };
+        let what = match (ask.options.dry.is_dry(), ask.push) {
+            (false, true) => "wrote",
+            (false, false) => "read",
+            (true, true) => "tried to write",
+            (true, false) => "tried to read",
+        };
         match result {
             Ok(()) => {
                 lane.close();

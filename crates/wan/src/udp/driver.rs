@@ -109,6 +109,9 @@ impl Worker {
             self.link.settle(*agreed);
         }
         self.given_up = mail.given_up;
+        if let Some(limit) = mail.limit.take() {
+            self.link.limit(limit);
+        }
         self.link.spare(std::mem::take(&mut mail.spare));
         mail.datagram_bytes = 0;
         (
@@ -128,9 +131,7 @@ impl Worker {
         Some(match connection.held_back_by() {
             HeldBack::Credit => Holder::Destination,
             HeldBack::Window => Holder::Path,
-            HeldBack::Pace
-                if connection.mode().control().rate_bps > 0.97 * self.link.agreed().rate_bps =>
-            {
+            HeldBack::Pace if connection.mode().control().rate_bps > 0.97 * self.link.cap_bps() => {
                 Holder::Cap
             }
             HeldBack::Pace => Holder::Path,

@@ -45,6 +45,7 @@ pub(crate) struct Link {
     /// Which of this host's addresses the peer writes to.
     from: Option<IpAddr>,
     agreed: Agreed,
+    limit_bps: f64,
     most_underway: usize,
     batch: Batch,
     datagram: Vec<u8>,
@@ -64,6 +65,7 @@ impl Link {
             store,
             from: None,
             agreed,
+            limit_bps: f64::INFINITY,
             most_underway,
             batch: Batch::default(),
             datagram: Vec::new(),
@@ -79,6 +81,19 @@ impl Link {
 
     pub(crate) fn connection(&self) -> Option<&Connection> {
         self.connection.as_ref()
+    }
+
+    /// Send no faster than this from now on; None for as fast as was agreed.
+    pub(crate) fn limit(&mut self, bytes_per_s: Option<u64>) {
+        self.limit_bps = bytes_per_s.map_or(f64::INFINITY, |rate| rate as f64 * 8.0);
+        if let Some(connection) = &mut self.connection {
+            connection.limit(self.limit_bps);
+        }
+    }
+
+    /// Bits a second that somebody has set.
+    pub(crate) fn cap_bps(&self) -> f64 {
+        self.agreed.rate_bps.min(self.limit_bps)
     }
 
     pub(crate) fn agreed(&self) -> &Agreed {
@@ -145,7 +160,9 @@ impl Link {
         config.secret = crate::session::random();
         let protect = Box::new(Sealed::new(&agreed.secret, agreed.side, agreed.suite));
         let mode = agreed.mode(agreed.rtt_ns);
-        Connection::new(config, now_ns(), protect, mode)
+        let mut connection = Connection::new(config, now_ns(), protect, mode);
+        connection.limit(self.limit_bps);
+        connection
     }
 
     /// Take datagrams in. Whether the peer was heard for the first time.

@@ -1,0 +1,71 @@
+"""`waystage copy --dry-run`: what would be copied, how fast the source is read, how fast the path is.
+
+Arrives: arguments; a dry run that has ended.
+Leaves: arguments in which each option has its value; words for people, values for programs.
+Must not know: how a dry run is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import click
+
+from waystage.cli.common import ExitCode, UserError
+
+KINDS = {
+    "f": "file",
+    "h": "hard link",
+    "l": "symbolic link",
+    "p": "FIFO",
+    "b": "block device",
+    "c": "character device",
+}
+
+WORDS = {"plan": "would copy", "disk": "read", "network": "carried"}
+
+REMARKS = {
+    "plan": "",
+    "disk": "; nothing was sent or written",
+    "network": "; contents were made up, nothing was read or written",
+}
+
+
+class Dry(Protocol):
+    """A dry run, on this machine or between two."""
+
+    def planned(self) -> list[tuple[bytes, str, int]]: ...
+
+
+class DryRunCommand(click.Command):
+    """Lets `--dry-run` and `-n` stand without a value, which click would take from the next argument."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with `--dry-run=plan` in their place."""
+        end = args.index("--") if "--" in args else len(args)
+        options = ["--dry-run=plan" if each in ("--dry-run", "-n") else each for each in args[:end]]
+        return super().parse_args(ctx, options + args[end:])
+
+
+def local_dry_run(what: str | None) -> dict[str, bool]:
+    """The options of a copy on one machine. Raises UserError for what needs two."""
+    if what == "network":
+        raise UserError(
+            "--dry-run=network measures the path to another host, and both ends are on this one: use --dry-run=disk",
+            ExitCode.USAGE,
+        )
+    return {"dry_run": what is not None, "read_sources": what == "disk"}
+
+
+def about_dry_run(dry: Dry, what: str | None) -> tuple[dict[str, Any], list[str]]:
+    """For programs, and the paths for people; nothing where it was no dry run."""
+    from waystage.display import display
+
+    if what is None:
+        return {"dry_run": None}, []
+    planned = [
+        {"path": display(path), "kind": KINDS.get(letter, letter), "bytes": size}
+        for path, letter, size in dry.planned()
+    ]
+    value = {"dry_run": what, "would_copy": planned}
+    return value, [str(each["path"]) for each in planned] if what == "plan" else []
