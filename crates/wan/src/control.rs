@@ -74,12 +74,6 @@ struct State {
     held_ns: [u64; Holder::ALL.len()],
 }
 
-impl State {
-    fn rate(&self) -> Option<u64> {
-        self.rates.iter().flatten().min().copied()
-    }
-}
-
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -169,7 +163,7 @@ impl Control {
         let began = Instant::now();
         loop {
             let mut state = self.shared.lock();
-            let rate = state.rate();
+            let rate = state.rates.iter().flatten().min().copied();
             let left = state.debt.take(Instant::now(), rate, message.len());
             if left.is_zero() || state.ended.is_some() {
                 break;

@@ -7,6 +7,7 @@
 
 mod door;
 mod more;
+mod rules;
 mod visit;
 
 use std::collections::{HashMap, VecDeque};

@@ -1,6 +1,6 @@
 //! One client's stay: let in by its key, told what it gets, served within its roots.
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use rustls::{Connection, ServerConnection};
 use waystage_catalog::Root;
 use waystage_protocol::modes::coupled::Group;
-use waystage_protocol::modes::grant::{grant, Rule};
+use waystage_protocol::modes::grant::grant;
 use waystage_protocol::protect::Side;
 
+use super::rules::rules;
 use super::{Shared, SharedRoot, User, NO_CAP_BYTES_PER_S};
 use crate::book::Book;
 use crate::control::Control;
@@ -481,23 +482,4 @@ impl<'a> Visit<'a> {
             Some(found) => Ok(found),
         }
     }
-}
-
-fn rules(users: &[User]) -> Vec<Rule> {
-    let of = |user: &User, network: Option<(IpAddr, u8)>| Rule {
-        user: Some(user.name.clone()),
-        network,
-        modes: user.modes.clone(),
-        rate_cap_bps: user.rate_bytes_per_s.unwrap_or(NO_CAP_BYTES_PER_S) as f64 * 8.0,
-    };
-    users
-        .iter()
-        .flat_map(|user| {
-            if user.networks.is_empty() {
-                vec![of(user, None)]
-            } else {
-                user.networks.iter().map(|network| of(user, Some(*network))).collect()
-            }
-        })
-        .collect()
 }
