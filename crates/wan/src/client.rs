@@ -274,12 +274,14 @@ fn run(shared: &Shared) -> Result<(), WanError> {
             };
             progress.verdict = verdict;
         }
+        let controls = shared.lock().controls.clone();
+        // All goodbyes cross the path together.
+        controls.iter().for_each(|control| control.begin_close());
         if result.is_ok() {
             lane.close();
         } else {
             lane.end("the copy was given up");
         }
-        let controls = shared.lock().controls.clone();
         controls.iter().for_each(|control| control.close());
         result
     })

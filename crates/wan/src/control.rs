@@ -243,8 +243,14 @@ impl Control {
 
     /// Close once everything was written and the other end has had time to read it.
     pub(crate) fn close(&self) {
-        self.shared.lock().close = true;
+        self.begin_close();
         self.finish();
+    }
+
+    /// The same without waiting.
+    pub(crate) fn begin_close(&self) {
+        self.shared.lock().close = true;
+        self.shared.look();
     }
 
     /// Close at once.

@@ -79,3 +79,20 @@ fn connections_of_one_copy_take_together_what_one_would() {
         assert!(three > 0.3, "{other:?}: {three}");
     }
 }
+
+#[test]
+fn connections_that_join_a_copy_hold_it_up_but_little() {
+    let path = PathSpec::new(1e8, 500 * MS, 1.0);
+    // As a copy makes them: two and a half round trips after the first contents.
+    let begun = |begins: &[f64]| {
+        let entry = |&begins_s: &f64| Entry {
+            kind: Kind::OneOf(ModeName::Fair),
+            begins_ns: seconds(begins_s),
+        };
+        let entries: Vec<Entry> = begins.iter().map(entry).collect();
+        let outcome = run(path, &entries, 0, seconds(5.0), 1);
+        outcome.bps.iter().sum::<f64>()
+    };
+    let (one, three) = (begun(&[0.0]), begun(&[0.0, 1.25, 1.25]));
+    assert!(three > 0.93 * one, "{three} of three, {one} of one");
+}

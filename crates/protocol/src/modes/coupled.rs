@@ -13,6 +13,9 @@
 //! rate, window    of the mode / n
 //! ```
 //!
+//! A connection that joins takes its part of what the first one has found, until it has found that itself: the others' parts have
+//! become smaller for it.
+//!
 //! RFC 6356 couples only what windows grow by, for subflows on different paths; each subflow still keeps a window of its own, and `n` of
 //! them the least windows of `n` flows. Here the paths are one.
 
@@ -24,6 +27,9 @@ use super::{Arrival, Control, Mode, ModeName, Sample, PACKET};
 /// No connection's window is smaller: what is lost at its end must be found by what comes after it.
 const LEAST_WINDOW: u64 = 2 * PACKET as u64;
 
+/// The phase of a mode that has not found the path's capacity yet.
+const STARTING: &str = "startup";
+
 /// The connections of one copy that send.
 #[derive(Clone, Debug, Default)]
 pub struct Group(Arc<Totals>);
@@ -34,6 +40,12 @@ struct Totals {
     arrived_packets: AtomicU64,
     arrived_bytes: AtomicU64,
     lost_packets: AtomicU64,
+    joined: AtomicU64,
+    /// The number of the one that leads; zero where it has left.
+    leader: AtomicU64,
+    /// What that one takes to be right for all: bits a second as an f64's bits, bytes.
+    rate: AtomicU64,
+    window_bytes: AtomicU64,
 }
 
 impl Group {
@@ -41,7 +53,8 @@ impl Group {
     #[must_use]
     pub fn join(&self, mode: Box<dyn Mode>) -> Coupled {
         self.0.members.fetch_add(1, Ordering::Relaxed);
-        let mut coupled = Coupled { group: self.clone(), mode, seen: Seen::default() };
+        let number = self.0.joined.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut coupled = Coupled { group: self.clone(), mode, seen: Seen::default(), number };
         // What was before it came is no news.
         let _ = coupled.news();
         coupled
@@ -66,9 +79,34 @@ pub struct Coupled {
     group: Group,
     mode: Box<dyn Mode>,
     seen: Seen,
+    number: u64,
 }
 
 impl Coupled {
+    /// What all may take together, as far as this one knows.
+    fn together(&self) -> Control {
+        let (own, totals) = (self.mode.control(), &self.group.0);
+        let leads = totals.leader.load(Ordering::Relaxed) == self.number;
+        if leads || self.mode.phase() != STARTING {
+            return own;
+        }
+        Control {
+            rate_bps: own.rate_bps.max(f64::from_bits(totals.rate.load(Ordering::Relaxed))),
+            window_bytes: own.window_bytes.max(totals.window_bytes.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Say what this one takes to be right for all, if nobody else does.
+    fn lead(&self) {
+        let (control, totals) = (self.mode.control(), &self.group.0);
+        let (order, number) = (Ordering::Relaxed, self.number);
+        let leader = totals.leader.compare_exchange(0, number, order, order);
+        if leader.is_ok() || leader == Err(number) {
+            totals.rate.store(control.rate_bps.to_bits(), order);
+            totals.window_bytes.store(control.window_bytes, order);
+        }
+    }
+
     /// What happened to the group since the last call.
     fn news(&mut self) -> Seen {
         let totals = &self.group.0;
@@ -88,7 +126,9 @@ impl Coupled {
 
 impl Drop for Coupled {
     fn drop(&mut self) {
-        self.group.0.members.fetch_sub(1, Ordering::Relaxed);
+        let (totals, order) = (&self.group.0, Ordering::Relaxed);
+        totals.members.fetch_sub(1, order);
+        let _ = totals.leader.compare_exchange(self.number, 0, order, order);
     }
 }
 
@@ -124,6 +164,7 @@ impl Mode for Coupled {
             }),
             ..*sample
         });
+        self.lead();
     }
 
     fn on_silence(&mut self, now_ns: u64) {
@@ -135,7 +176,7 @@ impl Mode for Coupled {
     }
 
     fn control(&self) -> Control {
-        let (control, members) = (self.mode.control(), self.group.members());
+        let (control, members) = (self.together(), self.group.members());
         Control {
             rate_bps: control.rate_bps / members as f64,
             window_bytes: (control.window_bytes / members).max(LEAST_WINDOW),

@@ -408,6 +408,7 @@ impl<'a> Visit<'a> {
         };
         match result {
             Ok(()) => {
+                control.begin_close();
                 lane.close();
                 let counts = book.report.tally.read();
                 let theirs = verdict.map(|verdict| verdict.joined(counts)).unwrap_or_default();
