@@ -123,7 +123,7 @@ def test_an_interrupted_copy_of_a_list_goes_on(tmp_path: Path, waystage: Waystag
     (tmp_path / "list").write_text("large\n")
     words = ("copy", tree, tmp_path / "copy", "--files-from", tmp_path / "list")
     process = subprocess.Popen(
-        [sys.executable, "-m", "waystage", *map(str, words), "--bandwidth-limit", "60M"], cwd=tmp_path
+        [sys.executable, "-m", "waystage", *map(str, words), "--bandwidth-limit", "10M"], cwd=tmp_path
     )
     deadline = time.monotonic() + 60
     drafts = tmp_path / "copy"
