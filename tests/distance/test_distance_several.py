@@ -47,6 +47,7 @@ def test_three_connections_carry_one_tree_there_and_back(site: Site, tmp_path: P
     for ran in (there, back):
         assert ran.code == 0, ran
         assert ran.json["connection"]["way"] == ("UDP" if udp else "TCP")
+        assert ran is back or ran.json["limited_by"] == "cap"
         # What is blocked is said once.
         assert ran.err.count("note:") == (0 if udp else 1), ran.err
     assert snapshot(tmp_path / "back") == snapshot(site.data / "copy") == snapshot(tree)

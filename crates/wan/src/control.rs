@@ -177,8 +177,9 @@ impl Control {
         while state.ended.is_none() && state.waiting_bytes >= WAITING_BYTES {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.held_ns[Holder::Cap as usize] += nanoseconds(capped - began);
-        state.held_ns[Holder::Path as usize] += nanoseconds(capped.elapsed());
+        for (holder, held) in [(Holder::Cap, capped - began), (Holder::Path, capped.elapsed())] {
+            state.held_ns[holder as usize] += u64::try_from(held.as_nanos()).unwrap_or(u64::MAX);
+        }
         if state.ended.is_some() {
             return Some(message);
         }
@@ -282,10 +283,6 @@ fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
     frame.push(kind);
     frame.extend_from_slice(body);
     frame
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 struct Pump {

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use waystage_protocol::connection::{codes, Config, Connection, Ending, Event};
+use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::protect::Sealed;
 
 use super::store::{Coming, Store};
@@ -91,9 +92,10 @@ impl Link {
         }
     }
 
-    /// Bits a second that somebody has set.
+    /// Bits a second that somebody has set; those of a group have what was agreed on together.
     pub(crate) fn cap_bps(&self) -> f64 {
-        self.agreed.rate_bps.min(self.limit_bps)
+        let members = self.agreed.group.as_ref().map_or(1, Group::members);
+        (self.agreed.rate_bps / members as f64).min(self.limit_bps)
     }
 
     pub(crate) fn agreed(&self) -> &Agreed {
