@@ -21,6 +21,7 @@ use waystage_copy::parts::Debt;
 
 use crate::error::WanError;
 use crate::lane::{Holder, Inbox, Message, Status, MEMORY_BYTES, MOST_BYTES};
+use crate::wire::framed;
 
 /// The kind of those messages that belong on a lane.
 pub(crate) const BULK: u8 = 0;
@@ -274,15 +275,6 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.abort();
     }
-}
-
-fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len() + 1).unwrap_or(u32::MAX);
-    let mut frame = Vec::with_capacity(body.len() + 5);
-    frame.extend_from_slice(&length.to_le_bytes());
-    frame.push(kind);
-    frame.extend_from_slice(body);
-    frame
 }
 
 struct Pump {

@@ -144,6 +144,16 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// A message of the TLS connection: its length, its kind, its bytes.
+pub(crate) fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 1).unwrap_or(u32::MAX);
+    let mut frame = Vec::with_capacity(body.len() + 5);
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.push(kind);
+    frame.extend_from_slice(body);
+    frame
+}
+
 #[cfg(test)]
 pub(crate) mod testing {
     //! A folder of a test, gone afterwards.
