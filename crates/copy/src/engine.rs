@@ -329,7 +329,7 @@ fn run(shared: &Shared) -> Result<(), CopyError> {
     }
 }
 
-/// How the journal calls the source. Remote ends will have another word before the colon.
+/// How the journal calls the source; copies between hosts have another word before the colon.
 fn origin(path: &std::path::Path, single: Option<&Item>) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;
     let mut from = b"local:".to_vec();
