@@ -4,10 +4,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{copy_file_range, fadvise, fdatasync, ioctl_ficlone, seek, Advice, SeekFrom};
-use rustix::io::{pread, pwrite, Errno};
+use rustix::io::{pwrite, Errno};
 use twox_hash::XxHash3_128;
 
-use crate::direct::Choice;
+use crate::direct::{Choice, Doubly};
 use crate::error::{At, End, Failure};
 use crate::pace::Pace;
 
@@ -77,21 +77,23 @@ impl Ways {
         }
     }
 
-    /// Copy bytes `start..end`, those of holes left out. The source ending early is a change.
+    /// Copy bytes `start..end`, those of holes left out. The source ending early is a change. For files that are open
+    /// for direct requests `buffer` is to be an [`Aligned`](crate::direct::Aligned) one.
     pub(crate) fn copy(
         &self,
         buffer: &mut [u8],
-        from: BorrowedFd<'_>,
-        to: BorrowedFd<'_>,
+        from: Doubly<'_>,
+        to: Doubly<'_>,
         range: (u64, u64),
         sparse: bool,
         hashed: bool,
     ) -> Result<Moved, Failure> {
         let mut hasher = hashed.then(XxHash3_128::new);
         let mut bytes = 0;
-        for_data(from, range, sparse, |start, end| {
+        let kernel = hasher.is_none() && from.direct.is_none() && to.direct.is_none();
+        for_data(from.cached, range, sparse, |start, end| {
             bytes += end - start;
-            if hasher.is_none() && self.in_kernel(from, to, start, end)? {
+            if kernel && self.in_kernel(from.cached, to.cached, start, end)? {
                 return Ok(());
             }
             self.through_memory(buffer, from, to, start, end, hasher.as_mut())
@@ -103,7 +105,7 @@ impl Ways {
     pub(crate) fn digest(
         &self,
         buffer: &mut [u8],
-        file: BorrowedFd<'_>,
+        file: Doubly<'_>,
         like: BorrowedFd<'_>,
         range: (u64, u64),
         sparse: bool,
@@ -116,10 +118,7 @@ impl Ways {
                     return Err(Failure::Stopped);
                 }
                 let most = piece(buffer.len(), end - at);
-                let count = match pread(file, &mut buffer[..most], at) {
-                    Err(Errno::INTR) => continue,
-                    other => other.at(End::Destination, "read back")?,
-                };
+                let count = file.read(buffer, most, at).at(End::Destination, "read back")?;
                 if count == 0 {
                     return Err(Failure::Damaged);
                 }
@@ -147,11 +146,9 @@ impl Ways {
                 }
                 let most = piece(buffer.len(), end - at);
                 self.pace.take(most, &self.stop)?;
-                match pread(from, &mut buffer[..most], at) {
-                    Ok(0) => return Err(SHRUNK),
-                    Ok(count) => at += count as u64,
-                    Err(Errno::INTR) => {}
-                    Err(errno) => return Err(errno).at(End::Source, "read"),
+                match Doubly::from(from).read(buffer, most, at).at(End::Source, "read")? {
+                    0 => return Err(SHRUNK),
+                    count => at += count as u64,
                 }
             }
             Ok(())
@@ -193,8 +190,8 @@ impl Ways {
     fn through_memory(
         &self,
         buffer: &mut [u8],
-        from: BorrowedFd<'_>,
-        to: BorrowedFd<'_>,
+        from: Doubly<'_>,
+        to: Doubly<'_>,
         start: u64,
         end: u64,
         mut hasher: Option<&mut XxHash3_128>,
@@ -206,17 +203,14 @@ impl Ways {
             }
             let most = piece(buffer.len(), end - at);
             self.pace.take(most, &self.stop)?;
-            let count = match pread(from, &mut buffer[..most], at) {
-                Err(Errno::INTR) => continue,
-                other => other.at(End::Source, "read")?,
-            };
+            let count = from.read(buffer, most, at).at(End::Source, "read")?;
             if count == 0 {
                 return Err(SHRUNK);
             }
             if let Some(hasher) = &mut hasher {
                 hasher.write(&buffer[..count]);
             }
-            write_all(to, &buffer[..count], at)?;
+            to.write(&buffer[..count], at)?;
             at += count as u64;
         }
         Ok(())
@@ -280,6 +274,6 @@ pub fn for_data(
     Ok(())
 }
 
-pub(crate) fn piece(most: usize, left: u64) -> usize {
+fn piece(most: usize, left: u64) -> usize {
     usize::try_from(left).map_or(most, |left| left.min(most))
 }

@@ -10,9 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::io::{pread, pwrite, Errno};
-use twox_hash::XxHash3_128;
 
-use crate::contents::{for_data, piece, write_all, Moved, Ways, SHRUNK};
+use crate::contents::write_all;
 use crate::error::{At, End, Failure};
 
 /// Bytes that are read and written at a time: the storage sees long requests, and memory for all workers stays small.
@@ -100,11 +99,61 @@ impl Choice {
     }
 }
 
-/// A file open for direct requests, beside the same open for others: these do what does not fit into blocks.
+/// A file that is read or written, and where that is to go past the cache the same file open for it. What does not fit into
+/// blocks goes through the cache.
 #[derive(Clone, Copy)]
 pub(crate) struct Doubly<'a> {
     pub(crate) cached: BorrowedFd<'a>,
     pub(crate) direct: Option<BorrowedFd<'a>>,
+}
+
+impl<'a> From<BorrowedFd<'a>> for Doubly<'a> {
+    fn from(cached: BorrowedFd<'a>) -> Self {
+        Self { cached, direct: None }
+    }
+}
+
+impl Doubly<'_> {
+    fn direct_at(&self, at: u64) -> Option<BorrowedFd<'_>> {
+        self.direct.filter(|_| at.is_multiple_of(ALIGNMENT as u64))
+    }
+
+    /// At most `most` bytes at `at`; 0 at the end.
+    pub(crate) fn read(&self, buffer: &mut [u8], most: usize, at: u64) -> Result<usize, Errno> {
+        let whole = most.next_multiple_of(ALIGNMENT).min(buffer.len());
+        if let Some(direct) = self.direct_at(at) {
+            match pread(direct, &mut buffer[..whole], at) {
+                // The last block of a file may be read past what is wanted.
+                Ok(count) => return Ok(count.min(most)),
+                Err(Errno::INTR | Errno::INVAL) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        loop {
+            match pread(self.cached, &mut buffer[..most], at) {
+                Err(Errno::INTR) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// All of `bytes` at `at`.
+    pub(crate) fn write(&self, bytes: &[u8], at: u64) -> Result<(), Failure> {
+        let mut done = 0;
+        if let Some(direct) = self.direct_at(at) {
+            let whole = bytes.len() / ALIGNMENT * ALIGNMENT;
+            while done < whole {
+                match pwrite(direct, &bytes[done..whole], at + done as u64) {
+                    // What was written in part goes on from a whole block.
+                    Ok(count) if count >= ALIGNMENT => done += count / ALIGNMENT * ALIGNMENT,
+                    Ok(_) | Err(Errno::INVAL) => break,
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno).at(End::Destination, "write"),
+                }
+            }
+        }
+        write_all(self.cached, &bytes[done..], at + done as u64)
+    }
 }
 
 /// A worker's memory for direct requests, made when first needed.
@@ -112,119 +161,13 @@ pub(crate) struct Doubly<'a> {
 pub(crate) struct Aligned(Vec<u8>);
 
 impl Aligned {
-    fn bytes(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
         if self.0.is_empty() {
             self.0 = vec![0; DIRECT_PIECE_BYTES + ALIGNMENT];
         }
         let start = self.0.as_ptr().align_offset(ALIGNMENT);
         &mut self.0[start..start + DIRECT_PIECE_BYTES]
     }
-}
-
-impl Ways {
-    /// [`Ways::copy`], past the cache as far as the ends are open for it.
-    pub(crate) fn copy_direct(
-        &self,
-        buffer: &mut Aligned,
-        from: Doubly<'_>,
-        to: Doubly<'_>,
-        range: (u64, u64),
-        sparse: bool,
-        hashed: bool,
-    ) -> Result<Moved, Failure> {
-        let buffer = buffer.bytes();
-        let mut hasher = hashed.then(XxHash3_128::new);
-        let mut bytes = 0;
-        for_data(from.cached, range, sparse, |start, end| {
-            bytes += end - start;
-            let mut at = start;
-            while at < end {
-                if self.is_stopped() {
-                    return Err(Failure::Stopped);
-                }
-                let most = piece(buffer.len(), end - at);
-                self.pace.take(most, &self.stop)?;
-                let count = read(from, buffer, most, at).at(End::Source, "read")?;
-                if count == 0 {
-                    return Err(SHRUNK);
-                }
-                if let Some(hasher) = &mut hasher {
-                    hasher.write(&buffer[..count]);
-                }
-                write(to, &buffer[..count], at)?;
-                at += count as u64;
-            }
-            Ok(())
-        })?;
-        Ok(Moved { bytes, digest: hasher.map_or(0, |hasher| hasher.finish_128()) })
-    }
-
-    /// [`Ways::digest`], read from storage.
-    pub(crate) fn digest_direct(
-        &self,
-        buffer: &mut Aligned,
-        file: Doubly<'_>,
-        like: BorrowedFd<'_>,
-        range: (u64, u64),
-        sparse: bool,
-    ) -> Result<u128, Failure> {
-        let buffer = buffer.bytes();
-        let mut hasher = XxHash3_128::new();
-        for_data(like, range, sparse, |start, end| {
-            let mut at = start;
-            while at < end {
-                if self.is_stopped() {
-                    return Err(Failure::Stopped);
-                }
-                let most = piece(buffer.len(), end - at);
-                let count = read(file, buffer, most, at).at(End::Destination, "read back")?;
-                if count == 0 {
-                    return Err(Failure::Damaged);
-                }
-                hasher.write(&buffer[..count]);
-                at += count as u64;
-            }
-            Ok(())
-        })?;
-        Ok(hasher.finish_128())
-    }
-}
-
-/// At most `most` bytes at `at`.
-fn read(file: Doubly<'_>, buffer: &mut [u8], most: usize, at: u64) -> Result<usize, Errno> {
-    let whole = most.next_multiple_of(ALIGNMENT).min(buffer.len());
-    if let Some(direct) = file.direct.filter(|_| at.is_multiple_of(ALIGNMENT as u64)) {
-        match pread(direct, &mut buffer[..whole], at) {
-            // The last block of a file may be read past what is wanted.
-            Ok(count) => return Ok(count.min(most)),
-            Err(Errno::INTR | Errno::INVAL) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    loop {
-        match pread(file.cached, &mut buffer[..most], at) {
-            Err(Errno::INTR) => {}
-            done => return done,
-        }
-    }
-}
-
-/// All of `bytes` at `at`: whole blocks directly, what is left over through the cache.
-fn write(file: Doubly<'_>, bytes: &[u8], at: u64) -> Result<(), Failure> {
-    let mut done = 0;
-    if let Some(direct) = file.direct.filter(|_| at.is_multiple_of(ALIGNMENT as u64)) {
-        let whole = bytes.len() / ALIGNMENT * ALIGNMENT;
-        while done < whole {
-            match pwrite(direct, &bytes[done..whole], at + done as u64) {
-                // What was written in part goes on from a whole block.
-                Ok(count) if count >= ALIGNMENT => done += count / ALIGNMENT * ALIGNMENT,
-                Ok(_) | Err(Errno::INVAL) => break,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno).at(End::Destination, "write"),
-            }
-        }
-    }
-    write_all(file.cached, &bytes[done..], at + done as u64)
 }
 
 /// Both ends of a large file, open for direct requests.
@@ -249,6 +192,7 @@ mod tests {
     use rustix::fs::{openat, Mode, OFlags, CWD};
 
     use super::*;
+    use crate::contents::Ways;
     use crate::pace::Pace;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -313,16 +257,16 @@ mod tests {
             let range = (start as u64, all.len() as u64);
             let one = Doubly { cached: source.as_fd(), direct: read };
             let other = Doubly { cached: draft.as_fd(), direct: written };
-            let moved = ways.copy_direct(&mut buffer, one, other, range, false, true).expect("copied");
+            let moved = ways.copy(buffer.bytes(), one, other, range, false, true).expect("copied");
             prop_assert_eq!(moved.bytes, range.1 - range.0);
             let found = std::fs::read(folder.join("draft")).expect("read");
             prop_assert!(found[start..] == all[start..]);
             prop_assert!(found[..start].iter().all(|byte| *byte == 0));
-            let digest = ways.digest_direct(&mut buffer, other, source.as_fd(), range, false);
+            let digest = ways.digest(buffer.bytes(), other, source.as_fd(), range, false);
             prop_assert_eq!(digest.expect("read back"), moved.digest);
             // Another byte on the storage is seen.
             write_all(draft.as_fd(), &[all[all.len() - 1] ^ 1], all.len() as u64 - 1).expect("written");
-            let digest = ways.digest_direct(&mut buffer, other, source.as_fd(), range, false);
+            let digest = ways.digest(buffer.bytes(), other, source.as_fd(), range, false);
             prop_assert!(start == all.len() || digest.expect("read back") != moved.digest);
             std::fs::remove_dir_all(&folder).expect("removed");
         }

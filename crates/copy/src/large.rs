@@ -191,27 +191,20 @@ impl Worker<'_> {
             ways.choice.refuse();
             way = Way::Cached;
         }
+        let from = Doubly { cached: source, direct: direct.and_then(|ends| ends.source_for(way)) };
         let to = Doubly { cached: draft, direct: direct.map(|ends| ends.draft.as_fd()) };
-        let moved = match direct {
-            Some(ends) => {
-                let from = Doubly { cached: source, direct: ends.source_for(way) };
-                ways.copy_direct(&mut self.aligned, from, to, range, sparse, verified)?
-            }
-            None => ways.copy(&mut self.buffer, source, draft, range, sparse, verified)?,
+        let buffer = match direct {
+            Some(_) => self.aligned.bytes(),
+            None => &mut self.buffer,
         };
+        let moved = ways.copy(buffer, from, to, range, sparse, verified)?;
         if shared.options.verify == Verify::Storage {
             forget(draft)?;
         } else if shared.options.fsync == Fsync::Each {
             fdatasync(draft).at(End::Destination, "sync")?;
         }
-        if verified {
-            let found = match direct {
-                Some(_) => ways.digest_direct(&mut self.aligned, to, source, range, sparse)?,
-                None => ways.digest(&mut self.buffer, draft, source, range, sparse)?,
-            };
-            if found != moved.digest {
-                return Err(Failure::Damaged);
-            }
+        if verified && ways.digest(buffer, to, source, range, sparse)? != moved.digest {
+            return Err(Failure::Damaged);
         }
         ways.choice.took(way, moved.bytes, began.elapsed());
         self.record(&Record::Extent { id: large.id, index, digest: moved.digest })?;

@@ -162,8 +162,8 @@ impl Worker<'_> {
             let ways = &shared.ways;
             let copied = ways.copy(
                 &mut self.buffer,
-                from.as_fd(),
-                draft.fd(),
+                from.as_fd().into(),
+                draft.fd().into(),
                 range,
                 item.sparse,
                 verified,
@@ -175,7 +175,9 @@ impl Worker<'_> {
                 }
                 let like = from.as_fd();
                 let buffer = &mut self.buffer;
-                if ways.digest(buffer, draft.fd(), like, range, item.sparse)? != copied.digest {
+                if ways.digest(buffer, draft.fd().into(), like, range, item.sparse)?
+                    != copied.digest
+                {
                     return Err(Failure::Damaged);
                 }
             }
