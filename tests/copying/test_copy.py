@@ -12,16 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from copying_trees import add_socket, leftovers, make_everything, snapshot
+from copying_trees import add_socket, leftovers, snapshot
 from harness import Waystage
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    root = tmp_path / "tree"
-    root.mkdir()
-    make_everything(root)
-    return root
 
 
 def test_everything_arrives_as_it_was(tree: Path, tmp_path: Path, waystage: Waystage) -> None:

@@ -11,16 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from copying_trees import ODD_NAMES, leftovers, make_everything, snapshot
+from copying_trees import ODD_NAMES, leftovers, snapshot
 from harness import Waystage
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    root = tmp_path / "tree"
-    root.mkdir()
-    make_everything(root)
-    return root
 
 
 def paths(root: Path) -> set[bytes]:

@@ -18,6 +18,7 @@ from typing import Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
+from waystage.cli.service import write_ready
 
 SIGNAL_POLL_S = 0.2
 """A signal may be taken by any thread, but its handler runs only once the main one wakes: so it must wake."""
@@ -95,7 +96,7 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
         output.result(about, f"ready: {about['tier']} controller {about['source']} at {where}")
         sys.stdout.flush()
         if ready_file is not None:
-            _write_whole(ready_file, f"{os.getpid()}\n")
+            write_ready(ready_file, f"{os.getpid()}\n")
         _tell_systemd("READY=1")
         while not stop.wait(SIGNAL_POLL_S):
             pass
@@ -157,16 +158,6 @@ def _configuration(options: dict[str, Any]) -> Any:
         return site.site_from(values, str(path) if path is not None else "options")
     except BackplaneError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Who waits for the file never sees it empty."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="ascii")
-        draft.replace(path)
-    except OSError as error:
-        raise UserError(f"cannot write --ready-file {path}: {error.strerror}") from None
 
 
 def _tell_systemd(text: str) -> None:
