@@ -14,26 +14,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import Ran
+from harness import WAIT_S, Ran, wait_until
 from waystage._native import WanServer, wan_make_key, wan_read_key
-
-WAIT_S = 90.0
-"""However slow the machine: what has not happened by then does not happen."""
-
-
-def wait_for(what: Callable[[], bool], alive: subprocess.Popen[bytes] | None = None) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not what():
-        if alive is not None and alive.poll() is not None:
-            raise AssertionError(f"it has ended: {alive.communicate()}")
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def command(*words: object) -> list[str]:
@@ -89,7 +76,7 @@ class Site:
             command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment()
         )
         self.started.append(self.process)
-        wait_for(ready.exists, self.process)
+        wait_until(ready.exists, self.process)
         self.port = int(ready.read_text(encoding="ascii").rpartition(":")[2])
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:

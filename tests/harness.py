@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +31,20 @@ class Ran:
 
 Waystage = Callable[..., Ran]
 """`waystage("lab", "status", "--json")` runs the command in a scratch directory."""
+
+
+WAIT_S = 90.0
+"""However slow the machine: what has not happened by then does not happen."""
+
+
+def wait_until(condition: Callable[[], object], alive: subprocess.Popen[Any] | None = None) -> None:
+    """Until the condition holds. Fails at once where the process that is to make it hold has ended."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        if alive is not None and alive.poll() is not None:
+            pytest.fail(f"it has ended: {alive.communicate()}")
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
 
 
 @contextmanager

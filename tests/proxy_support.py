@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distance_support import WAIT_S, Site, command, wait_for
-from harness import Ran
+from distance_support import Site, command
+from harness import WAIT_S, Ran, wait_until
 
 ALL = 'proxy = ["allow 127.0.0.0/8", "allow localhost"]\nproxy_listen = ["127.0.0.1"]'
 """What the tests' user may, if a test does not say otherwise."""
@@ -80,7 +80,7 @@ class Proxies(Site):
             env=self.environment(),
         )
         self.started.append(process)
-        wait_for(ready.exists, process)
+        wait_until(ready.exists, process)
         ports: dict[str, list[int]] = {}
         for line in ready.read_text(encoding="ascii").splitlines():
             kind, address = line.split()

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from harness import WAIT_S
 from waystage.worlds.lab import wan
 from waystage.worlds.lab.wan import paths
 
 Up = Callable[..., str]
 """`up(loss="1%", seed=2)` brings a path up, and returns its name."""
 
-WAIT_S = 60.0
 
 RECEIVER = """
 import json, select, socket, sys, time

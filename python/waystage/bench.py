@@ -85,6 +85,7 @@ def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
     machine = describe() | {
         "idle_pct": round(watch.idle_pct, 1),
         "lowest_idle_pct": round(watch.lowest_idle_pct, 1),
+        "steal_pct": round(watch.steal_pct, 2),
         "short_of_cpu": watch.short_of_cpu,
     }
     return {

@@ -16,7 +16,7 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 SHORT_OF_CPU_IDLE_PCT = 5.0
 """Below this mean idle share a run is marked as short of CPU."""
@@ -44,7 +44,7 @@ class CpuWatch:
         self._period_s = period_s
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._first = self._last = (0, 0)
+        self._first = self._last = _Ticks(0, 0, 0)
 
     def start(self) -> CpuWatch:
         self._first = self._last = _cpu_times()
@@ -73,6 +73,12 @@ class CpuWatch:
         return _idle_pct(self._first, self._last)
 
     @property
+    def steal_pct(self) -> float:
+        """The percent of all CPUs' time in which a hypervisor had given them to others, though there was work."""
+        total = self._last.total - self._first.total
+        return 100.0 * (self._last.stolen - self._first.stolen) / total if total > 0 else 0.0
+
+    @property
     def lowest_idle_pct(self) -> float:
         """The idle percent of the busiest period."""
         return min((idle for _, idle in self.timeline), default=100.0)
@@ -88,22 +94,28 @@ class CpuWatch:
 
     def _take(self) -> None:
         now = _cpu_times()
-        if now[1] > self._last[1]:
+        if now.total > self._last.total:
             self.timeline.append((time.time_ns(), _idle_pct(self._last, now)))
             self._last = now
 
 
-def _cpu_times() -> tuple[int, int]:
-    """(idle, total) ticks of all CPUs since boot, proc(5). Waiting for a disk counts as idle."""
+class _Ticks(NamedTuple):
+    idle: int
+    total: int
+    stolen: int
+
+
+def _cpu_times() -> _Ticks:
+    """Ticks of all CPUs since boot, proc(5). Waiting for a disk counts as idle."""
     first = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0]
     # user nice system idle iowait irq softirq steal; guest times are in user already.
     ticks = [int(field) for field in first.split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
+    return _Ticks(ticks[3] + ticks[4], sum(ticks), ticks[7])
 
 
-def _idle_pct(before: tuple[int, int], after: tuple[int, int]) -> float:
-    total = after[1] - before[1]
-    return 100.0 if total <= 0 else 100.0 * (after[0] - before[0]) / total
+def _idle_pct(before: _Ticks, after: _Ticks) -> float:
+    total = after.total - before.total
+    return 100.0 if total <= 0 else 100.0 * (after.idle - before.idle) / total
 
 
 def _first_field(path: str, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -10,7 +11,7 @@ import struct
 import subprocess
 import sys
 import tarfile
-import threading
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -204,14 +205,35 @@ def test_epochs_differ_and_shuffling_keeps_every_image(images: Path) -> None:
 
 
 def test_an_iterator_that_is_left_ends_its_threads(images: Path) -> None:
-    before = threading.active_count(), len(os.listdir("/proc/self/task"))
-    iterator = stream(images, AugmentOptions(copies=50, threads=3))
+    # More images than threads make ahead of their turn, so that they wait here and have not ended by themselves.
+    for number in range(40):
+        (images / f"more-{number}.png").write_bytes((images / "cats/0.png").read_bytes())
+
+    def become(count: int) -> bool:
+        # A thread has its name a moment after it began, and is listed for one after it was waited for.
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            if sum(name.startswith("augment-") for name in thread_names()) == count:
+                return True
+            time.sleep(0.01)
+        return False
+
+    iterator = stream(images, AugmentOptions(threads=3))
     next(iterator)
-    assert len(os.listdir("/proc/self/task")) > before[1]
+    assert become(3)
     iterator.close()  # type: ignore[attr-defined]
     del iterator
     gc.collect()
-    assert len(os.listdir("/proc/self/task")) <= before[1]
+    assert become(0)
+
+
+def thread_names() -> list[str]:
+    """Of this process's threads, those the interpreter does not know among them."""
+    names = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            names.append((task / "comm").read_text().strip())
+    return names
 
 
 def test_broken_images_of_a_stream_are_told_at_its_end(images: Path) -> None:

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import zenoh
 
+from harness import wait_until
 from waystage.backplane import Backplane, BackplaneConfig, BackplaneError, Missed, NotConfirmed, Subscription
 from waystage.backplane.inbox import Arrival
 from waystage.events import Envelope, Event, EventError, JobFinished, JobStarted, StagingStarted, UnknownEvent
@@ -223,9 +224,7 @@ def test_malformed_messages_are_counted_and_dropped(
     try:
         for _ in range(3):
             session.put("waystage/v1/control/JobStarted/site/rogue", payload)
-        deadline = time.monotonic() + 5
-        while router.stats.malformed < 3 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: router.stats.malformed >= 3)
     finally:
         session.close()  # type: ignore[no-untyped-call]
     router.publish(_job(1))
@@ -266,9 +265,7 @@ def test_telemetry_is_dropped_and_counted_where_the_queue_is_full(alone: Backpla
     subscription = alone.subscribe(LoadSample, capacity=4)
     for value in range(20):
         alone.publish(LoadSample(value=value))
-    deadline = time.monotonic() + 5
-    while subscription.stats.received < 20 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: subscription.stats.received >= 20)
     assert len(subscription.take(100, 1.0)) == 4
     assert subscription.stats.dropped == 16
 
@@ -333,9 +330,7 @@ def test_events_that_died_with_their_publisher_are_reported(
         _settle(publisher, subscription)
         for number in range(20):
             publisher.publish(_job(number))
-        deadline = time.monotonic() + 5
-        while subscription.stats.deferred == 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: subscription.stats.deferred > 0)
     got = []
     while (item := subscription.get(5.0)) is not None:
         got.append(item)

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from harness import wait_until
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.controllers import GlobalController, Journal
 from waystage.events import (
@@ -64,13 +65,6 @@ def backplane() -> Iterator[Backplane]:
         yield opened
 
 
-def _until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def test_an_event_becomes_a_decision_an_action_and_state(backplane: Backplane, tmp_path: Path) -> None:
     switches = Switches()
     told = backplane.subscribe(Decided)
@@ -94,7 +88,7 @@ def test_a_policy_that_raises_is_counted_and_stops_nothing(
         for _ in range(3):
             backplane.publish(JobStarted(job_id="bad", nodes=()))
         backplane.publish(StagingStarted(job_id="1"), confirm=True)
-        _until(lambda: bool(switches.applied))
+        wait_until(lambda: bool(switches.applied))
         assert controller.stats.policy_errors == 3
         assert "bad" in controller.snapshot().jobs, "the event counts, although the policy failed"
         failure = told.get(5.0)
@@ -109,7 +103,7 @@ def test_an_actuator_that_raises_is_counted_and_stops_nothing(backplane: Backpla
     with GlobalController(ByStaging(), [switches, others], backplane, tmp_path) as controller:
         backplane.publish(StagingStarted(job_id="1"))
         backplane.publish(StagingFinished(job_id="1"))
-        _until(lambda: len(others.applied) == 2)
+        wait_until(lambda: len(others.applied) == 2)
         assert controller.stats.actuator_errors == 2
 
 
@@ -118,7 +112,7 @@ def test_a_restart_restores_the_state_and_applies_the_plan_again(tmp_path: Path)
         for number in range(50):
             backplane.publish(StagingStarted(job_id=str(number)))
         backplane.publish(StagingFinished(job_id="7"), confirm=True)
-        _until(lambda: first.snapshot().requested == PathPlan(seed=49))
+        wait_until(lambda: first.snapshot().requested == PathPlan(seed=49))
         before = first.snapshot()
     switches = Switches()
     with Backplane.open() as backplane:
@@ -214,7 +208,7 @@ def test_no_event_is_lost_or_doubled_when_the_controller_is_killed(endpoint: str
 def test_sigterm_drains_and_the_ready_file_comes_and_goes(endpoint: str, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     with _controller(endpoint, tmp_path, "--ready-file", str(ready)) as process:
-        _until(ready.exists)
+        wait_until(ready.exists)
         assert int(ready.read_text()) == process.pid
         with Backplane.open(BackplaneConfig(connect=(endpoint,))) as publisher:
             publisher.publish(JobStarted(job_id="1", nodes=()), confirm=True)

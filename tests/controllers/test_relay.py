@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+from harness import wait_until
 from waystage.backplane import Backplane, BackplaneConfig, NotConfirmed
 from waystage.controllers import GlobalController
 from waystage.controllers.relay import RelayConfig, RelayController
@@ -66,13 +67,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
             made.stop(tier)
 
 
-def _until(condition: Callable[[], bool], timeout: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def _jobs(controller: GlobalController) -> list[str]:
     return list(controller.snapshot().jobs)
 
@@ -101,7 +95,7 @@ def test_the_tier_above_may_be_away_and_the_publisher_gone(site: Site) -> None:
     site.stop("clients")
     assert relay.stats.up == 0
     top = site.start_global()
-    _until(lambda: len(_jobs(top)) == 100)
+    wait_until(lambda: len(_jobs(top)) == 100)
     assert _jobs(top) == [str(number) for number in range(100)], "in order"
 
 
@@ -110,12 +104,12 @@ def test_a_relay_that_restarts_sends_what_the_tier_above_has_not_and_nothing_twi
     client = site.client("node")
     for number in range(50):
         client.publish(JobStarted(job_id=str(number), nodes=()))
-    _until(lambda: relay.stats.waiting == 50)
+    wait_until(lambda: relay.stats.waiting == 50)
     site.stop("clients")
     site.stop("node")
     top = site.start_global()
     site.start_relay("node", "global")
-    _until(lambda: len(_jobs(top)) == 50)
+    wait_until(lambda: len(_jobs(top)) == 50)
     events = top.snapshot().events
     site.stop("node")
     site.start_relay("node", "global")
@@ -128,7 +122,7 @@ def test_telemetry_is_merged_on_its_way_up(site: Site) -> None:
     top = site.start_global()
     seen = top.backplane.subscribe(NodeLoad)
     relay = site.start_relay("node", "global", RelayConfig(telemetry_interval_s=0.3))
-    _until(lambda: relay.stats.connected)
+    wait_until(lambda: relay.stats.connected)
     client = site.client("node")
     stop = time.monotonic() + 1.5
     value = 0

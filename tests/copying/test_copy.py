@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from copying_trees import add_socket, leftovers, snapshot
-from harness import Waystage
+from harness import Waystage, wait_until
 
 
 def test_everything_arrives_as_it_was(tree: Path, tmp_path: Path, waystage: Waystage) -> None:
@@ -283,10 +282,7 @@ def test_two_copies_to_one_place_do_not_meet(tmp_path: Path, waystage: Waystage)
         cwd=tmp_path,
     )
     try:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "copy/.waystage-copy/journal").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until((tmp_path / "copy/.waystage-copy/journal").exists)
         ran = waystage("copy", "tree", "copy")
         assert (ran.code, "another process" in ran.err) == (6, True)
     finally:

@@ -9,29 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from copying_trees import leftovers, make_everything, snapshot
-from harness import Waystage
+from harness import WAIT_S, Waystage, wait_until
 
 EXTENT = 32 << 20
-WAIT_S = 60.0
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "waystage", "copy", "tree", "copy", "--json", *options]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def wait_for(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not what():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def make_large(path: Path, extents: float) -> bytes:
@@ -49,7 +40,7 @@ def test_a_large_file_goes_on_at_the_extent_it_had_come_to(
     process = start(tmp_path, "--bandwidth-limit", "100M", "--workers", "1")
     journal = tmp_path / "copy/.waystage-copy/journal"
     # A record of an extent has 33 bytes; the records before it are longer than the paths in them.
-    wait_for(
+    wait_until(
         lambda: (
             journal.exists() and journal.stat().st_size > 2 * len(str(tmp_path)) and _extents(journal) >= 1
         ),
@@ -92,7 +83,7 @@ def test_killed_at_any_moment_nothing_is_half_lost_or_left_over(tmp_path: Path, 
     chance = random.Random(7)
     for _ in range(6):
         process = start(tmp_path, "--bandwidth-limit", "6M")
-        wait_for(lambda: (tmp_path / "copy/.waystage-copy/journal").exists(), process)
+        wait_until(lambda: (tmp_path / "copy/.waystage-copy/journal").exists(), process)
         time.sleep(chance.random() * 0.3)
         process.kill()
         process.communicate()
@@ -110,7 +101,7 @@ def test_a_journal_of_another_copy_is_not_taken_over(tmp_path: Path, waystage: W
     make_large(tmp_path / "tree/large", 2)
     (tmp_path / "other").mkdir()
     process = start(tmp_path, "--bandwidth-limit", "10M")
-    wait_for(lambda: any((tmp_path / "copy").glob(".waystage-copy*.part")), process)
+    wait_until(lambda: any((tmp_path / "copy").glob(".waystage-copy*.part")), process)
     process.kill()
     process.communicate()
     ran = waystage("copy", "other", "copy")
@@ -128,7 +119,7 @@ def test_a_source_that_changed_after_the_crash_is_copied_anew(tmp_path: Path, wa
     make_large(tmp_path / "tree/large", 2)
     process = start(tmp_path, "--bandwidth-limit", "60M", "--workers", "1")
     journal = tmp_path / "copy/.waystage-copy/journal"
-    wait_for(lambda: journal.exists() and _extents(journal) >= 1, process)
+    wait_until(lambda: journal.exists() and _extents(journal) >= 1, process)
     process.kill()
     process.communicate()
     with open(tmp_path / "tree/large", "r+b") as file:
@@ -145,7 +136,7 @@ def test_a_large_file_that_changes_meanwhile_is_said_and_mended_by_the_next_copy
     for grows in (True, False):
         make_large(tmp_path / "tree/large", 2)
         process = start(tmp_path, "--bandwidth-limit", "60M", "--workers", "1")
-        wait_for(lambda: any((tmp_path / "copy").glob(".waystage-copy*large*.part")), process)
+        wait_until(lambda: any((tmp_path / "copy").glob(".waystage-copy*large*.part")), process)
         if grows:
             with open(tmp_path / "tree/large", "ab") as file:
                 file.write(b"more")
@@ -165,7 +156,7 @@ def test_a_tree_that_is_pulled_from_under_the_copy_is_said(tmp_path: Path) -> No
         (tmp_path / f"tree/{number:02}").write_bytes(b"x" * 250_000)
     (tmp_path / "outside").write_text("not in the tree")
     process = start(tmp_path, "--bandwidth-limit", "1M", "--workers", "1")
-    wait_for(lambda: any((tmp_path / "copy").glob("[0-9]*")), process)
+    wait_until(lambda: any((tmp_path / "copy").glob("[0-9]*")), process)
     left = sorted(
         {p.name for p in (tmp_path / "tree").iterdir()} - {p.name for p in (tmp_path / "copy").iterdir()}
     )

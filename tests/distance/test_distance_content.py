@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from copying_trees import leftovers, snapshot
-from distance_support import Site, parts_written, wait_for
+from distance_support import Site, parts_written
+from harness import wait_until
 
 PART = 4 << 20
 THEN = 10**18
@@ -72,7 +73,7 @@ def test_it_goes_on_with_the_journal_and_compares_the_rest(site: Site, tmp_path:
     site.serve()
     words = ("--update", "content")
     process = site.begin(tmp_path / "large", f"127.0.0.1:{site.data}", *words, "--bandwidth-limit", "8M")
-    wait_for(
+    wait_until(
         lambda: any(parts_written(found) >= 4 for found in site.data.glob(".waystage-copy-*/journal")),
         process,
     )

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from copying_trees import leftovers, make_everything, snapshot
-from distance_support import Middlebox, Site, ended_json, parts_written, wait_for
+from distance_support import Middlebox, Site, ended_json, parts_written
+from harness import wait_until
 
 PART = 4 << 20
 
@@ -91,7 +92,9 @@ def test_a_client_that_was_killed_goes_on_where_it_was(site: Site, tmp_path: Pat
     ends = (source, f"127.0.0.1:{to}") if push else (f"127.0.0.1:{source}", to)
     site.serve()
     process = site.begin(*ends, "--bandwidth-limit", "8M")
-    wait_for(lambda: any(parts_written(found) >= 2 for found in to.glob(".waystage-copy-*/journal")), process)
+    wait_until(
+        lambda: any(parts_written(found) >= 2 for found in to.glob(".waystage-copy-*/journal")), process
+    )
     process.kill()
     process.communicate()
     assert not (to / "large").exists()
@@ -112,7 +115,7 @@ def test_a_server_that_was_killed_is_gone_on_with(site: Site, tmp_path: Path) ->
     site.serve()
     process = site.begin(tree, f"127.0.0.1:{site.data}/copy", "--bandwidth-limit", "8M")
     journal = site.data / "copy/.waystage-copy/journal"
-    wait_for(lambda: parts_written(journal) >= 2, process)
+    wait_until(lambda: parts_written(journal) >= 2, process)
     assert site.end(signal.SIGKILL) == -signal.SIGKILL
     said = ended_json(process)
     assert process.returncode == 1 and "goes on where it stopped" in said["error"]
@@ -133,7 +136,7 @@ def test_a_copy_goes_on_by_itself_when_the_server_comes_back(site: Site, tmp_pat
     words = ("--bandwidth-limit", "12M", "--retry-for", "60", "--restart", "--connections", "2")
     process = site.begin(tree, f"127.0.0.1:{site.data}/copy", *words)
     journal = site.data / "copy/.waystage-copy/journal"
-    wait_for(lambda: parts_written(journal) >= 3, process)
+    wait_until(lambda: parts_written(journal) >= 3, process)
     assert site.end(signal.SIGKILL) == -signal.SIGKILL
     site.serve()
     value = ended_json(process)
@@ -151,7 +154,7 @@ def test_a_server_that_does_not_come_back_is_tried_for_as_long_as_was_said(
     process = site.begin(
         tmp_path / "large", f"127.0.0.1:{site.data}", "--bandwidth-limit", "8M", "--retry-for", "3"
     )
-    wait_for(
+    wait_until(
         lambda: any(parts_written(found) for found in site.data.glob(".waystage-copy-*/journal")), process
     )
     assert site.end(signal.SIGKILL) == -signal.SIGKILL
@@ -182,7 +185,7 @@ def test_a_server_that_is_to_end_lets_nobody_in_and_finishes(site: Site, tmp_pat
     (tmp_path / "large").write_bytes(bytes(4 * PART))
     site.serve()
     process = site.begin(tmp_path / "large", f"127.0.0.1:{site.data}", "--bandwidth-limit", "16M")
-    wait_for(lambda: any(site.data.glob(".waystage-copy-*/journal")), process)
+    wait_until(lambda: any(site.data.glob(".waystage-copy-*/journal")), process)
     assert site.end() == 0
     assert ended_json(process)["complete"] and process.returncode == 0
     assert (site.data / "large").stat().st_size == 4 * PART
@@ -194,7 +197,7 @@ def test_interrupting_the_client_ends_it_and_leaves_what_it_did(site: Site, tmp_
     (tmp_path / "large").write_bytes(os.urandom(16 * PART))
     site.serve()
     process = site.begin(tmp_path / "large", f"127.0.0.1:{site.data}", "--bandwidth-limit", "8M")
-    wait_for(
+    wait_until(
         lambda: any(parts_written(found) for found in site.data.glob(".waystage-copy-*/journal")), process
     )
     process.send_signal(signal.SIGINT)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from copying_trees import snapshot
-from distance_support import WAIT_S, Site, free_pair, server_here
+from distance_support import Site, free_pair, server_here
+from harness import WAIT_S
 from waystage._native import WanCopy
 
 QUIET_S = 0.3

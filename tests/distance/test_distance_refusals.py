@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from copying_trees import snapshot
-from distance_support import WAIT_S, Middlebox, Site, server_here
+from distance_support import Middlebox, Site, server_here
+from harness import WAIT_S
 from waystage._native import WanCopy, WanError, wan_fingerprint, wan_make_key
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from copying_trees import leftovers, make_everything, snapshot
-from distance_support import Middlebox, Site, ended_json, parts_written, wait_for
+from distance_support import Middlebox, Site, ended_json, parts_written
+from harness import wait_until
 
 PART = 4 << 20
 
@@ -78,7 +79,7 @@ def test_what_three_connections_had_brought_is_not_sent_again_after_a_crash(
     words = (tree, f"127.0.0.1:{site.data}/copy", "--connections", 3)
     process = site.begin(*words, "--bandwidth-limit", "16M")
     journal = site.data / "copy/.waystage-copy/journal"
-    wait_for(lambda: parts_written(journal) >= 3, process)
+    wait_until(lambda: parts_written(journal) >= 3, process)
     if killed == "client":
         process.kill()
         process.communicate()

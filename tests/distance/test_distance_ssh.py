@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distance_support import WAIT_S, Site, command, wait_for
-from harness import Ran
+from distance_support import Site, command
+from harness import WAIT_S, Ran, wait_until
 from waystage._native import wan_make_key
 from waystage.wan.errors import WanConfigError
 from waystage.wan.ssh import Offer, Request, read_offer, read_request
@@ -106,7 +106,7 @@ def sshd(site: Site) -> Iterator[str]:
             return True
         return False
 
-    wait_for(listens, process)
+    wait_until(listens, process)
     known = f"-o UserKnownHostsFile={site.folder}/known -o StrictHostKeyChecking=no -o LogLevel=ERROR -F none"
     yield f"ssh -p {port} -i {site.folder}/user -o IdentitiesOnly=yes {known}"
     process.terminate()
@@ -147,7 +147,7 @@ def test_both_directions_and_nothing_stays(site: Site, shell: str) -> None:
     assert same(source, site.folder / "back")
     calls = (site.folder / "calls").read_text(encoding="utf-8").splitlines()
     assert calls == [f"-l ada localhost {REMOTE} serve --on-demand", f"localhost {REMOTE} serve --on-demand"]
-    wait_for(lambda: not servers_of(site))
+    wait_until(lambda: not servers_of(site))
 
 
 def test_a_relative_path_is_below_home(site: Site, shell: str) -> None:
@@ -167,10 +167,10 @@ def test_an_interrupted_one_goes_on(site: Site, shell: str) -> None:
         command(*words, "--bandwidth-limit", "4M"), env=site.environment(), stderr=subprocess.DEVNULL
     )
     site.started.append(slow)
-    wait_for(lambda: any((site.folder / "back").rglob("*journal*")) or slow.poll() is not None)
+    wait_until(lambda: any((site.folder / "back").rglob("*journal*")) or slow.poll() is not None)
     slow.send_signal(signal.SIGKILL)
     slow.wait(WAIT_S)
-    wait_for(lambda: not servers_of(site))
+    wait_until(lambda: not servers_of(site))
     again = copy(site, shell, f"localhost:{source}", site.folder / "back")
     assert again.code == 0, again.err
     assert same(source, site.folder / "back")

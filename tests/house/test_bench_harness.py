@@ -39,7 +39,7 @@ def test_json_is_one_object_with_the_machine(folder: Path, waystage: Waystage) -
     result = ran.json
     assert set(result) == {"name", "figures", "peers", "machine", "details"}
     assert result["figures"] == {"sum": 2, "quick": 1, "repetitions": 3}
-    assert {"cores", "kernel", "idle_pct", "short_of_cpu"} <= set(result["machine"])
+    assert {"cores", "kernel", "idle_pct", "steal_pct", "short_of_cpu"} <= set(result["machine"])
     assert (folder.parent / "kept" / "note.txt").read_text() == "kept"
 
 

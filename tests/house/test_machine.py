@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from waystage.machine import CpuWatch, describe
+from waystage.machine import CpuWatch, _Ticks, describe
 
 
 def test_a_machine_is_described_by_what_a_figure_depends_on() -> None:
@@ -37,7 +37,8 @@ def test_a_watch_that_ends_at_once_has_no_share_to_blame() -> None:
 
 def test_short_of_cpu_is_below_five_percent_idle() -> None:
     watch = CpuWatch()
-    watch._first, watch._last = (0, 0), (49, 1000)
+    watch._first, watch._last = _Ticks(0, 0, 0), _Ticks(49, 1000, 20)
+    assert watch.steal_pct == 2.0
     assert watch.short_of_cpu
-    watch._last = (51, 1000)
+    watch._last = _Ticks(51, 1000, 0)
     assert not watch.short_of_cpu

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import wait_until
 from waystage.interconnect.graphml import read_topology
 from waystage.topology import Topology, TopologyError
 from waystage.worlds.lab.commands import environment, mark
@@ -245,10 +246,7 @@ def test_open_vswitch_dying_is_told_in_one_sentence_that_names_it(lab: Lab, daem
     process = lab.switches.process(daemon)
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while process.alive:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not process.alive)
     with pytest.raises(LabError, match=f"{daemon} of the lab has stopped: see .*{daemon}.log") as caught:
         lab.check()
     assert "\n" not in str(caught.value)
@@ -261,16 +259,11 @@ def test_a_halted_open_vswitch_is_named_with_the_way_to_let_it_go_on(lab: Lab) -
     process = lab.switches.process("ovs-vswitchd")
     assert process is not None
     os.kill(process.pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 10
-    while not process.halted:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: process.halted)
     with pytest.raises(LabError, match=f"halted by SIGSTOP: let it go on with 'kill -CONT {process.pid}'"):
         lab.check()
     os.kill(process.pid, signal.SIGCONT)
-    while process.halted:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not process.halted)
     lab.check()
 
 

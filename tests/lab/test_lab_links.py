@@ -6,13 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from harness import measuring
+from harness import measuring, wait_until
 from waystage.interconnect.graphml import read_topology
 from waystage.topology import Topology
 from waystage.worlds.lab.counters import Direction
@@ -167,13 +166,6 @@ def test_a_host_s_cable_can_be_pulled(lab: Lab) -> None:
     lab.set_link("c1:1-edge1:1", True)
     again = lab.exec("c1", ["ping", "-c", "1", "-w", "5", lab.host_ip("c2")], stdout=subprocess.DEVNULL)
     assert again.wait(timeout=10) == 0
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_packets_that_the_switch_did_not_read_in_time_are_told_apart(lab: Lab) -> None:

@@ -10,11 +10,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness import wait_until
 from waystage.events import Direction
 from waystage.worlds.lab import mpi, staging
 from waystage.worlds.lab.errors import LabError
@@ -42,13 +43,6 @@ def start(lab: Lab, nodes: list[str], argv: list[str], **keywords: int) -> mpi.M
 
 def processes(lab: Lab) -> set[int]:
     return set(in_namespaces(lab.places.namespace_files()))
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 15) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # -- MPI --------------------------------------------------------------------------------------

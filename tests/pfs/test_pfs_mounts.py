@@ -6,27 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness import Waystage
+from harness import WAIT_S, Waystage, wait_until
 from pfs_support import FAST, MADE_UP, Mount
 from waystage.worlds.lab import pfs
 from waystage.worlds.lab.pfs import mounts
 
 pytestmark = pytest.mark.lab
-
-WAIT_S = 60
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture

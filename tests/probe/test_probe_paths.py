@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from distance_support import WAIT_S, Mangle, Middlebox, Site, command, server_here, wait_for
-from harness import measuring
+from distance_support import Mangle, Middlebox, Site, command, server_here
+from harness import WAIT_S, measuring, wait_until
 from waystage._native import WanError, WanProbe
 from waystage.worlds.lab import wan
 
@@ -74,7 +74,7 @@ def relayed(site: Site, *options: str) -> Iterator[Callable[[], dict[str, Any]]]
             time.sleep(0.02)
 
     try:
-        wait_for(lambda: any(places.name == name and record.up for places, record in wan.known()), process)
+        wait_until(lambda: any(places.name == name and record.up for places, record in wan.known()), process)
         yield counts
     finally:
         process.send_signal(signal.SIGINT)
@@ -255,7 +255,7 @@ def test_who_may_not_probe_is_told_and_copies_need_no_such_right(site: Site) -> 
     with server_here(site, probe_users=["eve"], probe_s=60.0) as server:
         error = refusal(lambda: session(site))
         assert error.kind == "denied" and "`probe = true`" in str(error)
-        wait_for(lambda: any("does not let ada probe" in line for line in server.log()))
+        wait_until(lambda: any("does not let ada probe" in line for line in server.log()))
         done = subprocess.run(
             words(site), capture_output=True, text=True, env=site.environment(), check=False, timeout=WAIT_S
         )
@@ -343,7 +343,7 @@ def test_strangers_add_nothing_to_a_count(site: Site) -> None:
                 stranger.sendto(b"\x21" + chance.randbytes(size), ("127.0.0.1", site.port))
             found = one.train(True, packets=50, bytes=200, interval_ns=MS, checksum=True, quiet_s=0.5)
             assert (found["damaged"], found["duplicated"]) == (0, 0) and found["received"] <= 50
-            wait_for(lambda: server.strange_datagrams() >= before + 7)
+            wait_until(lambda: server.strange_datagrams() >= before + 7)
             stranger.settimeout(0.2)
             with pytest.raises(TimeoutError):
                 stranger.recv(1)
@@ -359,12 +359,12 @@ def test_ctrl_c_ends_both_ends(site: Site) -> None:
             env=site.environment(),
         )
         try:
-            wait_for(lambda: server.connections() == 1, process)
+            wait_until(lambda: server.connections() == 1, process)
             time.sleep(0.5)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=WAIT_S)
             assert process.returncode == 130, (out, err)
-            wait_for(lambda: server.connections() == 0)
+            wait_until(lambda: server.connections() == 0)
         finally:
             if process.poll() is None:
                 process.kill()

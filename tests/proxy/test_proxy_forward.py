@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from distance_support import wait_for
+from harness import wait_until
 from proxy_support import Proxies, connect, echo, everything, listening, receive
 
 
@@ -26,7 +26,7 @@ def test_bytes_go_both_ways_and_are_counted(proxies: Proxies) -> None:
                 sender.start()
                 assert receive(connection, size) == data
                 sender.join()
-        wait_for(lambda: " closed after " in running.log())
+        wait_until(lambda: " closed after " in running.log())
         told = running.end()
     assert [notice["event"] for notice in told] == ["session", "connection", "statistics"]
     assert told[0]["udp"] is True
@@ -81,7 +81,7 @@ def test_a_reset_is_a_reset_at_the_other_side(proxies: Proxies, resets: str) -> 
         else:
             assert receive(connection, 1) == b"x"
             reset(connection)
-            wait_for(lambda: bool(seen))
+            wait_until(lambda: bool(seen))
             assert isinstance(seen[0], ConnectionResetError)
 
 
@@ -129,7 +129,7 @@ def test_two_hundred_connections_at_once(proxies: Proxies) -> None:
             assert receive(connection, len(bytes_)) == bytes_
         for connection in connections:
             connection.close()
-        wait_for(lambda: running.log().count(" closed after ") == 200)
+        wait_until(lambda: running.log().count(" closed after ") == 200)
         assert running.end()[-1]["connections"] == 200
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import WAIT_S, wait_for
+from harness import WAIT_S, wait_until
 from proxy_support import Proxies, free_port
 
 
@@ -40,7 +40,7 @@ def test_iperf3_runs_through_a_fixed_port(proxies: Proxies, back: bool) -> None:
     proxies.serve()
     serving = subprocess.Popen([iperf3, "-s", "-1", "-p", str(port)], stdout=subprocess.DEVNULL)
     proxies.started.append(serving)
-    wait_for(lambda: listens(port), serving)
+    wait_until(lambda: listens(port), serving)
     running = proxies.proxy("--forward", f"0:127.0.0.1:{port}")
     words = [iperf3, "-c", "127.0.0.1", "-p", str(running.port("forward")), "-n", "20M", "-P", "4", "-J"]
     done = subprocess.run(
@@ -70,7 +70,7 @@ def test_rsync_over_ssh_goes_through_a_fixed_port(proxies: Proxies) -> None:
     with (folder / "sshd.log").open("wb") as log:
         serving = subprocess.Popen([sshd, "-D", "-e", "-f", str(folder / "config")], stderr=log)
     proxies.started.append(serving)
-    wait_for(lambda: serving.poll() is not None or listens(port))
+    wait_until(lambda: serving.poll() is not None or listens(port))
     if serving.poll() is not None:
         pytest.skip(f"sshd does not start here: {(folder / 'sshd.log').read_text()}")
     tree = proxies.folder / "tree"

@@ -13,7 +13,8 @@ import time
 
 import pytest
 
-from distance_support import WAIT_S, Middlebox, command, wait_for
+from distance_support import Middlebox, command
+from harness import WAIT_S, wait_until
 from proxy_support import Proxies, Running, connect, echo, everything, listening, receive, socks
 
 
@@ -129,7 +130,7 @@ def test_who_waits_too_long_for_a_session_is_told(proxies: Proxies) -> None:
     proxies.serve()
     running = proxies.proxy("--socks", "0", "--wait", "0.5")
     proxies.end(signal.SIGKILL)
-    wait_for(lambda: "no session" in running.log())
+    wait_until(lambda: "no session" in running.log())
     connection, code = socks(running.port("socks"), "127.0.0.1", 9)
     connection.close()
     assert code == 3
@@ -168,7 +169,7 @@ def refused(running: Running) -> None:
             return True
         return False
 
-    wait_for(closed)
+    wait_until(closed)
 
 
 def test_statistics_are_told_when_asked_for(proxies: Proxies) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import WAIT_S, wait_for
+from harness import WAIT_S, wait_until
 from proxy_support import Proxies, Running, connect, echo, everything, free_port, listening, receive, socks
 
 
@@ -29,7 +29,7 @@ def test_each_kind_of_address_leads_to_its_destination(proxies: Proxies) -> None
 
 
 def said(running: Running, words: str) -> None:
-    wait_for(lambda: words in running.log())
+    wait_until(lambda: words in running.log())
 
 
 def test_what_is_refused_is_refused_with_its_code_and_words(proxies: Proxies) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import WAIT_S, wait_for
+from harness import WAIT_S, wait_until
 from waystage._native import wan_make_key, wan_read_key
 from waystage.worlds.lab import wan
 from waystage.worlds.lab.wan import paths
@@ -130,13 +130,13 @@ def test_a_program_reaches_an_address_that_only_the_other_end_has(
         running(path, "right", sys.executable, "-I", "-c", ECHO, far, str(PORT)),
         running(path, "right", *waystage, *serve) as serving,
     ):
-        wait_for((tmp_path / "served").exists, serving)
+        wait_until((tmp_path / "served").exists, serving)
         with running(path, "left", *waystage, *proxy) as proxying:
-            wait_for((tmp_path / "proxied").exists, proxying)
+            wait_until((tmp_path / "proxied").exists, proxying)
             status, said = does(path, "left", sys.executable, "-I", "-c", ASKER, far, str(PORT), mark)
             assert (status, said) == (0, "True\n")
             log = tmp_path / "serve.log"
-            wait_for(
+            wait_until(
                 lambda: (
                     f"to {far if family == 4 else f'[{far}]'}:{PORT}: closed"
                     in log.read_text(encoding="utf-8")

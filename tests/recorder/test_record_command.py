@@ -9,13 +9,12 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness import Waystage
+from harness import Waystage, wait_until
 from recorder_support import differences
 from waystage.catalog import Catalog, refresh
 from waystage.recorder import build as build_library
@@ -79,13 +78,13 @@ def test_a_program_outlives_the_one_that_records_it_and_the_catalog_says_so(
     command = [sys.executable, "-m", "waystage", "catalog", "record", "-c", str(catalogued), "--"]
     recording = subprocess.Popen([*command, "env", "-C", str(tree), "sh", "-c", script])
     try:
-        _wait_for(going.exists)
+        wait_until(going.exists)
         assert Catalog(catalogued).manifest.gaps == {"recording": 1}
     finally:
         recording.kill()
         recording.wait()
         end.touch()
-    _wait_for(lambda: end.read_text(encoding="utf-8") == "0\n")
+    wait_until(lambda: end.read_text(encoding="utf-8") == "0\n")
     assert "killed" in waystage("catalog", "query", str(catalogued), "--count").err
     refresh(catalogued)
     assert Catalog(catalogued).manifest.gaps == {} and not differences(catalogued)
@@ -175,10 +174,3 @@ def _records(words: mmap.mmap, lane: int) -> int:
         found += kind != 1
         at += size
     return found
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen within two minutes"
-        time.sleep(0.02)

@@ -9,7 +9,8 @@ from itertools import groupby
 
 import pytest
 
-from wan_support import WAIT_S, Up, ping, python, send
+from harness import WAIT_S
+from wan_support import Up, ping, python, send
 from waystage.worlds.lab import wan
 from waystage.worlds.lab.wan import paths
 

@@ -6,27 +6,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from harness import Waystage
-from wan_support import WAIT_S
+from harness import WAIT_S, Waystage, wait_until
 from waystage.worlds.lab.wan import Profile, paths
 from waystage.worlds.lab.wan.order import Order
 from waystage.worlds.lab.wan.places import Places
 
 pytestmark = pytest.mark.lab
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_up_status_set_exec_down(waystage: Waystage, new_name: str) -> None:

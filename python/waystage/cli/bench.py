@@ -104,6 +104,7 @@ def as_text(result: dict[str, Any]) -> str:
     parts += [
         "",
         f"machine: {machine['cores']} cores, kernel {machine['kernel']}, "
-        f"{machine['idle_pct']} % idle (lowest second {machine['lowest_idle_pct']} %){warning}",
+        f"{machine['idle_pct']} % idle (lowest second {machine['lowest_idle_pct']} %), "
+        f"{machine['steal_pct']} % of its time given to others by a hypervisor{warning}",
     ]
     return "\n".join(parts)

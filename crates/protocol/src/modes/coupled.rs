@@ -40,6 +40,7 @@ struct Totals {
     arrived_packets: AtomicU64,
     arrived_bytes: AtomicU64,
     lost_packets: AtomicU64,
+    late_packets: AtomicU64,
     joined: AtomicU64,
     /// The number of the one that leads; zero where it has left.
     leader: AtomicU64,
@@ -72,6 +73,7 @@ struct Seen {
     arrived_packets: u64,
     arrived_bytes: u64,
     lost_packets: u64,
+    late_packets: u64,
 }
 
 /// A mode that decides for a group and sends one connection's part.
@@ -114,12 +116,14 @@ impl Coupled {
             arrived_packets: totals.arrived_packets.load(Ordering::Relaxed),
             arrived_bytes: totals.arrived_bytes.load(Ordering::Relaxed),
             lost_packets: totals.lost_packets.load(Ordering::Relaxed),
+            late_packets: totals.late_packets.load(Ordering::Relaxed),
         };
         let before = std::mem::replace(&mut self.seen, now);
         Seen {
             arrived_packets: now.arrived_packets.wrapping_sub(before.arrived_packets),
             arrived_bytes: now.arrived_bytes.wrapping_sub(before.arrived_bytes),
             lost_packets: now.lost_packets.wrapping_sub(before.lost_packets),
+            late_packets: now.late_packets.wrapping_sub(before.late_packets),
         }
     }
 }
@@ -146,6 +150,7 @@ impl Mode for Coupled {
         totals.arrived_packets.fetch_add(sample.arrived_packets, Ordering::Relaxed);
         totals.arrived_bytes.fetch_add(sample.arrived_bytes, Ordering::Relaxed);
         totals.lost_packets.fetch_add(sample.lost_packets, Ordering::Relaxed);
+        totals.late_packets.fetch_add(sample.late_packets, Ordering::Relaxed);
         let members = self.group.members();
         let news = self.news();
         // Another one's loss is as recent as what was spoken of last here.
@@ -155,6 +160,7 @@ impl Mode for Coupled {
             arrived_bytes: news.arrived_bytes,
             arrived_packets: news.arrived_packets,
             lost_packets: news.lost_packets,
+            late_packets: news.late_packets,
             newest_lost: sample.newest_lost.max(as_recent),
             in_flight_bytes: sample.in_flight_bytes * members,
             arrival: sample.arrival.map(|arrival| Arrival {

@@ -71,6 +71,8 @@ impl Rounds {
         if sample.newest_lost.is_some_and(|lost| lost >= self.answered_to) {
             round.lost += sample.lost_packets;
         }
+        // Each that is late was counted as lost once, if not in this round then in one before.
+        round.lost = round.lost.saturating_sub(sample.late_packets);
         round.marked += sample.marked_packets;
         round.limited |= sample.limited;
         if let Some(rtt_ns) = sample.rtt_ns {
@@ -89,6 +91,41 @@ impl Rounds {
     #[must_use]
     pub fn current(&self) -> &Round {
         &self.current
+    }
+}
+
+/// An answer to losses, until it is known whether they were any: a packet that comes after all was late, not lost (Eifel, RFC 3522 and 4015).
+#[derive(Clone, Debug, Default)]
+pub struct Answered {
+    lost: u64,
+    answered_to: u64,
+    until_ns: u64,
+}
+
+/// A packet that is later than so many round trips is forgotten by the sender.
+const LATE_ROUNDS: u64 = 4;
+
+impl Answered {
+    /// The answer given now to so many losses.
+    #[must_use]
+    pub fn now(sample: &Sample, lost: u64) -> Self {
+        Self {
+            lost,
+            answered_to: sample.next_number,
+            until_ns: sample.now_ns + LATE_ROUNDS * sample.smoothed_rtt_ns,
+        }
+    }
+
+    /// Takes in a sample; whether all that was answered has arrived after all, which is said once.
+    pub fn is_void(&mut self, sample: &Sample) -> bool {
+        if self.lost == 0 || sample.now_ns > self.until_ns {
+            return false;
+        }
+        if sample.newest_lost.is_some_and(|lost| lost < self.answered_to) {
+            self.lost += sample.lost_packets;
+        }
+        self.lost = self.lost.saturating_sub(sample.late_packets);
+        self.lost == 0
     }
 }
 

@@ -25,10 +25,10 @@
 //! one; the target is then half of that queue.
 //!
 //! **Loss that was random after all.** After a congestion event the sender is slower by 0.7, and learns what the path loses at that rate. If
-//! that explains the event, the window from before comes back.
+//! that explains the event, the window from before comes back; and at once where all that was lost arrives after all.
 
 use super::cubic::Cubic;
-use super::evidence::{is_gross, ArrivalRate, Buffer, LossFloor, Round, Rounds, Swing};
+use super::evidence::{is_gross, Answered, ArrivalRate, Buffer, LossFloor, Round, Rounds, Swing};
 use super::startup::Startup;
 use super::{Control, Mode, ModeName, Sample, PACKET};
 
@@ -78,6 +78,15 @@ struct Suspicion {
     packets: u64,
 }
 
+/// What an answer to losses changed.
+#[derive(Clone, Debug, Default)]
+struct Before {
+    window: f64,
+    cubic: Cubic,
+    competed: bool,
+    shallow_ns: f64,
+}
+
 /// The mode's state.
 #[derive(Clone, Debug)]
 pub struct Fair {
@@ -98,6 +107,8 @@ pub struct Fair {
     quiet_from: Option<u64>,
     suspicions: Vec<Suspicion>,
     window_before: f64,
+    answered: Answered,
+    before: Before,
     queued_rounds: u32,
     queue_before_ns: f64,
     swing: Swing,
@@ -142,6 +153,8 @@ impl Fair {
             quiet_from: None,
             suspicions: Vec::new(),
             window_before: 0.0,
+            answered: Answered::default(),
+            before: Before::default(),
             queued_rounds: 0,
             queue_before_ns: 0.0,
             swing: Swing::default(),
@@ -212,6 +225,13 @@ impl Fair {
     }
 
     fn congested(&mut self, sample: &Sample, round: &Round) {
+        self.answered = Answered::now(sample, round.lost);
+        self.before = Before {
+            window: self.window,
+            cubic: self.cubic,
+            competed: matches!(self.phase, Phase::Compete),
+            shallow_ns: self.shallow_ns,
+        };
         if self.suspicions.is_empty() {
             self.window_before = self.window;
         }
@@ -232,6 +252,21 @@ impl Fair {
         self.answered_to = sample.next_number;
         self.quiet_from = Some(sample.next_number);
         self.rounds.answered(sample.next_number);
+    }
+
+    /// Nothing was lost, packets were late: as if there had been no answer.
+    fn take_back(&mut self) {
+        if matches!(self.phase, Phase::Drain { .. }) {
+            return;
+        }
+        self.window = self.window.max(self.before.window);
+        self.cubic = self.before.cubic;
+        self.shallow_ns = self.before.shallow_ns;
+        if !self.before.competed {
+            self.phase = Phase::Delay;
+        }
+        self.suspicions.pop();
+        self.quiet_from = None;
     }
 
     /// What a quiet round taught may clear the losses that were taken for congestion.
@@ -359,6 +394,9 @@ impl Mode for Fair {
         }
         self.arrivals.on_sample(sample, 4 * self.rtt_ns);
         let ended = self.rounds.on_sample(sample);
+        if self.answered.is_void(sample) {
+            self.take_back();
+        }
         // A path that loses at random is judged by whole rounds: looking more often only finds more accidents.
         let judged = if self.floor.is_clean() {
             ended.as_ref().or(Some(self.rounds.current()))

@@ -41,6 +41,8 @@ pub struct Sample {
     pub lost_packets: u64,
     /// The largest number among these.
     pub newest_lost: Option<u64>,
+    /// Packets that arrived after they had been found lost: they were late.
+    pub late_packets: u64,
     /// Packets newly found to be marked (ECN).
     pub marked_packets: u64,
     /// One behind the newest packet that any acknowledgement spoke of.

@@ -7,7 +7,7 @@
 //! loss it does not grow for 1 s, then 2 s, up to 30 s. There is no phase in which it competes. That it yields to any flow that keeps a queue is the aim of LEDBAT (RFC 6817), without
 //! its target of 100 ms; that it does not oscillate comes from following the round's least queue, not each packet's.
 
-use super::evidence::{is_gross, Buffer, LossFloor, Round, Rounds};
+use super::evidence::{is_gross, Answered, Buffer, LossFloor, Round, Rounds};
 use super::startup::Startup;
 use super::{Control, Mode, ModeName, Sample, PACKET};
 
@@ -38,6 +38,7 @@ pub struct Modest {
     wait_ns: u64,
     /// The loss that halved the window last, and the window before it.
     suspicion: Option<(u64, u64, f64)>,
+    answered: Answered,
 }
 
 impl Modest {
@@ -59,6 +60,7 @@ impl Modest {
             grow_from_ns: 0,
             wait_ns: LEAST_WAIT_NS,
             suspicion: None,
+            answered: Answered::default(),
         }
     }
 
@@ -74,12 +76,10 @@ impl Modest {
         if self.quiet_from.is_some_and(|from| round.first > from) {
             self.quiet_from = None;
             self.floor.quiet(round);
-            if let Some((lost, packets, before)) = self.suspicion.take() {
-                if self.floor.allows(packets, lost) {
-                    self.window = self.window.max(before);
-                    (self.grow_from_ns, self.wait_ns) = (0, LEAST_WAIT_NS);
-                }
+            if self.suspicion.is_some_and(|(lost, packets, _)| self.floor.allows(packets, lost)) {
+                self.take_back();
             }
+            self.suspicion = None;
         } else if self.buffer.may_be_full(round, sample.base_rtt_ns) || is_gross(round, &self.floor)
         {
             self.floor.loud(round);
@@ -103,6 +103,14 @@ impl Modest {
         let may_grow = !round.limited && sample.now_ns >= self.grow_from_ns;
         if step < 0.0 || may_grow {
             self.window = (self.window * (1.0 + step.clamp(-0.25, 0.0625))).max(LEAST_WINDOW);
+        }
+    }
+
+    /// What was answered was no congestion.
+    fn take_back(&mut self) {
+        if let Some((_, _, before)) = self.suspicion.take() {
+            self.window = self.window.max(before);
+            (self.grow_from_ns, self.wait_ns) = (0, LEAST_WAIT_NS);
         }
     }
 
@@ -142,6 +150,10 @@ impl Mode for Modest {
             return;
         }
         let ended = self.rounds.on_sample(sample);
+        if self.answered.is_void(sample) {
+            self.take_back();
+            self.quiet_from = None;
+        }
         let judged = if self.floor.is_clean() { Some(*self.rounds.current()) } else { ended };
         let round = judged.filter(|_| self.quiet_from.is_none()).unwrap_or_default();
         let packets = round.arrived + round.lost;
@@ -149,6 +161,7 @@ impl Mode for Modest {
             || is_gross(&round, &self.floor);
         if round.lost > 0 && full && !self.floor.allows(packets, round.lost) {
             self.suspicion = Some((round.lost, packets, self.window));
+            self.answered = Answered::now(sample, round.lost);
             self.wait(sample.now_ns);
             self.halve(sample);
         } else if sample.marked_packets > 0 && sample.newest_spoken_of > self.answered_to {
