@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::modes::{Mode, ModeName};
@@ -38,14 +38,21 @@ const LEAST_UNDERWAY_BYTES: u64 = 8 * CONTENT_BYTES as u64;
 /// Buffers kept for messages to come.
 const SPARE_BUFFERS: usize = 32;
 
+const DAY: Duration = Duration::from_secs(86_400);
+
 /// Jumbo frames; probes find what the path carries.
 pub(crate) const LARGEST_DATAGRAM: usize = 8972;
 
-/// Nanoseconds of a clock that never goes back, not zero.
+/// Nanoseconds of a clock that never goes back, not zero. It began as the time of day (UTC), so that flows of hosts that know it look at a path
+/// at the same moments; a clock that is set later changes nothing here.
 pub(crate) fn now_ns() -> u64 {
-    static BEGAN: OnceLock<Instant> = OnceLock::new();
-    let passed = BEGAN.get_or_init(Instant::now).elapsed();
-    1_000_000_000 + u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX / 2)
+    static BEGAN: OnceLock<(Instant, Duration)> = OnceLock::new();
+    let (began, offset) = BEGAN.get_or_init(|| {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let of_day = since_epoch.as_nanos() % DAY.as_nanos();
+        (Instant::now(), DAY + Duration::from_nanos(of_day as u64))
+    });
+    u64::try_from((*offset + began.elapsed()).as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
 /// What both ends have agreed on by TLS.

@@ -2,7 +2,7 @@
 
 use waystage_protocol::modes::ModeName;
 use waystage_wansim::link::Loss;
-use waystage_wansim::study::{reached_ns, run, seconds, Entry, Kind, PathSpec};
+use waystage_wansim::study::{jain, reached_ns, run, seconds, Entry, Kind, PathSpec};
 
 const MS: u64 = 1_000_000;
 
@@ -37,17 +37,21 @@ fn a_path_of_half_a_second_is_filled_in_seconds_and_sooner_by_fast_start() {
 
 #[test]
 fn packets_that_are_late_are_not_taken_for_lost() {
-    let clean = PathSpec::new(1e8, 50 * MS, 1.0);
-    let mut path = clean;
-    (path.forward.reorder, path.forward.reorder_ns) = (0.25, 5 * MS);
-    let measured = |path| run(path, &[fair()], seconds(3.0), seconds(10.0), 1);
-    let (clean, reordered) = (measured(clean), measured(path));
-    assert!(reordered.bps[0] > 0.9 * clean.bps[0], "{} of {}", reordered.bps[0], clean.bps[0]);
-    let repaired = reordered.sender[0].repaired_bytes as f64;
-    assert!(
-        repaired < 0.02 * reordered.receiver[0].unique_bytes as f64,
-        "{repaired} bytes sent again"
-    );
+    // The second path is as uneven as a busy host makes it: now and then a packet is later than any reordering window.
+    for (rate_bps, rtt_ms, jitter_ms) in [(1e8, 50, 0), (2e8, 10, 4)] {
+        let clean = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+        let mut path = clean;
+        (path.forward.reorder, path.forward.reorder_ns) = (0.25, 5 * MS);
+        path.forward.jitter_ns = jitter_ms * MS;
+        let measured = |path| run(path, &[fair()], seconds(3.0), seconds(10.0), 1);
+        let (clean, reordered) = (measured(clean), measured(path));
+        assert!(reordered.bps[0] > 0.9 * clean.bps[0], "{} of {}", reordered.bps[0], clean.bps[0]);
+        let repaired = reordered.sender[0].repaired_bytes as f64;
+        assert!(
+            repaired < 0.02 * reordered.receiver[0].unique_bytes as f64,
+            "{repaired} bytes sent again"
+        );
+    }
 }
 
 #[test]
@@ -58,6 +62,35 @@ fn alone_it_keeps_the_queue_short() {
     let mean_ms = late.iter().sum::<u64>() as f64 / late.len() as f64 * 8.0 / 1e8 * 1e3;
     assert!(mean_ms < 5.0, "the queue is {mean_ms} ms, the buffer would hold 160");
     assert!(outcome.bps[0] > 0.94e8);
+}
+
+#[test]
+fn flows_that_begin_one_after_the_other_come_to_have_the_same() {
+    for count in [4_u32, 16] {
+        let begins = |index: u32| Entry { begins_ns: seconds(0.5 * f64::from(index)), ..fair() };
+        let entries: Vec<Entry> = (0..count).map(begins).collect();
+        let path = PathSpec::new(1e8, 20 * MS, 1.0);
+        let outcome = run(path, &entries, seconds(15.0), seconds(35.0), 1);
+        let index = jain(&outcome.bps);
+        assert!(index >= 0.97, "{count} flows: {index:.3} of {:?}", outcome.bps);
+        assert!(outcome.bps.iter().sum::<f64>() > 0.95e8, "{:?}", outcome.bps);
+    }
+}
+
+#[test]
+fn beside_a_flow_that_fills_the_buffer_each_has_about_half() {
+    for (buffer, ours_first) in [(1.0, true), (1.0, false), (4.0, true), (4.0, false)] {
+        let (ours, cubic) = (Kind::Ours(ModeName::Fair), Kind::Cubic);
+        let [first, second] = if ours_first { [ours, cubic] } else { [cubic, ours] };
+        let second = Entry { kind: second, begins_ns: seconds(5.0) };
+        let path = PathSpec::new(1e8, 20 * MS, buffer);
+        let outcome = run(path, &[Entry::now(first), second], seconds(15.0), seconds(75.0), 1);
+        let share = outcome.bps[usize::from(!ours_first)] / outcome.bps.iter().sum::<f64>();
+        assert!(
+            (0.35..=0.65).contains(&share),
+            "{buffer} BDP, ours first {ours_first}: {share:.3}"
+        );
+    }
 }
 
 #[test]
@@ -73,10 +106,10 @@ fn connections_of_one_copy_take_together_what_one_would() {
             let outcome = run(path, &entries, seconds(15.0), seconds(75.0), 1);
             outcome.bps[1..].iter().sum::<f64>() / outcome.bps.iter().sum::<f64>()
         };
-        let (one, three, apart) = (share(fair(), 1), share(one_of, 3), share(fair(), 3));
-        assert!(three < one + 0.15, "{other:?}: {three} for three, {one} for one");
+        let (three, apart) = (share(one_of, 3), share(fair(), 3));
+        // What one flow may have beside one other, however each run of it differs from the next.
+        assert!((0.35..=0.65).contains(&three), "{other:?}: {three} for three");
         assert!(three < apart - 0.05, "{other:?}: {three} coupled, {apart} each by itself");
-        assert!(three > 0.3, "{other:?}: {three}");
     }
 }
 

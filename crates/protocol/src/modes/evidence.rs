@@ -160,6 +160,11 @@ impl LossFloor {
         }
     }
 
+    /// Halves the losses that were taken for random ones, so that they have to be seen again.
+    pub fn doubt(&mut self) {
+        self.lost /= 2.0;
+    }
+
     /// The share lost at random.
     #[must_use]
     pub fn share(&self) -> f64 {
@@ -216,6 +221,12 @@ impl Buffer {
     pub fn may_be_full_now(&self, round: &Round, base_rtt_ns: u64) -> bool {
         let queue_ns = round.largest_rtt_ns.saturating_sub(base_rtt_ns);
         self.is_long(queue_ns.max(self.before_ns))
+    }
+
+    /// Whether the queue was so long through all of a round.
+    #[must_use]
+    pub fn stands(&self, round: &Round, base_rtt_ns: u64) -> bool {
+        round.least_rtt_ns.is_some_and(|rtt| self.is_long(rtt.saturating_sub(base_rtt_ns)))
     }
 
     fn is_long(&self, queue_ns: u64) -> bool {
@@ -320,5 +331,25 @@ mod tests {
             floor.loud(&round(1000, 0));
         }
         assert!(floor.share() < 0.01);
+    }
+
+    #[test]
+    fn an_answer_is_void_when_all_that_was_lost_arrives_and_soon() {
+        let rtt = Sample { smoothed_rtt_ns: 10, ..Sample::default() };
+        let answer = || Answered::now(&Sample { now_ns: 100, next_number: 50, ..rtt }, 2);
+        let at = |now_ns, late_packets| Sample { now_ns, late_packets, ..rtt };
+        let mut answered = answer();
+        assert!(!answered.is_void(&at(110, 1)));
+        assert!(answered.is_void(&at(120, 1)));
+        assert!(!answered.is_void(&at(121, 1)), "said once");
+        assert!(!answer().is_void(&at(141, 2)), "too late");
+        let mut more = answer();
+        let lost = Sample { lost_packets: 1, newest_lost: Some(49), ..at(110, 0) };
+        assert!(!more.is_void(&lost));
+        assert!(!more.is_void(&at(111, 2)), "one that was sent before the answer is missing");
+        let newer = Sample { newest_lost: Some(50), ..lost };
+        assert!(!more.is_void(&newer));
+        assert!(more.is_void(&at(112, 1)), "losses after the answer are another matter");
+        assert!(!Answered::default().is_void(&at(1, 1)));
     }
 }

@@ -29,13 +29,21 @@
 
 use super::cubic::Cubic;
 use super::evidence::{is_gross, Answered, ArrivalRate, Buffer, LossFloor, Round, Rounds, Swing};
+use super::look::{Look, Looking};
 use super::startup::Startup;
 use super::{Control, Mode, ModeName, Sample, PACKET};
 
 const A: f64 = 6.0 * PACKET;
 const GAIN: f64 = 0.5;
 const PATIENCE_ROUNDS: u32 = 6;
+
+/// After a look that showed a shorter path the queue is longer than it was thought to be, and its like need time to settle.
+const PATIENCE_AFTER_LOOK: u32 = 60;
 const DRAIN_EVERY_NS: u64 = 10_000_000_000;
+/// Whoever loses so soon after a drain what it had before was not alone, and claims this part of it.
+const RECENT_NS: u64 = 10_000_000_000;
+const CLAIM: f64 = 0.7;
+
 const LEAST_WINDOW: f64 = 4.0 * PACKET;
 
 /// A queue that falls below this part of itself in a round is on its way out.
@@ -109,6 +117,13 @@ pub struct Fair {
     window_before: f64,
     answered: Answered,
     before: Before,
+    /// When the last drain showed that nobody else was there, and the window before it.
+    drained_ns: u64,
+    window_drained: f64,
+    look: Look,
+    /// Whether the last look saw the path without a queue.
+    among_its_like: bool,
+    patience_rounds: u32,
     queued_rounds: u32,
     queue_before_ns: f64,
     swing: Swing,
@@ -155,6 +170,11 @@ impl Fair {
             window_before: 0.0,
             answered: Answered::default(),
             before: Before::default(),
+            drained_ns: 0,
+            window_drained: 0.0,
+            look: Look::default(),
+            among_its_like: false,
+            patience_rounds: PATIENCE_ROUNDS,
             queued_rounds: 0,
             queue_before_ns: 0.0,
             swing: Swing::default(),
@@ -198,24 +218,35 @@ impl Fair {
             self.queued_rounds += u32::from(stands);
         } else {
             self.queued_rounds = 0;
+            self.patience_rounds = PATIENCE_ROUNDS;
         }
         let swings =
             self.swing.on_round(sample.now_ns, queue_ns) > SWING * sample.base_rtt_ns as f64;
-        if swings && self.window < before.max(self.window_followed) / 2.0 {
+        if swings && !self.among_its_like && self.window < before.max(self.window_followed) / 2.0 {
             // Its like settle; a queue that keeps swinging while this flow had to shrink is a sawtooth's.
-            self.cubic.begin(self.window);
-            return self.compete(sample.now_ns);
+            return self.claim(sample.now_ns);
         }
-        if self.queued_rounds >= PATIENCE_ROUNDS {
+        if self.queued_rounds >= self.patience_rounds {
             // Six rounds of yielding went to somebody who does not yield. The window from before is this flow's claim.
             self.window = self.window_unqueued;
-            self.cubic.begin(self.window);
-            self.compete(sample.now_ns);
+            self.claim(sample.now_ns);
         }
+    }
+
+    /// Competes for what this flow had.
+    fn claim(&mut self, now_ns: u64) {
+        if now_ns < self.drained_ns + RECENT_NS {
+            self.window = self.window.max(CLAIM * self.window_drained);
+        }
+        self.cubic.begin(self.window);
+        self.compete(now_ns);
     }
 
     fn compete(&mut self, now_ns: u64) {
         self.phase = Phase::Compete;
+        self.look.stop();
+        self.among_its_like = false;
+        self.patience_rounds = PATIENCE_ROUNDS;
         self.queued_rounds = 0;
         self.largest_rtt_ns = 0;
         // Flows of one path must not test at the same time: spread by the golden ratio.
@@ -288,8 +319,13 @@ impl Fair {
         let gross = is_gross(round, &self.floor);
         if self.quiet_from.is_some_and(|from| round.first > from) {
             self.quiet_from = None;
-            self.floor.quiet(round);
-            self.reconsider();
+            // Where others keep the buffer full, what is lost in a round that was quiet here is their doing.
+            if self.buffer.stands(round, sample.base_rtt_ns) {
+                self.floor.loud(round);
+            } else {
+                self.floor.quiet(round);
+                self.reconsider();
+            }
         } else if may_be_full || gross {
             self.floor.loud(round);
         } else {
@@ -342,6 +378,7 @@ impl Fair {
         } else if cuts > FREE_CUTS {
             let holds = before_bps / (1.0 - self.floor.share()) * sample.base_rtt_ns as f64 / 8e9;
             self.window = holds.min(window).max(LEAST_WINDOW);
+            (self.drained_ns, self.window_drained) = (sample.now_ns, window);
             self.follow();
         } else {
             self.window = window;
@@ -421,8 +458,26 @@ impl Mode for Fair {
                 self.cubic.grown(sample.now_ns, self.window, sample.arrived_bytes, self.rtt_ns);
             self.window = grown;
         }
-        if let Some(round) = ended {
-            self.end_of_round(sample, &round);
+        let looking = match self.phase {
+            Phase::Delay | Phase::Compete => self.look.on_sample(sample),
+            _ => Looking::No,
+        };
+        match (looking, ended) {
+            (Looking::No, Some(round)) => self.end_of_round(sample, &round),
+            (Looking::Over { shorter, empty }, _) => {
+                self.rounds.restart(sample.next_number);
+                self.among_its_like = empty;
+                if matches!(self.phase, Phase::Compete) {
+                    self.floor.doubt();
+                }
+                if shorter {
+                    // What was lost so far was lost in a queue that was taken for the path.
+                    self.floor = LossFloor::default();
+                    (self.queued_rounds, self.patience_rounds) = (0, PATIENCE_AFTER_LOOK);
+                    self.swing = Swing::default();
+                }
+            }
+            _ => {}
         }
     }
 
@@ -439,6 +494,7 @@ impl Mode for Fair {
             return startup.control(self.rtt_ns);
         }
         let rate_bps = PACE * self.window * 8e9 / self.rtt_ns as f64;
-        Control { rate_bps: rate_bps.min(self.cap_bps), window_bytes: self.window as u64 }
+        let window = (self.look.part() * self.window).max(LEAST_WINDOW);
+        Control { rate_bps: rate_bps.min(self.cap_bps), window_bytes: window as u64 }
     }
 }

@@ -11,6 +11,7 @@ pub mod cubic;
 pub mod evidence;
 pub mod fair;
 pub mod grant;
+pub mod look;
 pub mod modest;
 pub mod startup;
 

@@ -1,0 +1,103 @@
+//! Looks at the empty path, by all flows at the same moment.
+//!
+//! Arrives: samples. Leaves: whether a look is on, and what part of its window a flow keeps meanwhile. Must not know: the mode.
+//!
+//! Flows that follow a queue keep one, and whoever comes later takes the queue of the others for a part of the path: its base round trip is too
+//! long, and its share too large (Low, Peterson, Wang: "Understanding TCP Vegas", JACM 49(2), 2002, section 4). One flow that
+//! pauses does not empty the queue of sixteen. So all pause when their clocks have whole multiples of five seconds, which hosts with the
+//! time of day do within milliseconds: the queue empties for a part of a round trip, and each sees the path as it is.
+//! Clocks that disagree only take the gain away.
+//!
+//! ```text
+//! W_look = 0.85 W base / RTT        until the first packet that was sent after the pause has arrived
+//! ```
+
+use super::Sample;
+
+/// Looks are so far apart, or the least doubling of it that is a hundred round trips.
+const EVERY_NS: u64 = 5_000_000_000;
+const ROUND_TRIPS: u64 = 100;
+
+/// Of what the path holds without a queue, so much stays underway.
+const KEPT: f64 = 0.85;
+
+/// What a sample said of looking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Looking {
+    /// It is not time.
+    No,
+    /// The window is smaller now.
+    On,
+    /// This sample ended it.
+    Over {
+        /// The base round trip turned out to be shorter than had been thought.
+        shorter: bool,
+        /// The queue was gone: nobody is there who does not look.
+        empty: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    /// The first packet to be sent after it began.
+    first: u64,
+    /// What part of the window is kept.
+    part: f64,
+    /// Round trips before: the base, and the smoothed one.
+    base_ns: u64,
+    rtt_ns: u64,
+}
+
+/// When to look.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    slot: Option<u64>,
+    on: Option<Pause>,
+}
+
+impl Look {
+    /// Takes in a sample.
+    pub fn on_sample(&mut self, sample: &Sample) -> Looking {
+        if let Some(pause) = self.on {
+            if sample.newest_spoken_of <= pause.first {
+                return Looking::On;
+            }
+            self.on = None;
+            let queue_ns = pause.rtt_ns.saturating_sub(sample.base_rtt_ns);
+            let left_ns = sample.rtt_ns.unwrap_or(pause.rtt_ns).saturating_sub(sample.base_rtt_ns);
+            return Looking::Over {
+                shorter: sample.base_rtt_ns < pause.base_ns - pause.base_ns / 32,
+                empty: left_ns < queue_ns / 4,
+            };
+        }
+        let mut every_ns = EVERY_NS;
+        while every_ns < ROUND_TRIPS * sample.base_rtt_ns {
+            every_ns *= 2;
+        }
+        let slot = sample.now_ns / every_ns;
+        let due = self.slot.is_some_and(|before| before != slot);
+        self.slot = Some(slot);
+        if !due {
+            return Looking::No;
+        }
+        let part = sample.base_rtt_ns as f64 / sample.smoothed_rtt_ns.max(1) as f64;
+        self.on = Some(Pause {
+            first: sample.next_number,
+            part: KEPT * part.min(1.0),
+            base_ns: sample.base_rtt_ns,
+            rtt_ns: sample.smoothed_rtt_ns,
+        });
+        Looking::On
+    }
+
+    /// The part of its window that a flow keeps now.
+    #[must_use]
+    pub fn part(&self) -> f64 {
+        self.on.map_or(1.0, |pause| pause.part)
+    }
+
+    /// Looks no more, until it is time again.
+    pub fn stop(&mut self) {
+        *self = Self::default();
+    }
+}
