@@ -103,10 +103,11 @@ def iperf3(
     omit_s: int = 0,
     back: bool = False,
     to: str = RIGHT,
+    port: int = IPERF_PORT,
 ) -> Carried:
-    """One TCP flow from left to right (or `back`), what the receiver got."""
+    """One TCP flow from left to right (or `back`), what the receiver got. Flows at the same time need ports of their own."""
     words = ["iperf3", "-c", to, "-J", "-t", f"{seconds:g}", "-O", str(omit_s), "-C", congestion]
-    answer = _iperf3(name, [*words, *(["-R"] if back else [])], seconds + omit_s)
+    answer = _iperf3(name, [*words, *(["-R"] if back else [])], seconds + omit_s, port)
     return _from_iperf(answer, answer["found"]["end"]["sum_received"], {"congestion": congestion, "retransmits": answer["found"]["end"]["sum_sent"].get("retransmits")})  # fmt: skip
 
 
@@ -132,11 +133,11 @@ def iperf3_udp(name: str, seconds: float, rate_bps: float, payload: int = 1472) 
     return _from_iperf(answer, received, {"packets": total["packets"], "lost": total["lost_packets"]})
 
 
-def _iperf3(name: str, words: list[str], seconds: float) -> dict[str, Any]:
+def _iperf3(name: str, words: list[str], seconds: float, port: int = IPERF_PORT) -> dict[str, Any]:
     if shutil.which("iperf3") is None:
         raise BenchError("iperf3 is not installed: apt-get install iperf3")
-    with _serving(name, ["iperf3", "-s", "-1", "-p", str(IPERF_PORT)], IPERF_PORT):
-        measured = _measured(name, [*words, "-p", str(IPERF_PORT)], seconds * 2 + 60)
+    with _serving(name, ["iperf3", "-s", "-1", "-p", str(port)], port):
+        measured = _measured(name, [*words, "-p", str(port)], seconds * 2 + 60)
     found = json.loads(measured["out"] or "{}")
     if "error" in found or "end" not in found:
         raise BenchError(f"iperf3: {found.get('error', measured['err'].strip() or 'said nothing')}")

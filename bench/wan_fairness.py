@@ -4,7 +4,8 @@ Paths of `waystage lab wan`: 100 Mbit/s, 20 ms, buffers of 0.05, 1 and 4 bandwid
 same way, either beginning 5 s after the other; what counts are the seconds from 15 to 45. `worst_share_pct` is `fair`'s share that is farthest from a
 half on its side below, `best_share_pct` the highest: both between 35 and 65 is the bar. `jain_16` is Jain's index of sixteen copies that begin half a second
 apart, by packets delivered in 20 s; `modest_cost_pct` what a CUBIC flow loses beside a copy that was there before it, and
-`modest_fill_pct` what `modest` fills alone, payload over the path's rate, the worse of 1 and 4 products.
+`modest_fill_pct` what `modest` fills alone, payload over the path's rate, the worse of 1 and 4 products. The peer is a second CUBIC flow in the place of `fair`:
+its share says what a flow can expect that comes second. A buffer of 0.05 products are eight packets here, which one burst of this kernel's TCP fills.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import _wan_copies as copies
 import _wan_peers as peers
 
-from waystage.bench import BenchOptions
+from waystage.bench import BenchError, BenchOptions
 from waystage.stats import median
 from waystage.worlds.lab import wan
 
@@ -39,6 +40,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
     turns = options.repetitions or (1 if options.quick else TURNS)
     buffers = BUFFERS[1:2] if options.quick else BUFFERS
     shares: dict[str, list[dict[str, Any]]] = {}
+    cubics: dict[str, list[dict[str, Any]]] = {}
     jain: list[dict[str, Any]] = []
     modest: dict[str, list[dict[str, Any]]] = {}
     # What is measured, where its result goes, and how: a function of the turn's number.
@@ -48,6 +50,8 @@ def run(options: BenchOptions) -> dict[str, Any]:
             name = f"{buffer}, {'fair' if ours_first else 'CUBIC'} first"
             rows = shares.setdefault(name, [])
             steps.append((name, rows, partial(_share, buffer, ours_first, "fair")))
+        rows = cubics.setdefault(f"{buffer}, CUBIC that came second beside CUBIC", [])
+        steps.append((f"{buffer}, CUBIC beside CUBIC", rows, partial(_cubics, buffer)))
     steps.append((f"{FLOWS} copies", jain, _jain))
     for buffer in MODEST_BUFFERS[: 1 if options.quick else None]:
         steps.append((f"modest, {buffer}", modest.setdefault(buffer, []), partial(_modest, buffer)))
@@ -68,11 +72,12 @@ def run(options: BenchOptions) -> dict[str, Any]:
             "modest_cost_pct": round(max(middle(rows, "cost_pct") for rows in modest.values()), 1),
             "modest_fill_pct": round(min(middle(rows, "fill_pct") for rows in modest.values()), 1),
         },
+        "peers": {f"{name}: share_pct": round(middle(rows, "share_pct"), 1) for name, rows in cubics.items()},
         "details": {
             "rate_bps": RATE_BPS,
             "turns": turns,
             "share_pct": {name: round(value, 1) for name, value in found.items()},
-            "runs": {"shares": shares, "jain": jain, "modest": modest},
+            "runs": {"shares": shares, "cubics": cubics, "jain": jain, "modest": modest},
         },
     }
 
@@ -108,6 +113,27 @@ def _share(buffer: str, ours_first: bool, mode: str, turn: int) -> dict[str, Any
     theirs = carried.rate_bps * WIRE_PER_PAYLOAD
     whole = trace.rate_bps(BEGIN_S, END_S)
     return {"share_pct": 100 * (1 - theirs / whole), "whole_bps": whole, "valid": carried.valid, "idle_pct": carried.idle_pct}  # fmt: skip
+
+
+def _cubics(buffer: str, turn: int) -> dict[str, Any]:
+    """What a CUBIC flow gets that comes second to another one."""
+    carried: list[peers.Carried] = []
+    with _path(buffer, turn) as where:
+
+        def first() -> None:
+            carried.append(peers.iperf3(where, END_S - BEGIN_S, omit_s=round(BEGIN_S)))
+
+        thread = threading.Thread(target=first)
+        thread.start()
+        time.sleep(LATER_S)
+        second = peers.iperf3(
+            where, END_S - BEGIN_S, omit_s=round(BEGIN_S - LATER_S), port=peers.IPERF_PORT + 1
+        )
+        thread.join()
+    if not carried:
+        raise BenchError("the first flow failed: see what iperf3 says by itself")
+    whole = carried[0].rate_bps + second.rate_bps
+    return {"share_pct": 100 * second.rate_bps / whole, "whole_bps": whole, "valid": second.valid}
 
 
 def _jain(turn: int) -> dict[str, Any]:

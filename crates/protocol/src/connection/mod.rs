@@ -4,7 +4,8 @@
 //! and when to be called next. Must not know: sockets, clocks, files, TLS, users.
 //!
 //! After each call the driver asks [`Connection::transmit`] for datagrams until there are none, and calls again at
-//! [`Connection::wake_ns`]. Time is nanoseconds of any clock that never goes back.
+//! [`Connection::wake_ns`]. Time is nanoseconds of any clock that never goes back; one that agrees with other hosts on whole multiples of
+//! five seconds, as the time of day does, lets flows look at their path together ([`crate::modes::look`]).
 
 mod receive;
 mod transmit;

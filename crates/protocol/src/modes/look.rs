@@ -101,3 +101,58 @@ impl Look {
         *self = Self::default();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn sample(now_ms: u64, base_ms: u64, rtt_ms: u64) -> Sample {
+        Sample {
+            now_ns: now_ms * MS,
+            rtt_ns: Some(rtt_ms * MS),
+            base_rtt_ns: base_ms * MS,
+            smoothed_rtt_ns: rtt_ms * MS,
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn two_flows_look_at_the_same_moment_whenever_they_began() {
+        for began_ms in [12_000, 14_999] {
+            let mut look = Look::default();
+            let on =
+                (began_ms..20_001).find(|&ms| look.on_sample(&sample(ms, 20, 30)) == Looking::On);
+            assert_eq!(on, Some(15_000));
+            assert!((look.part() - KEPT * 20.0 / 30.0).abs() < 1e-9);
+        }
+        let mut long = Look::default();
+        let mut times = (0..50_000).filter(|&ms| match long.on_sample(&sample(ms, 200, 300)) {
+            Looking::On => std::mem::take(&mut long.on).is_some(),
+            _ => false,
+        });
+        assert_eq!(
+            (times.next(), times.next()),
+            (Some(20_000), Some(40_000)),
+            "a hundred round trips"
+        );
+    }
+
+    #[test]
+    fn it_ends_with_the_first_packet_sent_after_it_began_and_says_what_it_saw() {
+        for (base_ms, rtt_ms, shorter, empty) in
+            [(20, 20, false, true), (20, 29, false, false), (15, 16, true, true)]
+        {
+            let mut look = Look::default();
+            assert_eq!(look.on_sample(&sample(9_999, 20, 30)), Looking::No);
+            let begin = Sample { next_number: 7, ..sample(10_000, 20, 30) };
+            assert_eq!(look.on_sample(&begin), Looking::On);
+            let before = Sample { newest_spoken_of: 7, ..sample(10_010, 20, 30) };
+            assert_eq!(look.on_sample(&before), Looking::On);
+            let after = Sample { newest_spoken_of: 8, ..sample(10_020, base_ms, rtt_ms) };
+            assert_eq!(look.on_sample(&after), Looking::Over { shorter, empty });
+            assert_eq!((look.part(), look.on_sample(&after)), (1.0, Looking::No));
+        }
+    }
+}
