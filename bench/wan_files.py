@@ -87,7 +87,8 @@ def _one(who: str, files: int, size: int, rate: float, seed: int) -> dict[str, A
             copy = ends.far / "copy"
             copy.mkdir()
             carried = peers.PEERS[who](where, tree, copy)
-            return {"rate_bps": carried.rate_bps, "valid": carried.valid, "idle_pct": carried.idle_pct} | carried.details  # fmt: skip
+            row = {"rate_bps": carried.rate_bps, "valid": carried.valid, "idle_pct": carried.idle_pct}
+            return {**row, **carried.details}
         done = ends.copy(str(tree), ends.there("copy"))
         shutil.rmtree(ends.far / "copy")
     return {
