@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import tarfile
-import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness import wait_until
 from waystage._native import AugmentError, augment_image
 from waystage.augment import AugmentOptions, Streamed, stream
 from waystage.ranks import Rank
@@ -209,22 +209,17 @@ def test_an_iterator_that_is_left_ends_its_threads(images: Path) -> None:
     for number in range(40):
         (images / f"more-{number}.png").write_bytes((images / "cats/0.png").read_bytes())
 
-    def become(count: int) -> bool:
-        # A thread has its name a moment after it began, and is listed for one after it was waited for.
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
-            if sum(name.startswith("augment-") for name in thread_names()) == count:
-                return True
-            time.sleep(0.01)
-        return False
+    def working() -> int:
+        return sum(name.startswith("augment-") for name in thread_names())
 
     iterator = stream(images, AugmentOptions(threads=3))
     next(iterator)
-    assert become(3)
+    # A thread has its name a moment after it began, and is listed for one after it was waited for.
+    wait_until(lambda: working() == 3)
     iterator.close()  # type: ignore[attr-defined]
     del iterator
     gc.collect()
-    assert become(0)
+    wait_until(lambda: working() == 0)
 
 
 def thread_names() -> list[str]:
