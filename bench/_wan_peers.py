@@ -275,13 +275,13 @@ def _measured(name: str, client: list[str], limit_s: float) -> dict[str, Any]:
 
 
 def wrong_between(before: dict[str, Any], after: dict[str, Any]) -> float:
-    """The share of packets, both directions together, that were late or lost by this machine meanwhile."""
-    wrong = came = 0
+    """The share of packets, the worse of both directions, that were late or lost by this machine meanwhile."""
+    worst = 0.0
     for way, now in after["directions"].items():
         then = before["directions"][way]
-        wrong += sum(now[key] - then[key] for key in ("late", "read_late", "overflow"))
-        came += now["in"] - then["in"]
-    return wrong / max(came, 1)
+        wrong = sum(now[key] - then[key] for key in ("late", "read_late", "overflow"))
+        worst = max(worst, wrong / max(now["in"] - then["in"], 1))
+    return worst
 
 
 def valid_between(before: dict[str, Any], after: dict[str, Any]) -> bool:
