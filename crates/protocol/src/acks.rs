@@ -3,7 +3,8 @@
 //! Arrives: packets that were opened. Leaves: acknowledgement frames. Must not know: extents, sending.
 //!
 //! An acknowledgement is due at min(10 ms, RTT/8) after the first packet that wants one, however many come: their number does
-//! not grow with the rate. Each speaks also of the packets of the two before it, so that a lost one costs nothing.
+//! not grow with the rate. Each speaks also of the packets of the two before it, so that a lost one tells no less; but a sender that is held
+//! by its window waits for the next. So where one in two hundred packets is missing, acknowledgements come twice as often.
 
 use crate::frame::{Ack, Bitmap, Frame};
 use crate::packet::{Stamp, TICK_NS};
@@ -14,6 +15,43 @@ const REPEATED: usize = 3;
 
 /// So many packets are acknowledged at once, before they outgrow one bitmap.
 const MOST_PACKETS: u64 = MOST_BITS / 2;
+
+/// So many packets are remembered when it is asked how many are missing: that many at least, and twice that at most.
+const MEMORY: u64 = 1000;
+
+/// One of so many that is missing makes a path a lossy one.
+const LOSSY: u64 = 200;
+
+/// On a lossy path acknowledgements are no closer to each other than this, or than they are otherwise.
+const LEAST_INTERVAL_NS: u64 = 600_000;
+
+/// How many packets have come lately, and how many should have.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missing {
+    missing: u64,
+    sent: u64,
+}
+
+impl Missing {
+    /// A packet has come; the first number that was not known of before it.
+    fn on_arrival(&mut self, number: u64, expected: u64) {
+        if number < expected {
+            // It was missing, and is late.
+            self.missing = self.missing.saturating_sub(1);
+            return;
+        }
+        self.missing += number - expected;
+        self.sent += number - expected + 1;
+        if self.sent > 2 * MEMORY {
+            self.missing = self.missing * MEMORY / self.sent;
+            self.sent = MEMORY;
+        }
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.sent >= LOSSY && self.missing * LOSSY > self.sent
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Quickest {
@@ -27,6 +65,7 @@ struct Quickest {
 #[derive(Clone, Default)]
 pub struct Acks {
     received: Received,
+    missing: Missing,
     received_bytes: u64,
     received_at_ns: u64,
     marked_packets: u64,
@@ -50,6 +89,7 @@ impl Acks {
 
     /// A packet has been opened, and its contents kept.
     pub fn arrived(&mut self, now_ns: u64, number: u64, stamp: Stamp, size: usize, marked: bool) {
+        self.missing.on_arrival(number, self.received.end());
         self.received.insert(number);
         let size = size as u64;
         self.received_bytes += size;
@@ -71,8 +111,13 @@ impl Acks {
         }
     }
 
-    /// The packet wants an acknowledgement within `interval_ns`.
+    /// The packet wants an acknowledgement within `interval_ns`, or sooner.
     pub fn wanted(&mut self, now_ns: u64, interval_ns: u64) {
+        let interval_ns = if self.missing.is_lossy() {
+            (interval_ns / 2).max(interval_ns.min(LEAST_INTERVAL_NS))
+        } else {
+            interval_ns
+        };
         let due_ns = self.due_ns.unwrap_or(u64::MAX).min(now_ns + interval_ns);
         let many = self.received.end() >= self.ends[REPEATED - 1] + MOST_PACKETS;
         self.due_ns = Some(if many { now_ns } else { due_ns });
@@ -142,5 +187,41 @@ impl Acks {
         self.ends.rotate_left(1);
         self.ends[REPEATED - 1] = end;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long after the packet an acknowledgement is due, after so many packets of which every `nth` was missing.
+    fn due_after(nth: u64, late: bool, interval_ns: u64) -> u64 {
+        let mut acks = Acks::default();
+        let stamp = Stamp::of(0);
+        let mut missing = Vec::new();
+        for number in 0..3000 {
+            if nth > 0 && number % nth == nth - 1 {
+                missing.push(number);
+                continue;
+            }
+            acks.arrived(0, number, stamp, 1472, false);
+            if late {
+                for number in missing.drain(..) {
+                    acks.arrived(0, number, stamp, 1472, false);
+                }
+            }
+        }
+        acks.wanted(0, interval_ns);
+        acks.due_ns().unwrap_or(u64::MAX)
+    }
+
+    #[test]
+    fn where_packets_are_missing_acknowledgements_come_twice_as_often() {
+        assert_eq!(due_after(0, false, 2_000_000), 2_000_000);
+        assert_eq!(due_after(1000, false, 2_000_000), 2_000_000);
+        assert_eq!(due_after(50, false, 2_000_000), 1_000_000);
+        assert_eq!(due_after(50, true, 2_000_000), 2_000_000, "late is not missing");
+        assert_eq!(due_after(50, false, 1_000_000), 600_000);
+        assert_eq!(due_after(50, false, 300_000), 300_000);
     }
 }

@@ -26,6 +26,21 @@ fn random_loss_costs_what_it_loses_and_no_more() {
 }
 
 #[test]
+fn loss_both_ways_costs_no_more_whatever_is_lost_first() {
+    // What the first round trips lose differs most; 0.95 to 0.957 in all of 24 runs.
+    for (rate_bps, rtt_ms, share) in [(2e8, 10, 0.05), (2e8, 20, 0.1)] {
+        for seed in 1..=12 {
+            let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+            (path.forward.loss, path.backward.loss) = (Loss::Random(share), Loss::Random(share));
+            let outcome = run(path, &[fair()], seconds(2.0), seconds(8.0), seed);
+            let fraction = outcome.bps[0] / (rate_bps * (1.0 - share));
+            let bar = 0.9475;
+            assert!(fraction > bar, "{rtt_ms} ms, loss {share}, seed {seed}: {fraction:.4}");
+        }
+    }
+}
+
+#[test]
 fn a_path_of_half_a_second_is_filled_in_seconds_and_sooner_by_fast_start() {
     for (mode, within_s) in [(ModeName::Fair, 4.0), (ModeName::FastStart, 2.0)] {
         let path = PathSpec::new(3e8, 500 * MS, 1.0);
@@ -78,13 +93,30 @@ fn flows_that_begin_one_after_the_other_come_to_have_the_same() {
 }
 
 #[test]
+fn a_flow_that_comes_second_seeks_its_share_of_a_deep_buffer() {
+    // Without it, twelve starts had 9 to 44 %, and 31 in the middle; with it 37 to 66, and 49.
+    let share = |start: u32| {
+        let begins_ns = seconds(20.0 + 0.37 * f64::from(start));
+        let entries =
+            [Entry::now(Kind::Cubic), Entry { kind: Kind::Ours(ModeName::Fair), begins_ns }];
+        let path = PathSpec::new(1e9, 10 * MS, 4.0);
+        let outcome = run(path, &entries, seconds(30.0), seconds(90.0), 1);
+        outcome.bps[1] / outcome.bps.iter().sum::<f64>()
+    };
+    let mut shares: Vec<f64> = (0..3).map(share).collect();
+    shares.sort_by(f64::total_cmp);
+    assert!((0.40..=0.65).contains(&shares[1]), "{shares:?}");
+}
+
+#[test]
 fn beside_a_flow_that_fills_the_buffer_each_has_about_half() {
     for (buffer, ours_first) in [(1.0, true), (1.0, false), (4.0, true), (4.0, false)] {
         let (ours, cubic) = (Kind::Ours(ModeName::Fair), Kind::Cubic);
         let [first, second] = if ours_first { [ours, cubic] } else { [cubic, ours] };
-        let second = Entry { kind: second, begins_ns: seconds(5.0) };
+        // CUBIC needs so long to fill the larger buffer.
+        let second = Entry { kind: second, begins_ns: seconds(20.0) };
         let path = PathSpec::new(1e8, 20 * MS, buffer);
-        let outcome = run(path, &[Entry::now(first), second], seconds(15.0), seconds(75.0), 1);
+        let outcome = run(path, &[Entry::now(first), second], seconds(30.0), seconds(90.0), 1);
         let share = outcome.bps[usize::from(!ours_first)] / outcome.bps.iter().sum::<f64>();
         assert!(
             (0.35..=0.65).contains(&share),

@@ -132,6 +132,9 @@ impl Answered {
 /// So many packets are remembered by the floor.
 const MEMORY: f64 = 20_000.0;
 
+/// So many after a doubt.
+const DOUBTED: f64 = 1000.0;
+
 /// The share of packets that the path loses at any rate.
 #[derive(Clone, Debug, Default)]
 pub struct LossFloor {
@@ -140,6 +143,47 @@ pub struct LossFloor {
 }
 
 impl LossFloor {
+    /// Takes in any round; whether it was the quiet one that shows what an answer to losses was worth. `quiet_from` is the number of the first packet
+    /// sent after such an answer.
+    pub fn on_round(
+        &mut self,
+        buffer: &mut Buffer,
+        quiet_from: &mut Option<u64>,
+        round: &Round,
+        base_rtt_ns: u64,
+    ) -> bool {
+        let may_be_full = buffer.may_be_full(round, base_rtt_ns);
+        // Where others keep the buffer full, what is lost in a round that was quiet here is their doing.
+        let stands = buffer.stands(round, base_rtt_ns);
+        match *quiet_from {
+            // Of what was sent before the answer arrivals are counted, losses are not: no share. It is taken for one where
+            // others fill the buffer, whose losses must not look random.
+            Some(from) if round.first <= from && !stands => false,
+            Some(from) if round.first <= from => {
+                self.loud(round);
+                false
+            }
+            Some(_) => {
+                *quiet_from = None;
+                self.learn(round, stands);
+                !stands
+            }
+            None => {
+                self.learn(round, may_be_full || is_gross(round, self));
+                false
+            }
+        }
+    }
+
+    /// Takes in a round that was sent at full rate, or not.
+    fn learn(&mut self, round: &Round, at_full_rate: bool) {
+        if at_full_rate {
+            self.loud(round);
+        } else {
+            self.quiet(round);
+        }
+    }
+
     /// Takes in a quiet round.
     pub fn quiet(&mut self, round: &Round) {
         let seen = (round.arrived + round.lost) as f64;
@@ -160,9 +204,18 @@ impl LossFloor {
         }
     }
 
-    /// Halves the losses that were taken for random ones, so that they have to be seen again.
+    /// Halves the losses that were taken for random ones, and forgets all but a few packets, so that they are seen again soon.
     pub fn doubt(&mut self) {
-        self.lost /= 2.0;
+        let kept = (DOUBTED / self.seen.max(1.0)).min(1.0);
+        self.lost *= kept / 2.0;
+        self.seen *= kept;
+    }
+
+    /// The standard deviation of the difference between the floor and the share that so many packets lose, if both are of one path
+    /// that loses this share.
+    #[must_use]
+    pub fn deviation(&self, share: f64, packets: f64) -> f64 {
+        (share * (1.0 - share) * (1.0 / packets.max(1.0) + 1.0 / self.seen.max(1.0))).sqrt()
     }
 
     /// The share lost at random.
@@ -173,6 +226,13 @@ impl LossFloor {
         } else {
             0.0
         }
+    }
+
+    /// What it would be with this round.
+    #[must_use]
+    pub fn with(&self, round: &Round) -> f64 {
+        let seen = self.seen + (round.arrived + round.lost) as f64;
+        ((self.lost + round.lost as f64) / seen.max(1.0)).min(0.5)
     }
 
     /// Whether so many losses are no evidence: the expected number and four standard deviations, and a margin of twice the
@@ -331,6 +391,20 @@ mod tests {
             floor.loud(&round(1000, 0));
         }
         assert!(floor.share() < 0.01);
+    }
+
+    #[test]
+    fn a_doubted_floor_is_learned_again_soon() {
+        let mut floor = LossFloor::default();
+        for _ in 0..100 {
+            floor.quiet(&round(900, 100));
+        }
+        assert!(!floor.allows(1000, 200));
+        floor.doubt();
+        assert!(floor.share() < 0.06);
+        floor.quiet(&round(900, 100));
+        floor.quiet(&round(900, 100));
+        assert!(floor.share() > 0.08 && floor.allows(1000, 100));
     }
 
     #[test]

@@ -10,14 +10,13 @@
 //! W     <- W (1 + (target - queue) / (2 RTT))        queue = least RTT of the round - least RTT of 30 s
 //! ```
 //!
-//! All flows of a path see the same queue, so all come to the same rate `a / (queue - b)`. When the queue stays empty the step doubles
-//! each round trip, up to 1.25. Loss plays no part here unless it is above the path's random floor.
+//! All flows of a path see the same queue, so all come to the same rate `a / (queue - b)`. When the queue stays empty the step doubles each
+//! round trip, up to 1.25. Loss plays no part here unless it is above the path's random floor.
 //!
 //! **Beside a flow that fills the buffer** (phase `compete`) a follower of the queue would get nothing. Evidence of such a flow: a queue above
 //! twice the target that did not shrink in six rounds in which this flow yielded, or loss above the floor, or marks. Then the window is
-//! CUBIC's, which shares evenly with TCP; what counts as its loss event is only loss above the floor.
-//!
-//! A queue that swings by a fifth of the round trip while the window had to halve is such evidence too.
+//! CUBIC's, which shares evenly with TCP, after a flow has sought its share (`compete.rs`); what counts as its loss event is only loss above the floor.
+//! A queue that swings by a fifth of the round trip while the window had to halve is such evidence too; so is one that a look did not empty, while 0.3 of the window went.
 //!
 //! **Back.** About every ten seconds one test (phase `drain`): the window is cut to 0.8. If as much arrives as before, this flow
 //! is alone with a queue of its own, and goes on cutting until less arrives; after more than three such cuts the phase is `delay` again. If less arrives at
@@ -27,7 +26,7 @@
 //! **Loss that was random after all.** After a congestion event the sender is slower by 0.7, and learns what the path loses at that rate. If
 //! that explains the event, the window from before comes back; and at once where all that was lost arrives after all.
 
-use super::cubic::Cubic;
+use super::compete::Competitor;
 use super::evidence::{is_gross, Answered, ArrivalRate, Buffer, LossFloor, Round, Rounds, Swing};
 use super::look::{Look, Looking};
 use super::startup::Startup;
@@ -36,14 +35,11 @@ use super::{Control, Mode, ModeName, Sample, PACKET};
 const A: f64 = 6.0 * PACKET;
 const GAIN: f64 = 0.5;
 const PATIENCE_ROUNDS: u32 = 6;
-
 /// After a look that showed a shorter path the queue is longer than it was thought to be, and its like need time to settle.
 const PATIENCE_AFTER_LOOK: u32 = 60;
-const DRAIN_EVERY_NS: u64 = 10_000_000_000;
 /// Whoever loses so soon after a drain what it had before was not alone, and claims this part of it.
 const RECENT_NS: u64 = 10_000_000_000;
 const CLAIM: f64 = 0.7;
-
 const LEAST_WINDOW: f64 = 4.0 * PACKET;
 
 /// A queue that falls below this part of itself in a round is on its way out.
@@ -56,6 +52,9 @@ const MOST_CUTS: u32 = 10;
 
 /// So many cuts that cost nothing: one may fall into a moment in which the other flow had just backed off.
 const FREE_CUTS: u32 = 3;
+
+/// Beside others, no more of the window than this is left of what following the queue began with: then it is claimed back.
+const YIELDED: f64 = 0.7;
 
 /// A queue that differs by this part of the round trip within seconds.
 const SWING: f64 = 0.2;
@@ -80,17 +79,11 @@ enum Phase {
     },
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Suspicion {
-    lost: u64,
-    packets: u64,
-}
-
 /// What an answer to losses changed.
 #[derive(Clone, Debug, Default)]
 struct Before {
     window: f64,
-    cubic: Cubic,
+    competitor: Competitor,
     competed: bool,
     shallow_ns: f64,
 }
@@ -108,12 +101,13 @@ pub struct Fair {
     floor: LossFloor,
     buffer: Buffer,
     arrivals: ArrivalRate,
-    cubic: Cubic,
+    competitor: Competitor,
     /// Losses of packets before this number belong to an event that was answered already.
     answered_to: u64,
     /// The round that began with this number is the first one after the window fell: a quiet one.
     quiet_from: Option<u64>,
-    suspicions: Vec<Suspicion>,
+    /// Answered as congestion, perhaps wrongly: lost, of so many packets.
+    suspicions: Vec<(u64, u64)>,
     window_before: f64,
     answered: Answered,
     before: Before,
@@ -123,6 +117,10 @@ pub struct Fair {
     look: Look,
     /// Whether the last look saw the path without a queue.
     among_its_like: bool,
+    /// Whether it saw a queue that is not of its like.
+    beside_others: bool,
+    /// Whether this flow has sought its share since it last saw the path without a queue.
+    sought: bool,
     patience_rounds: u32,
     queued_rounds: u32,
     queue_before_ns: f64,
@@ -132,8 +130,6 @@ pub struct Fair {
     empty_rounds: u32,
     window_unqueued: f64,
     shallow_ns: f64,
-    next_drain_ns: u64,
-    drains: u64,
     largest_queue_ns: f64,
     largest_rtt_ns: u64,
 }
@@ -163,7 +159,7 @@ impl Fair {
             floor: LossFloor::default(),
             buffer: Buffer::default(),
             arrivals: ArrivalRate::default(),
-            cubic: Cubic::default(),
+            competitor: Competitor::default(),
             answered_to: 0,
             quiet_from: None,
             suspicions: Vec::new(),
@@ -174,6 +170,8 @@ impl Fair {
             window_drained: 0.0,
             look: Look::default(),
             among_its_like: false,
+            beside_others: false,
+            sought: false,
             patience_rounds: PATIENCE_ROUNDS,
             queued_rounds: 0,
             queue_before_ns: 0.0,
@@ -182,8 +180,6 @@ impl Fair {
             empty_rounds: 0,
             window_unqueued: 0.0,
             shallow_ns: f64::INFINITY,
-            next_drain_ns: 0,
-            drains: 0,
             largest_queue_ns: 0.0,
             largest_rtt_ns: 0,
         }
@@ -224,22 +220,34 @@ impl Fair {
             self.swing.on_round(sample.now_ns, queue_ns) > SWING * sample.base_rtt_ns as f64;
         if swings && !self.among_its_like && self.window < before.max(self.window_followed) / 2.0 {
             // Its like settle; a queue that keeps swinging while this flow had to shrink is a sawtooth's.
-            return self.claim(sample.now_ns);
+            return self.claim(sample.now_ns, self.window);
+        }
+        if self.beside_others && self.window < YIELDED * self.window_followed {
+            // A queue that was there before this flow, and grows slowly, takes all of it bit by bit.
+            return self.claim(sample.now_ns, self.window_followed);
         }
         if self.queued_rounds >= self.patience_rounds {
             // Six rounds of yielding went to somebody who does not yield. The window from before is this flow's claim.
-            self.window = self.window_unqueued;
-            self.claim(sample.now_ns);
+            self.claim(sample.now_ns, self.window_unqueued);
         }
     }
 
     /// Competes for what this flow had.
-    fn claim(&mut self, now_ns: u64) {
+    fn claim(&mut self, now_ns: u64, window: f64) {
+        self.window = window;
         if now_ns < self.drained_ns + RECENT_NS {
             self.window = self.window.max(CLAIM * self.window_drained);
         }
-        self.cubic.begin(self.window);
+        self.competitor.hold(self.window);
         self.compete(now_ns);
+        self.seek();
+    }
+
+    /// Seeks a share of what flows have that do not look, once.
+    fn seek(&mut self) {
+        if self.beside_others && !std::mem::replace(&mut self.sought, true) {
+            self.competitor.seek();
+        }
     }
 
     fn compete(&mut self, now_ns: u64) {
@@ -249,17 +257,14 @@ impl Fair {
         self.patience_rounds = PATIENCE_ROUNDS;
         self.queued_rounds = 0;
         self.largest_rtt_ns = 0;
-        // Flows of one path must not test at the same time: spread by the golden ratio.
-        self.drains += 1;
-        let spread = (self.drains as f64 * 0.618_034 + self.window / PACKET * 0.414_214).fract();
-        self.next_drain_ns = now_ns + (DRAIN_EVERY_NS as f64 * (0.75 + 0.5 * spread)) as u64;
+        self.competitor.plan(now_ns, self.window);
     }
 
     fn congested(&mut self, sample: &Sample, round: &Round) {
         self.answered = Answered::now(sample, round.lost);
         self.before = Before {
             window: self.window,
-            cubic: self.cubic,
+            competitor: self.competitor,
             competed: matches!(self.phase, Phase::Compete),
             shallow_ns: self.shallow_ns,
         };
@@ -267,8 +272,7 @@ impl Fair {
             self.window_before = self.window;
         }
         if sample.marked_packets == 0 && self.suspicions.len() < 8 {
-            self.suspicions
-                .push(Suspicion { lost: round.lost, packets: round.arrived + round.lost });
+            self.suspicions.push((round.lost, round.arrived + round.lost));
         }
         if matches!(self.phase, Phase::Delay) {
             let queue_ns = round.largest_rtt_ns.saturating_sub(sample.base_rtt_ns) as f64;
@@ -276,10 +280,14 @@ impl Fair {
             if queue_ns < 1.5 * self.target_ns(self.window) {
                 self.shallow_ns = (queue_ns / 2.0).max(20_000.0);
             }
-            self.cubic = Cubic::default();
+            self.competitor.forget();
             self.compete(sample.now_ns);
         }
-        self.window = self.cubic.congested(self.window).max(LEAST_WINDOW);
+        self.window = self.competitor.congested(self.window).max(LEAST_WINDOW);
+        self.be_quiet(sample);
+    }
+
+    fn be_quiet(&mut self, sample: &Sample) {
         self.answered_to = sample.next_number;
         self.quiet_from = Some(sample.next_number);
         self.rounds.answered(sample.next_number);
@@ -291,7 +299,7 @@ impl Fair {
             return;
         }
         self.window = self.window.max(self.before.window);
-        self.cubic = self.before.cubic;
+        self.competitor = self.before.competitor;
         self.shallow_ns = self.before.shallow_ns;
         if !self.before.competed {
             self.phase = Phase::Delay;
@@ -302,8 +310,8 @@ impl Fair {
 
     /// What a quiet round taught may clear the losses that were taken for congestion.
     fn reconsider(&mut self) {
-        let innocent = |s: &Suspicion| self.floor.allows(s.packets, s.lost);
-        if self.suspicions.is_empty() || !self.suspicions.iter().all(innocent) {
+        let mut all = self.suspicions.iter();
+        if all.len() == 0 || !all.all(|&(lost, packets)| self.floor.allows(packets, lost)) {
             return;
         }
         self.suspicions.clear();
@@ -315,27 +323,16 @@ impl Fair {
 
     fn end_of_round(&mut self, sample: &Sample, round: &Round) {
         self.largest_rtt_ns = self.largest_rtt_ns.max(round.largest_rtt_ns);
-        let may_be_full = self.buffer.may_be_full(round, sample.base_rtt_ns);
-        let gross = is_gross(round, &self.floor);
-        if self.quiet_from.is_some_and(|from| round.first > from) {
-            self.quiet_from = None;
-            // Where others keep the buffer full, what is lost in a round that was quiet here is their doing.
-            if self.buffer.stands(round, sample.base_rtt_ns) {
-                self.floor.loud(round);
-            } else {
-                self.floor.quiet(round);
-                self.reconsider();
-            }
-        } else if may_be_full || gross {
-            self.floor.loud(round);
-        } else {
-            self.floor.quiet(round);
+        if self.floor.on_round(&mut self.buffer, &mut self.quiet_from, round, sample.base_rtt_ns) {
+            self.reconsider();
         }
         match self.phase {
             Phase::Startup(_) => {}
             Phase::Delay => self.follow_queue(sample, round),
             Phase::Compete => {
-                if sample.now_ns >= self.next_drain_ns {
+                let arrival_bps = self.arrivals.bps(self.rtt_ns);
+                self.window = self.competitor.end_of_round(arrival_bps, self.window);
+                if self.competitor.is_test_due(sample.now_ns) {
                     self.begin_drain(sample);
                 }
             }
@@ -349,9 +346,7 @@ impl Fair {
         let Some(arrival_bps) = self.arrivals.bps(2 * self.rtt_ns) else { return };
         if (self.largest_rtt_ns as f64) < SHALLOW * sample.base_rtt_ns as f64 {
             // The queue was never long enough to tell anything by draining it: try, and let loss decide.
-            let holds = arrival_bps / (1.0 - self.floor.share()) * sample.base_rtt_ns as f64 / 8e9;
-            self.window = holds.min(self.window).max(LEAST_WINDOW);
-            return self.follow();
+            return self.follow_from(arrival_bps, self.window, sample);
         }
         self.phase = Phase::Drain { window: self.window, arrival_bps, cuts: 1, settled: false };
         self.window = (self.window * CUT).max(LEAST_WINDOW);
@@ -376,22 +371,27 @@ impl Fair {
                 Phase::Drain { window, arrival_bps: before_bps, cuts: cuts + 1, settled: false };
             self.window = (self.window * CUT).max(LEAST_WINDOW);
         } else if cuts > FREE_CUTS {
-            let holds = before_bps / (1.0 - self.floor.share()) * sample.base_rtt_ns as f64 / 8e9;
-            self.window = holds.min(window).max(LEAST_WINDOW);
             (self.drained_ns, self.window_drained) = (sample.now_ns, window);
-            self.follow();
+            self.follow_from(before_bps, window, sample);
         } else {
             self.window = window;
-            self.cubic.begin(window);
+            self.competitor.hold(window);
             self.compete(sample.now_ns);
         }
     }
 
+    /// Follows the queue again, with what the path holds at this rate of arrival, and no more than `most`.
+    fn follow_from(&mut self, arrival_bps: f64, most: f64, sample: &Sample) {
+        let holds = arrival_bps / (1.0 - self.floor.share()) * sample.base_rtt_ns as f64 / 8e9;
+        self.window = holds.min(most).max(LEAST_WINDOW);
+        self.follow();
+    }
+
     fn follow(&mut self) {
         self.phase = Phase::Delay;
+        self.beside_others = false;
         self.suspicions.clear();
-        self.empty_rounds = 0;
-        self.queued_rounds = 0;
+        (self.empty_rounds, self.queued_rounds) = (0, 0);
         self.swing = Swing::default();
         self.window_followed = self.window;
     }
@@ -423,9 +423,7 @@ impl Mode for Fair {
                 let holds = capacity.bps * sample.base_rtt_ns as f64 / 8e9;
                 self.window = (holds + A).max(LEAST_WINDOW);
                 self.follow();
-                self.answered_to = sample.next_number;
-                self.quiet_from = Some(sample.next_number);
-                self.rounds.answered(sample.next_number);
+                self.be_quiet(sample);
             }
             return;
         }
@@ -454,9 +452,7 @@ impl Mode for Fair {
             let round = ended.unwrap_or(*self.rounds.current());
             self.congested(sample, &round);
         } else if matches!(self.phase, Phase::Compete) && !sample.limited {
-            let grown =
-                self.cubic.grown(sample.now_ns, self.window, sample.arrived_bytes, self.rtt_ns);
-            self.window = grown;
+            self.window = self.competitor.grown(sample, self.window, self.rtt_ns);
         }
         let looking = match self.phase {
             Phase::Delay | Phase::Compete => self.look.on_sample(sample),
@@ -467,8 +463,12 @@ impl Mode for Fair {
             (Looking::Over { shorter, empty }, _) => {
                 self.rounds.restart(sample.next_number);
                 self.among_its_like = empty;
+                self.beside_others = !empty && !shorter;
                 if matches!(self.phase, Phase::Compete) {
                     self.floor.doubt();
+                    self.seek();
+                } else {
+                    self.sought &= !empty;
                 }
                 if shorter {
                     // What was lost so far was lost in a queue that was taken for the path.

@@ -6,6 +6,7 @@
 //! modest, aggressive: JHPCN report jh160034, section 6) but not their equations, which are ours and stand in each file.
 
 pub mod aggressive;
+pub mod compete;
 pub mod coupled;
 pub mod cubic;
 pub mod evidence;

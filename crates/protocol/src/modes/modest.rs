@@ -16,6 +16,13 @@ const GAIN: f64 = 0.25;
 const LEAST_WINDOW: f64 = 2.0 * PACKET;
 const PACE: f64 = 1.1;
 
+/// Up to this part of what filled the path last it grows faster and faster; what is sent too much shows two rounds later.
+const NEAR: f64 = 0.85;
+
+/// After so many rounds without a queue there, the path is taken to be larger by a quarter.
+const PATIENT_ROUNDS: u32 = 16;
+const DOUBT: f64 = 1.25;
+
 /// How long it does not grow after a loss: at first, and at most.
 const LEAST_WAIT_NS: u64 = 1_000_000_000;
 const MOST_WAIT_NS: u64 = 30_000_000_000;
@@ -26,6 +33,8 @@ pub struct Modest {
     cap_bps: f64,
     startup: Option<Box<Startup>>,
     window: f64,
+    /// The window that the path was last seen to be full with.
+    known: f64,
     rtt_ns: u64,
     rounds: Rounds,
     floor: LossFloor,
@@ -49,6 +58,7 @@ impl Modest {
             cap_bps,
             startup: Some(Box::new(Startup::new(rtt_ns, cap_bps, false))),
             window: LEAST_WINDOW,
+            known: LEAST_WINDOW,
             rtt_ns,
             rounds: Rounds::default(),
             floor: LossFloor::default(),
@@ -65,6 +75,7 @@ impl Modest {
     }
 
     fn halve(&mut self, sample: &Sample) {
+        self.known = self.window;
         self.window = (self.window / 2.0).max(LEAST_WINDOW);
         (self.empty_rounds, self.queued_rounds) = (0, 0);
         self.answered_to = sample.next_number;
@@ -73,18 +84,12 @@ impl Modest {
     }
 
     fn end_of_round(&mut self, sample: &Sample, round: &Round) {
-        if self.quiet_from.is_some_and(|from| round.first > from) {
-            self.quiet_from = None;
-            self.floor.quiet(round);
-            if self.suspicion.is_some_and(|(lost, packets, _)| self.floor.allows(packets, lost)) {
+        if self.floor.on_round(&mut self.buffer, &mut self.quiet_from, round, sample.base_rtt_ns) {
+            let innocent = |(lost, packets, _)| self.floor.allows(packets, lost);
+            if self.suspicion.is_some_and(innocent) {
                 self.take_back();
             }
             self.suspicion = None;
-        } else if self.buffer.may_be_full(round, sample.base_rtt_ns) || is_gross(round, &self.floor)
-        {
-            self.floor.loud(round);
-        } else {
-            self.floor.quiet(round);
         }
         let Some(queue_ns) = round.queue_ns(sample.base_rtt_ns) else { return };
         let b_ns = (sample.base_rtt_ns as f64 / 128.0).clamp(100_000.0, 1_500_000.0);
@@ -97,7 +102,11 @@ impl Modest {
         }
         self.empty_rounds = if queue_ns < target_ns / 4.0 { self.empty_rounds + 1 } else { 0 };
         let mut step = GAIN * (target_ns - queue_ns) / self.rtt_ns as f64;
-        if self.empty_rounds > 3 {
+        if self.empty_rounds > PATIENT_ROUNDS {
+            // There is more room than it was thought.
+            self.known *= DOUBT;
+            self.empty_rounds = 0;
+        } else if self.empty_rounds > 3 && self.window < NEAR * self.known {
             step *= f64::from(1_u32 << (self.empty_rounds - 3).min(10));
         }
         let may_grow = !round.limited && sample.now_ns >= self.grow_from_ns;
@@ -142,6 +151,7 @@ impl Mode for Modest {
         if let Some(startup) = &mut self.startup {
             if let Some(capacity) = startup.on_sample(sample, &mut self.floor) {
                 self.window = (capacity.bps * sample.base_rtt_ns as f64 / 8e9).max(LEAST_WINDOW);
+                self.known = self.window;
                 self.startup = None;
                 self.answered_to = sample.next_number;
                 self.quiet_from = Some(sample.next_number);

@@ -137,7 +137,12 @@ impl Startup {
     fn end_of_round(&mut self, round: &Round, floor: &mut LossFloor) -> bool {
         let packets = (round.arrived + round.lost).max(1) as f64;
         let share = round.lost as f64 / packets;
-        let noise = 3.0 * (floor.share().max(0.01) / packets).sqrt();
+        // The first round is of few packets: where it lost any, both rounds together are the best estimate.
+        let noise = if floor.is_clean() {
+            3.0 * (0.01 / packets).sqrt()
+        } else {
+            3.0 * floor.deviation(floor.with(round).max(0.01), packets)
+        };
         let rising = packets >= 20.0 && share > floor.share() + 0.05 + noise;
         // The first round is the slowest there will be. Each later one is three times as fast as the one before, which
         // is quiet if even this one is not too fast.
