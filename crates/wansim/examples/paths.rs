@@ -31,7 +31,8 @@ fn main() {
 }
 
 fn with_loss(mut path: PathSpec, share: f64) -> PathSpec {
-    path.forward.loss = if share > 0.0 { Loss::Random(share) } else { Loss::Never };
+    let loss = if share > 0.0 { Loss::Random(share) } else { Loss::Never };
+    (path.forward.loss, path.backward.loss) = (loss, loss);
     path
 }
 
@@ -88,7 +89,8 @@ fn start() {
     }
 }
 
-/// Such runs are chaotic: what counts is how the shares lie when the second flow begins at one moment or another.
+/// Such runs are chaotic: what counts is how the shares lie when the second flow begins at one moment or another. CUBIC needs twenty
+/// seconds to fill the larger buffers.
 fn fairness() {
     for (rate_bps, rtt_ms) in [(1e8, 20), (GIGABIT, 10)] {
         for buffer in [0.05, 1.0, 4.0] {
@@ -97,9 +99,9 @@ fn fairness() {
                 let ours = Kind::Ours(ModeName::Fair);
                 let order = if ours_first { [ours, Kind::Cubic] } else { [Kind::Cubic, ours] };
                 let share = |start: u32| {
-                    let begins_ns = seconds(5.0 + 0.37 * f64::from(start));
+                    let begins_ns = seconds(20.0 + 0.37 * f64::from(start));
                     let entries = [Entry::now(order[0]), Entry { kind: order[1], begins_ns }];
-                    let outcome = run(path, &entries, seconds(15.0), seconds(75.0), 1);
+                    let outcome = run(path, &entries, seconds(30.0), seconds(90.0), 1);
                     let total: f64 = outcome.bps.iter().sum();
                     (100.0 * outcome.bps[usize::from(!ours_first)] / total, total / rate_bps)
                 };
