@@ -13,6 +13,9 @@ fn main() {
     if wanted("loss") {
         loss();
     }
+    if wanted("seeds") {
+        seeds();
+    }
     if wanted("start") {
         start();
     }
@@ -137,23 +140,46 @@ fn modest() {
 }
 
 fn many() {
-    for apart_s in [0.0, 0.5] {
-        let path = PathSpec::new(GIGABIT, 20 * MS, 1.0);
-        let entries: Vec<Entry> = (0..16)
-            .map(|index| Entry {
-                kind: Kind::Ours(ModeName::Fair),
-                begins_ns: seconds(apart_s * f64::from(index)),
-            })
-            .collect();
-        let outcome = run(path, &entries, seconds(15.0), seconds(35.0), 1);
-        let total: f64 = outcome.bps.iter().sum();
-        println!(
-            "jain of 16, {apart_s} s apart: {:.3}, used {:.3} | {}",
-            jain(&outcome.bps),
-            total / GIGABIT,
-            timeline(&outcome, 0)
-        );
-        println!("   {:?}", outcome.bps.iter().map(|bps| (bps / 1e6) as u64).collect::<Vec<_>>());
+    for (rate_bps, rtt_ms) in [(GIGABIT, 20), (2e8, 10), (1e8, 20), (1e8, 50)] {
+        for apart_s in [0.0, 0.3, 0.41, 0.5, 0.6, 0.77] {
+            let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+            let entries: Vec<Entry> = (0..16)
+                .map(|index| Entry {
+                    kind: Kind::Ours(ModeName::Fair),
+                    begins_ns: seconds(apart_s * f64::from(index)),
+                })
+                .collect();
+            let outcome = run(path, &entries, seconds(17.0), seconds(37.0), 1);
+            let total: f64 = outcome.bps.iter().sum();
+            println!(
+                "jain of 16, {rate_bps:e} {rtt_ms} ms, {apart_s} s apart: {:.3}, used {:.3} | {}",
+                jain(&outcome.bps),
+                total / rate_bps,
+                timeline(&outcome, 0)
+            );
+        }
+    }
+}
+
+/// What the first round trips lose differs most from run to run.
+fn seeds() {
+    for (rate_bps, rtt_ms) in [(2e8, 10), (2e8, 20), (GIGABIT, 20), (5e7, 100)] {
+        for share in [0.01, 0.1] {
+            let path = with_loss(PathSpec::new(rate_bps, rtt_ms * MS, 1.0), share);
+            let fraction = |seed| {
+                let ours = [Entry::now(Kind::Ours(ModeName::Fair))];
+                let outcome = run(path, &ours, seconds(2.0), seconds(12.0), seed);
+                outcome.bps[0] / (rate_bps * (1.0 - share))
+            };
+            let mut runs: Vec<f64> = (1..25).map(fraction).collect();
+            runs.sort_by(f64::total_cmp);
+            println!(
+                "24 seeds, {rate_bps:e} {rtt_ms} ms, {:.1} %: {:.3} to {:.3} of C(1-p)",
+                100.0 * share,
+                runs[0],
+                runs[23]
+            );
+        }
     }
 }
 

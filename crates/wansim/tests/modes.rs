@@ -27,15 +27,14 @@ fn random_loss_costs_what_it_loses_and_no_more() {
 
 #[test]
 fn loss_both_ways_costs_no_more_whatever_is_lost_first() {
-    // What the first round trips lose differs most; 0.95 to 0.957 in all of 24 runs.
+    // What the first round trips lose differs most; `paths seeds` has more of them.
     for (rate_bps, rtt_ms, share) in [(2e8, 10, 0.05), (2e8, 20, 0.1)] {
         for seed in 1..=12 {
             let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
             (path.forward.loss, path.backward.loss) = (Loss::Random(share), Loss::Random(share));
             let outcome = run(path, &[fair()], seconds(2.0), seconds(8.0), seed);
             let fraction = outcome.bps[0] / (rate_bps * (1.0 - share));
-            let bar = 0.9475;
-            assert!(fraction > bar, "{rtt_ms} ms, loss {share}, seed {seed}: {fraction:.4}");
+            assert!(fraction > 0.9475, "{rtt_ms} ms, loss {share}, seed {seed}: {fraction:.4}");
         }
     }
 }

@@ -158,9 +158,10 @@ impl LossFloor {
         match *quiet_from {
             // Of what was sent before the answer arrivals are counted, losses are not: no share. It is taken for one where
             // others fill the buffer, whose losses must not look random.
-            Some(from) if round.first <= from && !stands => false,
             Some(from) if round.first <= from => {
-                self.loud(round);
+                if stands {
+                    self.loud(round);
+                }
                 false
             }
             Some(_) => {
@@ -197,7 +198,7 @@ impl LossFloor {
     }
 
     /// Takes in a round at full rate, which tells something only if it lost less than the floor.
-    pub fn loud(&mut self, round: &Round) {
+    fn loud(&mut self, round: &Round) {
         let seen = (round.arrived + round.lost) as f64;
         if self.lost > 0.0 && (round.lost as f64) < seen * self.share() {
             self.quiet(round);

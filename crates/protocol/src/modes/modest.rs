@@ -78,6 +78,10 @@ impl Modest {
         self.known = self.window;
         self.window = (self.window / 2.0).max(LEAST_WINDOW);
         (self.empty_rounds, self.queued_rounds) = (0, 0);
+        self.be_quiet(sample);
+    }
+
+    fn be_quiet(&mut self, sample: &Sample) {
         self.answered_to = sample.next_number;
         self.quiet_from = Some(sample.next_number);
         self.rounds.answered(sample.next_number);
@@ -153,9 +157,7 @@ impl Mode for Modest {
                 self.window = (capacity.bps * sample.base_rtt_ns as f64 / 8e9).max(LEAST_WINDOW);
                 self.known = self.window;
                 self.startup = None;
-                self.answered_to = sample.next_number;
-                self.quiet_from = Some(sample.next_number);
-                self.rounds.answered(sample.next_number);
+                self.be_quiet(sample);
             }
             return;
         }
