@@ -92,6 +92,8 @@ pub enum Kind {
     OneOf(ModeName),
     /// A CUBIC flow.
     Cubic,
+    /// A CUBIC flow that sends nothing new after this time in nanoseconds.
+    CubicUntil(u64),
     /// A BBR flow.
     Bbr,
 }
@@ -138,6 +140,8 @@ pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed:
     let mut world = World::new(path.forward, path.backward, seed);
     let copy = Group::default();
     for entry in entries {
+        let tcp =
+            |ends_ns, control| AnyFlow::Tcp(Box::new(Tcp::new(entry.begins_ns, ends_ns, control)));
         let flow = match entry.kind {
             Kind::Ours(mode) => {
                 let spec = BulkSpec::endless(mode, path.rtt_ns());
@@ -150,8 +154,9 @@ pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed:
                 };
                 AnyFlow::Bulk(Box::new(Bulk::new(entry.begins_ns, &spec)))
             }
-            Kind::Cubic => AnyFlow::Tcp(Box::new(Tcp::new(entry.begins_ns, Control::cubic()))),
-            Kind::Bbr => AnyFlow::Tcp(Box::new(Tcp::new(entry.begins_ns, Control::bbr()))),
+            Kind::Cubic => tcp(u64::MAX, Control::cubic()),
+            Kind::CubicUntil(ends_ns) => tcp(ends_ns, Control::cubic()),
+            Kind::Bbr => tcp(u64::MAX, Control::bbr()),
         };
         world.add(entry.begins_ns, flow);
     }

@@ -3,7 +3,7 @@
 //! Arrives: acknowledgements. Leaves: segments. Must not know: the path, other flows.
 //!
 //! Each transmission has a number and is acknowledged by it, so losses are found as selective acknowledgements find them: three later
-//! transmissions arrived. There are always bytes to send. What a real TCP loses by small buffers or interrupts it does not lose here.
+//! transmissions arrived. There are always bytes to send until it ends. What a real TCP loses by small buffers or interrupts it does not lose here.
 
 use std::collections::VecDeque;
 
@@ -107,14 +107,16 @@ pub struct Tcp {
     next_send_ns: u64,
     acks: Vec<u64>,
     received: u64,
+    ends_ns: u64,
 }
 
 impl Tcp {
-    /// A flow that begins now.
+    /// A flow that begins now and sends nothing new after `ends_ns`.
     #[must_use]
-    pub fn new(now_ns: u64, control: Control) -> Self {
+    pub fn new(now_ns: u64, ends_ns: u64, control: Control) -> Self {
         Self {
             control,
+            ends_ns,
             underway: VecDeque::new(),
             first: 0,
             in_flight: 0,
@@ -383,7 +385,7 @@ impl Flow for Tcp {
             Control::Bbr(control) if control.rate() > 0.0 => Some(control.pacing()),
             _ => None,
         };
-        while (self.in_flight as f64) < self.window().floor().max(1.0) {
+        while now_ns < self.ends_ns && (self.in_flight as f64) < self.window().floor().max(1.0) {
             if let Some(pacing) = pacing {
                 // Up to a millisecond in advance, as the kernel's pacing does in its quanta.
                 if self.next_send_ns > now_ns + 100_000 {
@@ -410,6 +412,9 @@ impl Flow for Tcp {
     }
 
     fn wake_ns(&self) -> Option<u64> {
+        if self.heard_ns >= self.ends_ns {
+            return None;
+        }
         let paced = matches!(&self.control, Control::Bbr(control) if control.rate() > 0.0)
             && (self.in_flight as f64) < self.window().floor().max(1.0);
         let timeout_ns = self.timeout_ns();

@@ -125,6 +125,24 @@ fn beside_a_flow_that_fills_the_buffer_each_has_about_half() {
 }
 
 #[test]
+fn modest_comes_back_soon_after_the_other_flow_has_ended() {
+    let (ends_s, most_rounds) = (20.0, 100.0);
+    for rtt_ms in [20, 100] {
+        let path = PathSpec::new(1e8, rtt_ms * MS, 1.0);
+        let until_s = ends_s + most_rounds * rtt_ms as f64 / 1e3;
+        let entries = [
+            Entry::now(Kind::Ours(ModeName::Modest)),
+            Entry { kind: Kind::CubicUntil(seconds(ends_s)), begins_ns: seconds(5.0) },
+        ];
+        let beside = run(path, &entries, seconds(12.0), seconds(ends_s), 1);
+        assert!(beside.bps[0] < 0.1 * beside.bps[1], "{rtt_ms} ms: {:?}", beside.bps);
+        let after = run(path, &entries, seconds(ends_s), seconds(until_s), 1);
+        let last = after.steps[0].iter().rev().take(5).sum::<f64>() / 5.0;
+        assert!(last > 0.45e8, "{rtt_ms} ms: {last} bit/s after {most_rounds} round trips");
+    }
+}
+
+#[test]
 fn connections_of_one_copy_take_together_what_one_would() {
     let one_of = Entry::now(Kind::OneOf(ModeName::Fair));
     let path = PathSpec::new(1e8, 20 * MS, 1.0);

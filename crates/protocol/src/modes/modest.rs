@@ -35,6 +35,8 @@ pub struct Modest {
     window: f64,
     /// The window that the path was last seen to be full with.
     known: f64,
+    /// It has found the path empty and grown since it was last halved.
+    has_grown: bool,
     rtt_ns: u64,
     rounds: Rounds,
     floor: LossFloor,
@@ -59,6 +61,7 @@ impl Modest {
             startup: Some(Box::new(Startup::new(rtt_ns, cap_bps, false))),
             window: LEAST_WINDOW,
             known: LEAST_WINDOW,
+            has_grown: true,
             rtt_ns,
             rounds: Rounds::default(),
             floor: LossFloor::default(),
@@ -75,7 +78,10 @@ impl Modest {
     }
 
     fn halve(&mut self, sample: &Sample) {
-        self.known = self.window;
+        // A queue that stays, time after time, says nothing of the path: it is others that fill it.
+        if std::mem::take(&mut self.has_grown) {
+            self.known = self.window.max(self.known / DOUBT);
+        }
         self.window = (self.window / 2.0).max(LEAST_WINDOW);
         (self.empty_rounds, self.queued_rounds) = (0, 0);
         self.be_quiet(sample);
@@ -106,16 +112,20 @@ impl Modest {
         }
         self.empty_rounds = if queue_ns < target_ns / 4.0 { self.empty_rounds + 1 } else { 0 };
         let mut step = GAIN * (target_ns - queue_ns) / self.rtt_ns as f64;
-        if self.empty_rounds > PATIENT_ROUNDS {
+        if self.window < NEAR * self.known {
+            if self.empty_rounds > 3 {
+                step *= f64::from(1_u32 << (self.empty_rounds - 3).min(10));
+            }
+        } else if self.empty_rounds > PATIENT_ROUNDS {
             // There is more room than it was thought.
             self.known *= DOUBT;
             self.empty_rounds = 0;
-        } else if self.empty_rounds > 3 && self.window < NEAR * self.known {
-            step *= f64::from(1_u32 << (self.empty_rounds - 3).min(10));
         }
+        let most = if self.window < self.known / 2.0 { 0.25 } else { 0.0625 };
         let may_grow = !round.limited && sample.now_ns >= self.grow_from_ns;
+        self.has_grown |= may_grow && self.empty_rounds > 3;
         if step < 0.0 || may_grow {
-            self.window = (self.window * (1.0 + step.clamp(-0.25, 0.0625))).max(LEAST_WINDOW);
+            self.window = (self.window * (1.0 + step.clamp(-0.25, most))).max(LEAST_WINDOW);
         }
     }
 
