@@ -37,13 +37,15 @@ WAIT_S = 90.0
 """However slow the machine: what has not happened by then does not happen."""
 
 
-def wait_until(condition: Callable[[], object], alive: subprocess.Popen[Any] | None = None) -> None:
-    """Until the condition holds. Fails at once where the process that is to make it hold has ended."""
+def wait_until(
+    condition: Callable[[], object], alive: subprocess.Popen[Any] | None = None, what: str = "it"
+) -> None:
+    """Until the condition holds. Fails at once where the process that is to make it hold has ended, and names what did not happen."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         if alive is not None and alive.poll() is not None:
             pytest.fail(f"it has ended: {alive.communicate()}")
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, f"{what} did not happen in {WAIT_S} s"
         time.sleep(0.01)
 
 

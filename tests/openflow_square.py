@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from harness import wait_until
 from waystage.events import (
     AssignPaths,
     Event,
@@ -63,8 +64,8 @@ def build(ovs: Any, topology: Topology) -> None:
 class World:
     """A fabric, a controller, and what it has published."""
 
-    def __init__(self, ovs: Any, wait_until: Callable[..., None]) -> None:
-        self.ovs, self.wait_until = ovs, wait_until
+    def __init__(self, ovs: Any) -> None:
+        self.ovs = ovs
         self.events: list[Event] = []
         self.controller: InterconnectController | None = None
 
@@ -90,10 +91,8 @@ class World:
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for event in list(self.events) if isinstance(event, kind)]
 
-    def await_event(
-        self, kind: type[Event], test: Callable[[Any], bool] = lambda _: True, s: float = 15
-    ) -> Any:
-        self.wait_until(lambda: any(test(e) for e in self.of(kind)), f"{kind.__name__}, got {self.events}", s)
+    def await_event(self, kind: type[Event], test: Callable[[Any], bool] = lambda _: True) -> Any:
+        wait_until(lambda: any(test(e) for e in self.of(kind)), what=kind.__name__)
         return next(e for e in self.of(kind) if test(e))
 
     def assign(self, plan: PathPlan) -> PathsChanged:

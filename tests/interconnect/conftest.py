@@ -8,12 +8,12 @@ import os
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness import wait_until
 from openflow_square import World
 
 _CLONE_NEWNET = 0x40000000
@@ -139,7 +139,7 @@ class PrivateOvs:
         full = ["ip", "netns", "exec", self.name, *command, "--pidfile"]
         daemon = subprocess.Popen(full, env=self._env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.daemons.append(daemon)
-        wait_until(lambda: (self.run_dir / f"{command[0]}.pid").exists(), f"{command[0]} to start")
+        wait_until(lambda: (self.run_dir / f"{command[0]}.pid").exists(), what=f"{command[0]}'s start")
 
 
 @pytest.fixture
@@ -160,24 +160,9 @@ def ovs(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[PrivateOvs]:
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 15) -> None:
-    """Poll until the condition holds; fails naming what did not happen."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}"
-        time.sleep(0.01)
-
-
-@pytest.fixture(name="wait_until")
-def _wait_until() -> Callable[..., None]:
-    return wait_until
-
-
 @pytest.fixture
-def world(
-    ovs: PrivateOvs, wait_until: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> Iterator[World]:
-    world = World(ovs, wait_until)
+def world(ovs: PrivateOvs, caplog: pytest.LogCaptureFixture) -> Iterator[World]:
+    world = World(ovs)
     yield world
     if world.controller is not None:
         world.controller.stop()

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from harness import wait_until
 from openflow_square import SEPARATED, TOGETHER, Stream, World, build, fabric_topology
 from waystage.events import (
     AssignPaths,
@@ -56,7 +57,7 @@ def test_a_request_for_nobody_is_dropped_and_reaches_no_other_host(world: World)
         time.sleep(0.5)  # longer than between the first announcements
         return received() == before
 
-    world.wait_until(is_quiet, "the first announcements to end")
+    wait_until(is_quiet, what="the first announcements' end")
     before = received()
     assert not world.ping(1, 77, timeout_s=1)
     assert controller.arp_counts.unknown >= 1

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from harness import wait_until
 from openflow_square import World, build, fabric_topology
 from waystage.events import (
     CablingError,
@@ -66,7 +67,7 @@ def test_a_topology_is_discovered_where_none_is_given(world: World) -> None:
             "s4",
         }
         assert {e.host for e in world.of(HostSeen)} == {"h1", "h2", "h3", "h4"}
-        world.wait_until(lambda: world.ping(1, 3) and world.ping(4, 2), "pings to pass")
+        wait_until(lambda: world.ping(1, 3) and world.ping(4, 2), what="a ping both ways")
     finally:
         done.set()
         speaker.join()

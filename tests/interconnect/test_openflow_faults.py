@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness import wait_until
 from openflow_square import SEPARATED, Stream, World, build, fabric_topology
 from waystage.events import (
     AssignPaths,
@@ -42,7 +43,7 @@ def test_a_failed_link_is_routed_around_and_used_again_when_it_returns(world: Wo
     assert world.ping(1, 3)
     world.ovs.run("ip", "link", "set", "edge2-1", "up")
     world.await_event(LinkUp, lambda e: e.link == "edge2:1-core1:2")
-    world.wait_until(lambda: through(world, "core1", 1, 3), "the link to be used again")
+    wait_until(lambda: through(world, "core1", 1, 3), what="the link's use")
 
 
 def through(world: World, core: str, src: int, dst: int) -> bool:
@@ -181,13 +182,13 @@ def test_a_lost_control_channel_is_no_reason_to_route_around(world: World) -> No
     assert world.ping(1, 3)
     with Stream(world, 1, 3) as stream:
         world.ovs.disconnect("core1")
-        world.wait_until(lambda: "core1" not in controller.connected_switches(), "the loss")
+        wait_until(lambda: "core1" not in controller.connected_switches(), what="the loss")
         changed = world.assign(SEPARATED)
     assert stream.lost == 0
     assert changed.switches == 2, "only the edges change, so the core switch is not needed"
     assert not world.of(LinkDown)
     world.ovs.connect("core1", port=controller.port)
-    world.wait_until(lambda: "core1" in controller.connected_switches(), "the return")
+    wait_until(lambda: "core1" in controller.connected_switches(), what="the return")
 
 
 def test_an_edge_switch_that_is_away_is_named_and_catches_up_when_it_returns(world: World) -> None:
@@ -196,7 +197,7 @@ def test_an_edge_switch_that_is_away_is_named_and_catches_up_when_it_returns(wor
     controller = world.ready(topology)
     assert world.ping(1, 3)  # from now on both know each other's label
     world.ovs.disconnect("edge1")
-    world.wait_until(lambda: "edge1" not in controller.connected_switches(), "the loss")
+    wait_until(lambda: "edge1" not in controller.connected_switches(), what="the loss")
     cause = envelope(StagingStarted(job_id="1"))
     controller.apply(AssignPaths(plan=SEPARATED), cause)
     refused = world.await_event(PathsRefused)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness import wait_until
 from waystage.interconnect.openflow import OpenFlowError, OpenFlowServer, PortState
 from waystage.interconnect.rules import (
     Bucket,
@@ -113,14 +114,14 @@ def added(items: list[Rule | Group]) -> list[Change]:
 @pytest.mark.lab
 @pytest.mark.parametrize("version", ["OpenFlow13", "OpenFlow14", "OpenFlow13,OpenFlow14,OpenFlow15"])
 def test_what_is_installed_is_read_back_equal(
-    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer, wait_until: Any, version: str
+    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer, version: str
 ) -> None:
     ovs.add_switch("s1", 0x11, version)
     ovs.add_switch("s2", 0x12, version)
     ovs.add_cable("s1", 1, "s2", 1)
     ovs.add_cable("s1", 2, "s2", 2)
     ovs.connect("s1", port=fabric_server.port)
-    wait_until(lambda: 0x11 in seen.up, "the switch to connect")
+    wait_until(lambda: 0x11 in seen.up, what="the switch's connection")
     ports, held = seen.up[0x11]
     assert held == SwitchRules()
     assert {port: state.up for port, state in ports.items()} == {1: True, 2: True}
@@ -138,12 +139,12 @@ def test_what_is_installed_is_read_back_equal(
 
 @pytest.mark.lab
 def test_a_refused_rule_is_named_and_nothing_changes_on_any_switch(
-    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer, wait_until: Any
+    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer
 ) -> None:
     for name, dpid in (("s1", 1), ("s2", 2)):
         ovs.add_switch(name, dpid)
     ovs.connect("s1", "s2", port=fabric_server.port)
-    wait_until(lambda: len(seen.up) == 2, "both switches")
+    wait_until(lambda: len(seen.up) == 2, what="both switches")
     good = added([rule(1, steps=(Output(1),)), rule(2, Field("in_port", 1), steps=(Output(2),))])
     to_a_group_that_is_not_there = added(
         [rule(3, steps=(Output(1),)), rule(4, Field("in_port", 3), steps=(ToGroup(99),))]
@@ -160,12 +161,12 @@ def test_a_refused_rule_is_named_and_nothing_changes_on_any_switch(
 @pytest.mark.lab
 @pytest.mark.parametrize("version", ["OpenFlow13", "OpenFlow14"])
 def test_a_rule_refused_while_staged_leaves_all_switches_as_they_were(
-    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer, wait_until: Any, version: str
+    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer, version: str
 ) -> None:
     for name, dpid in (("s1", 1), ("s2", 2)):
         ovs.add_switch(name, dpid, version)
     ovs.connect("s1", "s2", port=fabric_server.port)
-    wait_until(lambda: len(seen.up) == 2, "both switches")
+    wait_until(lambda: len(seen.up) == 2, what="both switches")
     good = added([rule(1, steps=(Output(1),)), rule(2, Field("in_port", 1), steps=(Output(2),))])
     bad_port = added([rule(3, steps=(Output(1),)), rule(4, steps=(Output(0xFFFFFF01),))])
 
@@ -183,11 +184,11 @@ def test_a_rule_refused_while_staged_leaves_all_switches_as_they_were(
 
 @pytest.mark.lab
 def test_a_change_replaces_the_rule_with_its_cookie_and_a_single_change_needs_no_bundle(
-    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer, wait_until: Any
+    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer
 ) -> None:
     ovs.add_switch("s1", 1)
     ovs.connect("s1", port=fabric_server.port)
-    wait_until(lambda: 1 in seen.up, "the switch to connect")
+    wait_until(lambda: 1 in seen.up, what="the switch's connection")
     old = rule(5, Field("in_port", 1), steps=(Output(2),))
     new = Rule(table=0, priority=5, match=old.match, steps=(Output(3),), cookie=COOKIE + 99)
     for changes in ([Change(op="add", item=old)], [Change(op="modify", item=new)]):
@@ -205,7 +206,6 @@ def test_a_switch_without_bundles_gets_plain_messages_and_its_refusal_leaves_dou
     ovs: Any,
     seen: Recorder,
     fabric_server: OpenFlowServer,
-    wait_until: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def unknown_experiment(version: int, bundle_id: int, kind: int) -> bytes:
@@ -216,7 +216,7 @@ def test_a_switch_without_bundles_gets_plain_messages_and_its_refusal_leaves_dou
     monkeypatch.setattr("waystage.interconnect.openflow_wire.bundle_control", unknown_experiment)
     ovs.add_switch("s1", 1, "OpenFlow13")
     ovs.connect("s1", port=fabric_server.port)
-    wait_until(lambda: 1 in seen.up, "the switch to connect")
+    wait_until(lambda: 1 in seen.up, what="the switch's connection")
     good, bad = rule(1, steps=(Output(1),)), rule(2, Field("in_port", 1), steps=(ToGroup(99),))
     assert fabric_server.install({1: added([good, rule(3, Field("in_port", 2))])})[1].error is None
     assert len(fabric_server.read_back(1).rules) == 2
@@ -228,21 +228,22 @@ def test_a_switch_without_bundles_gets_plain_messages_and_its_refusal_leaves_dou
 
 @pytest.mark.lab
 def test_ports_packets_and_reconnection_are_reported(
-    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer, wait_until: Any
+    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer
 ) -> None:
     ovs.add_switch("s1", 1)
     ovs.add_switch("s2", 2)
     ovs.add_cable("s1", 1, "s2", 1)
     ovs.connect("s1", "s2", port=fabric_server.port)
-    wait_until(lambda: len(seen.up) == 2, "both switches")
+    wait_until(lambda: len(seen.up) == 2, what="both switches")
     to_controller = [Change(op="add", item=rule(1, Field("eth_type", 0x88CC), steps=(ToController(),)))]
     assert fabric_server.install({2: to_controller})[2].error is None
     frame = bytes.fromhex("0180c200000e 025700000001 88cc") + bytes(46)
     assert fabric_server.packet_out(1, 1, frame)
-    wait_until(lambda: (2, 1, frame) in seen.packets, "the frame to arrive")
+    wait_until(lambda: (2, 1, frame) in seen.packets, what="the frame's arrival")
     ovs.run("ip", "link", "set", "s1-1", "down")
     wait_until(
-        lambda: {(d, p) for d, p, s in seen.ports if s and not s.up} == {(1, 1), (2, 1)}, "both ports down"
+        lambda: {(d, p) for d, p, s in seen.ports if s and not s.up} == {(1, 1), (2, 1)},
+        what="both ports down",
     )
 
     flows, ports = fabric_server.count(2, *OURS)
@@ -252,20 +253,20 @@ def test_ports_packets_and_reconnection_are_reported(
 
     seen.up.clear()
     ovs.disconnect("s2")
-    wait_until(lambda: seen.down == [2], "the loss of a switch")
+    wait_until(lambda: seen.down == [2], what="the loss of a switch")
     assert fabric_server.install({2: to_controller})[2].error == "it is not connected"
     ovs.connect("s2", port=fabric_server.port)
-    wait_until(lambda: 2 in seen.up, "the switch to return")
+    wait_until(lambda: 2 in seen.up, what="the switch's return")
     assert len(seen.up[2][1].rules) == 1
 
 
 @pytest.mark.lab
 def test_a_switch_that_stops_answering_is_cut_off_and_named(
-    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer, wait_until: Any
+    ovs: Any, seen: Recorder, fabric_server: OpenFlowServer
 ) -> None:
     ovs.add_switch("s1", 1)
     ovs.connect("s1", port=fabric_server.port)
-    wait_until(lambda: 1 in seen.up, "the switch to connect")
+    wait_until(lambda: 1 in seen.up, what="the switch's connection")
     ovs.pause()
     try:
         outcome = fabric_server.install({1: added([rule(1), rule(2)])}, timeout_s=0.3)[1]
@@ -273,7 +274,7 @@ def test_a_switch_that_stops_answering_is_cut_off_and_named(
         ovs.resume()
     assert "did not answer within 0.3 s" in (outcome.error or "")
     assert outcome.unknown
-    wait_until(lambda: seen.down == [1], "the loss to be reported")
+    wait_until(lambda: seen.down == [1], what="the loss's report")
 
 
 def test_a_port_in_use_gives_one_clear_error(server: OpenFlowServer) -> None:

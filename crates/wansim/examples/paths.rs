@@ -24,6 +24,7 @@ fn main() {
     }
     if wanted("modest") {
         modest();
+        back();
     }
     if wanted("jain") {
         many();
@@ -136,6 +137,28 @@ fn modest() {
             timeline(&alone, 0),
             timeline(&both, 0)
         );
+    }
+}
+
+/// How long `modest` takes to have half of the path after a CUBIC flow has ended.
+fn back() {
+    for (rate_bps, rtt_ms) in [(1e8, 20), (1e8, 50), (2e8, 100), (1e8, 200)] {
+        for buffer in [1.0, 4.0] {
+            let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
+            let rounds = |ends_s: f64| {
+                let entries = [
+                    Entry::now(Kind::Ours(ModeName::Modest)),
+                    Entry { kind: Kind::CubicUntil(seconds(ends_s)), begins_ns: seconds(5.0) },
+                ];
+                let mut outcome = run(path, &entries, seconds(5.0), seconds(ends_s + 60.0), 1);
+                let ended = (seconds(ends_s) / outcome.step_ns) as usize;
+                outcome.steps[0].drain(..ended);
+                let half_ns = reached_ns(&outcome, 0, rate_bps / 2.0)?;
+                Some(half_ns / path.rtt_ns())
+            };
+            let each: Vec<_> = [20.0, 23.0, 26.0, 29.0, 33.0].map(rounds).to_vec();
+            println!("modest back at half, {rate_bps:e} {rtt_ms} ms, {buffer} BDP: after {each:?} round trips");
+        }
     }
 }
 
