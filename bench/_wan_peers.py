@@ -31,7 +31,7 @@ LEFT, RIGHT = paths.IPV4["left"], paths.IPV4["right"]
 IPERF_PORT, RSYNC_PORT, HTTP_PORT, QUIC_PORT = 5201, 8730, 8731, 8732
 UDP_TRIES = 8
 UDP_UNHEARD = "unable to read from stream socket"
-"""iperf3 begins a UDP test with one datagram each way and sends neither again: where 5 % are lost, each twentieth test fails so."""
+"""iperf3 begins a UDP test with one datagram each way and sends neither again: where 5 % are lost each way, each tenth test fails so."""
 ANSWER_S = 30.0
 PATIENCE = 20.0
 """A peer gets so many times the seconds that the path's rate alone would take, and a minute."""

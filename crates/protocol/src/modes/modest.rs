@@ -16,7 +16,7 @@ const GAIN: f64 = 0.25;
 const LEAST_WINDOW: f64 = 2.0 * PACKET;
 const PACE: f64 = 1.1;
 
-/// Up to this part of what filled the path last it grows faster and faster; what is sent too much shows two rounds later.
+/// Up to this part of what the path is taken to hold it grows faster and faster; what is sent too much shows two rounds later.
 const NEAR: f64 = 0.85;
 
 /// After so many rounds without a queue there, the path is taken to be larger by a quarter.
@@ -33,7 +33,7 @@ pub struct Modest {
     cap_bps: f64,
     startup: Option<Box<Startup>>,
     window: f64,
-    /// The window that the path was last seen to be full with.
+    /// The window that the path is taken to hold.
     known: f64,
     /// It has found the path empty and grown since it was last halved.
     has_grown: bool,
