@@ -109,6 +109,20 @@ def test_a_lock_is_refused_to_a_second_process_and_free_once_the_first_is_dead(t
     assert not path.parent.exists(), "the lock's file and folder go with it"
 
 
+def test_a_lock_is_waited_for_that_a_killed_process_left_to_a_child_it_was_starting(tmp_path: Path) -> None:
+    path = tmp_path / "x.lock"
+    script = (
+        "import os, signal, sys, time; from pathlib import Path; from waystage.worlds.lab.claim import Claim\n"
+        "Claim(Path(sys.argv[1]), 'x').take()\n"
+        "if os.fork(): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "time.sleep(0.5)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(path)])
+    holder.wait()
+    with Claim(path, "x") as claim:
+        assert claim.held
+
+
 def test_an_owner_is_alive_only_with_the_start_time_it_had(tmp_path: Path) -> None:
     me = Owner.me(kept=False, unmount_netns=False)
     assert me.alive

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Literal
@@ -19,7 +20,9 @@ from typing import Literal
 import msgspec
 
 from waystage.worlds.lab.errors import LabBusy
-from waystage.worlds.lab.processes import ProcessId
+from waystage.worlds.lab.processes import KILL_PATIENCE_S, ProcessId
+
+_POLL_SECONDS = 0.01
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,9 +37,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def me(cls, *, kept: bool, unmount_netns: bool) -> Owner:
-        process = ProcessId.of(os.getpid())
-        assert process is not None, "a running process has an entry in /proc"
-        return cls(process=process, kept=kept, boot_id=_boot_id(), unmount_netns=unmount_netns)
+        return cls(process=_me(), kept=kept, boot_id=_boot_id(), unmount_netns=unmount_netns)
 
     @property
     def alive(self) -> bool:
@@ -61,7 +62,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim:
-    """The lock of one lab; a context manager. Raises LabBusy at once where another process holds it."""
+    """The lock of one lab; a context manager. Raises LabBusy at once where another living process holds it.
+
+    A process that is killed while it starts another leaves the lock to that child until its execve(2), which closes
+    the file: so long a dead holder's lock is waited for.
+    """
 
     def __init__(self, path: Path, lab: str) -> None:
         self._path = path
@@ -73,6 +78,7 @@ class Claim:
         return self._fd is not None
 
     def take(self) -> None:
+        deadline = time.monotonic() + KILL_PATIENCE_S
         while self._fd is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -82,10 +88,14 @@ class Claim:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+                holder = _holder(fd)
                 os.close(fd)
+                if holder is not None and not holder.alive and time.monotonic() < deadline:
+                    time.sleep(_POLL_SECONDS)
+                    continue
+                who = "another process" if holder is None else f"process {holder.pid}"
                 raise LabBusy(
-                    f"lab '{self._lab}' is held by process {holder or 'of another user'}: "
+                    f"lab '{self._lab}' is held by {who}: "
                     "wait for it to end, or use another name (--name; in an experiment, lab.name)"
                 ) from None
             try:
@@ -96,7 +106,7 @@ class Claim:
                 os.close(fd)
                 continue
             os.ftruncate(fd, 0)
-            os.pwrite(fd, str(os.getpid()).encode(), 0)
+            os.pwrite(fd, msgspec.json.encode(_me()), 0)
             self._fd = fd
 
     def release(self) -> None:
@@ -118,6 +128,20 @@ class Claim:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _me() -> ProcessId:
+    process = ProcessId.of(os.getpid())
+    assert process is not None, "a running process has an entry in /proc"
+    return process
+
+
+def _holder(fd: int) -> ProcessId | None:
+    """Whom the lock's file names; None where its holder has not written it yet, or it cannot be read."""
+    try:
+        return msgspec.json.decode(os.pread(fd, 256, 0), type=ProcessId)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _boot_id() -> str:
