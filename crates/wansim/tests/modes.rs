@@ -80,45 +80,58 @@ fn alone_it_keeps_the_queue_short() {
 
 #[test]
 fn flows_that_begin_one_after_the_other_come_to_have_the_same() {
-    for count in [4_u32, 16] {
-        let begins = |index: u32| Entry { begins_ns: seconds(0.5 * f64::from(index)), ..fair() };
+    // At the larger spacings some have lost packets in the queue of the others, and compete, before all look: 0.89 where that stays so.
+    for (rate_bps, count, apart_s, least) in [
+        (1e8, 4_u32, 0.5, 0.97),
+        (1e8, 16, 0.5, 0.97),
+        (1e8, 16, 0.77, 0.94),
+        (2e8, 16, 0.77, 0.97),
+    ] {
+        let rtt_ms = if rate_bps > 1e8 { 10 } else { 20 };
+        let begins =
+            |index: u32| Entry { begins_ns: seconds(apart_s * f64::from(index)), ..fair() };
         let entries: Vec<Entry> = (0..count).map(begins).collect();
-        let path = PathSpec::new(1e8, 20 * MS, 1.0);
-        let outcome = run(path, &entries, seconds(15.0), seconds(35.0), 1);
+        let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+        let outcome = run(path, &entries, seconds(17.0), seconds(37.0), 1);
         let index = jain(&outcome.bps);
-        assert!(index >= 0.97, "{count} flows: {index:.3} of {:?}", outcome.bps);
-        assert!(outcome.bps.iter().sum::<f64>() > 0.95e8, "{:?}", outcome.bps);
+        assert!(
+            index >= least,
+            "{count} flows, {apart_s} s apart: {index:.3} of {:?}",
+            outcome.bps
+        );
+        assert!(outcome.bps.iter().sum::<f64>() > 0.95 * rate_bps, "{:?}", outcome.bps);
     }
+}
+
+/// The share of ours beside a CUBIC flow, the median of runs in which the second flow begins at one moment or another: single runs are chaotic.
+/// CUBIC needs twenty seconds to fill a buffer of four products.
+fn median_share(path: PathSpec, ours_first: bool, starts: u32) -> f64 {
+    let (ours, cubic) = (Kind::Ours(ModeName::Fair), Kind::Cubic);
+    let [first, second] = if ours_first { [ours, cubic] } else { [cubic, ours] };
+    let share = |start: u32| {
+        let begins_ns = seconds(20.0 + 0.37 * f64::from(start));
+        let entries = [Entry::now(first), Entry { kind: second, begins_ns }];
+        let outcome = run(path, &entries, seconds(30.0), seconds(90.0), 1);
+        outcome.bps[usize::from(!ours_first)] / outcome.bps.iter().sum::<f64>()
+    };
+    let mut shares: Vec<f64> = (0..starts).map(share).collect();
+    shares.sort_by(f64::total_cmp);
+    shares[shares.len() / 2]
 }
 
 #[test]
 fn a_flow_that_comes_second_seeks_its_share_of_a_deep_buffer() {
-    // Without it, twelve starts had 9 to 44 %, and 31 in the middle; with it 37 to 66, and 49.
-    let share = |start: u32| {
-        let begins_ns = seconds(20.0 + 0.37 * f64::from(start));
-        let entries =
-            [Entry::now(Kind::Cubic), Entry { kind: Kind::Ours(ModeName::Fair), begins_ns }];
-        let path = PathSpec::new(1e9, 10 * MS, 4.0);
-        let outcome = run(path, &entries, seconds(30.0), seconds(90.0), 1);
-        outcome.bps[1] / outcome.bps.iter().sum::<f64>()
-    };
-    let mut shares: Vec<f64> = (0..3).map(share).collect();
-    shares.sort_by(f64::total_cmp);
-    assert!((0.40..=0.65).contains(&shares[1]), "{shares:?}");
+    // Without it, twelve starts had 9 to 44 %, and 31 in the middle.
+    let share = median_share(PathSpec::new(1e9, 10 * MS, 4.0), false, 3);
+    assert!((0.38..=0.65).contains(&share), "{share:.3}");
 }
 
 #[test]
 fn beside_a_flow_that_fills_the_buffer_each_has_about_half() {
     for (buffer, ours_first) in [(1.0, true), (1.0, false), (4.0, true), (4.0, false)] {
-        let (ours, cubic) = (Kind::Ours(ModeName::Fair), Kind::Cubic);
-        let [first, second] = if ours_first { [ours, cubic] } else { [cubic, ours] };
-        // CUBIC needs so long to fill the larger buffer.
-        let second = Entry { kind: second, begins_ns: seconds(20.0) };
-        let path = PathSpec::new(1e8, 20 * MS, buffer);
-        let outcome = run(path, &[Entry::now(first), second], seconds(30.0), seconds(90.0), 1);
-        let share = outcome.bps[usize::from(!ours_first)] / outcome.bps.iter().sum::<f64>();
+        let share = median_share(PathSpec::new(1e8, 20 * MS, buffer), ours_first, 5);
         assert!(
-            (0.35..=0.65).contains(&share),
+            (0.38..=0.62).contains(&share),
             "{buffer} BDP, ours first {ours_first}: {share:.3}"
         );
     }

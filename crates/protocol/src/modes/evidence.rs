@@ -321,6 +321,63 @@ impl Swing {
     }
 }
 
+/// Rounds in which a queue stood while this flow yielded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Standing {
+    rounds: u32,
+    settling_rounds: u32,
+    queue_before_ns: f64,
+}
+
+const PATIENCE_ROUNDS: u32 = 6;
+
+/// After a look that showed a shorter path, or that all are alike, the queue is longer than it is to be, and they need time to settle.
+const SETTLING_ROUNDS: u32 = 60;
+
+/// A queue that falls below this part of itself in a round is on its way out.
+const SHRINKS: f64 = 0.9;
+
+impl Standing {
+    /// Takes in a round's queue, which is a long one above `most_ns`.
+    pub fn on_round(&mut self, queue_ns: f64, most_ns: f64) {
+        let stands = queue_ns > SHRINKS * self.queue_before_ns;
+        self.queue_before_ns = queue_ns;
+        if self.settling_rounds > 0 || queue_ns <= most_ns {
+            self.rounds = 0;
+        } else {
+            self.rounds += u32::from(stands);
+        }
+        self.settling_rounds = self.settling_rounds.saturating_sub(1);
+    }
+
+    /// Whether the last round had none.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.rounds == 0
+    }
+
+    /// Whether it stood long enough to belong to somebody who does not yield.
+    #[must_use]
+    pub fn is_evident(&self) -> bool {
+        self.rounds >= PATIENCE_ROUNDS
+    }
+
+    /// Counts again from here.
+    pub fn begin(&mut self) {
+        self.rounds = 0;
+    }
+
+    /// Counts again when the queue has had time to settle.
+    pub fn settle(&mut self) {
+        (self.rounds, self.settling_rounds) = (0, SETTLING_ROUNDS);
+    }
+
+    /// Counts again from here, settled or not.
+    pub fn forget(&mut self) {
+        (self.rounds, self.settling_rounds) = (0, 0);
+    }
+}
+
 /// Whether the round lost far more than the floor.
 #[must_use]
 pub fn is_gross(round: &Round, floor: &LossFloor) -> bool {

@@ -14,7 +14,7 @@
 //! round trip, up to 1.25. Loss plays no part here unless it is above the path's random floor.
 //!
 //! **Beside a flow that fills the buffer** (phase `compete`) a follower of the queue would get nothing. Evidence of such a flow: a queue above
-//! twice the target that did not shrink in six rounds in which this flow yielded, or loss above the floor, or marks. Then the window is
+//! twice the target that did not shrink in six rounds in which this flow yielded (`Standing`), or loss above the floor, or marks. Then the window is
 //! CUBIC's, which shares evenly with TCP, after a flow has sought its share (`compete.rs`); what counts as its loss event is only loss above the floor.
 //! A queue that swings by a fifth of the round trip while the window had to halve is such evidence too; so is one that a look did not empty, while 0.3 of the window went.
 //!
@@ -27,23 +27,21 @@
 //! that explains the event, the window from before comes back; and at once where all that was lost arrives after all.
 
 use super::compete::Competitor;
-use super::evidence::{is_gross, Answered, ArrivalRate, Buffer, LossFloor, Round, Rounds, Swing};
+use super::evidence::{
+    is_gross, Answered, ArrivalRate, Buffer, LossFloor, Round, Rounds, Standing, Swing,
+};
 use super::look::{Look, Looking};
 use super::startup::Startup;
 use super::{Control, Mode, ModeName, Sample, PACKET};
 
 const A: f64 = 6.0 * PACKET;
 const GAIN: f64 = 0.5;
-const PATIENCE_ROUNDS: u32 = 6;
-/// After a look that showed a shorter path the queue is longer than it was thought to be, and its like need time to settle.
-const PATIENCE_AFTER_LOOK: u32 = 60;
+/// With fewer packets each the queues of flows that follow them would be half of the path.
+const LEAST_FOLLOWED: f64 = 2.5 * A;
 /// Whoever loses so soon after a drain what it had before was not alone, and claims this part of it.
 const RECENT_NS: u64 = 10_000_000_000;
 const CLAIM: f64 = 0.7;
 const LEAST_WINDOW: f64 = 4.0 * PACKET;
-
-/// A queue that falls below this part of itself in a round is on its way out.
-const SHRINKS: f64 = 0.9;
 
 /// A cut of the window that leaves this part of what arrived took nothing from anybody.
 const KEPT: f64 = 0.93;
@@ -121,9 +119,7 @@ pub struct Fair {
     beside_others: bool,
     /// Whether this flow has sought its share since it last saw the path without a queue.
     sought: bool,
-    patience_rounds: u32,
-    queued_rounds: u32,
-    queue_before_ns: f64,
+    standing: Standing,
     swing: Swing,
     /// The window when following the queue began.
     window_followed: f64,
@@ -172,9 +168,7 @@ impl Fair {
             among_its_like: false,
             beside_others: false,
             sought: false,
-            patience_rounds: PATIENCE_ROUNDS,
-            queued_rounds: 0,
-            queue_before_ns: 0.0,
+            standing: Standing::default(),
             swing: Swing::default(),
             window_followed: 0.0,
             empty_rounds: 0,
@@ -204,18 +198,11 @@ impl Fair {
         if step < 0.0 || !round.limited {
             self.window = (self.window * (1.0 + step.clamp(-0.25, 0.25))).max(LEAST_WINDOW);
         }
-        if self.queued_rounds == 0 {
+        if self.standing.is_gone() {
             self.window_unqueued = before;
         }
         // Judged by the window from before: a small one would excuse any queue.
-        let stands = queue_ns > SHRINKS * self.queue_before_ns;
-        self.queue_before_ns = queue_ns;
-        if queue_ns > 2.0 * self.target_ns(self.window_unqueued) {
-            self.queued_rounds += u32::from(stands);
-        } else {
-            self.queued_rounds = 0;
-            self.patience_rounds = PATIENCE_ROUNDS;
-        }
+        self.standing.on_round(queue_ns, 2.0 * self.target_ns(self.window_unqueued));
         let swings =
             self.swing.on_round(sample.now_ns, queue_ns) > SWING * sample.base_rtt_ns as f64;
         if swings && !self.among_its_like && self.window < before.max(self.window_followed) / 2.0 {
@@ -226,8 +213,8 @@ impl Fair {
             // A queue that was there before this flow, and grows slowly, takes all of it bit by bit.
             return self.claim(sample.now_ns, self.window_followed);
         }
-        if self.queued_rounds >= self.patience_rounds {
-            // Six rounds of yielding went to somebody who does not yield. The window from before is this flow's claim.
+        if self.standing.is_evident() {
+            // What was yielded went to somebody who does not yield. The window from before is this flow's claim.
             self.claim(sample.now_ns, self.window_unqueued);
         }
     }
@@ -254,8 +241,7 @@ impl Fair {
         self.phase = Phase::Compete;
         self.look.stop();
         self.among_its_like = false;
-        self.patience_rounds = PATIENCE_ROUNDS;
-        self.queued_rounds = 0;
+        self.standing.forget();
         self.largest_rtt_ns = 0;
         self.competitor.plan(now_ns, self.window);
     }
@@ -380,6 +366,16 @@ impl Fair {
         }
     }
 
+    /// Follows the queue again where a look showed that nobody competes but its like.
+    fn settle(&mut self, sample: &Sample, alike: bool) {
+        let holds = self.window * sample.base_rtt_ns as f64 / self.rtt_ns as f64;
+        let Some(bps) = self.arrivals.bps(2 * self.rtt_ns) else { return };
+        if alike && holds > LEAST_FOLLOWED {
+            self.follow_from(bps, self.window, sample);
+            self.standing.settle();
+        }
+    }
+
     /// Follows the queue again, with what the path holds at this rate of arrival, and no more than `most`.
     fn follow_from(&mut self, arrival_bps: f64, most: f64, sample: &Sample) {
         let holds = arrival_bps / (1.0 - self.floor.share()) * sample.base_rtt_ns as f64 / 8e9;
@@ -391,7 +387,8 @@ impl Fair {
         self.phase = Phase::Delay;
         self.beside_others = false;
         self.suspicions.clear();
-        (self.empty_rounds, self.queued_rounds) = (0, 0);
+        self.empty_rounds = 0;
+        self.standing.begin();
         self.swing = Swing::default();
         self.window_followed = self.window;
     }
@@ -460,20 +457,21 @@ impl Mode for Fair {
         };
         match (looking, ended) {
             (Looking::No, Some(round)) => self.end_of_round(sample, &round),
-            (Looking::Over { shorter, empty }, _) => {
+            (Looking::Over { shorter, empty, alike }, _) => {
                 self.rounds.restart(sample.next_number);
                 self.among_its_like = empty;
                 self.beside_others = !empty && !shorter;
                 if matches!(self.phase, Phase::Compete) {
                     self.floor.doubt();
                     self.seek();
+                    self.settle(sample, alike);
                 } else {
                     self.sought &= !empty;
                 }
                 if shorter {
                     // What was lost so far was lost in a queue that was taken for the path.
                     self.floor = LossFloor::default();
-                    (self.queued_rounds, self.patience_rounds) = (0, PATIENCE_AFTER_LOOK);
+                    self.standing.settle();
                     self.swing = Swing::default();
                 }
             }

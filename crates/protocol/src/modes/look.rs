@@ -21,6 +21,11 @@ const ROUND_TRIPS: u64 = 100;
 /// Of what the path holds without a queue, so much stays underway.
 const KEPT: f64 = 0.85;
 
+/// A queue longer than `base / LONG` is a long one; it is gone where less than `queue / GONE` is left. Beside `1 - s` of others that do
+/// not look, `(1 - s) queue - 0.15 s base` would be left.
+const LONG: u64 = 2;
+const GONE: u64 = 16;
+
 /// What a sample said of looking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looking {
@@ -34,6 +39,8 @@ pub enum Looking {
         shorter: bool,
         /// The queue was gone: nobody is there who does not look.
         empty: bool,
+        /// And there had been a long one: all that fill the path look.
+        alike: bool,
     },
 }
 
@@ -68,6 +75,7 @@ impl Look {
             return Looking::Over {
                 shorter: sample.base_rtt_ns < pause.base_ns - pause.base_ns / 32,
                 empty: left_ns < queue_ns / 4,
+                alike: queue_ns > pause.base_ns / LONG && left_ns < queue_ns / GONE,
             };
         }
         let mut every_ns = EVERY_NS;
@@ -141,17 +149,21 @@ mod tests {
 
     #[test]
     fn it_ends_with_the_first_packet_sent_after_it_began_and_says_what_it_saw() {
-        for (base_ms, rtt_ms, shorter, empty) in
-            [(20, 20, false, true), (20, 29, false, false), (15, 16, true, true)]
-        {
+        for (rtt_before_ms, base_ms, rtt_ms, shorter, empty, alike) in [
+            (30, 20, 20, false, true, false),
+            (32, 20, 20, false, true, true),
+            (32, 20, 21, false, true, false),
+            (30, 20, 29, false, false, false),
+            (30, 15, 15, true, true, true),
+        ] {
             let mut look = Look::default();
-            assert_eq!(look.on_sample(&sample(9_999, 20, 30)), Looking::No);
-            let begin = Sample { next_number: 7, ..sample(10_000, 20, 30) };
+            assert_eq!(look.on_sample(&sample(9_999, 20, rtt_before_ms)), Looking::No);
+            let begin = Sample { next_number: 7, ..sample(10_000, 20, rtt_before_ms) };
             assert_eq!(look.on_sample(&begin), Looking::On);
-            let before = Sample { newest_spoken_of: 7, ..sample(10_010, 20, 30) };
+            let before = Sample { newest_spoken_of: 7, ..sample(10_010, 20, rtt_before_ms) };
             assert_eq!(look.on_sample(&before), Looking::On);
             let after = Sample { newest_spoken_of: 8, ..sample(10_020, base_ms, rtt_ms) };
-            assert_eq!(look.on_sample(&after), Looking::Over { shorter, empty });
+            assert_eq!(look.on_sample(&after), Looking::Over { shorter, empty, alike });
             assert_eq!((look.part(), look.on_sample(&after)), (1.0, Looking::No));
         }
     }
