@@ -39,7 +39,7 @@ def test_three_connections_carry_one_tree_there_and_back(site: Site, tmp_path: P
     port = site.port if box is None else box.port
     try:
         # Slow enough that all of them come to carry something.
-        slow = ("--bandwidth-limit", "20M")
+        slow = ("--bandwidth-limit", "10M")
         there = site.copy(tree, f"127.0.0.1:{site.data}/copy", *more, *slow, port=port)
         back = site.copy("127.0.0.1:copy", tmp_path / "back", *more, port=port)
     finally:

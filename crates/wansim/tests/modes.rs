@@ -80,25 +80,21 @@ fn alone_it_keeps_the_queue_short() {
 
 #[test]
 fn flows_that_begin_one_after_the_other_come_to_have_the_same() {
-    // At the larger spacings some have lost packets in the queue of the others, and compete, before all look: 0.89 where that stays so.
-    for (rate_bps, count, apart_s, least) in [
-        (1e8, 4_u32, 0.5, 0.97),
-        (1e8, 16, 0.5, 0.97),
-        (1e8, 16, 0.77, 0.94),
-        (2e8, 16, 0.77, 0.97),
+    // In the last three some have lost packets in the queue of the others, and compete, before all look.
+    for (rate_bps, rtt_ms, count, apart_s) in [
+        (1e8, 20, 4_u32, 0.5),
+        (1e8, 20, 16, 0.5),
+        (2e8, 10, 16, 0.77),
+        (1e9, 20, 16, 0.288),
+        (1e9, 20, 16, 0.617),
     ] {
-        let rtt_ms = if rate_bps > 1e8 { 10 } else { 20 };
         let begins =
             |index: u32| Entry { begins_ns: seconds(apart_s * f64::from(index)), ..fair() };
         let entries: Vec<Entry> = (0..count).map(begins).collect();
-        let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+        let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).without_phase();
         let outcome = run(path, &entries, seconds(17.0), seconds(37.0), 1);
         let index = jain(&outcome.bps);
-        assert!(
-            index >= least,
-            "{count} flows, {apart_s} s apart: {index:.3} of {:?}",
-            outcome.bps
-        );
+        assert!(index >= 0.97, "{count} flows, {apart_s} s apart: {index:.3} of {:?}", outcome.bps);
         assert!(outcome.bps.iter().sum::<f64>() > 0.95 * rate_bps, "{:?}", outcome.bps);
     }
 }
@@ -122,16 +118,20 @@ fn median_share(path: PathSpec, ours_first: bool, starts: u32) -> f64 {
 #[test]
 fn a_flow_that_comes_second_seeks_its_share_of_a_deep_buffer() {
     // Without it, twelve starts had 9 to 44 %, and 31 in the middle.
-    let share = median_share(PathSpec::new(1e9, 10 * MS, 4.0), false, 3);
-    assert!((0.38..=0.65).contains(&share), "{share:.3}");
+    let path = PathSpec::new(1e9, 10 * MS, 4.0).without_phase();
+    let share = median_share(path, false, 3);
+    assert!((0.36..=0.65).contains(&share), "{share:.3}");
 }
 
 #[test]
 fn beside_a_flow_that_fills_the_buffer_each_has_about_half() {
-    for (buffer, ours_first) in [(1.0, true), (1.0, false), (4.0, true), (4.0, false)] {
-        let share = median_share(PathSpec::new(1e8, 20 * MS, buffer), ours_first, 5);
+    for (buffer, ours_first) in
+        [(0.05, false), (1.0, true), (1.0, false), (4.0, true), (4.0, false)]
+    {
+        let path = PathSpec::new(1e8, 20 * MS, buffer).without_phase();
+        let share = median_share(path, ours_first, 5);
         assert!(
-            (0.38..=0.62).contains(&share),
+            (0.36..=0.62).contains(&share),
             "{buffer} BDP, ours first {ours_first}: {share:.3}"
         );
     }

@@ -21,10 +21,13 @@ const ROUND_TRIPS: u64 = 100;
 /// Of what the path holds without a queue, so much stays underway.
 const KEPT: f64 = 0.85;
 
-/// A queue longer than `base / LONG` is a long one; it is gone where less than `queue / GONE` is left. Beside `1 - s` of others that do
-/// not look, `(1 - s) queue - 0.15 s base` would be left.
+/// All look where less than `queue / GONE` of a queue longer than `base / LONG` is left: beside `1 - s` of others that do not,
+/// `(1 - s) queue - 0.15 s base` would be.
 const LONG: u64 = 2;
 const GONE: u64 = 16;
+
+/// Of a queue shorter than `base / SHORT` nothing can be told. One that is longer may be gone once while others back off, but not at two looks in a row.
+const SHORT: u64 = 16;
 
 /// What a sample said of looking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +42,7 @@ pub enum Looking {
         shorter: bool,
         /// The queue was gone: nobody is there who does not look.
         empty: bool,
-        /// And there had been a long one: all that fill the path look.
+        /// All that fill the path look: a long queue was gone, or one was for the second time in a row.
         alike: bool,
     },
 }
@@ -60,6 +63,8 @@ struct Pause {
 pub struct Look {
     slot: Option<u64>,
     on: Option<Pause>,
+    /// Whether the last look saw a queue, and it was gone.
+    gone_before: bool,
 }
 
 impl Look {
@@ -72,10 +77,14 @@ impl Look {
             self.on = None;
             let queue_ns = pause.rtt_ns.saturating_sub(sample.base_rtt_ns);
             let left_ns = sample.rtt_ns.unwrap_or(pause.rtt_ns).saturating_sub(sample.base_rtt_ns);
+            let base_ns = sample.base_rtt_ns;
+            let empty = left_ns < queue_ns / 4;
+            let gone = empty && queue_ns > base_ns / SHORT;
+            let again = std::mem::replace(&mut self.gone_before, gone) && gone;
             return Looking::Over {
-                shorter: sample.base_rtt_ns < pause.base_ns - pause.base_ns / 32,
-                empty: left_ns < queue_ns / 4,
-                alike: queue_ns > pause.base_ns / LONG && left_ns < queue_ns / GONE,
+                shorter: base_ns < pause.base_ns - pause.base_ns / 32,
+                empty,
+                alike: again || queue_ns > base_ns / LONG && left_ns < queue_ns / GONE,
             };
         }
         let mut every_ns = EVERY_NS;
@@ -106,7 +115,7 @@ impl Look {
 
     /// Looks no more, until it is time again.
     pub fn stop(&mut self) {
-        *self = Self::default();
+        (self.slot, self.on) = (None, None);
     }
 }
 
@@ -166,5 +175,26 @@ mod tests {
             assert_eq!(look.on_sample(&after), Looking::Over { shorter, empty, alike });
             assert_eq!((look.part(), look.on_sample(&after)), (1.0, Looking::No));
         }
+    }
+
+    #[test]
+    fn a_short_queue_that_is_gone_twice_in_a_row_was_of_those_who_look() {
+        let mut look = Look::default();
+        let mut at = |begin_ms: u64, rtt_before_ms, rtt_ms| {
+            look.on_sample(&sample(begin_ms - 1, 20, rtt_before_ms));
+            look.on_sample(&sample(begin_ms, 20, rtt_before_ms));
+            match look
+                .on_sample(&Sample { newest_spoken_of: 1, ..sample(begin_ms + 20, 20, rtt_ms) })
+            {
+                Looking::Over { alike, .. } => alike,
+                other => panic!("{other:?}"),
+            }
+        };
+        let looks = [(24, 20), (24, 23), (24, 20), (21, 20), (24, 20), (24, 20), (24, 20)];
+        let said: Vec<bool> =
+            (2..).zip(looks).map(|(slot, (before, left))| at(5_000 * slot, before, left)).collect();
+        assert_eq!(said, [false, false, false, false, false, true, true]);
+        look.stop();
+        assert!(look.gone_before, "a test for others does not make it forget");
     }
 }
