@@ -87,18 +87,23 @@ def mount(
     from waystage.worlds.lab import pfs as emulation
 
     shape = _changed(emulation.load(source), files, size, files_per_directory, dilation, pages)
-    with output.progress() as progress:
-        progress(f"mounting {shape.name}", 0.0)
-        made = emulation.mount(point, shape, folder)
-        progress("mounted", 1.0)
-    output.result(
-        _described(made),
-        f"{made.point}: {made.serves}, shape {made.shape}, {shape.targets.count} targets, "
-        f"{shape.metadata.servers} metadata servers, dilation {shape.dilation:g}\n{HONEST}\n"
-        f"try: waystage lab pfs status {made.point}, waystage lab pfs umount {made.point}",
-    )
-    if foreground:
-        _stay(made)
+    made = None
+    try:
+        with output.progress() as progress:
+            progress(f"mounting {shape.name}", 0.0)
+            made = emulation.mount(point, shape, folder)
+            progress("mounted", 1.0)
+        output.result(
+            _described(made),
+            f"{made.point}: {made.serves}, shape {made.shape}, {shape.targets.count} targets, "
+            f"{shape.metadata.servers} metadata servers, dilation {shape.dilation:g}\n{HONEST}\n"
+            f"try: waystage lab pfs status {made.point}, waystage lab pfs umount {made.point}",
+        )
+        while foreground and made.state == "serving":
+            time.sleep(WATCH_S)
+    finally:
+        if foreground and made is not None:
+            _leave_nothing(made)
 
 
 @pfs.command()
@@ -231,15 +236,10 @@ def _shown(made: Mounted, counted: dict[str, Any]) -> str:
     )
 
 
-def _stay(made: Mounted) -> None:
-    """Until interrupted, or until it is unmounted; then nothing of it is left."""
+def _leave_nothing(made: Mounted) -> None:
     from waystage.worlds.lab import pfs as emulation
 
-    try:
-        while made.state == "serving":
-            time.sleep(WATCH_S)
-    finally:
-        # A second Ctrl-C must not leave the mount behind.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if made.state != "gone":
-            emulation.unmount(Path(made.point), force=True)
+    # A second Ctrl-C must not leave the mount behind.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if made.state != "gone":
+        emulation.unmount(Path(made.point), force=True)

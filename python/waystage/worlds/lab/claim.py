@@ -93,9 +93,8 @@ class Claim:
                 if holder is not None and not holder.alive and time.monotonic() < deadline:
                     time.sleep(_POLL_SECONDS)
                     continue
-                who = "another process" if holder is None else f"process {holder.pid}"
                 raise LabBusy(
-                    f"lab '{self._lab}' is held by {who}: "
+                    f"lab '{self._lab}' is held by process {holder.pid if holder else '(unknown)'}: "
                     "wait for it to end, or use another name (--name; in an experiment, lab.name)"
                 ) from None
             try:

@@ -35,6 +35,9 @@ RECORDS = Path("/run/waystage-pfs")
 STATISTICS = ".waystage-statistics"
 RESET = "user.waystage.reset"
 READY_S = 120.0
+
+_serving: list[subprocess.Popen[bytes]] = []
+"""Kept, since the destructor of one that still runs warns, and an interrupt that comes while a destructor runs is lost."""
 END_S = 30.0
 _POLL_S = 0.02
 
@@ -88,6 +91,7 @@ def mount(point: Path, shape: Shape, folder: Path | None = None) -> Mounted:
             point=str(point), shape=shape.name, dilation=shape.dilation, serves=serves, process=identity
         )
         _write(made)
+        _serving.append(process)
     except BaseException:
         process.kill()
         process.wait()
