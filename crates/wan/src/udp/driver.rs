@@ -149,11 +149,12 @@ impl Worker {
 
     fn publish(&self, connection: &Connection, mail: &mut Mail) {
         let control = connection.mode().control();
-        // What is underway on the path, twice over, and something to be sent in the meantime.
-        let most = (2 * control.window_bytes.min(1 << 40) + LEAST_UNDERWAY_BYTES)
+        let queued: u64 = mail.messages.iter().map(|message| message.len() as u64).sum();
+        let unsent = (connection.waiting_bytes() + queued).min(mail.underway_bytes);
+        let window = control.window_bytes.min(1 << 40);
+        mail.most_underway_bytes = most_underway_bytes(mail.underway_bytes - unsent, window)
             .min(self.link.agreed().memory_bytes);
-        let grew = std::mem::replace(&mut mail.most_underway_bytes, most) < most;
-        if grew && self.mailbox.room.is_wanted() {
+        if mail.underway_bytes < mail.most_underway_bytes && self.mailbox.room.is_wanted() {
             self.mailbox.room.ring();
         }
         mail.status = Status { held_ns: self.held.1, ..status_of(connection) };
@@ -212,5 +213,41 @@ impl Worker {
         self.ended(why).over = true;
         self.mailbox.heard.notify_all();
         self.mailbox.room.ring();
+    }
+}
+
+/// So many bytes of messages may be given to a connection and not be whole at the peer, where it has sent so many of them.
+///
+/// What the next window holds and something to be sent meanwhile, whatever waits for repairs: on a path that loses every tenth packet the last
+/// packet of a message arrives after four or five round trips, so that several windows are sent and not whole.
+fn most_underway_bytes(sent_bytes: u64, window_bytes: u64) -> u64 {
+    sent_bytes + window_bytes + LEAST_UNDERWAY_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOSS: f64 = 0.1;
+    const PACKET: f64 = 1400.0;
+
+    /// Round trips until a message is whole, where each repairs all that was lost in the one before.
+    fn round_trips_of(message_bytes: u64) -> u64 {
+        (message_bytes as f64 / PACKET).log(1.0 / LOSS).ceil() as u64 + 1
+    }
+
+    #[test]
+    fn a_lossy_path_is_filled_while_messages_wait_for_repairs() {
+        // 1 Gbit/s, 200 ms.
+        let window = 25_000_000;
+        let message = crate::lane::CONTENT_BYTES as u64;
+        let mut sent: Vec<(u64, u64)> = Vec::new();
+        for round_trip in 0..20 {
+            sent.retain(|(whole, _)| *whole > round_trip);
+            let not_whole: u64 = sent.iter().map(|(_, bytes)| bytes).sum();
+            let room = most_underway_bytes(not_whole, window) - not_whole;
+            assert!(room >= window, "round trip {round_trip}: {room} bytes of {window}");
+            sent.push((round_trip + round_trips_of(message), room.min(window)));
+        }
     }
 }
