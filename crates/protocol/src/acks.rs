@@ -2,8 +2,9 @@
 //!
 //! Arrives: packets that were opened. Leaves: acknowledgement frames. Must not know: extents, sending.
 //!
-//! An acknowledgement is due at min(10 ms, RTT/8) after the first packet that wants one, however many come: their number does
-//! not grow with the rate. Each speaks also of the packets of the two before it, so that a lost one tells no less; but a sender that is held
+//! An acknowledgement is due at min(10 ms, RTT/8) after the first packet that wants one, at RTT/32 once sixteen have come, however many more do:
+//! their number does not grow with the rate. A sender that is held by its window sends as much at once as an acknowledgement tells it of: where that
+//! is more than what `fair` lets queue, the path runs empty whenever a host is a little late. Each speaks also of the packets of the two before it, so that a lost one tells no less; but a sender that is held
 //! by its window waits for the next. So where one in two hundred packets is missing, acknowledgements come twice as often.
 
 use crate::frame::{Ack, Bitmap, Frame};
@@ -15,6 +16,9 @@ const REPEATED: usize = 3;
 
 /// So many packets are acknowledged at once, before they outgrow one bitmap.
 const MOST_PACKETS: u64 = MOST_BITS / 2;
+
+/// From so many packets on an acknowledgement is due sooner; fewer are no burst, and on a slow path its own bytes would count.
+const BUSY_PACKETS: u64 = 16;
 
 /// So many packets are remembered when it is asked how many are missing: that many at least, and twice that at most.
 const MEMORY: u64 = 1000;
@@ -111,16 +115,20 @@ impl Acks {
         }
     }
 
-    /// The packet wants an acknowledgement within `interval_ns`, or sooner.
-    pub fn wanted(&mut self, now_ns: u64, interval_ns: u64) {
+    /// The packet wants an acknowledgement within `interval_ns`, or sooner; where many have come, `busy_ns` after the first of them.
+    pub fn wanted(&mut self, now_ns: u64, interval_ns: u64, busy_ns: u64) {
         let interval_ns = if self.missing.is_lossy() {
             (interval_ns / 2).max(interval_ns.min(LEAST_INTERVAL_NS))
         } else {
             interval_ns
         };
-        let due_ns = self.due_ns.unwrap_or(u64::MAX).min(now_ns + interval_ns);
-        let many = self.received.end() >= self.ends[REPEATED - 1] + MOST_PACKETS;
-        self.due_ns = Some(if many { now_ns } else { due_ns });
+        let mut due_ns = self.due_ns.unwrap_or(u64::MAX).min(now_ns + interval_ns);
+        let packets = self.received.end().saturating_sub(self.ends[REPEATED - 1]);
+        if packets >= BUSY_PACKETS {
+            let first_ns = self.burst.map_or(now_ns, |(first_ns, _)| first_ns);
+            due_ns = due_ns.min(first_ns + busy_ns);
+        }
+        self.due_ns = Some(if packets >= MOST_PACKETS { now_ns } else { due_ns });
     }
 
     /// The peer asks what became of these packets.
@@ -211,8 +219,21 @@ mod tests {
                 }
             }
         }
-        acks.wanted(0, interval_ns);
+        acks.wanted(0, interval_ns, interval_ns);
         acks.due_ns().unwrap_or(u64::MAX)
+    }
+
+    #[test]
+    fn a_busy_connection_acknowledges_sooner() {
+        let mut acks = Acks::default();
+        for number in 0..BUSY_PACKETS {
+            let now_ns = 1_000 * (1 + number);
+            acks.arrived(now_ns, number, Stamp::of(0), 1472, false);
+            acks.wanted(now_ns, 1_250_000, 312_500);
+            let is_busy = number + 1 == BUSY_PACKETS;
+            let due_ns = 1_000 + if is_busy { 312_500 } else { 1_250_000 };
+            assert_eq!(acks.due_ns(), Some(due_ns), "{number}");
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use waystage_wan::identity::{Identity, PublicKey};
 use waystage_wan::probe::Probing;
 use waystage_wan::{
     loopback, Client, CopyOptions, Dry, Ends, Peer, Request, Server, ServerOptions, SharedRoot,
-    User,
+    User, MEMORY_BYTES,
 };
 
 use crate::copy::{duration, one_of, py_planned, words, NameList, PyPlanned};
@@ -94,7 +94,7 @@ impl WanCopy {
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
     #[allow(clippy::fn_params_excessive_bools, reason = "in Python they are keywords")]
     #[pyo3(signature = (local, remote, *, push, host, port, user, key, trusted, mode, rate_bytes_per_s, udp_wait_s,
-        workers, connections=1, known_as=None, exclude=Vec::new(), include=None, names=None, one_file_system=false, update="changed", fsync="none",
+        workers, connections=1, memory_bytes=MEMORY_BYTES, known_as=None, exclude=Vec::new(), include=None, names=None, one_file_system=false, update="changed", fsync="none",
         verify="none",
         dry_run=None, restart=false, xattrs=true, owners=true, hard_links=true))]
     fn new(
@@ -112,6 +112,7 @@ impl WanCopy {
         udp_wait_s: Option<f64>,
         workers: usize,
         connections: u32,
+        memory_bytes: u64,
         known_as: Option<String>,
         exclude: Vec<Vec<u8>>,
         include: Option<Vec<Vec<u8>>>,
@@ -150,6 +151,7 @@ impl WanCopy {
             known_as,
             workers,
             connections,
+            memory_bytes,
             ends: if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } },
             names: names.as_ref().map(|names| names.get().0.clone()),
             options: CopyOptions {

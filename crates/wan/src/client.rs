@@ -56,6 +56,8 @@ pub struct Request {
     pub workers: usize,
     /// Connections, each with a socket and a thread of its own, if the server allows so many.
     pub connections: u32,
+    /// Memory for what is underway, at each end, over all connections; the server may have less.
+    pub memory_bytes: u64,
     /// From where to where.
     pub ends: Ends,
     /// Only these of the source's entries, where [`CopyOptions::listed`] says so.
@@ -248,7 +250,13 @@ fn run(shared: &Shared) -> Result<(), WanError> {
     let (inbox, room) = (Arc::new(Inbox::default()), Arc::new(Room::default()));
     let connections = request.connections.max(1);
     let group = (connections > 1).then(Group::default);
-    let errand = Errand { purpose: Purpose::Copy, copy: random(), connections, group };
+    let errand = Errand {
+        purpose: Purpose::Copy,
+        copy: random(),
+        connections,
+        memory_bytes: request.memory_bytes,
+        group,
+    };
     let words = [(kinds::ASK, ask.encode())];
     let dialled = dial(&request.server, &errand, &words, Arc::clone(&inbox), |control| {
         shared.lock().controls.push(Arc::clone(control));

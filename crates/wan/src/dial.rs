@@ -19,7 +19,7 @@ use crate::endpoint::Endpoint;
 use crate::error::WanError;
 use crate::hello::{Hello, Purpose, Welcome};
 use crate::identity::{Identity, PublicKey};
-use crate::lane::{memory_of_each, Inbox, GO_ON, MEMORY_BYTES};
+use crate::lane::{memory_of_each, Inbox, GO_ON};
 use crate::member::{Member, Room};
 use crate::reach::{reach, Server};
 use crate::session::{expect, kinds};
@@ -55,6 +55,8 @@ pub(crate) struct Errand {
     pub(crate) copy: [u8; 16],
     /// Connections that it is to have.
     pub(crate) connections: u32,
+    /// Memory of all of them for what is underway, at each end.
+    pub(crate) memory_bytes: u64,
     /// Those of this end that send, where there are to be several.
     pub(crate) group: Option<Group>,
 }
@@ -117,7 +119,7 @@ pub(crate) fn dial(
     let control = Arc::new(control);
     begun(&control);
     let rtt_ns = u64::try_from(reached.rtt.as_nanos()).unwrap_or(u64::MAX);
-    let memory_bytes = memory_of_each(MEMORY_BYTES, errand.connections);
+    let memory_bytes = memory_of_each(errand.memory_bytes, errand.connections);
     let hello = Hello {
         user: peer.user.clone(),
         mode: peer.mode,

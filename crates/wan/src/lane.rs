@@ -23,7 +23,7 @@ pub(crate) const CONTENT_BYTES: usize = 4 << 20;
 pub(crate) const MOST_BYTES: usize = CONTENT_BYTES + (1 << 20);
 
 /// Memory in front of the disk, at the end that receives, if nobody said otherwise.
-pub(crate) const MEMORY_BYTES: u64 = 256 << 20;
+pub const MEMORY_BYTES: u64 = 256 << 20;
 
 /// Connections of one copy have at least so much each: several messages at a time.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;

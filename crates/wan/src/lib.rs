@@ -45,5 +45,6 @@ mod wire;
 pub use client::{Client, Ends, Request};
 pub use dial::Peer;
 pub use error::{WanError, WanErrorKind};
+pub use lane::MEMORY_BYTES;
 pub use server::{Server, ServerOptions, SharedRoot, User};
 pub use session::{CopyOptions, Dry};

@@ -270,7 +270,7 @@ impl Connection {
         // A peer that stands still for want of credit sends nothing that would be acknowledged: tell it unasked.
         let room = before - self.incoming.unique_bytes().min(before);
         if room < self.config.limits.unconsumed_bytes / 2 && self.incoming.credit_bytes() > before {
-            self.acks.wanted(now_ns, self.rtt.ack_interval_ns());
+            self.acks.wanted(now_ns, self.rtt.ack_interval_ns(), self.rtt.busy_ack_interval_ns());
         }
     }
 

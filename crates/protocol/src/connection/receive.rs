@@ -66,7 +66,7 @@ impl Connection {
         }
         self.acks.arrived(now_ns, header.number, header.stamp, size, marked);
         if wants_ack {
-            self.acks.wanted(now_ns, self.rtt.ack_interval_ns());
+            self.acks.wanted(now_ns, self.rtt.ack_interval_ns(), self.rtt.busy_ack_interval_ns());
         }
         self.path.heard(now_ns, from, size, header.number >= expected);
     }

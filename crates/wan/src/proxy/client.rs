@@ -297,7 +297,13 @@ impl Shared {
     fn make_session(&self) -> Result<(Carrier, Notice), WanError> {
         let peer = &self.options.server;
         let failed = |error: std::io::Error| WanError::io("begin a session", &error);
-        let errand = Errand { purpose: Purpose::Proxy, copy: [0; 16], connections: 1, group: None };
+        let errand = Errand {
+            purpose: Purpose::Proxy,
+            copy: [0; 16],
+            connections: 1,
+            memory_bytes: MEMORY_BYTES,
+            group: None,
+        };
         let dialled = dial(peer, &errand, &[], Arc::new(Inbox::default()), |control| {
             self.lock().making = Some(Arc::clone(control));
         })?;
