@@ -6,7 +6,7 @@ kernel, and quinn by QUIC. Turns alternate. What counts is payload after the sta
 
 The path has 1 Gbit/s where the machine has processors for both ends and for the path itself; else 200 Mbit/s, and `details` says so
 ($WAYSTAGE_BENCH_WAN_MBITS sets it). A run in which the path was late with more than 0.1 % of packets is counted as not valid and left out,
-unless all are. rsync and rclone are measured without loss and with 1 %, at 10 ms.
+unless all are; so is one that a QUIC stack gave up, and `details` says why. rsync and rclone are measured without loss and with 1 %, at 10 ms.
 """
 
 from __future__ import annotations
@@ -47,18 +47,26 @@ def run(options: BenchOptions) -> dict[str, Any]:
         name: {} for name in ("waystage", *streams, *peers.PEERS)
     }
     cases = [(rtt, loss) for rtt in round_trips for loss in losses]
+    given_up: list[str] = []
     steps, done = turns * len(cases) * (1 + len(streams)), 0
     for turn in range(turns):
         for rtt, loss in cases:
             for name in ("waystage", *streams) if turn % 2 == 0 else (*reversed(streams), "waystage"):
-                options.progress(f"{name}, {rtt} ms, {loss:g} %, turn {turn + 1}", done / steps)
-                one = (
-                    _ours(rate, rtt, loss, turn)
-                    if name == "waystage"
-                    else _stream(name, rate, rtt, loss, turn)
-                )
-                runs[name].setdefault((rtt, loss), []).append(one)
+                what = f"{name}, {rtt} ms, {loss:g} %, turn {turn + 1}"
+                options.progress(what, done / steps)
                 done += 1
+                try:
+                    one = (
+                        _ours(rate, rtt, loss, turn)
+                        if name == "waystage"
+                        else _stream(name, rate, rtt, loss, turn)
+                    )
+                except BenchError as error:
+                    if name != "quic":
+                        raise
+                    given_up.append(f"{what}: {error}")
+                else:
+                    runs[name].setdefault((rtt, loss), []).append(one)
         for loss in TREE_LOSSES_PCT if (TREES_MS in round_trips and not options.quick) else ():
             for name in [peer for peer in peers.PEERS if peer not in peers.missing()]:
                 options.progress(f"{name}, {TREES_MS} ms, {loss:g} %, turn {turn + 1}", done / steps)
@@ -70,7 +78,9 @@ def run(options: BenchOptions) -> dict[str, Any]:
     to_5 = [fraction("waystage", case) for case in cases if case[1] <= 5]
     at_10 = [fraction("waystage", case) for case in cases if case[1] == 10]
     best_0 = [
-        max(_middle(runs[name][case], "rate_bps") for name in streams) for case in cases if case[1] == 0
+        max(_middle(runs[name][case], "rate_bps") for name in streams if case in runs[name])
+        for case in cases
+        if case[1] == 0
     ]
     ours_0 = [_middle(runs["waystage"][case], "rate_bps") for case in cases if case[1] == 0]
     lossy = (10, 10.0)
@@ -93,6 +103,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         "details": {
             "rate_bps": rate,
             "turns": turns,
+            "given_up": given_up,
             "not_valid": sum(not one["valid"] for by in runs.values() for rows in by.values() for one in rows),
             "fractions": {f"{rtt} ms, {loss:g} %": round(fraction("waystage", (rtt, loss)), 4) for rtt, loss in cases},
             "runs": {name: {f"{rtt} ms, {loss:g} %": rows for (rtt, loss), rows in by.items()} for name, by in runs.items()},

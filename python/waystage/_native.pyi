@@ -948,6 +948,7 @@ class WanCopy:
         udp_wait_s: float | None,
         workers: int,
         connections: int = 1,
+        memory_bytes: int = ...,
         known_as: str | None = None,
         exclude: Sequence[bytes] = ...,
         include: Sequence[bytes] | None = None,

@@ -204,3 +204,23 @@ def test_interrupting_the_client_ends_it_and_leaves_what_it_did(site: Site, tmp_
     assert ended_json(process)["exit_code"] == 130
     ran = site.copy(tmp_path / "large", f"127.0.0.1:{site.data}")
     assert ran.code == 0 and ran.json["counts"]["resumed_bytes"] >= PART
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "agreed"),
+    [("", "32Mi", 32), ('memory = "64Mi"', "1Gi", 64), ('memory = "1Gi"', "512Mi", 512)],
+)
+def test_the_lower_memory_of_both_ends_bounds_what_is_underway(
+    site: Site, tmp_path: Path, given: str, asked: str, agreed: int
+) -> None:
+    (tmp_path / "file").write_bytes(os.urandom(PART))
+    site.serve(top=given)
+    ran = site.copy(tmp_path / "file", f"127.0.0.1:{site.data}/file", "--memory", asked, "--udp-wait", "30")
+    assert ran.code == 0, ran
+    assert ran.json["connection"]["memory_bytes"] == agreed << 20
+
+
+@pytest.mark.parametrize("asked", ["15Mi", "5Gi", "much", "-1", "0"])
+def test_a_memory_that_makes_no_sense_is_refused(site: Site, tmp_path: Path, asked: str) -> None:
+    ran = site.copy(tmp_path, f"127.0.0.1:{site.data}", "--memory", asked, port=1)
+    assert ran.code == 2 and "no memory from 16Mi to 4Gi" in ran.out + ran.err, ran

@@ -2,7 +2,7 @@
 //!
 //! Arrives: packets that were opened. Leaves: acknowledgement frames. Must not know: extents, sending.
 //!
-//! An acknowledgement is due at min(10 ms, RTT/8) after the first packet that wants one, at RTT/32 once sixteen have come, however many more do:
+//! An acknowledgement is due at min(10 ms, RTT/8) after the first packet that wants one, at RTT/32 (0.25 ms at least) once sixteen have come, however many more do:
 //! their number does not grow with the rate. A sender that is held by its window sends as much at once as an acknowledgement tells it of: where that
 //! is more than what `fair` lets queue, the path runs empty whenever a host is a little late. Each speaks also of the packets of the two before it, so that a lost one tells no less; but a sender that is held
 //! by its window waits for the next. So where one in two hundred packets is missing, acknowledgements come twice as often.

@@ -69,7 +69,7 @@ impl Rtt {
     /// The same where packets come fast.
     #[must_use]
     pub fn busy_ack_interval_ns(&self) -> u64 {
-        (self.smoothed_ns / 32).clamp(100_000, 10_000_000)
+        (self.smoothed_ns / 32).clamp(250_000, 10_000_000)
     }
 
     /// After how long without a word an acknowledgement is asked for (RFC 9002, section 6.2).

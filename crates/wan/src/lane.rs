@@ -148,6 +148,8 @@ pub(crate) struct Status {
     /// Bytes that came in although they were there already.
     pub(crate) duplicate_bytes: u64,
     pub(crate) refused_packets: u64,
+    /// What may be underway by what both ends have agreed on.
+    pub(crate) memory_bytes: u64,
     /// Nanoseconds spent held back, by [`Holder`].
     pub(crate) held_ns: [u64; Holder::ALL.len()],
 }
@@ -193,6 +195,7 @@ impl Status {
             ("repaired_bytes", self.repaired_bytes as f64),
             ("duplicate_bytes", self.duplicate_bytes as f64),
             ("refused_packets", self.refused_packets as f64),
+            ("memory_bytes", self.memory_bytes as f64),
         ]
     }
 
@@ -210,6 +213,7 @@ impl Status {
         self.repaired_bytes += other.repaired_bytes;
         self.duplicate_bytes += other.duplicate_bytes;
         self.refused_packets += other.refused_packets;
+        self.memory_bytes += other.memory_bytes;
         for (held, others) in self.held_ns.iter_mut().zip(other.held_ns) {
             *held += others;
         }

@@ -31,7 +31,7 @@ from waystage.cli.copy_remote import (
     refuse_unknown,
     remote_ends,
 )
-from waystage.cli.reaching import RateSchedule, Trust, server_options, show_key
+from waystage.cli.reaching import Memory, RateSchedule, Trust, server_options, show_key
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
 from waystage.wan.ssh import Shell
 
@@ -163,6 +163,13 @@ class Copying(Protocol):
     " what one would, but for --mode aggressive.",
 )
 @click.option(
+    "--memory",
+    type=Memory(),
+    default="256Mi",
+    show_default=True,
+    help="Between hosts: for what is underway, at each end; the server may give less.",
+)
+@click.option(
     "--retry-for",
     type=click.FloatRange(min=0),
     default=0.0,
@@ -203,6 +210,7 @@ def command(
     schedule: Schedule | None,
     workers: int | None,
     connections: int,
+    memory: int,
     retry_for: float,
     statistics: TextIO | None,
     dry_run: str | None,
@@ -259,6 +267,7 @@ def command(
             "mode": mode,
             "udp_wait_s": udp_wait or None,
             "connections": connections,
+            "memory_bytes": memory,
             "workers": workers or max(4, connections),
         }
         ssh = Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage) if by_ssh or rsh is not None else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError
+from waystage.wan.config import LEAST_MEMORY, MOST_MEMORY
 from waystage.wan.rates import RateError, Schedule, parse_rate, parse_schedule
 
 if TYPE_CHECKING:
@@ -52,6 +53,21 @@ class Rate(click.ParamType[int]):
             return parse_rate(str(value))
         except RateError as error:
             self.fail(str(error), param, ctx)
+
+
+class Memory(click.ParamType[int]):
+    """`256Mi`, bytes of memory for what is underway."""
+
+    name = "bytes"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            found = parse_rate(str(value))
+        except RateError:
+            found = 0
+        if not LEAST_MEMORY <= found <= MOST_MEMORY:
+            self.fail(f"{value!r} is no memory from 16Mi to 4Gi, such as 512Mi", param, ctx)
+        return found
 
 
 class RateSchedule(click.ParamType[Schedule]):

@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 
 from waystage.cli.common import ExitCode, UserError
+from waystage.wan.config import MOST_MEMORY
 from waystage.wan.errors import WanConfigError
 from waystage.wan.ssh import Offer, read_request
 from waystage.wan.trust import passing_key
 
-MEMORY_BYTES = 256 << 20
 WORKERS = 4
 COPY_CONNECTIONS = 4
 ANYWHERE = "[::]:0"
@@ -60,7 +60,7 @@ def serve_on_demand() -> None:
                 rate_bytes_per_s=None,
                 connections=4,
                 copy_connections=COPY_CONNECTIONS,
-                memory_bytes=MEMORY_BYTES,
+                memory_bytes=MOST_MEMORY,
                 udp=True,
                 workers=WORKERS,
             )

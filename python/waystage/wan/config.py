@@ -22,7 +22,8 @@ from waystage.wan.rates import UNLIMITED, RateError, Schedule, parse_rate, parse
 MODES = ("fast-start", "aggressive")
 """Those that need a grant; `fair` and `modest` are everybody's."""
 
-_LEAST_MEMORY = 16 << 20
+LEAST_MEMORY, MOST_MEMORY = 16 << 20, 4 << 30
+"""For what is underway, at each end: some messages of 4 MiB, and as many as a connection has at a time."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def load_config(path: Path) -> ServeConfig:
         connections=top.count("connections", 32) or 32,
         copy_connections=top.count("copy_connections", 4) or 4,
         sockets=top.count("sockets", None) or _sockets(),
-        memory=max(_LEAST_MEMORY, memory or 0),
+        memory=min(max(LEAST_MEMORY, memory or 0), MOST_MEMORY),
         udp=top.take("udp", bool, True),
         workers=top.count("workers", 4) or 4,
         log=here / log if log is not None else None,

@@ -157,7 +157,11 @@ impl Worker {
         if mail.underway_bytes < mail.most_underway_bytes && self.mailbox.room.is_wanted() {
             self.mailbox.room.ring();
         }
-        mail.status = Status { held_ns: self.held.1, ..status_of(connection) };
+        mail.status = Status {
+            held_ns: self.held.1,
+            memory_bytes: self.link.agreed().memory_bytes,
+            ..status_of(connection)
+        };
     }
 
     fn arrived(&mut self, arrived: Vec<Arrived>) {
