@@ -7,7 +7,7 @@
 //! derivation stands). It ends at the first evidence: a queue of an eighth of the round trip, loss that rises, marks, or
 //! arrivals that do not grow any more.
 //!
-//! **Quick.** The first packets leave as a train at the rate that the server granted. By the time the peer took to receive them the path's
+//! **Quick.** The first packets leave as a train at the rate that the server granted: 64, up to 256 on a path of 400 ms or more. By the time the peer took to receive them the path's
 //! narrowest link gives its speed, as packet pairs do (Dovrolis, Ramanathan, Moore: "What do packet dispersion
 //! techniques measure?", INFOCOM 2001): an upper bound of what is free. Half of it is used at once, and growth slows down at
 //! it: a quarter more each round trip, since a host that was busy may have spread the train.
@@ -17,6 +17,10 @@ use super::evidence::{ArrivalRate, LossFloor, Round, Rounds};
 use super::{Control, Sample, PACKET};
 
 const FIRST_PACKETS: f64 = 64.0;
+
+/// A train is longer on a long path, up to so many times: 64 packets of 1 Gbit/s last no longer than a host may be late.
+const LONGEST_TRAIN: f64 = 4.0;
+const TRAIN_RTT_NS: f64 = 100e6;
 const GROWTH: f64 = 2.77;
 
 /// A train that arrived in this many packets at least says something of the path.
@@ -46,6 +50,7 @@ pub struct Startup {
     /// No more than this, where a train has measured the path.
     bound_bps: f64,
     train: bool,
+    train_bytes: f64,
     short_trains: u32,
     arrivals: ArrivalRate,
     rounds: Rounds,
@@ -69,6 +74,9 @@ impl Startup {
             cap_bps,
             bound_bps: cap_bps,
             train: quick,
+            train_bytes: FIRST_PACKETS
+                * PACKET
+                * (rtt_ns as f64 / TRAIN_RTT_NS).clamp(1.0, LONGEST_TRAIN),
             short_trains: 0,
             arrivals: ArrivalRate::default(),
             rounds: Rounds::default(),
@@ -175,12 +183,11 @@ impl Startup {
     /// How fast to send now.
     #[must_use]
     pub fn control(&self, rtt_ns: u64) -> Control {
-        let train_bytes = FIRST_PACKETS * PACKET;
         // Acknowledgements that fail to come stop the start after three round trips' worth.
         let window_bytes = if self.train {
-            train_bytes
+            self.train_bytes
         } else {
-            3.0 * self.rate_bps * rtt_ns as f64 / 8e9 + train_bytes
+            3.0 * self.rate_bps * rtt_ns as f64 / 8e9 + FIRST_PACKETS * PACKET
         };
         Control { rate_bps: self.rate_bps, window_bytes: window_bytes as u64 }
     }
@@ -217,6 +224,15 @@ mod tests {
         assert!(startup.on_sample(&sample(60, 3_600_000, false), &mut floor).is_none());
         let rate = startup.control(RTT_NS).rate_bps;
         assert!((0.9e8..1.1e8).contains(&rate), "half of what the train showed, not {rate}");
+    }
+
+    #[test]
+    fn a_train_is_longer_on_a_long_path() {
+        let packets = |rtt_ms: u64| {
+            let startup = Startup::new(rtt_ms * 1_000_000, 1e10, true);
+            startup.control(rtt_ms * 1_000_000).window_bytes / PACKET as u64
+        };
+        assert_eq!([10, 100, 200, 500].map(packets), [64, 64, 128, 256]);
     }
 
     #[test]
