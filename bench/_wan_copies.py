@@ -34,14 +34,14 @@ READY_S = 60.0
 
 
 def path_rate_bps() -> float:
-    """What a path is to carry: 1 Gbit/s where there are processors for both ends and the path, else what two can do.
+    """What a path is to carry: 1 Gbit/s, which two processors just carry for both ends and the path; a single one less.
 
     $WAYSTAGE_BENCH_WAN_MBITS says otherwise.
     """
     given = os.environ.get("WAYSTAGE_BENCH_WAN_MBITS")
     if given is not None:
         return float(given) * 1e6
-    return 1e9 if len(os.sched_getaffinity(0)) >= 4 else 200e6
+    return 1e9 if len(os.sched_getaffinity(0)) >= 2 else 200e6
 
 
 @dataclass

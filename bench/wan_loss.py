@@ -4,7 +4,7 @@ Paths of `waystage lab wan`, 10 ms and 200 ms round trip, random loss of 0 to 10
 `waystage copy` fetches a file from a server at the other end; iperf3 sends over the same path with each congestion control of this
 kernel, and quinn by QUIC. Turns alternate. What counts is payload after the start, as a part of C (1 - loss), C being the path's rate in IP packets.
 
-The path has 1 Gbit/s where the machine has processors for both ends and for the path itself; else 200 Mbit/s, and `details` says so
+The path has 1 Gbit/s where the machine has two processors for both ends and for the path itself; else 200 Mbit/s, and `details` says so
 ($WAYSTAGE_BENCH_WAN_MBITS sets it). A run in which the path was late with more than 0.1 % of packets is counted as not valid and left out,
 unless all are; so is one that a QUIC stack gave up, and `details` says why. rsync and rclone are measured without loss and with 1 %, at 10 ms.
 """
