@@ -15,7 +15,6 @@ use waystage_protocol::modes::ModeName;
 use waystage_protocol::protect::Side;
 
 use crate::control::Control;
-use crate::endpoint::Endpoint;
 use crate::error::WanError;
 use crate::hello::{Hello, Purpose, Welcome};
 use crate::identity::{Identity, PublicKey};
@@ -23,6 +22,7 @@ use crate::lane::{memory_of_each, Inbox, GO_ON};
 use crate::member::{Member, Room};
 use crate::reach::{reach, Server};
 use crate::session::{expect, kinds};
+use crate::socket::Socket;
 use crate::tls;
 use crate::udp::{Agreed, UdpLane, LARGEST_DATAGRAM};
 
@@ -184,13 +184,11 @@ impl Dialled {
         number: usize,
     ) -> Result<Member, WanError> {
         let udp = if peer.udp_wait.is_some() {
-            let endpoint = Endpoint::bind(self.any(), false)
-                .map(Arc::new)
+            let socket = Socket::bind(self.any(), false)
                 .map_err(|error| WanError::io("open a UDP socket", &error))?;
             let to = (Arc::clone(&self.inbox), Arc::clone(room), number);
-            let lane = UdpLane::start(endpoint, self.agreed.clone(), Some(self.server), to);
-            let none = || WanError::lost("no thread can be started for the connection");
-            Some(lane.ok_or_else(none)?)
+            let lane = UdpLane::call(socket, self.agreed.clone(), self.server, to);
+            Some(lane.map_err(|error| WanError::io("begin a connection over UDP", &error))?)
         } else {
             None
         };

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use waystage_protocol::packet::{HEADER_SIZE, VERSION};
 
 use crate::probe::FIRST;
+use crate::seat::beside;
 use crate::socket::{Arrived, Buffers, Socket};
 
 /// The first byte of a packet of the wide-area protocol.
@@ -47,20 +48,12 @@ struct Shared {
 }
 
 impl Endpoint {
-    /// At an address; `shared` where lines of probes are to have the same port.
-    pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<Self> {
-        Self::bind_several(address, 1, shared)
-    }
-
-    /// The same with so many sockets, among which the kernel spreads senders by their addresses and ports.
-    pub(crate) fn bind_several(
-        mut address: SocketAddr,
-        count: usize,
-        shared: bool,
-    ) -> io::Result<Self> {
+    /// So many sockets at an address, among which the kernel spreads senders by their addresses and ports.
+    pub(crate) fn bind(mut address: SocketAddr, count: usize) -> io::Result<Self> {
         let mut sockets = Vec::new();
         for _ in 0..count.max(1) {
-            let socket = Socket::bind(address, shared || count > 1)?;
+            // Connections and lines of probes have sockets of their own at the same port.
+            let socket = Socket::bind(address, true)?;
             // Where any port would do, all have the first one's.
             address = socket.address()?;
             sockets.push(Arc::new(socket));
@@ -93,7 +86,7 @@ impl Endpoint {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The socket by which a connection sends.
+    /// The socket by which a connection sends that has none of its own.
     pub(crate) fn socket(&self, connection: u32) -> &Arc<Socket> {
         &self.shared.sockets[connection as usize % self.shared.sockets.len()]
     }
@@ -101,6 +94,16 @@ impl Endpoint {
     /// Where it is bound to.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.shared.sockets[0].address()
+    }
+
+    /// Another socket at the same port, for what comes from `peer` to `at`.
+    pub(crate) fn beside(&self, at: IpAddr, peer: SocketAddr) -> io::Result<Socket> {
+        Socket::connected(beside(self.address()?, at, peer), true, peer)
+    }
+
+    /// Hand on datagrams that came another way.
+    pub(crate) fn deliver(&self, arrived: Arrived) {
+        self.shared.deliver(arrived);
     }
 
     /// From now on datagrams with this number go there. False where it is taken.
@@ -146,7 +149,8 @@ impl Shared {
             return self.hand(first, numbers.len(), arrived);
         }
         for (number, datagram) in numbers.into_iter().zip(arrived.bytes.chunks(arrived.stride)) {
-            let alone = Arrived { bytes: datagram.to_vec(), ..arrived };
+            let Arrived { from, at, marked, stride, .. } = arrived;
+            let alone = Arrived { from, at, marked, stride, bytes: datagram.to_vec() };
             self.hand(number, 1, alone);
         }
     }
@@ -229,7 +233,7 @@ impl Early {
 
 /// The connection's number in a datagram of ours: see `docs/reference/wide-area-protocol.md`, "Packets"; those of probes have it at the
 /// same place.
-fn connection_of(datagram: &[u8]) -> Option<u32> {
+pub(crate) fn connection_of(datagram: &[u8]) -> Option<u32> {
     let header = datagram.get(..HEADER_SIZE)?;
     matches!(header[0], PACKET | FIRST)
         .then(|| u32::from_be_bytes([header[1], header[2], header[3], header[4]]))

@@ -32,6 +32,7 @@ pub mod proxy;
 mod reach;
 mod receive;
 mod reception;
+mod seat;
 mod send;
 mod sending;
 mod server;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Type};
 use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::modes::ModeName;
 use waystage_protocol::protect::{Side, Suite};
@@ -22,6 +22,7 @@ use crate::identity::Identity;
 use crate::lane::{memory_of_each, Inbox, Lane, CONTENT_BYTES, MEMORY_BYTES};
 use crate::member::{Member, Room};
 use crate::session::random;
+use crate::socket::Socket;
 use crate::tls;
 use crate::udp::{Agreed, UdpLane};
 
@@ -54,7 +55,7 @@ pub fn datagrams(
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let failed = |error: std::io::Error| WanError::io("open a UDP socket", &error);
     let count = connections.max(1);
-    let endpoint = Arc::new(Endpoint::bind_several(any, count as usize, false).map_err(failed)?);
+    let endpoint = Arc::new(Endpoint::bind(any, count as usize).map_err(failed)?);
     let address = endpoint.address().map_err(failed)?;
     let groups = [Side::Server, Side::Client].map(|_| (count > 1).then(Group::default));
     let secrets: Vec<[u8; 32]> = (0..count).map(|_| random()).collect();
@@ -75,15 +76,14 @@ pub fn datagrams(
     let lane = |side: Side| -> Result<Lane, WanError> {
         let (inbox, room) = (Arc::new(Inbox::default()), Arc::new(Room::default()));
         let member = |number: usize| {
-            let (endpoint, peer) = match side {
-                Side::Server => (Arc::clone(&endpoint), None),
-                Side::Client => {
-                    (Arc::new(Endpoint::bind(any, false).map_err(failed)?), Some(address))
-                }
-            };
             let to = (Arc::clone(&inbox), Arc::clone(&room), number);
-            let udp = UdpLane::start(endpoint, agreed(side, number as u32), peer, to)
-                .ok_or_else(|| WanError::lost("no thread can be started for the connection"))?;
+            let agreed = agreed(side, number as u32);
+            let udp = match side {
+                Side::Server => UdpLane::answer(Arc::clone(&endpoint), agreed, to),
+                Side::Client => Socket::bind(any, false)
+                    .and_then(|socket| UdpLane::call(socket, agreed, address, to)),
+            }
+            .map_err(failed)?;
             if side == Side::Client && !udp.heard(PATIENCE) {
                 let text = "nothing comes back over UDP on the loopback interface";
                 return Err(WanError::lost(text));
@@ -97,15 +97,16 @@ pub fn datagrams(
         Ok(lane)
     };
     let (receiver, sender) = (lane(Side::Server)?, lane(Side::Client)?);
-    let content = vec![0x5a_u8; CONTENT_BYTES];
     let began = Instant::now();
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             let mut left = bytes as usize;
             while left > 0 {
-                let piece = left.min(CONTENT_BYTES);
-                sender.send(content[..piece].to_vec())?;
-                left -= piece;
+                // As the plain stream: what is sent is in memory already, and is filled once.
+                let mut piece = sender.room().memory();
+                piece.resize(left.min(CONTENT_BYTES), 0x5a);
+                left -= piece.len();
+                sender.send(piece)?;
             }
             Ok(())
         });
@@ -144,14 +145,15 @@ pub fn stream(bytes: u64, segment: u32) -> Result<f64, WanError> {
     let identity = Identity::ephemeral()?;
     let server = tls::server(&identity)?;
     let (client, _) = tls::client(&identity, Some(identity.public.clone()), tls::ALPN)?;
-    let listening = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
+    let listening =
+        socket2::Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
     listening.set_tcp_mss(segment).map_err(failed)?;
     listening.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).map_err(failed)?;
     listening.listen(1).map_err(failed)?;
     let listener = TcpListener::from(listening);
     let address = listener.local_addr().map_err(failed)?;
     let connecting =
-        Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
+        socket2::Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
     connecting.set_tcp_mss(segment).map_err(failed)?;
     connecting.connect(&address.into()).map_err(failed)?;
     let outgoing = TcpStream::from(connecting);

@@ -16,12 +16,18 @@ use crate::udp::UdpLane;
 /// What may be said before the way is known: with what ended the handshake it is in TCP's first window, ten segments (RFC 6928).
 pub(crate) const EARLY_BYTES: usize = 12 << 10;
 
+/// Messages whose memory is kept, and how much is worth that. Threads that read take it as fast as it comes.
+const MOST_FREE: usize = 4;
+const LEAST_FREE_BYTES: usize = 1 << 20;
+
 /// Where those wait who cannot send for now.
 #[derive(Default)]
 pub(crate) struct Room {
     turn: Mutex<u64>,
     changed: Condvar,
     waiting: AtomicUsize,
+    /// Of messages that the other end holds, to be filled again.
+    free: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Room {
@@ -41,6 +47,19 @@ impl Room {
         let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.changed.wait_timeout_while(turn, timeout, |turn| *turn == seen);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// This message is the other end's: its memory may be filled again, if it is much.
+    pub(crate) fn keep(&self, message: Vec<u8>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if message.capacity() >= LEAST_FREE_BYTES && free.len() < MOST_FREE {
+            free.push(message);
+        }
+    }
+
+    /// Memory for a message, with what was in it.
+    pub(crate) fn memory(&self) -> Vec<u8> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
     /// Whether somebody waits.

@@ -286,7 +286,7 @@ impl Drop for Server {
 
 /// TCP and UDP at the same port.
 fn bind(options: &ServerOptions) -> std::io::Result<(TcpListener, Option<Arc<Endpoint>>)> {
-    let (listen, probed) = (options.listen, !options.probing.users.is_empty());
+    let listen = options.listen;
     let mut last = None;
     // A port that is free for TCP may be taken for UDP.
     for _ in 0..if listen.port() == 0 { 32 } else { 1 } {
@@ -294,7 +294,7 @@ fn bind(options: &ServerOptions) -> std::io::Result<(TcpListener, Option<Arc<End
         if !options.udp {
             return Ok((listener, None));
         }
-        match Endpoint::bind_several(listener.local_addr()?, options.sockets, probed) {
+        match Endpoint::bind(listener.local_addr()?, options.sockets) {
             Ok(endpoint) => return Ok((listener, Some(Arc::new(endpoint)))),
             Err(error) => last = Some(error),
         }

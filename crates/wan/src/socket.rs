@@ -23,15 +23,35 @@ const KERNEL_BYTES: usize = 8 << 20;
 /// Batches that fill less than this of a buffer are copied out of it, so that memory is held by data and not by room.
 const WORTH_KEEPING: usize = BATCH_BYTES / 4;
 
-/// Datagrams of one size, but for the last, from one address.
-pub(crate) struct Arrived {
+/// Datagrams of one size, but for the last, from one address; their bytes kept, or where they were received.
+pub(crate) struct Arrived<Bytes = Vec<u8>> {
     pub(crate) from: SocketAddr,
     /// At which of this host's addresses.
     pub(crate) at: Option<IpAddr>,
     /// Whether the network marked them for congestion.
     pub(crate) marked: bool,
     pub(crate) stride: usize,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Bytes,
+}
+
+impl<'b> Arrived<&'b mut [u8]> {
+    fn of(meta: &RecvMeta, buffer: &'b mut [u8]) -> Self {
+        Self {
+            from: meta.addr,
+            at: meta.dst_ip,
+            marked: meta.ecn == Some(EcnCodepoint::Ce),
+            stride: meta.stride.max(1),
+            bytes: &mut buffer[..meta.len],
+        }
+    }
+}
+
+impl<Bytes> Arrived<Bytes> {
+    /// The same with other bytes.
+    pub(crate) fn with<Others>(self, change: impl FnOnce(Bytes) -> Others) -> Arrived<Others> {
+        let Self { from, at, marked, stride, bytes } = self;
+        Arrived { from, at, marked, stride, bytes: change(bytes) }
+    }
 }
 
 pub(crate) struct Socket {
@@ -42,11 +62,11 @@ pub(crate) struct Socket {
 }
 
 /// Buffers to receive into.
-pub(crate) struct Buffers(Vec<Vec<u8>>);
+pub(crate) struct Buffers([Vec<u8>; BATCHES]);
 
 impl Default for Buffers {
     fn default() -> Self {
-        Self((0..BATCHES).map(|_| vec![0; BATCH_BYTES]).collect())
+        Self(std::array::from_fn(|_| vec![0; BATCH_BYTES]))
     }
 }
 
@@ -57,13 +77,34 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// At an address; `shared` where lines of probes are to have the same port.
+    /// At an address; `shared` where other sockets of this user are to have the same port.
     pub(crate) fn bind(address: SocketAddr, shared: bool) -> io::Result<Self> {
+        Self::of(Self::bound(address, shared)?.into())
+    }
+
+    /// The same for one that the kernel gives what comes from `peer` and nothing else. What came between its beginning and that may be from
+    /// others.
+    pub(crate) fn connected(
+        address: SocketAddr,
+        shared: bool,
+        peer: SocketAddr,
+    ) -> io::Result<Self> {
+        let socket = Self::bound(address, shared)?;
+        socket.connect(&peer.into())?;
+        Self::of(socket.into())
+    }
+
+    fn bound(address: SocketAddr, shared: bool) -> io::Result<socket2::Socket> {
         let domain = socket2::Domain::for_address(address);
         let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None)?;
         socket.set_reuse_port(shared)?;
         socket.bind(&address.into())?;
-        Self::of(socket.into())
+        Ok(socket)
+    }
+
+    /// From now on it is given what comes from there and nothing else.
+    pub(crate) fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        self.socket.connect(peer)
     }
 
     /// Take over a socket.
@@ -101,8 +142,15 @@ impl Socket {
             segment_size: (segment < contents.len()).then_some(segment),
             src_ip: from,
         };
-        while let Err(error) = self.state.send((&self.socket).into(), &transmit) {
-            if error.kind() != io::ErrorKind::WouldBlock || !self.wait(PollFlags::OUT) {
+        let mut again = true;
+        while let Err(error) = self.state.try_send((&self.socket).into(), &transmit) {
+            let goes_on = if error.kind() == io::ErrorKind::WouldBlock {
+                self.wait(PollFlags::OUT)
+            } else {
+                // A connected socket says here once what the network answered to an earlier datagram.
+                std::mem::take(&mut again)
+            };
+            if !goes_on {
                 return false;
             }
         }
@@ -142,36 +190,51 @@ impl Socket {
     }
 
     /// Hand those datagrams to `take` that are there.
-    pub(crate) fn receive_waiting(&self, buffers: &mut Buffers, mut take: impl FnMut(Arrived)) {
+    fn receive_waiting(&self, buffers: &mut Buffers, mut take: impl FnMut(Arrived)) {
         let mut metas = [RecvMeta::default(); BATCHES];
         loop {
-            let mut slices: Vec<IoSliceMut<'_>> =
-                buffers.0.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
-            let received = self.state.recv((&self.socket).into(), &mut slices, &mut metas);
-            let count = match received {
-                Ok(count) => count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Such as a port that is unreachable: no end of the socket, but no reason for haste.
-                Err(_) => return std::thread::sleep(Duration::from_millis(1)),
-            };
+            let count = self.read(buffers, &mut metas);
             for (buffer, meta) in buffers.0.iter_mut().zip(&metas).take(count) {
-                let bytes = if meta.len < WORTH_KEEPING {
-                    buffer[..meta.len].to_vec()
+                let arrived = if meta.len < WORTH_KEEPING {
+                    Arrived::of(meta, buffer).with(|bytes| bytes.to_vec())
                 } else {
                     let mut whole = std::mem::replace(buffer, vec![0; BATCH_BYTES]);
+                    let arrived = Arrived::of(meta, &mut whole).with(|_| ());
                     whole.truncate(meta.len);
-                    whole
+                    arrived.with(|()| whole)
                 };
-                take(Arrived {
-                    from: meta.addr,
-                    at: meta.dst_ip,
-                    marked: meta.ecn == Some(EcnCodepoint::Ce),
-                    stride: meta.stride.max(1),
-                    bytes,
-                });
+                take(arrived);
             }
             if count < BATCHES {
                 return;
+            }
+        }
+    }
+
+    /// Hand those datagrams to `take` that one call of the kernel gives now. Whether there may be more.
+    pub(crate) fn receive_some(
+        &self,
+        buffers: &mut Buffers,
+        mut take: impl FnMut(Arrived<&mut [u8]>),
+    ) -> bool {
+        let mut metas = [RecvMeta::default(); BATCHES];
+        let count = self.read(buffers, &mut metas);
+        for (buffer, meta) in buffers.0.iter_mut().zip(&metas).take(count) {
+            take(Arrived::of(meta, buffer));
+        }
+        count == BATCHES
+    }
+
+    /// Batches that one call of the kernel gives now.
+    fn read(&self, buffers: &mut Buffers, metas: &mut [RecvMeta; BATCHES]) -> usize {
+        let mut slices = buffers.0.each_mut().map(|buffer| IoSliceMut::new(buffer));
+        match self.state.recv((&self.socket).into(), &mut slices, metas) {
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                // Such as a port that is unreachable: no end of the socket, but no reason for haste.
+                std::thread::sleep(Duration::from_millis(1));
+                0
             }
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod link;
 mod store;
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -19,15 +20,14 @@ use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::modes::{Mode, ModeName};
 use waystage_protocol::protect::{Side, Suite};
 
-use crate::endpoint::{Endpoint, Post};
+use crate::bell::Bell;
+use crate::endpoint::Endpoint;
 use crate::lane::{Holder, Inbox, Message, Status, CONTENT_BYTES};
 use crate::member::Room;
-use crate::socket::Arrived;
+use crate::seat::Seat;
+use crate::socket::Socket;
 use driver::Worker;
 use link::Link;
-
-/// Datagrams that may wait for their thread. More are dropped, as a full queue on the way would.
-pub(crate) const WAITING_BYTES: usize = 16 << 20;
 
 /// Messages that may be underway: below the extents that a peer may have open.
 const MOST_UNDERWAY: usize = 1024;
@@ -89,7 +89,8 @@ impl Agreed {
 /// Where a connection's thread gets what others have for it.
 pub(crate) struct Mailbox {
     state: Mutex<Mail>,
-    wake: Condvar,
+    /// Wakes the thread.
+    bell: Arc<Bell>,
     /// Wakes those who wait for the peer: to be heard, to hold everything.
     heard: Condvar,
     /// Wakes those who wait to send.
@@ -98,8 +99,6 @@ pub(crate) struct Mailbox {
 
 #[derive(Default)]
 struct Mail {
-    datagrams: Vec<Arrived>,
-    datagram_bytes: usize,
     messages: VecDeque<Vec<u8>>,
     consumed_bytes: u64,
     spare: Vec<Vec<u8>>,
@@ -130,72 +129,62 @@ impl Mailbox {
 
     fn wake_up(&self, mail: &Mail) {
         if mail.sleeping {
-            self.wake.notify_one();
+            self.bell.ring();
         }
-    }
-}
-
-impl Post for Mailbox {
-    fn datagrams(&self, arrived: Arrived) {
-        let mut mail = self.lock();
-        if mail.datagram_bytes + arrived.bytes.len() > WAITING_BYTES || mail.over {
-            return;
-        }
-        mail.datagram_bytes += arrived.bytes.len();
-        mail.datagrams.push(arrived);
-        self.wake_up(&mail);
     }
 }
 
 /// The way over UDP.
 pub(crate) struct UdpLane {
     mailbox: Arc<Mailbox>,
-    endpoint: Arc<Endpoint>,
-    number: u32,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Who waits for messages and for room, and which member of the lane this is.
+pub(crate) type To = (Arc<Inbox>, Arc<Room>, usize);
+
 impl UdpLane {
-    /// Begin. A client knows the server's address and speaks first; a server learns the client's from the first packet that opens.
-    /// It is the lane's `member`. None where the connection's number is taken.
-    pub(crate) fn start(
-        endpoint: Arc<Endpoint>,
+    /// A client's, which knows the server's address and speaks first.
+    pub(crate) fn call(
+        socket: Socket,
+        agreed: Agreed,
+        server: SocketAddr,
+        to: To,
+    ) -> io::Result<Self> {
+        Self::start(Seat::own(socket, Arc::new(Bell::new()?)), agreed, Some(server), to)
+    }
+
+    /// A server's, which learns the client's address from the first packet that opens. Fails where the connection's number is taken.
+    pub(crate) fn answer(endpoint: Arc<Endpoint>, agreed: Agreed, to: To) -> io::Result<Self> {
+        let seat = Seat::at(endpoint, agreed.local_connection, Arc::new(Bell::new()?))?;
+        Self::start(seat, agreed, None, to)
+    }
+
+    fn start(
+        seat: Seat,
         agreed: Agreed,
         peer: Option<SocketAddr>,
-        (inbox, room, member): (Arc<Inbox>, Arc<Room>, usize),
-    ) -> Option<Self> {
-        let mailbox = Arc::new(Mailbox {
-            state: Mutex::default(),
-            wake: Condvar::new(),
-            heard: Condvar::new(),
-            room,
-        });
-        let number = agreed.local_connection;
-        mailbox.lock().most_underway_bytes = LEAST_UNDERWAY_BYTES.min(agreed.memory_bytes);
-        if !endpoint.add(number, Arc::clone(&mailbox) as Arc<dyn Post>) {
-            return None;
-        }
+        (inbox, room, member): To,
+    ) -> io::Result<Self> {
+        let bell = Arc::clone(seat.bell());
+        let most_underway_bytes = LEAST_UNDERWAY_BYTES.min(agreed.memory_bytes);
+        let state = Mutex::new(Mail { most_underway_bytes, ..Mail::default() });
+        let mailbox = Arc::new(Mailbox { state, bell, heard: Condvar::new(), room });
         let worker = Worker {
             mailbox: Arc::clone(&mailbox),
             inbox,
-            link: Link::new(Arc::clone(endpoint.socket(number)), agreed, MOST_UNDERWAY),
+            link: Link::new(Arc::clone(seat.socket()), agreed, MOST_UNDERWAY),
+            seat,
             member,
             held: (now_ns(), [0; Holder::ALL.len()]),
+            more: false,
             told: false,
             given_up: false,
         };
-        let spawned = std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("wan-connection".to_owned())
-            .spawn(move || worker.run(peer));
-        match spawned {
-            Ok(thread) => {
-                Some(Self { mailbox, endpoint, number, thread: Mutex::new(Some(thread)) })
-            }
-            Err(_) => {
-                endpoint.remove(number);
-                None
-            }
-        }
+            .spawn(move || worker.run(peer))?;
+        Ok(Self { mailbox, thread: Mutex::new(Some(thread)) })
     }
 
     /// Whether a packet of the peer has come within `timeout`.
@@ -292,7 +281,6 @@ impl UdpLane {
     pub(crate) fn give_up(&self) {
         self.mailbox.lock().given_up = true;
         self.abort();
-        self.endpoint.remove(self.number);
     }
 
     fn join(&self) {
@@ -308,6 +296,5 @@ impl Drop for UdpLane {
     fn drop(&mut self) {
         self.abort();
         self.join();
-        self.endpoint.remove(self.number);
     }
 }

@@ -14,7 +14,14 @@ pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
     pub(crate) fn new(kind: u8) -> Self {
-        Self(vec![kind])
+        Self::within(Vec::new(), kind)
+    }
+
+    /// The same in memory that may be filled again.
+    pub(crate) fn within(mut memory: Vec<u8>, kind: u8) -> Self {
+        memory.clear();
+        memory.push(kind);
+        Self(memory)
     }
 
     pub(crate) fn u8(&mut self, value: u8) -> &mut Self {

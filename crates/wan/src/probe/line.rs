@@ -7,13 +7,12 @@
 //! what comes from its client and nothing else; its buffer, its losses and its checksums are its own.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::sys::socket::{recvmsg, setsockopt, sockopt, ControlMessageOwned, MsgFlags};
-use socket2::{Domain, Protocol, Type};
 
 use crate::socket::{Socket, BATCH_BYTES};
 use crate::udp::now_ns;
@@ -51,14 +50,10 @@ impl Line {
     }
 
     fn open(local: SocketAddr, peer: SocketAddr, shared: bool) -> io::Result<Self> {
-        let socket =
-            socket2::Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
-        socket.set_reuse_port(shared)?;
-        socket.bind(&local.into())?;
-        socket.connect(&peer.into())?;
+        let socket = Socket::connected(local, shared, peer)?;
         // Where the kernel does not say when a datagram came, it came when it was read.
         let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
-        Ok(Self { socket: Socket::of(UdpSocket::from(socket))?, peer })
+        Ok(Self { socket, peer })
     }
 
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {

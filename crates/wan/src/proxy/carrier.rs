@@ -7,7 +7,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -15,11 +15,12 @@ use waystage_protocol::connection::codes;
 
 use crate::bell::Bell;
 use crate::control::Control;
-use crate::endpoint::{Endpoint, Post};
+use crate::endpoint::Endpoint;
 use crate::lane::{Inbox, Message, Status};
-use crate::socket::{Arrived, Buffers, Socket};
+use crate::seat::Seat;
+use crate::socket::Socket;
 use crate::udp::link::{status_of, Happened, Link};
-use crate::udp::{now_ns, Agreed, WAITING_BYTES};
+use crate::udp::{now_ns, Agreed};
 
 /// Messages that may be underway. An interactive program's are of some bytes each.
 const MOST_UNDERWAY: usize = 1 << 14;
@@ -38,53 +39,10 @@ const TCP_WAITING_BYTES: usize = 256 << 10;
 /// How long a close may take until the peer has answered it.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
 
-/// Datagrams for a session, and the bell that says so.
-struct Letters {
-    waiting: Mutex<(Vec<Arrived>, usize)>,
-    bell: Arc<Bell>,
-}
-
-impl Letters {
-    fn take(&self) -> Vec<Arrived> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.1 = 0;
-        std::mem::take(&mut waiting.0)
-    }
-}
-
-impl Post for Letters {
-    fn datagrams(&self, arrived: Arrived) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.1 + arrived.bytes.len() > WAITING_BYTES {
-            return;
-        }
-        waiting.1 += arrived.bytes.len();
-        waiting.0.push(arrived);
-        drop(waiting);
-        self.bell.ring();
-    }
-}
-
-/// Where datagrams come from.
-enum Source {
-    /// A server's socket, whose thread sorts them for all its clients.
-    Shared { letters: Arc<Letters>, endpoint: Arc<Endpoint>, number: u32 },
-    /// A client's own: one thread less to be woken for each.
-    Own { socket: Arc<Socket>, buffers: Buffers },
-}
-
 struct Udp {
     link: Link,
-    source: Source,
+    seat: Seat,
     heard: bool,
-}
-
-impl Drop for Udp {
-    fn drop(&mut self) {
-        if let Source::Shared { endpoint, number, .. } = &self.source {
-            endpoint.remove(*number);
-        }
-    }
 }
 
 /// Over the TLS connection, which has a thread of its own.
@@ -118,17 +76,8 @@ impl Carrier {
         control: Arc<Control>,
         inbox: Arc<Inbox>,
     ) -> std::io::Result<Self> {
-        let bell = Arc::new(Bell::new()?);
-        let letters = Arc::new(Letters { waiting: Mutex::default(), bell: Arc::clone(&bell) });
-        let (number, rtt_ns) = (agreed.local_connection, agreed.rtt_ns);
-        if !endpoint.add(number, Arc::clone(&letters) as Arc<dyn Post>) {
-            return Err(std::io::ErrorKind::AddrInUse.into());
-        }
-        let link = Link::new(Arc::clone(endpoint.socket(number)), agreed, MOST_UNDERWAY);
-        inbox.ring_at(Arc::clone(&bell));
-        let source = Source::Shared { letters, endpoint, number };
-        let way = Way::Udp(Box::new(Udp { link, source, heard: false }));
-        Ok(Self { way, control, inbox, bell, rtt_ns, ended: None })
+        let seat = Seat::at(endpoint, agreed.local_connection, Arc::new(Bell::new()?))?;
+        Ok(Self::over_udp(seat, agreed, control, inbox))
     }
 
     /// Over UDP at a client, which says the first word.
@@ -139,14 +88,20 @@ impl Carrier {
         control: Arc<Control>,
         inbox: Arc<Inbox>,
     ) -> std::io::Result<Self> {
-        let (bell, socket) = (Arc::new(Bell::new()?), Arc::new(socket));
-        let rtt_ns = agreed.rtt_ns;
-        let mut link = Link::new(Arc::clone(&socket), agreed, MOST_UNDERWAY);
-        link.call(server);
+        let seat = Seat::own(socket, Arc::new(Bell::new()?));
+        let mut carrier = Self::over_udp(seat, agreed, control, inbox);
+        if let Way::Udp(udp) = &mut carrier.way {
+            udp.link.call(server);
+        }
+        Ok(carrier)
+    }
+
+    fn over_udp(seat: Seat, agreed: Agreed, control: Arc<Control>, inbox: Arc<Inbox>) -> Self {
+        let (bell, rtt_ns) = (Arc::clone(seat.bell()), agreed.rtt_ns);
         inbox.ring_at(Arc::clone(&bell));
-        let source = Source::Own { socket, buffers: Buffers::default() };
-        let way = Way::Udp(Box::new(Udp { link, source, heard: false }));
-        Ok(Self { way, control, inbox, bell, rtt_ns, ended: None })
+        let link = Link::new(Arc::clone(seat.socket()), agreed, MOST_UNDERWAY);
+        let way = Way::Udp(Box::new(Udp { link, seat, heard: false }));
+        Self { way, control, inbox, bell, rtt_ns, ended: None }
     }
 
     /// Over the TLS connection, with so many bytes a second at most.
@@ -183,10 +138,7 @@ impl Carrier {
     /// Has datagrams when it can be read, beside the bell.
     pub(super) fn socket(&self) -> Option<&Socket> {
         match &self.way {
-            Way::Udp(udp) => match &udp.source {
-                Source::Own { socket, .. } => Some(socket),
-                Source::Shared { .. } => None,
-            },
+            Way::Udp(udp) => udp.seat.watched(),
             Way::Tcp(_) => None,
         }
     }
@@ -247,17 +199,8 @@ impl Carrier {
     pub(super) fn receive(&mut self, came: &mut Vec<Message>, free: &mut Vec<Vec<u8>>) {
         match &mut self.way {
             Way::Udp(udp) => {
-                let Udp { link, source, heard } = &mut **udp;
-                match source {
-                    Source::Shared { letters, .. } => {
-                        for arrived in letters.take() {
-                            *heard |= link.arrived(arrived);
-                        }
-                    }
-                    Source::Own { socket, buffers } => {
-                        socket.receive_waiting(buffers, |arrived| *heard |= link.arrived(arrived));
-                    }
-                }
+                let Udp { link, seat, heard } = &mut **udp;
+                *heard |= seat.receive(link).heard;
                 if let Some(how) = udp.link.broken() {
                     self.ended.get_or_insert(format!("the other end broke the protocol: {how}"));
                 }

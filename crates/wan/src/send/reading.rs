@@ -153,7 +153,7 @@ impl Sender<'_> {
                 Err(failure) => return self.abort(large, &failure),
             }
         }
-        let mut out = Writer::new(kinds::PART);
+        let mut out = Writer::within(self.lane.room().memory(), kinds::PART);
         out.0.reserve((end - start) as usize + 256);
         out.u32(large.id).u32(part);
         let read = if self.options.dry == Dry::Network {

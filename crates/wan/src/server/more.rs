@@ -122,7 +122,7 @@ impl Visit<'_> {
         let member = lane.add(|number| {
             let udp = coming.udp.and_then(|endpoint| {
                 let to = (Arc::clone(lane.inbox()), Arc::clone(lane.room()), number);
-                UdpLane::start(Arc::clone(endpoint), coming.agreed, None, to)
+                UdpLane::answer(Arc::clone(endpoint), coming.agreed, to).ok()
             });
             welcome.udp = udp.is_some();
             Ok(Member::later(Arc::clone(control), udp, Arc::clone(lane.room())))

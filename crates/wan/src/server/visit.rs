@@ -194,7 +194,7 @@ impl<'a> Visit<'a> {
         let room = Arc::new(Room::default());
         let lane = udp.and_then(|endpoint| {
             let to = (Arc::clone(inbox), Arc::clone(&room), 0);
-            UdpLane::start(Arc::clone(endpoint), agreed, None, to)
+            UdpLane::answer(Arc::clone(endpoint), agreed, to).ok()
         });
         let welcome = Welcome { udp: lane.is_some(), ..welcome };
         control.limit(limit);

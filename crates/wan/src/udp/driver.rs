@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use waystage_protocol::connection::{codes, Connection, HeldBack};
@@ -10,7 +10,7 @@ use waystage_protocol::connection::{codes, Connection, HeldBack};
 use super::link::{status_of, Happened, Link};
 use super::{now_ns, Mail, Mailbox, LEAST_UNDERWAY_BYTES};
 use crate::lane::{Holder, Inbox, Message, Status};
-use crate::socket::Arrived;
+use crate::seat::Seat;
 
 /// How long a close may take until the peer has answered it.
 const CLOSE_TIME: Duration = Duration::from_secs(2);
@@ -19,10 +19,13 @@ pub(super) struct Worker {
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) link: Link,
+    pub(super) seat: Seat,
     /// Which member of its lane this is.
     pub(super) member: usize,
     /// When it was last looked what holds us back, and for how long what did.
     pub(super) held: (u64, [u64; Holder::ALL.len()]),
+    /// Whether more datagrams may be there than were taken in.
+    pub(super) more: bool,
     /// Whether the connection was told to close.
     pub(super) told: bool,
     /// Whether another way was taken.
@@ -38,11 +41,11 @@ impl Worker {
         }
         let mut closing: Option<Instant> = None;
         loop {
-            let (arrived, messages, consumed, close, abort) = self.mail();
+            let (messages, consumed, close, abort) = self.mail();
             if self.given_up {
                 return self.over("the connection was closed");
             }
-            self.arrived(arrived);
+            self.receive();
             if self.link.connection().is_none() {
                 if abort || close {
                     return self.over("the connection was closed");
@@ -75,14 +78,15 @@ impl Worker {
     }
 
     /// What others have brought; sleeps until there is something or the connection wants to be called.
-    #[allow(clippy::type_complexity, reason = "taken apart at once, at the only place that calls")]
-    fn mail(&mut self) -> (Vec<Arrived>, VecDeque<Vec<u8>>, u64, bool, bool) {
+    fn mail(&mut self) -> (VecDeque<Vec<u8>>, u64, bool, bool) {
         let connection = self.link.connection();
         let wake_ns = connection.map_or(u64::MAX, |c| c.wake_ns().unwrap_or(u64::MAX));
         let mailbox = Arc::clone(&self.mailbox);
+        self.seat.bell().silence();
         let mut mail = mailbox.lock();
         let now = now_ns();
-        let quiet = mail.datagrams.is_empty()
+        let quiet = !self.more
+            && !self.seat.has_letters()
             && !mail.given_up
             && mail.messages.is_empty()
             && mail.consumed_bytes == 0
@@ -98,8 +102,9 @@ impl Worker {
             // Whatever else happens, somebody looks after a while.
             let timeout = Duration::from_nanos(wake_ns.saturating_sub(now).min(100_000_000));
             mail.sleeping = true;
-            mail =
-                mailbox.wake.wait_timeout(mail, timeout).unwrap_or_else(PoisonError::into_inner).0;
+            drop(mail);
+            self.seat.wait(timeout);
+            mail = mailbox.lock();
             mail.sleeping = false;
             self.account(now_ns(), holder);
         } else if let Some(Holder::Processor) = holder {
@@ -113,9 +118,7 @@ impl Worker {
             self.link.limit(limit);
         }
         self.link.spare(std::mem::take(&mut mail.spare));
-        mail.datagram_bytes = 0;
         (
-            std::mem::take(&mut mail.datagrams),
             std::mem::take(&mut mail.messages),
             std::mem::take(&mut mail.consumed_bytes),
             mail.close,
@@ -164,12 +167,12 @@ impl Worker {
         };
     }
 
-    fn arrived(&mut self, arrived: Vec<Arrived>) {
-        for arrived in arrived {
-            if self.link.arrived(arrived) {
-                self.mailbox.lock().heard = true;
-                self.mailbox.heard.notify_all();
-            }
+    fn receive(&mut self) {
+        let received = self.seat.receive(&mut self.link);
+        self.more = received.more;
+        if received.heard {
+            self.mailbox.lock().heard = true;
+            self.mailbox.heard.notify_all();
         }
     }
 
@@ -180,6 +183,7 @@ impl Worker {
                 Happened::Delivered(message) => {
                     delivered += 1;
                     delivered_bytes += message.len() as u64;
+                    self.mailbox.room.keep(message);
                 }
                 Happened::Came(message) => {
                     let mut mail = self.mailbox.lock();

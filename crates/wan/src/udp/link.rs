@@ -18,6 +18,9 @@ use crate::socket::{Arrived, Socket, BATCH_BYTES};
 /// Datagrams made before it is looked again what has arrived.
 const TURN: usize = 128;
 
+/// After so many the clock is read again: they are made in a few microseconds, and leave together anyway.
+const CLOCK_EVERY: usize = 8;
+
 /// Datagrams of one size to one address, to be sent in one call.
 #[derive(Default)]
 struct Batch {
@@ -45,6 +48,8 @@ pub(crate) struct Link {
     store: Store,
     /// Which of this host's addresses the peer writes to.
     from: Option<IpAddr>,
+    /// Where the peer is, since it was heard.
+    peer: Option<SocketAddr>,
     agreed: Agreed,
     limit_bps: f64,
     most_underway: usize,
@@ -65,6 +70,7 @@ impl Link {
             socket,
             store,
             from: None,
+            peer: None,
             agreed,
             limit_bps: f64::INFINITY,
             most_underway,
@@ -82,6 +88,16 @@ impl Link {
 
     pub(crate) fn connection(&self) -> Option<&Connection> {
         self.connection.as_ref()
+    }
+
+    /// Where the peer is, and which of this host's addresses it writes to; None before it was heard.
+    pub(crate) fn ends(&self) -> Option<(SocketAddr, Option<IpAddr>)> {
+        self.peer.map(|peer| (peer, self.from))
+    }
+
+    /// Send by this socket from now on.
+    pub(crate) fn send_by(&mut self, socket: Arc<Socket>) {
+        self.socket = socket;
     }
 
     /// Send no faster than this from now on; None for as fast as was agreed.
@@ -168,7 +184,7 @@ impl Link {
     }
 
     /// Take datagrams in. Whether the peer was heard for the first time.
-    pub(crate) fn arrived(&mut self, mut arrived: Arrived) -> bool {
+    pub(crate) fn arrived(&mut self, arrived: Arrived<&mut [u8]>) -> bool {
         let now = now_ns();
         let opened = |connection: &Option<Connection>| {
             connection.as_ref().map_or(0, |connection| connection.counters().received_packets)
@@ -193,6 +209,7 @@ impl Link {
         let heard = opened(&self.connection) > before;
         if heard {
             self.from = arrived.at;
+            self.peer.get_or_insert(arrived.from);
         }
         heard && before == 0
     }
@@ -214,7 +231,7 @@ impl Link {
                     let length = usize::try_from(length).unwrap_or(0).min(buffer.len());
                     return Some(Happened::Came(Message { buffer, length, by: None }));
                 }
-                Event::Moved(_) => {}
+                Event::Moved(peer) => self.peer = Some(peer),
                 Event::Closed(ending) => return Some(Happened::Ended(in_words(&ending))),
             }
         }
@@ -225,8 +242,12 @@ impl Link {
     pub(crate) fn transmit(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         let datagram = &mut self.datagram;
-        for _ in 0..TURN {
-            let Some(to) = connection.transmit(now_ns(), &mut self.store, datagram) else { break };
+        let mut now = now_ns();
+        for number in 1..=TURN {
+            let Some(to) = connection.transmit(now, &mut self.store, datagram) else { break };
+            if number % CLOCK_EVERY == 0 {
+                now = now_ns();
+            }
             let batch = &mut self.batch;
             let fits = batch.to == Some(to)
                 && !batch.ended

@@ -30,9 +30,13 @@ pub(super) struct Coming {
 impl Source for Store {
     fn read(&mut self, extent: u64, offset: u64, into: &mut [u8]) {
         let at = offset as usize;
-        if let Some(bytes) = self.outgoing.get(&extent).and_then(|m| m.get(at..at + into.len())) {
+        let end = at + into.len();
+        let Some(message) = self.outgoing.get(&extent) else { return };
+        if let Some(bytes) = message.get(at..end) {
             into.copy_from_slice(bytes);
         }
+        // What is read next: it comes while this is sealed.
+        fetch(&message[message.len().min(end)..message.len().min(end + into.len())]);
     }
 }
 
@@ -65,5 +69,19 @@ impl Sink for Store {
             message.resize(room, 0);
         }
         message[at..end].copy_from_slice(bytes);
+    }
+}
+
+/// Let the processor fetch these bytes, without waiting for them.
+fn fetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in bytes.chunks(64) {
+        #[allow(unsafe_code)]
+        // SAFETY: a prefetch reads nothing that the program could see, whatever the address.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                line.as_ptr().cast(),
+            );
+        }
     }
 }
