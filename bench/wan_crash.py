@@ -1,6 +1,7 @@
 """A hundred times kill -9 of either end of a copy over distance, at a random moment, then the same command again.
 
-A tree of large and small files goes over a path of 10 ms (`waystage lab wan`, no limit on its rate). The client or the server is killed; the server is started again
+A tree of large and small files goes over a path of 1 Gbit/s and 10 ms (`waystage lab wan`), as that of `wan-loss`: what is underway when an end dies is lost, and
+without a rate the benchmark would say how fast the machine is. The client or the server is killed; the server is started again
 where it was the one, and then the client with the same command. What both runs had sent is counted by the path itself, against
 what an undisturbed copy sends. `different_bytes` counts bytes of the copies that are not the source's, missing ones among them; `resent_pct` is the median of what was
 sent twice, as a part of the whole; `resume_s` the longest time from the second command until data flows again, a Python's start
@@ -21,12 +22,14 @@ from typing import Any
 
 import _wan_copies as copies
 import _wan_peers as peers
+from wan_loss import properties
 
 from waystage.bench import BenchOptions
 from waystage.stats import median
 from waystage.worlds.lab import wan
 
 KILLS, QUICK_KILLS = 100, 4
+RTT_MS = 10
 LARGE_FILES, LARGE_BYTES = 8, 64 << 20
 SMALL_FILES, SMALL_BYTES = 2_000, 10_000
 PATIENCE_S = 300.0
@@ -36,7 +39,8 @@ def run(options: BenchOptions) -> dict[str, Any]:
     kills = options.repetitions or (QUICK_KILLS if options.quick else KILLS)
     chance = random.Random(5)
     rows: list[dict[str, Any]] = []
-    with peers.path(f"b{uuid.uuid4().hex[:8]}", {"delay": "5ms"}) as where, copies.ends_of(where) as ends:
+    path = properties(copies.path_rate_bps(), RTT_MS, 0)
+    with peers.path(f"b{uuid.uuid4().hex[:8]}", path) as where, copies.ends_of(where) as ends:
         tree = ends.near / "tree"
         _make(tree, chance)
         clean = ends.copy(str(tree), ends.there("clean"))
@@ -58,6 +62,10 @@ def run(options: BenchOptions) -> dict[str, Any]:
             "kills": len(rows),
             "tree_bytes": LARGE_FILES * LARGE_BYTES + SMALL_FILES * SMALL_BYTES,
             "undisturbed_s": round(seconds, 2),
+            "resent_pct_by_victim": {
+                who: round(median([row["resent_pct"] for row in rows if row["who"] == who] or [0.0]), 2)
+                for who in ("client", "server")
+            },
             "most_resent_pct": round(max(row["resent_pct"] for row in rows), 2),
             "median_resume_s": round(median([row["resume_s"] for row in rows]), 2),
             "runs": rows,

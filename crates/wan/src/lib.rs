@@ -8,7 +8,7 @@
 //! public keys, and the secret of the UDP packets; a thread for each connection owns its protocol; and what is copied travels in
 //! *messages* of some megabytes, each an extent, complete in itself, so that nothing waits for anything that is lost.
 //!
-//! From the bottom up: [`identity`] and `tls` are who is who; `socket`, `endpoint`, `member` and `lane` carry messages over UDP or,
+//! From the bottom up: [`identity`] and `tls` are who is who; `socket`, `endpoint`, `seat`, `member` and `lane` carry messages over UDP or,
 //! where it is blocked, over TCP; `entry`, `send` and `receive` are the two ends of a copy; [`client`] and [`server`] join them.
 
 mod bell;
