@@ -6,7 +6,7 @@
 //! IEEE/ACM ToN 14(6), 2006):
 //!
 //! ```text
-//! target = b + a / rate          a = 6 packets, b = RTT/32 within 0.25 .. 5 ms
+//! target = b + a / rate          a = 6 packets, b = RTT/32 + 0.3 ms, at most 5 ms
 //! W     <- W (1 + (target - queue) / (2 RTT))        queue = least RTT of the round - least RTT of 30 s
 //! ```
 //!
@@ -36,6 +36,8 @@ use super::{Control, Mode, ModeName, Sample, PACKET};
 
 const A: f64 = 6.0 * PACKET;
 const GAIN: f64 = 0.5;
+/// So much later than it should a host may send or acknowledge: the queue is to last meanwhile.
+const HOST_NS: f64 = 300_000.0;
 /// With fewer packets each the queues of flows that follow them would be half of the path.
 const LEAST_FOLLOWED: f64 = 2.5 * A;
 /// Whoever loses so soon after a drain what it had before was not alone, and claims this part of it.
@@ -181,7 +183,7 @@ impl Fair {
 
     fn target_ns(&self, window: f64) -> f64 {
         let rtt_ns = self.rtt_ns as f64;
-        let b_ns = (self.base_rtt_ns as f64 / 32.0).clamp(250_000.0, 5_000_000.0);
+        let b_ns = (self.base_rtt_ns as f64 / 32.0 + HOST_NS).min(5_000_000.0);
         (b_ns + A * rtt_ns / window).min(self.shallow_ns)
     }
 
