@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use waystage_protocol::packet::{HEADER_SIZE, VERSION};
 
 use crate::probe::FIRST;
-use crate::seat::beside;
 use crate::socket::{Arrived, Buffers, Socket};
 
 /// The first byte of a packet of the wide-area protocol.
@@ -239,6 +238,21 @@ pub(crate) fn connection_of(datagram: &[u8]) -> Option<u32> {
         .then(|| u32::from_be_bytes([header[1], header[2], header[3], header[4]]))
 }
 
+/// Where a socket beside one of `bound` is to be bound to: the address that `peer` writes to, in the port's family, with its interface.
+fn beside(bound: SocketAddr, at: IpAddr, peer: SocketAddr) -> SocketAddr {
+    match (bound, at.to_canonical()) {
+        (SocketAddr::V6(_), IpAddr::V4(at)) => (at.to_ipv6_mapped(), bound.port()).into(),
+        (SocketAddr::V6(_), IpAddr::V6(at)) => {
+            let interface = match peer {
+                SocketAddr::V6(peer) => peer.scope_id(),
+                SocketAddr::V4(_) => 0,
+            };
+            SocketAddrV6::new(at, bound.port(), 0, interface).into()
+        }
+        (SocketAddr::V4(_), at) => (at, bound.port()).into(),
+    }
+}
+
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
@@ -272,6 +286,17 @@ mod tests {
         assert_eq!((lengths, early.take(7, now).len()), (vec![29, 31], 0));
         assert!(early.take(8, now + 2 * EARLY_TIME).is_empty(), "too late");
         assert!(early.from.is_empty());
+    }
+
+    #[test]
+    fn a_socket_beside_the_port_s_is_where_the_client_writes_to() {
+        let placed = |bound: &str, at: &str, peer: &str| {
+            beside(bound.parse().unwrap(), at.parse().unwrap(), peer.parse().unwrap()).to_string()
+        };
+        assert_eq!(placed("0.0.0.0:7", "10.0.0.1", "10.0.0.2:9"), "10.0.0.1:7");
+        assert_eq!(placed("[::]:7", "10.0.0.1", "[::ffff:10.0.0.2]:9"), "[::ffff:10.0.0.1]:7");
+        assert_eq!(placed("[::]:7", "2001:db8::1", "[2001:db8::2]:9"), "[2001:db8::1]:7");
+        assert_eq!(placed("[::]:7", "fe80::1", "[fe80::2%3]:9"), "[fe80::1%3]:7");
     }
 
     proptest! {

@@ -7,7 +7,7 @@
 //! that has moved, comes through the port's. See `docs/decisions/0033-sockets-of-connections.md`.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -192,24 +192,9 @@ impl Post for Letters {
     }
 }
 
-/// Where a socket beside one of `bound` is to be bound to: the address that `peer` writes to, in the port's family, with its interface.
-pub(crate) fn beside(bound: SocketAddr, at: IpAddr, peer: SocketAddr) -> SocketAddr {
-    match (bound, at.to_canonical()) {
-        (SocketAddr::V6(_), IpAddr::V4(at)) => (at.to_ipv6_mapped(), bound.port()).into(),
-        (SocketAddr::V6(_), IpAddr::V6(at)) => {
-            let interface = match peer {
-                SocketAddr::V6(peer) => peer.scope_id(),
-                SocketAddr::V4(_) => 0,
-            };
-            SocketAddrV6::new(at, bound.port(), 0, interface).into()
-        }
-        (SocketAddr::V4(_), at) => (at, bound.port()).into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
     use std::time::Instant;
 
     use waystage_protocol::modes::ModeName;
@@ -360,16 +345,5 @@ mod tests {
         assert!(Seat::at(Arc::clone(&endpoint), 40, bell()).is_err());
         drop(server);
         assert!(Seat::at(endpoint, 40, bell()).is_ok());
-    }
-
-    #[test]
-    fn a_socket_beside_the_port_s_is_where_the_client_writes_to() {
-        let placed = |bound: &str, at: &str, peer: &str| {
-            beside(bound.parse().unwrap(), at.parse().unwrap(), peer.parse().unwrap()).to_string()
-        };
-        assert_eq!(placed("0.0.0.0:7", "10.0.0.1", "10.0.0.2:9"), "10.0.0.1:7");
-        assert_eq!(placed("[::]:7", "10.0.0.1", "[::ffff:10.0.0.2]:9"), "[::ffff:10.0.0.1]:7");
-        assert_eq!(placed("[::]:7", "2001:db8::1", "[2001:db8::2]:9"), "[2001:db8::1]:7");
-        assert_eq!(placed("[::]:7", "fe80::1", "[fe80::2%3]:9"), "[fe80::1%3]:7");
     }
 }

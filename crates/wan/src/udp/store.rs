@@ -74,6 +74,8 @@ impl Sink for Store {
 
 /// Let the processor fetch these bytes, without waiting for them.
 fn fetch(bytes: &[u8]) {
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {
         #[allow(unsafe_code)]
