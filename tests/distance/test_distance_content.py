@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from copying_trees import leftovers, snapshot
-from distance_support import Site, parts_written
+from distance_support import Middlebox, Site, parts_written
 from harness import wait_until
 
 PART = 4 << 20
@@ -58,8 +58,37 @@ def test_only_what_differs_is_sent(site: Site, tmp_path: Path, push: bool) -> No
     there, wanted = snapshot(copy, times=False), snapshot(tree, times=False)
     assert there == wanted
     assert leftovers(copy) == []
-    again = site.copy(*ends, "--update", "content").json["counts"]
+    ran = site.copy(*ends, "--update", "content")
+    assert ran.code == 0, ran
+    again = ran.json["counts"]
     assert (again["files"], again["bytes"], again["same"]) == (0, 0, 8)
+
+
+@pytest.mark.parametrize("push", [True, False], ids=["push", "pull"])
+def test_digests_may_overtake_the_answers_that_want_them(site: Site, tmp_path: Path, push: bool) -> None:
+    tree, copy = (tmp_path / "tree", site.data / "copy") if push else (site.given / "tree", tmp_path / "copy")
+    for root in (tree, copy):
+        for number in range(1200):
+            write(root / f"{number % 40}/small{number}", b"the same")
+        for number in range(40):
+            write(root / f"{number}/large", b"")
+            os.truncate(root / f"{number}/large", PART + number + (root == tree))
+    chance = random.Random(7)
+
+    def mangle(datagram: bytes, to_server: bool) -> list[bytes]:
+        """Of what the receiver says, a third is lost at first."""
+        return [] if to_server != push and chance.random() < 1 / 3 else [datagram]
+
+    site.serve()
+    box = Middlebox(site.port, mangle)
+    try:
+        ends = (tree, f"127.0.0.1:{copy}") if push else (f"127.0.0.1:{tree}", copy)
+        ran = site.copy(*ends, "--update", "content", port=box.port)
+    finally:
+        box.close()
+    assert ran.code == 0, ran
+    assert (ran.json["counts"]["same"], ran.json["counts"]["files"]) == (1200, 40)
+    assert snapshot(copy, times=False) == snapshot(tree, times=False)
 
 
 def test_it_goes_on_with_the_journal_and_compares_the_rest(site: Site, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ impl Sender<'_> {
                 Ok(kinds::ANSWER) => Answer::read(&mut reader)
                     .is_ok_and(|answer| self.sending.answered(&answer, plan)),
                 Ok(kinds::DIGESTS) => {
-                    Digests::read(&mut reader).is_ok_and(|said| self.sending.digests(&said))
+                    Digests::read(&mut reader).is_ok_and(|said| self.sending.digests(said))
                 }
                 _ => false,
             };

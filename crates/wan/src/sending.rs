@@ -23,6 +23,9 @@ const MOST_WAITING: usize = 32_768;
 /// Small files that one thread takes at a time.
 const GROUP: usize = 64;
 
+/// Digests that may come before the answers that want them: of four tebibytes.
+const MOST_EARLY: usize = 1 << 20;
+
 /// Whoever waits looks again this often: a guard against a wake-up that comes between.
 const LOOK_ROUND: Duration = Duration::from_millis(100);
 
@@ -56,6 +59,9 @@ struct State {
     compared: VecDeque<Vec<(Item, u128)>>,
     /// Large files, and the parts of them whose digests are still to come.
     comparing: HashMap<u32, (Arc<LargeOut>, BTreeSet<u32>)>,
+    /// Digests of files that no answer has named yet: messages arrive in any order.
+    early: HashMap<u32, Vec<Digests>>,
+    early_count: usize,
     parts: VecDeque<(Arc<LargeOut>, u32, Option<u128>)>,
     closing: VecDeque<Arc<LargeOut>>,
     large: VecDeque<Arc<LargeOut>>,
@@ -160,7 +166,12 @@ impl Sending {
                 over: AtomicBool::new(false),
             });
             if !to_compare.is_empty() {
-                state.comparing.insert(large.id, (large, to_compare));
+                let id = large.id;
+                state.comparing.insert(id, (large, to_compare));
+                for said in state.early.remove(&id).unwrap_or_default() {
+                    state.early_count -= said.digests.len();
+                    state.compare(&said);
+                }
             } else if large.todo.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
                 state.closing.push_back(large);
             } else {
@@ -171,25 +182,21 @@ impl Sending {
         true
     }
 
-    /// Take in digests of what the other end has; false where it said nothing of such a file.
-    pub(crate) fn digests(&self, said: &Digests) -> bool {
+    /// Take in digests of what the other end has, which may come before the answer that names their file. False where no answer
+    /// is to come.
+    pub(crate) fn digests(&self, said: Digests) -> bool {
         let mut state = self.lock();
-        let State { comparing, parts, waiting, .. } = &mut *state;
-        let Some((large, left)) = comparing.get_mut(&said.id) else { return false };
-        for (part, digest) in (said.first..).zip(&said.digests) {
-            if left.remove(&part) {
-                parts.push_back((
-                    Arc::clone(large),
-                    part,
-                    Some(*digest).filter(|digest| *digest != 0),
-                ));
-            }
+        if state.comparing.contains_key(&said.id) {
+            state.compare(&said);
+            self.changed.notify_all();
+            return true;
         }
-        if left.is_empty() {
-            comparing.remove(&said.id);
-            *waiting -= 1;
+        let count = state.early_count + said.digests.len();
+        if said.digests.is_empty() || state.offers.is_empty() || count > MOST_EARLY {
+            return false;
         }
-        self.changed.notify_all();
+        state.early_count = count;
+        state.early.entry(said.id).or_default().push(said);
         true
     }
 
@@ -244,6 +251,21 @@ impl Sending {
 }
 
 impl State {
+    /// Parts of a file that is compared can be read, now that it is known what the other end has of them.
+    fn compare(&mut self, said: &Digests) {
+        let Some((large, left)) = self.comparing.get_mut(&said.id) else { return };
+        for (part, digest) in (said.first..).zip(&said.digests) {
+            if left.remove(&part) {
+                let there = Some(*digest).filter(|digest| *digest != 0);
+                self.parts.push_back((Arc::clone(large), part, there));
+            }
+        }
+        if left.is_empty() {
+            self.comparing.remove(&said.id);
+            self.waiting -= 1;
+        }
+    }
+
     fn group(&mut self) -> Option<Task> {
         if let Some(group) = self.compared.pop_front() {
             self.waiting -= group.len();
@@ -271,5 +293,80 @@ impl State {
         }
         drop(todo);
         Some(Task::Part(large, part, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use waystage_copy::parts::{About, Seen};
+
+    use super::*;
+    use crate::entry::Wanted;
+
+    const PARTS: u32 = 5;
+
+    fn large() -> Item {
+        let size = u64::from(PARTS) * CONTENT_BYTES as u64;
+        Item {
+            letter: b'f',
+            directory: Arc::from(&b""[..]),
+            name: b"large".to_vec(),
+            seen: Seen { device: 1, inode: 2, size, mtime: 3, ctime: 4 },
+            about: About { mode: 0o640, uid: 5, gid: 6, mtime: 3, atime: 7 },
+            links: 1,
+            sparse: false,
+            symlink: Vec::new(),
+        }
+    }
+
+    fn answer(held: &[u32]) -> Answer {
+        let large = vec![Wanted { index: 0, id: 9, held: held.to_vec(), compared: true }];
+        Answer { batch: 0, large, ..Answer::default() }
+    }
+
+    fn digests(first: u32, digests: &[u128]) -> Digests {
+        Digests { id: 9, first, digests: digests.to_vec() }
+    }
+
+    fn offered() -> Sending {
+        let sending = Sending::new(Dry::No);
+        assert_eq!(sending.offer(vec![large()]), Some(0));
+        sending
+    }
+
+    fn parts(sending: &Sending) -> Vec<(u32, Option<u128>)> {
+        let mut state = sending.lock();
+        std::iter::from_fn(|| match state.part() {
+            Some(Task::Part(_, part, there)) => Some((part, there)),
+            _ => None,
+        })
+        .collect()
+    }
+
+    #[test]
+    fn digests_may_come_before_the_answer_that_names_their_file() {
+        let sending = offered();
+        assert!(sending.digests(digests(3, &[13, 0])));
+        assert!(sending.answered(&answer(&[]), |_| ()));
+        assert_eq!(parts(&sending), [(3, Some(13)), (4, None)]);
+        assert!(sending.digests(digests(0, &[10, 11, 12])));
+        assert_eq!(parts(&sending), [(0, Some(10)), (1, Some(11)), (2, Some(12))]);
+        assert_eq!(sending.lock().early_count, 0);
+        assert!(sending.drain());
+    }
+
+    #[test]
+    fn digests_of_what_nobody_asked_for_are_refused() {
+        let sending = offered();
+        assert!(sending.answered(&answer(&[0, 1, 2, 3, 4]), |_| ()));
+        assert!(!sending.digests(digests(0, &[1])), "no answer is to come");
+    }
+
+    #[test]
+    fn early_digests_take_bounded_memory() {
+        let sending = offered();
+        let many = digests(0, &vec![1; MOST_EARLY / 4]);
+        assert!((0..4).all(|_| sending.digests(many.clone())));
+        assert!(!sending.digests(digests(0, &[1])) && !sending.digests(digests(0, &[])));
     }
 }

@@ -3,6 +3,7 @@
 //! Arrives: files that bear the names of wanted ones, what the sender found alike. Leaves: digests; files that stand, drafts with
 //! what was alike in them. Must not know: how messages travel.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{fdatasync, Statx};
@@ -42,25 +43,23 @@ impl Worker<'_> {
             .then(|| logical_digest(file.as_fd(), (0, size), End::Destination).ok())?
     }
 
-    /// Tell the sender what is there of a large file, part by part; no digest for what an earlier run has written.
+    /// Tell the sender what is there of a large file, part by part, but for those that an earlier run has written.
     pub(super) fn tell_digests(&self, large: &LargeIn) -> Result<(), Trouble> {
         let Some(file) = &large.compared else { return Ok(()) };
         let held = large.lock().written.clone();
         let there = look_at(file.as_fd()).map_or(0, |stat| stat.stx_size);
-        let mut said = Digests { id: large.id, first: 0, digests: Vec::new() };
-        for part in 0..large.parts() {
+        let known = |part| {
             let range = large.range(part);
-            let known =
-                if held.contains(&part) || range.1 > there || self.reception.book.is_stopped() {
-                    None
-                } else {
-                    logical_digest(file.as_fd(), range, End::Destination).ok()
-                };
-            said.digests.push(known.unwrap_or_default());
-            if said.digests.len() as u32 == DIGESTS || part + 1 == large.parts() {
-                self.lane.send(said.encode()).map_err(Trouble::Lost)?;
-                said = Digests { first: part + 1, digests: Vec::new(), ..said };
+            if range.1 > there || self.reception.book.is_stopped() {
+                return None;
             }
+            logical_digest(file.as_fd(), range, End::Destination).ok()
+        };
+        for run in runs((0..large.parts()).filter(|part| !held.contains(part))) {
+            let first = run.start;
+            let digests = run.map(|part| known(part).unwrap_or_default()).collect();
+            let said = Digests { id: large.id, first, digests };
+            self.lane.send(said.encode()).map_err(Trouble::Lost)?;
         }
         Ok(())
     }
@@ -178,5 +177,31 @@ impl Worker<'_> {
             return Ok(false);
         }
         self.attributes_of(entry, file).map(|()| true)
+    }
+}
+
+/// Parts, in their order, as runs of neighbours that fit in a message each.
+fn runs(parts: impl Iterator<Item = u32>) -> impl Iterator<Item = Range<u32>> {
+    let mut parts = parts.peekable();
+    std::iter::from_fn(move || {
+        let first = parts.next()?;
+        let mut end = first + 1;
+        while end - first < DIGESTS && parts.next_if_eq(&end).is_some() {
+            end += 1;
+        }
+        Some(first..end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_message_is_of_parts_that_are_to_be_compared() {
+        let held = [0, 5, 6, 30];
+        let told: Vec<_> = runs((0..33).filter(|part| !held.contains(part))).collect();
+        assert_eq!(told, [1..5, 7..23, 23..30, 31..33]);
+        assert_eq!(runs(0..0).count(), 0);
     }
 }
