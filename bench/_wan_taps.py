@@ -21,7 +21,7 @@ from waystage.bench import BenchError
 from waystage.worlds.lab.wan import paths
 
 SMALL_BYTES = 200
-ETH_P_IP, SO_TIMESTAMPNS, SO_RCVBUFFORCE, PACKET_OUTGOING = 0x0800, 35, 33, 4
+ETH_P_ALL, ETH_P_IP, SO_TIMESTAMPNS, SO_RCVBUFFORCE, PACKET_OUTGOING = 0x0003, 0x0800, 35, 33, 4
 PROBE, ECHO, ANSWER = 0x21, 1, 2
 PATIENCE_S = 10.0
 
@@ -50,7 +50,7 @@ def tapped(where: str) -> Iterator[Taps]:
         for end in ends:
             out, err = end.communicate(timeout=PATIENCE_S)
             if end.returncode != 0:
-                raise BenchError(f"the tap failed: {err.decode(errors='replace').strip()[-300:]}")
+                raise BenchError(f"the tap failed: {_last(err)}")
             seen.append(out)
     taps.on_path_ms += round_trips(*map(records, seen))
 
@@ -60,7 +60,8 @@ def _tap(where: str, side: str) -> Iterator[subprocess.Popen[bytes]]:
     process = paths.start(
         where,
         side,
-        [sys.executable, str(Path(__file__).resolve())],
+        # -P: this folder's copy.py is not the standard library's.
+        [sys.executable, "-P", str(Path(__file__).resolve())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -68,11 +69,16 @@ def _tap(where: str, side: str) -> Iterator[subprocess.Popen[bytes]]:
     try:
         assert process.stdout is not None
         if not select.select([process.stdout], [], [], PATIENCE_S)[0] or process.stdout.read(1) != b"!":
-            raise BenchError("the tap does not start")
+            process.kill()
+            raise BenchError(f"the tap does not start: {_last(process.communicate()[1])}")
         yield process
     finally:
         process.kill()
         process.wait()
+
+
+def _last(err: bytes) -> str:
+    return err.decode(errors="replace").strip()[-300:]
 
 
 def records(seen: bytes) -> Iterator[Seen]:
@@ -120,7 +126,8 @@ def _echo(packet: bytes) -> tuple[bool, bytes] | None:
 
 
 def _watch() -> None:
-    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_IP)) as tap:
+    # What leaves is shown only to those who ask for every protocol.
+    with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as tap:
         tap.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
         tap.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         sys.stdout.buffer.write(b"!")
@@ -130,7 +137,7 @@ def _watch() -> None:
             ready = select.select([tap, sys.stdin], [], [])[0]
             if tap in ready:
                 packet, notes, _, sender = tap.recvmsg(SMALL_BYTES + 1, 64)
-                if len(packet) <= SMALL_BYTES and notes and sender[0] != "lo":
+                if len(packet) <= SMALL_BYTES and notes and sender[0] != "lo" and sender[1] == ETH_P_IP:
                     seconds, ns = struct.unpack("@ll", notes[0][2])
                     leaves = sender[2] == PACKET_OUTGOING
                     kept.append(RECORD.pack(seconds * 10**9 + ns, leaves, len(packet)) + packet)

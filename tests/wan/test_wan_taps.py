@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from wan_support import Up, ping
 
 BENCH = Path(__file__).parents[2] / "bench"
 MS = 10**6
@@ -29,7 +33,7 @@ def packet(protocol: int, body: bytes) -> bytes:
     return bytes([0x45, *bytes(8), protocol, *bytes(10)]) + body
 
 
-def ping(answer: bool, number: int) -> bytes:
+def icmp(answer: bool, number: int) -> bytes:
     return packet(1, struct.pack(">BBHHH", 0 if answer else 8, 0, 0, 77, number) + bytes(56))
 
 
@@ -38,9 +42,10 @@ def probe(answer: bool, sent_at: int) -> bytes:
     return packet(17, bytes(8) + struct.pack(">BIB18xQQQI", 0x21, 9, 1 + answer, *times, 0, 0))
 
 
-@pytest.mark.parametrize("echo", [ping, probe])
-def test_waiting_at_either_host_is_no_part_of_the_path(taps: ModuleType, echo: object) -> None:
-    assert callable(echo)
+@pytest.mark.parametrize("echo", [icmp, probe])
+def test_waiting_at_either_host_is_no_part_of_the_path(
+    taps: ModuleType, echo: Callable[[bool, int], bytes]
+) -> None:
     left = [(0, True, echo(False, 1)), (13 * MS, False, echo(True, 1)), (20 * MS, True, echo(False, 2))]
     # 3 ms of the 13 pass at right; the second is lost on the way back.
     right = [
@@ -69,3 +74,15 @@ def test_what_a_tap_says_is_read_as_it_was_written(taps: ModuleType) -> None:
     seen = [(7, True, b"abc"), (2**60, False, b"")]
     said = b"".join(taps.RECORD.pack(when, leaves, len(one)) + one for when, leaves, one in seen)
     assert list(taps.records(said)) == seen
+
+
+@pytest.mark.lab
+def test_every_echo_is_seen_at_both_ends_and_is_quicker_than_ping_says(taps: ModuleType, up: Up) -> None:
+    path = up(delay="20ms")
+    with taps.tapped(path) as seen:
+        status, out = ping(path, "-c", "5", "-i", "0.05")
+    assert status == 0, out
+    told = sorted(float(t) for t in re.findall(r"time=([\d.]+) ms", out))
+    assert len(seen.on_path_ms) == len(told) == 5
+    # ping prints three digits of what it measured from before it sent.
+    assert all(40.0 <= one <= most + 0.1 for one, most in zip(sorted(seen.on_path_ms), told, strict=True))
