@@ -15,9 +15,8 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from waystage.bench import BenchError
+from waystage.bench import BenchError, own_process
 from waystage.worlds.lab.wan import paths
 
 SMALL_BYTES = 200
@@ -60,8 +59,7 @@ def _tap(where: str, side: str) -> Iterator[subprocess.Popen[bytes]]:
     process = paths.start(
         where,
         side,
-        # -P: this folder's copy.py is not the standard library's.
-        [sys.executable, "-P", str(Path(__file__).resolve())],
+        own_process(__file__),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

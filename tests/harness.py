@@ -8,11 +8,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from waystage.bench import load_module
 from waystage.machine import CpuWatch
+
+BENCH = Path(__file__).parents[1] / "bench"
+"""The folder of benchmarks."""
+
+
+def bench_module(name: str) -> ModuleType:
+    """The module `bench/NAME.py`, as `waystage bench` loads it."""
+    return load_module(BENCH / f"{name}.py")
 
 
 @dataclass(frozen=True)

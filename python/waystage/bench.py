@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 from waystage.machine import CpuWatch, describe
@@ -114,8 +115,9 @@ def measure_apart(file: str, *arguments: object) -> Any:
     return json.loads(done.stdout)
 
 
-def _load(name: str, path: Path, options: BenchOptions) -> Callable[[BenchOptions], Mapping[str, Any]]:
-    spec = importlib.util.spec_from_file_location(f"waystage_bench_{name.replace('-', '_')}", path)
+def load_module(path: Path) -> ModuleType:
+    """A file of the folder of benchmarks, run anew as a module. Raises NoBenchmark where it is no Python file."""
+    spec = importlib.util.spec_from_file_location(f"waystage_bench_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise NoBenchmark(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
@@ -123,6 +125,11 @@ def _load(name: str, path: Path, options: BenchOptions) -> Callable[[BenchOption
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # what benchmarks share lies beside them
     spec.loader.exec_module(module)
+    return module
+
+
+def _load(name: str, path: Path, options: BenchOptions) -> Callable[[BenchOptions], Mapping[str, Any]]:
+    module = load_module(path)
     for key in options.inputs:
         if key not in getattr(module, "INPUTS", ()):
             raise NoBenchmark(f"benchmark {name} takes no --{key}")

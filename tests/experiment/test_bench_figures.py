@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from harness import bench_module
 from waystage.experiment.results import JobRecord, RunResult
 from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
 
 POLICIES = ("ecmp", "link-separation", "demand-separation")
-
-
-def bench(repository: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"bench_{name}", repository / "bench" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def made_up(policies: tuple[str, ...], times: dict[str, tuple[float, float]], sets: int = 4) -> RunResult:
@@ -51,9 +41,9 @@ def made_up(policies: tuple[str, ...], times: dict[str, tuple[float, float]], se
     return result
 
 
-def test_collision_gives_the_reductions_and_the_share_of_sets(repository: Path) -> None:
+def test_collision_gives_the_reductions_and_the_share_of_sets() -> None:
     result = made_up(POLICIES[:2], {"ecmp": (2.0, 8.0), "link-separation": (1.5, 7.5)})
-    answer = bench(repository, "collision").figures(result)
+    answer = bench_module("collision").figures(result)
     assert set(answer["figures"]) == {
         "staging_reduction_pct",
         "computation_reduction_pct",
@@ -67,16 +57,16 @@ def test_collision_gives_the_reductions_and_the_share_of_sets(repository: Path) 
     assert answer["details"]["sets"] == 4
 
 
-def test_collision_without_a_whole_set_fails_and_says_so(repository: Path) -> None:
+def test_collision_without_a_whole_set_fails_and_says_so() -> None:
     result = made_up(POLICIES[:2], {"ecmp": (2.0, 8.0), "link-separation": (1.5, 7.5)})
     result.jobs = [job for job in result.jobs if job.policy == "ecmp"]
     with pytest.raises(RuntimeError, match="no set was whole"):
-        bench(repository, "collision").figures(result)
+        bench_module("collision").figures(result)
 
 
-def test_mixes_compare_with_the_better_of_the_others(repository: Path) -> None:
+def test_mixes_compare_with_the_better_of_the_others() -> None:
     times = {"ecmp": (2.0, 8.0), "link-separation": (1.0, 7.0), "demand-separation": (1.0, 6.2)}
-    mix = bench(repository, "mixes").compare(made_up(POLICIES, times))
+    mix = bench_module("mixes").compare(made_up(POLICIES, times))
     assert mix["better_other"] == "link-separation"
     assert math.isclose(mix["ratio"], 0.9)
     assert mix["interval_95"] == pytest.approx([0.9, 0.9])

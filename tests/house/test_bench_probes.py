@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import Waystage, measuring
+from harness import BENCH, Waystage, bench_module, measuring
 from waystage.interconnect.graphml import read_topology
-
-BENCH = Path(__file__).parents[2] / "bench"
 
 
 @pytest.fixture(scope="module")
 def probes() -> Any:
-    spec = importlib.util.spec_from_file_location("bench_probes", BENCH / "probes.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-
-    sys.modules["bench_probes"] = module
-    spec.loader.exec_module(module)
-    return module
+    return bench_module("probes")
 
 
 def test_every_ordered_pair_is_probed_in_each_of_its_classes(probes: Any) -> None:

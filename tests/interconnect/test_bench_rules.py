@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from harness import bench_module
 from waystage.bench import BenchOptions
 from waystage.interconnect.generate import fat_tree, leaf_spine, paper
 from waystage.topology import Topology
 
-SOURCE = Path(__file__).parents[2] / "bench" / "rules.py"
-
 
 @pytest.fixture(scope="module")
 def rules() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_rules", SOURCE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return bench_module("rules")
 
 
 @pytest.mark.parametrize(

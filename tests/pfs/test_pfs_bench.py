@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from harness import bench_module
 from pfs_support import FAST, Mount, busy, counted
 from waystage.catalog import BuildOptions, build
 from waystage.worlds.lab import pfs
@@ -20,14 +19,8 @@ SHAPE = FAST + f"tree: {{files: {FILES}, size: {SIZE}, files_per_directory: 10}}
 
 
 @pytest.fixture
-def reading(repository: Path) -> ModuleType:
-    name = "_nurion_reading"
-    spec = importlib.util.spec_from_file_location(name, repository / "bench" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+def reading() -> ModuleType:
+    return bench_module("_nurion_reading")
 
 
 @pytest.mark.parametrize("compute_s", [0.0, 0.001], ids=["read", "compute"])

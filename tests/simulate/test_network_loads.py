@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import random
-import sys
 import tarfile
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from harness import bench_module
 from waystage._native import FlowError, Network
 from waystage.bench import BenchError, BenchOptions
 from waystage.interconnect.generate import leaf_spine
 from waystage.interconnect.graphml import write_topology
 
-REPOSITORY = Path(__file__).parents[2]
 ROUTERS = ("d-mod-k", "s-mod-k", "random", "ecmp-hash", "greedy-sum", "greedy-max", "joint")
 
 
-def bench(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"bench_{name}", REPOSITORY / "bench" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    if str(REPOSITORY / "bench") not in sys.path:
-        sys.path.append(str(REPOSITORY / "bench"))
-    spec.loader.exec_module(module)
-    return module
-
-
-ORACLE = bench("pfsim_oracle")
+ORACLE = bench_module("pfsim_oracle")
 
 needs_data = pytest.mark.skipif(
     not (ORACLE.DATA / "cg-c-128.tar.gz").exists(),
@@ -102,7 +88,7 @@ def test_a_trace_that_does_not_fit_the_topology_is_refused(tmp_path: Path) -> No
 
 @needs_data
 def test_mapping_and_joint_routing_reach_their_bars() -> None:
-    result = bench("mapping").run(BenchOptions())
+    result = bench_module("mapping").run(BenchOptions())
     assert result["figures"]["best_ratio"] <= 0.46
     assert result["figures"]["routing_gap_pct"] <= 0.1
     assert result["details"]["largest_gap_to_undivided_pct"] <= 0.1
@@ -111,7 +97,7 @@ def test_mapping_and_joint_routing_reach_their_bars() -> None:
 
 
 def test_the_load_part_of_the_scale_benchmark_routes_every_flow() -> None:
-    seconds, row = bench("_load_scale").measure(1_024, 2_000, "d-mod-k")
+    seconds, row = bench_module("_load_scale").measure(1_024, 2_000, "d-mod-k")
     assert seconds > 0 and row["flows"] == 2_000
 
 

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import struct
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from harness import bench_module
 from wan_support import Up, ping
 
-BENCH = Path(__file__).parents[2] / "bench"
 MS = 10**6
 
 
 @pytest.fixture(scope="module")
 def taps() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_wan_taps", BENCH / "_wan_taps.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
-    sys.modules["bench_wan_taps"] = module
-    spec.loader.exec_module(module)
-    return module
+    return bench_module("_wan_taps")
 
 
 def packet(protocol: int, body: bytes) -> bytes:

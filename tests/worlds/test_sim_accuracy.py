@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import msgspec
 import pytest
 
+from harness import bench_module
 from waystage.experiment.loading import load
 from waystage.experiment.schema import SimOptions
 from waystage.worlds.sim.runner import SimWorld
@@ -18,13 +17,7 @@ from waystage.worlds.sim.runner import SimWorld
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    path = Path(__file__).parents[2] / "bench" / "sim_accuracy.py"
-    spec = importlib.util.spec_from_file_location("bench_sim_accuracy", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return bench_module("sim_accuracy")
 
 
 def test_costs_are_told_apart_from_bytes(bench: ModuleType, tmp_path: Path, repository: Path) -> None:
