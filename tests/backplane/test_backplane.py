@@ -372,10 +372,10 @@ def test_nobody_there_and_an_endpoint_in_use_are_named(unix_endpoint: str, free_
         Backplane.open(BackplaneConfig(connect=(unix_endpoint,), connect_timeout_s=0.3))
     taken = f"tcp/127.0.0.1:{free_port}"
     with (
-        Backplane.open(BackplaneConfig(listen=(taken,))),
+        Backplane.open(BackplaneConfig(listen=(taken,), insecure=True)),
         pytest.raises(BackplaneError, match=f"cannot listen on {taken}: is it in use"),
     ):
-        Backplane.open(BackplaneConfig(listen=(taken,)))
+        Backplane.open(BackplaneConfig(listen=(taken,), insecure=True))
 
 
 def test_a_socket_left_by_a_killed_process_is_no_obstacle(unix_endpoint: str) -> None:

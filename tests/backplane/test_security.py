@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 import trustme
 
-from waystage.backplane import AccessRule, Backplane, BackplaneConfig, BackplaneError, NotConfirmed, Tls
+from harness import wait_until
+from waystage.backplane import AccessRule, Backplane, BackplaneConfig, BackplaneError, NotConfirmed, Tls, wire
+from waystage.backplane.access import check_access
+from waystage.backplane.config import config_from, load_config
 from waystage.backplane.outbox import ReplayRequest
 from waystage.controllers import GlobalController
-from waystage.events import JobFinished, JobStarted, LinkDown
+from waystage.controllers.relay import CONTROLLERS_OWN
+from waystage.events import Envelope, JobFinished, JobStarted, LinkDown, encode
 from waystage.policies.base import load_policy
 
 Certify = Callable[[str], Tls]
@@ -49,7 +54,7 @@ def _router(endpoint: str, tls: Tls, access: tuple[AccessRule, ...] = RULES) -> 
     return Backplane.open(BackplaneConfig(name="router", listen=(endpoint,), tls=tls, access=access))
 
 
-def _client(endpoint: str, tls: Tls, name: str) -> Backplane:
+def _client(endpoint: str, tls: Tls, name: str = "") -> Backplane:
     return Backplane.open(BackplaneConfig(name=name, connect=(endpoint,), tls=tls))
 
 
@@ -60,8 +65,8 @@ def _job(number: int) -> JobStarted:
 def test_certificates_of_the_site_let_in_and_events_pass(certify: Certify, endpoint: str) -> None:
     with (
         _router(endpoint, certify("controller.site")) as router,
-        _client(endpoint, certify("scheduler.site"), "scheduler") as scheduler,
-        _client(endpoint, certify("watcher.site"), "watcher") as watcher,
+        _client(endpoint, certify("scheduler.site")) as scheduler,
+        _client(endpoint, certify("watcher.site")) as watcher,
     ):
         at_router, at_watcher = router.subscribe("JobStarted"), watcher.subscribe("JobStarted")
         _until_seen(scheduler, at_watcher)
@@ -78,25 +83,30 @@ def test_another_authority_is_refused(certify: Certify, endpoint: str, tmp_path:
         certificate=str(tmp_path / "foreign.pem"),
         key=str(tmp_path / "foreign.key"),
     )
-    with _router(endpoint, certify("controller.site")), pytest.raises(BackplaneError, match="certificates"):
-        Backplane.open(BackplaneConfig(connect=(endpoint,), tls=stolen, connect_timeout_s=1.0))
+    config = BackplaneConfig(name="x", connect=(endpoint,), tls=stolen, connect_timeout_s=1.0)
+    with _router(endpoint, certify("controller.site")):
+        with pytest.raises(BackplaneError, match=r"foreign\.pem cannot be used with .*ca\.pem"):
+            Backplane.open(config)
+        with pytest.raises(BackplaneError, match="certificates"):
+            wire.open_session(config)  # one that does not look at its own certificate
 
 
 def test_no_certificate_is_refused(certify: Certify, endpoint: str) -> None:
     plain = endpoint.replace("tls/", "tcp/")
     with _router(endpoint, certify("controller.site")), pytest.raises(BackplaneError, match="cannot reach"):
-        Backplane.open(BackplaneConfig(connect=(plain,), connect_timeout_s=1.0))
+        Backplane.open(BackplaneConfig(connect=(plain,), connect_timeout_s=1.0, insecure=True))
 
 
 def test_a_client_without_rights_can_neither_read_nor_publish(certify: Certify, endpoint: str) -> None:
     with (
         _router(endpoint, certify("controller.site")) as router,
-        _client(endpoint, certify("operator.site"), "operator") as operator,
-        _client(endpoint, certify("stranger.site"), "stranger") as stranger,
+        _client(endpoint, certify("operator.site")) as operator,
+        _client(endpoint, certify("stranger.site")) as stranger,
     ):
         at_router = router.subscribe(None)
         at_operator = operator.subscribe(None)
         at_stranger = stranger.subscribe(None)
+        assert operator.source.startswith("operator.site.")
         stranger.publish(_job(1))
         _until_seen(operator, at_operator, 100)
         operator.publish(JobFinished(job_id="last"))
@@ -104,7 +114,7 @@ def test_a_client_without_rights_can_neither_read_nor_publish(certify: Certify, 
         while seen[-1] is not None and not isinstance(seen[-1].event, JobFinished):
             seen.append(at_router.get(5.0))
         sources = {item.source.split(".")[0] for item in seen if item is not None}
-        assert sources == {"operator"}
+        assert sources == {"operator"}, "sources begin with the name in the certificate"
         own = at_stranger.get(5.0)
         assert own is not None and own.source == stranger.source
         assert at_stranger.get(0.5) is None, "it read what others publish"
@@ -115,8 +125,8 @@ def test_a_client_without_rights_can_neither_read_nor_publish(certify: Certify, 
 def test_rights_hold_for_each_type_by_itself(certify: Certify, endpoint: str) -> None:
     with (
         _router(endpoint, certify("controller.site")) as router,
-        _client(endpoint, certify("operator.site"), "operator") as operator,
-        _client(endpoint, certify("watcher.site"), "watcher") as watcher,
+        _client(endpoint, certify("operator.site")) as operator,
+        _client(endpoint, certify("watcher.site")) as watcher,
     ):
         everything, started = watcher.subscribe("JobFinished"), watcher.subscribe("JobStarted")
         at_router = router.subscribe("JobFinished")
@@ -134,9 +144,9 @@ def test_a_notification_is_confirmed_through_the_rules(
     with _router(endpoint, certify("controller.site")) as router:
         with (
             GlobalController(load_policy("null"), [], router, tmp_path / "state") as controller,
-            _client(endpoint, certify("scheduler.site"), "scheduler") as scheduler,
-            _client(endpoint, certify("stranger.site"), "stranger") as stranger,
-            _client(endpoint, certify("operator.site"), "operator") as operator,
+            _client(endpoint, certify("scheduler.site")) as scheduler,
+            _client(endpoint, certify("stranger.site")) as stranger,
+            _client(endpoint, certify("operator.site")) as operator,
         ):
             scheduler.publish(_job(1), confirm=True, timeout=10.0)
             with pytest.raises(NotConfirmed):
@@ -157,7 +167,7 @@ def test_rights_to_one_type_give_no_way_round_to_another(
     with _router(endpoint, certify("controller.site")) as router:
         with (
             GlobalController(load_policy("null"), [], router, tmp_path / "state") as controller,
-            _client(endpoint, certify("scheduler.site"), "scheduler") as scheduler,
+            _client(endpoint, certify("scheduler.site")) as scheduler,
         ):
             scheduler.publish(_job(1), confirm=True, timeout=10.0)
             with pytest.raises(NotConfirmed):
@@ -196,17 +206,89 @@ def test_listening_beyond_this_machine_without_tls_is_refused(endpoint: str) -> 
     BackplaneConfig(listen=(endpoint,), insecure=True).check()
 
 
-@pytest.mark.parametrize("endpoint", ["tcp/127.0.0.1:7447", "tcp/[::1]:7447", "unixsock-stream//run/w.sock"])
-def test_listening_on_this_machine_needs_no_certificate(endpoint: str) -> None:
-    BackplaneConfig(listen=(endpoint,)).check()
+@pytest.mark.parametrize("endpoint", ["tcp/127.0.0.1:7447", "tcp/[::1]:7447", "udp/localhost:7447"])
+def test_a_loopback_address_lets_in_any_user_of_the_machine_and_is_refused(endpoint: str) -> None:
+    for side in ("listen", "connect"):
+        with pytest.raises(BackplaneError, match=r"unixsock-stream//run/waystage/backplane\.sock"):
+            BackplaneConfig(**{side: (endpoint,)}).check()  # type: ignore[arg-type]
+    BackplaneConfig(listen=(endpoint,), insecure=True).check()
 
 
-def test_access_rules_without_certificates_are_refused(certify: Certify) -> None:
+def test_access_rules_where_clients_cannot_be_told_apart_are_refused(certify: Certify) -> None:
     with pytest.raises(BackplaneError, match="certificates"):
-        BackplaneConfig(listen=("tcp/127.0.0.1:7447",), access=RULES).check()
+        BackplaneConfig(listen=("unixsock-stream//run/w/b.sock",), access=RULES).check()
     mixed = ("tls/127.0.0.1:7447", "tcp/127.0.0.1:7448")
-    with pytest.raises(BackplaneError, match="tls endpoints alone"):
+    with pytest.raises(BackplaneError, match="told apart"):
+        BackplaneConfig(listen=mixed, access=RULES, tls=certify("controller.site"), insecure=True).check()
+    mixed = ("tls/127.0.0.1:7447", "unixsock-stream//run/w/b.sock")
+    with pytest.raises(BackplaneError, match="local: true"):
         BackplaneConfig(listen=mixed, access=RULES, tls=certify("controller.site")).check()
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ((AccessRule(publish=("JobStarted",)),), "names of certificates"),
+        ((AccessRule(names=("a",), local=True),), "names of certificates"),
+        ((AccessRule(names=("node",)), AccessRule(names=("node.1",))), "could pass for"),
+        ((AccessRule(names=("a b",)),), "give sources"),
+        ((AccessRule(names=("a",), sources=("$*",)),), "give sources"),
+        ((AccessRule(names=("local",)),), "those of unix sockets"),
+    ],
+)
+def test_rules_by_which_one_could_pass_for_another_are_refused(
+    certify: Certify, rules: tuple[AccessRule, ...], said: str
+) -> None:
+    with pytest.raises(BackplaneError, match=said):
+        BackplaneConfig(listen=("tls/127.0.0.1:7447",), access=rules, tls=certify("c")).check()
+
+
+def test_no_certificate_may_publish_in_the_name_of_another(certify: Certify, endpoint: str) -> None:
+    """Also not one that the same rule names."""
+    rules = (
+        AccessRule(names=("controller.site",), controller=True),
+        AccessRule(names=("node1.site", "node2.site"), publish=("JobStarted",)),
+    )
+    with (
+        _router(endpoint, certify("controller.site"), rules) as router,
+        _client(endpoint, certify("node1.site")) as honest,
+        _client(endpoint, certify("node2.site"), "node1.site") as forger,
+        _client(endpoint, certify("node2.site"), "global") as controller_to_be,
+        _client(endpoint, certify("node2.site"), "node1.site.x") as longer,
+    ):
+        subscription = router.subscribe(None)
+        for number, liar in enumerate((forger, controller_to_be, longer)):
+            liar.publish(_job(number))
+        honest.publish(_job(9))
+        item = subscription.get(5.0)
+        assert item is not None and item.event == _job(9)
+        assert subscription.get(0.5) is None
+
+
+def test_a_key_for_many_sources_acknowledges_nothing(unix_endpoint: str, tmp_path: Path) -> None:
+    """The journal of one event of `*` would free the caches of every publisher of the site."""
+    with (
+        Backplane.open(BackplaneConfig(name="router", listen=(unix_endpoint,))) as router,
+        Backplane.open(BackplaneConfig(name="honest", connect=(unix_endpoint,))) as honest,
+        Backplane.open(BackplaneConfig(name="liar", connect=(unix_endpoint,))) as liar,
+    ):
+        honest.publish(_job(1))
+        acknowledged = honest._outbox.acknowledged
+        with GlobalController(load_policy("null"), [], router, tmp_path / "state") as controller:
+            honest.publish(_job(2), confirm=True, timeout=10.0)
+            for source in ("*", "$*", "**"):
+                fake = Envelope(event=_job(7), event_id="x", source=source, seq=10**6, time_ns=1)
+                with contextlib.suppress(BackplaneError):
+                    wire.put(liar._session, f"waystage/v1/control/JobStarted/site/{source}", encode(fake), 0)
+                with contextlib.suppress(BackplaneError):
+                    for _ in wire.ask(
+                        liar._session, f"waystage/v1/confirm/{source}/JobStarted", encode(fake), 0.3, b"0"
+                    ):
+                        pytest.fail("it was confirmed")
+            honest.publish(_job(3), confirm=True, timeout=10.0)
+            assert sorted(controller.snapshot().jobs) == ["1", "2", "3"]
+        assert acknowledged == 0 and honest._outbox.acknowledged <= 3
+        assert router.stats.malformed > 0
 
 
 def test_a_certificate_that_cannot_be_read_is_named(certify: Certify) -> None:
@@ -225,3 +307,65 @@ def _until_seen(publisher: Backplane, subscription: object, first: int = 0) -> N
         if subscription.get(0.2) is not None:  # type: ignore[attr-defined]
             return
     pytest.fail("the subscriber got nothing in 10 s")
+
+
+SAMPLES = ("global", "node", "client")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_samples_give_each_role_what_it_needs_and_no_more(repository: Path, name: str) -> None:
+    values = load_config(repository / "deploy" / "zenoh" / f"{name}.yaml")
+    own = values if name == "client" else values["backplane"]
+    config = config_from({k: v for k, v in own.items() if k != "tls"}, name)
+    check_access(config.access, local=bool(config.listen_sockets))
+    controllers_own = set(CONTROLLERS_OWN)
+    for rule in config.access:
+        assert "*" not in rule.publish and "*" not in rule.sources
+        assert rule.controller or not set(rule.publish) & controllers_own, "only the controller says these"
+    assert not values.get("relay") or "*" not in values["relay"]["up"]
+
+
+def test_local_clients_have_rights_of_their_own_beside_certificates(
+    certify: Certify, endpoint: str, unix_endpoint: str
+) -> None:
+    rules = (
+        AccessRule(names=("controller.site",), controller=True),
+        AccessRule(names=("scheduler.site",), publish=("JobStarted",)),
+        AccessRule(local=True, publish=("JobFinished",)),
+    )
+    config = BackplaneConfig(
+        name="router", listen=(endpoint, unix_endpoint), tls=certify("controller.site"), access=rules
+    )
+    with (
+        Backplane.open(config) as router,
+        _client(endpoint, certify("scheduler.site")) as scheduler,
+        Backplane.open(BackplaneConfig(connect=(unix_endpoint,))) as local,
+        Backplane.open(BackplaneConfig(connect=(unix_endpoint,), name="scheduler.site")) as forger,
+    ):
+        subscription = router.subscribe(None)
+        local.publish(_job(1))
+        forger.publish(JobFinished(job_id="2"))
+        forger.publish(LinkDown(link="a:1-b:1"))
+        local.publish(JobFinished(job_id="3"))
+        item = subscription.get(5.0)
+        assert item is not None and item.event == JobFinished(job_id="3")
+        scheduler.publish(_job(4))
+        item = subscription.get(5.0)
+        assert item is not None and item.event == _job(4)
+        assert subscription.get(0.3) is None
+
+
+def test_a_certificate_without_rights_is_named_in_the_log(
+    certify: Certify, endpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with _router(endpoint, certify("controller.site")), _client(endpoint, certify("stranger.site")):
+        wait_until(lambda: "the certificate of 'stranger.site': no access rule" in caplog.text)
+
+
+def test_a_publisher_whom_the_rules_refuse_is_told_what_to_look_at(certify: Certify, endpoint: str) -> None:
+    with (
+        _router(endpoint, certify("controller.site")),
+        _client(endpoint, certify("watcher.site")) as watcher,
+        pytest.raises(NotConfirmed, match=r"this certificate publish JobStarted as watcher\.site"),
+    ):
+        watcher.publish(_job(1), confirm=True, timeout=0.3)

@@ -15,7 +15,8 @@ import pytest
 
 from harness import wait_until
 from waystage.backplane import Backplane, BackplaneConfig
-from waystage.controllers import GlobalController, Journal
+from waystage.backplane.config import load_config
+from waystage.controllers import GlobalController, Journal, site
 from waystage.events import (
     Action,
     AssignPaths,
@@ -225,6 +226,12 @@ def test_sigterm_drains_and_the_ready_file_comes_and_goes(endpoint: str, tmp_pat
         (["--policy", "ecmp:5"], 2, "not key=value"),
         (["--topology", "no-such.graphml"], 3, "no-such"),
         (["--openflow", "nonsense"], 2, "HOST:PORT"),
+        (["--openflow", "0.0.0.0:6653"], 2, "pretend to be a switch"),
+        (["--openflow", "[::]:6653"], 2, "pretend to be a switch"),
+        (["--openflow", "0.0.0.0:6653", "--openflow-allow", "0.0.0.0/0"], 2, "every address"),
+        (["--openflow", "0.0.0.0:6653", "--openflow-allow", "edge1"], 2, "no address or network"),
+        (["--openflow", "127.0.0.1:6653", "--openflow-tls-ca", "ca.pem"], 3, "certificate"),
+        (["--openflow-allow", "192.0.2.1"], 2, "--openflow HOST:PORT"),
         (["--tier", "node"], 2, "--connect"),
         (["--config", "absent.yaml"], 3, "absent.yaml"),
     ],
@@ -235,6 +242,36 @@ def test_what_cannot_run_says_why(tmp_path: Path, arguments: list[str], code: in
     assert done.returncode == code, done.stderr
     assert done.stderr.startswith("waystage: error: ") and words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("openflow", "words"),
+    [
+        ("0.0.0.0:6653", "pretend to be a switch"),
+        ("{listen: '0.0.0.0:6653'}", "pretend to be a switch"),
+        ("{listen: '0.0.0.0:6653', allow: ['10.0.0.0/8', '0.0.0.0/1', '128.0.0.0/1']}", "every address"),
+        ("{listen: '0.0.0.0:6653', tls: {ca: absent.pem, certificate: c, key: k}}", "absent.pem"),
+        ("{listen: '0.0.0.0:6653', alow: ['10.0.0.0/8']}", "alow"),
+    ],
+)
+def test_a_file_that_would_let_strangers_be_switches_is_refused(
+    tmp_path: Path, openflow: str, words: str
+) -> None:
+    config = tmp_path / "site.yaml"
+    config.write_text(f"state_dir: {tmp_path / 's'}\nopenflow: {openflow}\n")
+    argv = [sys.executable, "-m", "waystage", "controller", "--config", str(config)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    assert done.stderr.startswith("waystage: error: ") and words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "s").exists(), "nothing was begun"
+
+
+def test_the_sample_configuration_names_who_may_be_a_switch() -> None:
+    sample = Path(__file__).parents[2] / "deploy" / "zenoh" / "global.yaml"
+    config = site.site_from(load_config(sample), str(sample))
+    assert config.switches is not None and config.switches.tls is not None
+    assert config.switches.tls.switches
 
 
 def test_a_port_in_use_is_named(tmp_path: Path, endpoint: str) -> None:

@@ -180,7 +180,7 @@ def test_a_file_that_is_no_database_is_put_aside(tmp_path: Path, caplog: pytest.
     assert journal.restore().entries == []
     assert len(journal.append([(_item(1), 0)])) == 1
     journal.close()
-    aside = list(tmp_path.glob("j.db.corrupt-*"))
+    aside = list(tmp_path.glob("j.db.damaged-*"))
     assert len(aside) == 1 and aside[0].read_bytes().startswith(b"this is no database")
     assert "damaged" in caplog.text
 

@@ -14,7 +14,7 @@ from harness import wait_until
 from waystage.backplane import Backplane, BackplaneConfig, NotConfirmed
 from waystage.controllers import GlobalController
 from waystage.controllers.relay import RelayConfig, RelayController
-from waystage.events import Decided, Event, JobFinished, JobStarted
+from waystage.events import Decided, Event, JobFinished, JobStarted, LinkDown, PathsRefused
 from waystage.policies.base import load_policy
 
 
@@ -145,3 +145,14 @@ def test_types_that_the_tier_above_does_not_want_stay_below(site: Site) -> None:
     client.publish(JobFinished(job_id="1"), confirm=True, timeout=15.0)
     state = top.snapshot()
     assert list(state.jobs) == [] and list(state.finished) == ["1"]
+
+
+def test_what_only_the_global_controller_knows_is_not_said_by_programs_of_a_node(site: Site) -> None:
+    top = site.start_global()
+    site.start_relay("node", "global")
+    client = site.client("node")
+    client.publish(LinkDown(link="a:1-b:1"))
+    client.publish(PathsRefused(cause_id="x", switch="s1", reason="forged"))
+    client.publish(JobStarted(job_id="1", nodes=("c1",)), confirm=True, timeout=15.0)
+    state = top.snapshot()
+    assert list(state.jobs) == ["1"] and state.down_links == {} and state.events == 1

@@ -35,6 +35,7 @@ class PrivateOvs:
         database = self.run_dir / "conf.db"
         self.run("ovsdb-tool", "create", str(database), "/usr/share/openvswitch/vswitch.ovsschema")
         self._daemon("ovsdb-server", str(database), f"--remote=punix:{self.run_dir}/db.sock", "--log-file")
+        wait_until((self.run_dir / "db.sock").exists, what="the database's socket")
         self._daemon("ovs-vswitchd", f"unix:{self.run_dir}/db.sock", "--log-file")
         self.vsctl("init")
 

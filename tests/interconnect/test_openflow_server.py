@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from harness import wait_until
-from waystage.interconnect.openflow import OpenFlowError, OpenFlowServer, PortState
+from openflow_peer import Recorder
+from waystage.interconnect.openflow import OpenFlowError, OpenFlowServer
 from waystage.interconnect.rules import (
     Bucket,
     Change,
@@ -30,26 +31,6 @@ from waystage.interconnect.rules import (
 
 OURS = (0x57 << 56, 0xFF << 56)
 COOKIE = OURS[0] | 0x1234
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.up: dict[int, tuple[dict[int, PortState], SwitchRules]] = {}
-        self.down: list[int] = []
-        self.ports: list[tuple[int, int, PortState | None]] = []
-        self.packets: list[tuple[int, int, bytes]] = []
-
-    def switch_up(self, dpid: int, ports: dict[int, PortState], held: SwitchRules) -> None:
-        self.up[dpid] = (ports, held)
-
-    def switch_down(self, dpid: int) -> None:
-        self.down.append(dpid)
-
-    def port_changed(self, dpid: int, port: int, state: PortState | None) -> None:
-        self.ports.append((dpid, port, state))
-
-    def packet_in(self, dpid: int, port: int, data: bytes) -> None:
-        self.packets.append((dpid, port, data))
 
 
 @pytest.fixture

@@ -153,13 +153,16 @@ def test_many_threads_may_take_notes_at_once(tmp_path: Path) -> None:
         assert len(database.jobs()) == 200
 
 
-def test_a_file_that_is_no_database_is_named_with_the_mend(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_named_and_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "jobs.db"
-    path.write_text("these are notes of another kind, long enough to be no header " * 20)
-    with pytest.raises(DatabaseError, match=r"jobs\.db.*remove the file"):
-        JobDatabase(path)
-    with pytest.raises(DatabaseError, match="unable to open"):
-        JobDatabase(tmp_path)
+    notes = "these are notes of another kind, long enough to be no header " * 20
+    path.write_text(notes)
+    with JobDatabase(path) as database:
+        assert database.jobs() == []
+    assert "jobs.db is damaged (file is not a database): kept as jobs.db.damaged-" in caplog.text
+    assert [kept.read_text() for kept in tmp_path.glob("jobs.db.damaged-*")] == [notes]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

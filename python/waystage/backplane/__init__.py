@@ -10,12 +10,20 @@ memory and cursors on disk are added here (why not Zenoh's own advanced publishe
 """
 
 from waystage.backplane.access import AccessRule
-from waystage.backplane.config import BackplaneConfig, BackplaneError, Tls, config_from, load_config
+from waystage.backplane.config import (
+    SITE_ENDPOINT,
+    BackplaneConfig,
+    BackplaneError,
+    Tls,
+    config_from,
+    load_config,
+)
 from waystage.backplane.properties import Properties
 from waystage.backplane.session import Backplane, BackplaneStats, NotConfirmed, Snapshot
 from waystage.backplane.subscription import Missed, Subscription, SubscriptionStats
 
 __all__ = [
+    "SITE_ENDPOINT",
     "AccessRule",
     "Backplane",
     "BackplaneConfig",

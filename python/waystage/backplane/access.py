@@ -1,4 +1,4 @@
-"""Who may publish and read what, by the name in a certificate.
+"""Who may publish and read what, by the name in a certificate, or by the right to connect to a unix socket.
 
 Arrives: rules as an operator writes them: names, event types.
 Leaves: Zenoh's access control configuration.
@@ -7,10 +7,14 @@ Must not know: sessions, events.
 Everything that no rule allows is denied. A rule gives a client what it needs for the types it names: to
 publish, also to announce itself, to answer replays and to ask for confirmation; to read, also to
 ask for replays. Only a `controller` may answer for the journal and the state, and acknowledge.
+
+A source is `NAME.` and random digits. Unless a rule says otherwise, NAME is the name in the certificate of the very
+connection: each name of a rule gets rules of its own, so that none may speak for another of the same rule.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -19,20 +23,68 @@ from waystage.backplane import keys
 
 _DATA = ["put", "delete"]
 
+LOCAL = "local"
+"""What sources of clients of a unix socket begin with, unless their rule says otherwise."""
+
+SECURE_LINKS, UNIX_LINKS = ["tls", "quic"], ["unixsock-stream"]
+
+_SOURCE = re.compile(r"[A-Za-z0-9_.=-]{1,128}")
+
+
+class AccessError(ValueError):
+    """Rules that give rights to the wrong clients; the message names the rule and the mend."""
+
 
 class AccessRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`names`: common names of certificates. `publish`, `read`: event types, `*` for all.
+    """`names`: common names of certificates; or `local`: the clients of this process's unix sockets.
 
-    `scopes`: where its events may say they come from, `*` anywhere. `sources`: the names (the `name` of their
-    configuration) they may publish under, `*` any. `controller`: everything.
+    `publish`, `read`: event types, `*` for all. `scopes`: where its events may say they come from, `*` anywhere.
+    `sources`: the names (the `name` of their configuration) they may publish under, `*` any; without it each its own:
+    the name in its certificate, or `local`. `controller`: everything.
     """
 
-    names: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    local: bool = False
     publish: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ("*",)
-    sources: tuple[str, ...] = ("*",)
+    sources: tuple[str, ...] = ()
     controller: bool = False
+
+
+def check_access(access: tuple[AccessRule, ...], *, local: bool) -> None:
+    """Raises AccessError for a rule without clients, and where one client's source could pass for another's.
+
+    `local`: whether unix sockets are listened at.
+    """
+    if not access:
+        return
+    for rule in access:
+        if bool(rule.names) == rule.local:
+            raise AccessError(
+                f"access rule {list(rule.names)}: give names of certificates, or local: true for unix sockets"
+            )
+        if LOCAL in rule.names and not rule.sources:
+            raise AccessError(
+                f"access rule: sources of {LOCAL!r} are those of unix sockets: give the rule for the certificate sources"
+            )
+        for name in () if rule.controller else rule.sources or rule.names:
+            if name != "*" and not _SOURCE.fullmatch(name):
+                raise AccessError(
+                    f"access rule: {name!r} cannot be the beginning of a source: give sources, of A-Z a-z 0-9 _ . = -"
+                )
+    if local and not any(rule.local for rule in access):
+        raise AccessError(
+            "access: no rule says what clients of the unix socket may do: add one with local: true, or listen on tls alone"
+        )
+    claims = {source for rule in access if not rule.controller for _, source in _claims(rule)} - {"*"}
+    for short in claims:
+        for long in claims:
+            if long.startswith(f"{short}."):
+                raise AccessError(
+                    f"access: sources of {short!r} could pass for those of {long!r}, which begins with it: "
+                    "give one of the rules other sources"
+                )
 
 
 def zenoh_access_control(access: tuple[AccessRule, ...]) -> dict[str, Any]:
@@ -41,71 +93,87 @@ def zenoh_access_control(access: tuple[AccessRule, ...]) -> dict[str, Any]:
     subjects: list[dict[str, Any]] = []
     policies: list[dict[str, Any]] = []
     for index, rule in enumerate(access):
-        own = _rules(f"rule-{index}", rule)
+        own = _common_rules(f"rule-{index}", rule)
+        for number, (who, sources) in enumerate(_by_subject(rule)):
+            name = f"rule-{index}-{number}"
+            # The kind of link too: a name in a certificate must not be what another kind of link says of itself.
+            subject = {"id": name, "link_protocols": UNIX_LINKS if rule.local else SECURE_LINKS}
+            subjects.append(subject if rule.local else {**subject, "cert_common_names": who})
+            for_these = _publishing_rules(name, rule, sources)
+            rules += for_these
+            policies.append({"subjects": [name], "rules": [r["id"] for r in (*own, *for_these)]})
         rules += own
-        subjects.append({"id": f"who-{index}", "cert_common_names": list(rule.names)})
-        policies.append({"subjects": [f"who-{index}"], "rules": [r["id"] for r in own]})
     return {
         "enabled": True,
         "default_permission": "deny",
         "rules": rules,
         "subjects": subjects,
-        "policies": policies,
+        "policies": [policy for policy in policies if policy["rules"]],
     }
 
 
-def _rules(name: str, rule: AccessRule) -> list[dict[str, Any]]:
+def _claims(rule: AccessRule) -> list[tuple[str, str]]:
+    """Who may use which beginning of sources."""
+    who = (LOCAL,) if rule.local else rule.names
+    return [(name, source) for name in who for source in (rule.sources or (name,))]
+
+
+def _by_subject(rule: AccessRule) -> list[tuple[list[str], tuple[str, ...]]]:
+    """Names that have their sources in common, and these."""
+    if rule.local or rule.sources or rule.controller:
+        return [(list(rule.names), rule.sources or (LOCAL,))]
+    return [([name], (name,)) for name in rule.names]
+
+
+def _publishing_rules(name: str, rule: AccessRule, sources_of: tuple[str, ...]) -> list[dict[str, Any]]:
+    if rule.controller or not rule.publish:
+        return []
+    sources = ["*" if s == "*" else f"{s}.$*" for s in sources_of]
+    pairs = [(t, s) for t in rule.publish for s in sources]
+    out = [f"{keys.ROOT}/*/{t}/{scope}/{s}" for t, s in pairs for scope in rule.scopes]
+    replay = [f"{keys.REPLAY}/{s}/*" for s in sources]
+    # The last answer to a replay carries no event.
+    answers = [f"{keys.REPLAY}/{s}/{t}" for t, s in [*pairs, *((keys.END, s) for s in sources)]]
+    confirm = [f"{keys.CONFIRM}/{s}/{t}" for t, s in pairs]
+    ack = [f"{keys.ACK}/{s}" for s in sources]
+    alive = [f"{keys.ALIVE}/{s}" for s in sources]
+    return [
+        _allow(f"{name}-publish", ["ingress"], _DATA, out),
+        # A client that knows the subscribers sends nothing that none of them wants.
+        _allow(f"{name}-interest", ["egress"], ["declare_subscriber"], out),
+        _allow(f"{name}-alive", ["ingress"], ["liveliness_token"], alive),
+        _allow(f"{name}-replay", ["ingress"], ["declare_queryable"], replay),
+        _allow(f"{name}-answer", ["ingress"], ["reply"], answers),
+        _allow(f"{name}-asked", ["egress"], ["query"], replay),
+        _allow(f"{name}-confirm", ["ingress"], ["query"], confirm),
+        _allow(f"{name}-confirmed", ["egress"], ["reply", "declare_queryable"], confirm),
+        # Who answers confirmations does so for everyone.
+        _allow(f"{name}-confirmer", ["egress"], ["declare_queryable"], [f"{keys.CONFIRM}/*/*"]),
+        _allow(f"{name}-ack-wanted", ["ingress"], ["declare_subscriber"], ack),
+        _allow(f"{name}-ack", ["egress"], _DATA, ack),
+    ]
+
+
+def _common_rules(name: str, rule: AccessRule) -> list[dict[str, Any]]:
+    """What does not depend on who of a rule's names it is."""
     if rule.controller:
         return [_allow(f"{name}-all", ["ingress", "egress"], _EVERY_MESSAGE, ["waystage/**"])]
-    found: list[dict[str, Any]] = []
-    if rule.publish:
-        sources = ["*" if s == "*" else f"{s}.$*" for s in rule.sources]
-        pairs = [(t, s) for t in rule.publish for s in sources]
-        out = [f"{keys.ROOT}/*/{t}/{scope}/{s}" for t, s in pairs for scope in rule.scopes]
-        replay = [f"{keys.REPLAY}/{s}/*" for s in sources]
-        # The last answer to a replay carries no event.
-        answers = [f"{keys.REPLAY}/{s}/{t}" for t, s in [*pairs, *((keys.END, s) for s in sources)]]
-        confirm = [f"{keys.CONFIRM}/{s}/{t}" for t, s in pairs]
-        ack = [f"{keys.ACK}/{s}" for s in sources]
-        found += [
-            _allow(f"{name}-publish", ["ingress"], _DATA, out),
-            # Told who listens, a client need not send what nobody wants.
-            _allow(f"{name}-interest", ["egress"], ["declare_subscriber"], out),
-            _allow(
-                f"{name}-alive", ["ingress"], ["liveliness_token"], [f"{keys.ALIVE}/{s}" for s in sources]
-            ),
-            _allow(f"{name}-replay", ["ingress"], ["declare_queryable"], replay),
-            _allow(f"{name}-answer", ["ingress"], ["reply"], answers),
-            _allow(f"{name}-asked", ["egress"], ["query"], replay),
-            _allow(f"{name}-confirm", ["ingress"], ["query"], confirm),
-            _allow(f"{name}-confirmed", ["egress"], ["reply", "declare_queryable"], confirm),
-            # Who answers confirmations does so for everyone.
-            _allow(f"{name}-confirmer", ["egress"], ["declare_queryable"], [f"{keys.CONFIRM}/*/*"]),
-            _allow(f"{name}-ack-wanted", ["ingress"], ["declare_subscriber"], ack),
-            _allow(f"{name}-ack", ["egress"], _DATA, ack),
-        ]
-    if rule.read:
-        wanted = [f"{keys.ROOT}/*/{t}/*/*" for t in rule.read]
-        found += [
-            _allow(f"{name}-read", ["egress"], _DATA, wanted),
-            _allow(f"{name}-subscribe", ["ingress"], ["declare_subscriber"], wanted),
-            _allow(
-                f"{name}-who",
-                ["ingress"],
-                ["declare_liveliness_subscriber", "liveliness_query"],
-                [f"{keys.ALIVE}/*"],
-            ),
-            _allow(f"{name}-there", ["egress"], ["liveliness_token", "reply"], [f"{keys.ALIVE}/*"]),
-        ]
-        asked = [f"{root}/*/{t}" for t in rule.read for root in (keys.REPLAY, keys.JOURNAL)]
-        if "*" in rule.read:
-            asked.append(keys.SNAPSHOT)  # the state shows every type
-        asked += [f"{keys.REPLAY}/*/{keys.END}", f"{keys.JOURNAL}/*/{keys.END}"]
-        found += [
-            _allow(f"{name}-ask", ["ingress"], ["query"], asked),
-            _allow(f"{name}-told", ["egress"], ["reply", "declare_queryable"], asked),
-        ]
-    return found
+    if not rule.read:
+        return []
+    wanted = [f"{keys.ROOT}/*/{t}/*/*" for t in rule.read]
+    asked = [f"{root}/*/{t}" for t in rule.read for root in (keys.REPLAY, keys.JOURNAL)]
+    if "*" in rule.read:
+        asked.append(keys.SNAPSHOT)  # the state shows every type
+    asked += [f"{keys.REPLAY}/*/{keys.END}", f"{keys.JOURNAL}/*/{keys.END}"]
+    living = ["declare_liveliness_subscriber", "liveliness_query"]
+    return [
+        _allow(f"{name}-read", ["egress"], _DATA, wanted),
+        _allow(f"{name}-subscribe", ["ingress"], ["declare_subscriber"], wanted),
+        _allow(f"{name}-who", ["ingress"], living, [f"{keys.ALIVE}/*"]),
+        _allow(f"{name}-there", ["egress"], ["liveliness_token", "reply"], [f"{keys.ALIVE}/*"]),
+        _allow(f"{name}-ask", ["ingress"], ["query"], asked),
+        _allow(f"{name}-told", ["egress"], ["reply", "declare_queryable"], asked),
+    ]
 
 
 _EVERY_MESSAGE = [

@@ -7,24 +7,33 @@ Must not know: sessions, events.
 A process that names no endpoint is alone and opens no socket. One that only connects is a client; one
 that listens is a router, since only routers carry events between clients. Multicast and gossip stay off:
 nobody is found who was not named.
+
+On one machine, processes meet at a unix socket, whose owner and mode the kernel compares with the credentials of each that
+connects. A loopback address has neither, so that it counts as any other without TLS: refused, unless `insecure`.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
+import ssl
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from waystage.backplane.access import AccessRule, zenoh_access_control
+from waystage.backplane import sockets
+from waystage.backplane.access import AccessError, AccessRule, check_access, zenoh_access_control
+from waystage.backplane.identity import common_name
+from waystage.bounded import read_bounded
 
 SECURE_PROTOCOLS = frozenset({"tls", "quic"})
-LOCAL_PROTOCOLS = frozenset({"unixsock-stream", "unixpipe"})
+UNIX = "unixsock-stream"
 PLAIN_PROTOCOLS = frozenset({"tcp", "udp", "ws"})
+
+SITE_ENDPOINT = f"{UNIX}//run/waystage/backplane.sock"
+"""Where a site's controller listens for the programs of its machine, unless told otherwise."""
 
 
 STALLED_US = 1_000_000
@@ -54,12 +63,15 @@ class BackplaneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     `name` and `scope` say who publishes and where (`node3`, `job-17`, `site`). `cache_events` and
     `cache_bytes` bound what is kept for replay, `queue` what waits for a subscriber. `publish_wait_s` is
     the longest time `publish` blocks where the cache is full of events that the controller has not journalled.
+    `local_group` may connect to the unix sockets listened at; without it only their owner and root. `insecure`
+    allows endpoints without TLS: any process that reaches them, on this machine too, may read and publish.
     """
 
     name: str = ""
     scope: str = "site"
     listen: tuple[str, ...] = ()
     connect: tuple[str, ...] = ()
+    local_group: str = ""
     insecure: bool = False
     tls: Tls | None = None
     access: tuple[AccessRule, ...] = ()
@@ -71,31 +83,43 @@ class BackplaneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def publisher_name(self) -> str:
-        """`name`, or host and process id made fit for a key."""
+        """`name`; else the name in the certificate, which access rules expect; else host and process id.
+
+        A client of a unix socket has `local.` before that, since its name proves nothing.
+        """
+        if self.name:
+            return self.name
+        if self.tls is not None:
+            return self._certificate_name()
         host = re.sub(r"[^A-Za-z0-9_=-]", "-", os.uname().nodename)[:60]
-        return self.name or f"{host}-{os.getpid()}"
+        own = f"{host}-{os.getpid()}"
+        return f"local.{own}" if self.connect and not self.listen else own
 
     def check(self) -> None:
         """Raises BackplaneError where this configuration is wrong or would be unsafe."""
-        for endpoint in (*self.listen, *self.connect):
-            protocol, _ = _parts(endpoint)
+        protocols = {endpoint: _parts(endpoint)[0] for endpoint in (*self.listen, *self.connect)}
+        for endpoint, protocol in protocols.items():
             if protocol in SECURE_PROTOCOLS and self.tls is None:
                 raise BackplaneError(
                     f"endpoint {endpoint} needs certificates: give tls ca, certificate and key"
                 )
-        for endpoint in self.listen:
-            if not self.insecure and not is_safe_to_listen(endpoint):
-                raise BackplaneError(
-                    f"listening on {endpoint} would let anyone on the network read and publish: use "
-                    "tls/HOST:PORT with certificates, a loopback address, or say --insecure"
-                )
-        if self.access and self.tls is None:
+            if protocol in PLAIN_PROTOCOLS and not self.insecure:
+                raise BackplaneError(_plain(endpoint, listening=endpoint in self.listen))
+        if any(rule.names for rule in self.access) and self.tls is None:
             raise BackplaneError(
-                "access rules go by the names in certificates: give tls ca, certificate and key too"
+                "access rules with names go by certificates: give tls ca, certificate and key too"
             )
-        if self.access and any(_parts(e)[0] not in SECURE_PROTOCOLS for e in self.listen):
+        try:
+            for path in (*self.listen_sockets, *self.connect_sockets):
+                sockets.check_path(str(path))
+            if self.local_group:
+                sockets.group_id(self.local_group)
+            check_access(self.access, local=bool(self.listen_sockets))
+        except (sockets.SocketError, AccessError) as error:
+            raise BackplaneError(str(error)) from None
+        if self.access and any(protocols[e] in PLAIN_PROTOCOLS for e in self.listen):
             raise BackplaneError(
-                "access rules hold only where every client shows a certificate: listen on tls endpoints alone"
+                "access rules hold only where clients can be told apart: listen on tls endpoints and unix sockets alone"
             )
         if self.tls is not None:
             for what, file in (
@@ -107,6 +131,7 @@ class BackplaneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                     raise BackplaneError(
                         f"tls {what}: cannot read {file}: check the path and its permissions"
                     )
+            self._certificate_name()
         for name, value in (("cache_events", self.cache_events), ("queue", self.queue)):
             if value < 1:
                 raise BackplaneError(f"{name} is {value}: give at least 1")
@@ -145,33 +170,38 @@ class BackplaneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             settings["access_control"] = zenoh_access_control(self.access)
         return settings
 
+    @property
+    def listen_sockets(self) -> tuple[Path, ...]:
+        """The unix sockets listened at."""
+        return tuple(Path(address) for protocol, address in map(_parts, self.listen) if protocol == UNIX)
 
-def is_safe_to_listen(endpoint: str) -> bool:
-    """Whether only this machine, or only holders of a certificate, can reach `endpoint`."""
-    protocol, address = _parts(endpoint)
-    if protocol in SECURE_PROTOCOLS or protocol in LOCAL_PROTOCOLS:
-        return True
-    host = address.split("?")[0].split("#")[0].rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False  # a name may resolve to anything
+    @property
+    def connect_sockets(self) -> tuple[Path, ...]:
+        """The unix sockets connected to."""
+        return tuple(Path(address) for protocol, address in map(_parts, self.connect) if protocol == UNIX)
+
+    def _certificate_name(self) -> str:
+        assert self.tls is not None, "only asked for where there is a certificate"
+        tls = self.tls
+        try:
+            return common_name(tls.ca, tls.certificate, tls.key)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else error
+            raise BackplaneError(
+                f"the tls certificate {tls.certificate} cannot be used with {tls.key} and {tls.ca}: {reason}"
+            ) from None
 
 
 def load_config(path: Path) -> dict[str, Any]:
     """Read a YAML mapping. Raises BackplaneError naming the file and what is wrong with it."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    from waystage.yaml_text import MAX_BYTES, YamlError, load_plain  # slow to import
 
     try:
-        found = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+        found = load_plain(read_bounded(path, MAX_BYTES))
     except OSError as error:
         raise BackplaneError(f"cannot read {path}: {error.strerror}") from None
-    except (YAMLError, UnicodeDecodeError) as error:
-        first = str(error).splitlines()[0]
-        raise BackplaneError(f"{path} is no YAML: {first}") from None
+    except YamlError as error:
+        raise BackplaneError(f"{path}:{error.line}: {error}") from None
     if found is None:
         return {}
     if not isinstance(found, dict):
@@ -187,11 +217,17 @@ def config_from(values: dict[str, Any], where: str) -> BackplaneConfig:
         raise BackplaneError(f"{where}: {error}") from None
 
 
+def _plain(endpoint: str, *, listening: bool) -> str:
+    use = f"use {SITE_ENDPOINT} on one machine, tls/HOST:PORT with certificates between machines, or say insecure"
+    if listening:
+        return f"listening on {endpoint} would let every process that reaches it read and publish: {use} (--insecure)"
+    return f"connecting to {endpoint} would trust any process that listens there: {use} (in --config)"
+
+
 def _parts(endpoint: str) -> tuple[str, str]:
     protocol, slash, address = endpoint.partition("/")
-    if not slash or not address or protocol not in SECURE_PROTOCOLS | LOCAL_PROTOCOLS | PLAIN_PROTOCOLS:
+    if not slash or not address or protocol not in SECURE_PROTOCOLS | PLAIN_PROTOCOLS | {UNIX}:
         raise BackplaneError(
-            f"endpoint {endpoint!r} is not PROTOCOL/ADDRESS: for example tcp/127.0.0.1:7447, "
-            "tls/host:7447 or unixsock-stream//run/waystage/backplane.sock"
+            f"endpoint {endpoint!r} is not PROTOCOL/ADDRESS: for example {SITE_ENDPOINT} or tls/host:7447"
         )
     return protocol, address

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import zenoh
 
-from waystage.backplane import keys, wire
+from waystage.backplane import connections, keys, wire
 from waystage.backplane.config import BackplaneConfig, BackplaneError
 from waystage.backplane.cursors import CursorStore, FileCursors
 from waystage.backplane.inbox import Arrival
@@ -89,14 +89,17 @@ class Backplane:
         self._mailboxes: dict[str, Subscription] = {}
         self._blamed: set[str] = set()
         self._closed = False
+        if config.access:
+            self._declared.append(connections.report(session, config.access))
 
     @classmethod
     def open(cls, config: BackplaneConfig | None = None) -> Backplane:
         """Raises BackplaneError: an endpoint in use or out of reach, certificates that do not fit, an unsafe setting."""
         config = config or BackplaneConfig()
         config.check()
+        config = msgspec.structs.replace(config, name=config.publisher_name)
         try:
-            keys.check_part("publisher name", config.publisher_name)
+            keys.check_part("publisher name", config.name)
             keys.check_part("scope", config.scope)
         except EventError as error:
             raise BackplaneError(str(error)) from None
@@ -360,9 +363,11 @@ class Backplane:
             if self._closed:
                 break
             time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))  # nobody there yet: no busy loop
+        who = "this certificate" if self.config.tls is not None else "clients of its unix socket"
         raise NotConfirmed(
             f"no controller confirmed the event within {timeout:g} s: is `waystage controller` running and "
-            "reachable at the endpoints to connect to?"
+            f"reachable at the endpoints to connect to, and do its access rules, where it has any, let {who} "
+            f"publish {type_name} as {self.config.name}?"
         )
 
     def _answer_replay(self, key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:

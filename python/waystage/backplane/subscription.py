@@ -40,7 +40,7 @@ Callback = Callable[[Envelope], object]
 
 
 class Missed(Event, frozen=True, kw_only=True):
-    """Told to one subscriber: control events of `publisher` are lost to it. Take a snapshot of the state."""
+    """Told to one subscriber: control events of `publisher`, `*` for any, are lost to it. Take a snapshot of the state."""
 
     publisher: str
     types: tuple[str, ...] = ()
@@ -96,6 +96,9 @@ class Subscription:
         self._unanswered: dict[str, float] = {}
         self._changed = threading.Condition()
         self._closed = False
+        if cursors is not None and cursors.lost:
+            with self._changed:
+                self._tell_missed("*", wanted.types)
         self._threads = [threading.Thread(target=self._mend_all, name="waystage-mender", daemon=True)]
         sink = callback or (queue and self._into(queue))
         if sink:

@@ -11,13 +11,12 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 import zenoh
 
-from waystage.backplane import keys
+from waystage.backplane import keys, sockets
 from waystage.backplane.config import BackplaneConfig, BackplaneError
 from waystage.backplane.inbox import Arrival
 from waystage.backplane.outbox import ReplayEnd, ReplayRequest
@@ -57,11 +56,23 @@ def open_session(config: BackplaneConfig) -> zenoh.Session:
     settings = zenoh.Config()
     for path, value in config.zenoh().items():
         settings.insert_json5(path, json.dumps(value))
-    for endpoint in config.listen:
-        if endpoint.startswith("unixsock-stream/"):
-            _clear_stale_socket(Path(endpoint.partition("/")[2]))
+    group = sockets.group_id(config.local_group) if config.local_group else None
     try:
-        return zenoh.open(settings)
+        for place in config.listen_sockets:
+            sockets.prepare(place)
+        for place in config.connect_sockets:
+            sockets.check_answering(place)
+        with sockets.closed_to_others() if config.listen_sockets else contextlib.nullcontext():
+            session = zenoh.open(settings)
+        try:
+            for place in config.listen_sockets:
+                sockets.open_to(place, group)
+        except sockets.SocketError:
+            session.close()  # type: ignore[no-untyped-call]
+            raise
+        return session
+    except sockets.SocketError as error:
+        raise BackplaneError(str(error)) from None
     except zenoh.ZError as error:
         reason = str(error).split(" at /")[0]
         if config.listen and any(word in reason.lower() for word in ("listen", "bind", "in use")):
@@ -160,9 +171,13 @@ def answer(session: zenoh.Session, key: str, handler: Handler) -> Any:
 
 
 def arrival(source: str, type_name: str | None, data: bytes, attachment: bytes) -> Arrival:
-    """Raises EventError where the bytes are no event, or claim another source or type than their key."""
+    """Raises EventError where the bytes are no event, or claim another source or type than their key.
+
+    A key that stands for several sources (`*`) is none: to acknowledge its event would acknowledge theirs.
+    """
     item = decode(data)
-    name = keys.type_name(item.event)
+    name = keys.check_part("event type", keys.type_name(item.event))
+    keys.check_part("source", source)
     if item.source != source or (type_name is not None and name != type_name):
         raise EventError(f"it claims to be {name[:60]!r} of {item.source[:60]!r}, which its key does not say")
     if item.seq < 0 or item.time_ns < 0:
@@ -216,19 +231,3 @@ def decode_chunk(data: bytes) -> tuple[list[tuple[str, int, bytes]], ReplayEnd |
         log.warning("dropped a malformed answer to a replay: %s", error)
         return [], None
     return chunk.items, chunk.end
-
-
-def _clear_stale_socket(path: Path) -> None:
-    """A killed process leaves its socket file; one that nobody answers is removed, so that the address is free."""
-    import socket
-
-    if not path.is_socket():
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-        except OSError:
-            return

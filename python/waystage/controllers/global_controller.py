@@ -25,7 +25,7 @@ from waystage.backplane.config import BackplaneError
 from waystage.controllers.actuator import Actuator
 from waystage.controllers.engine import PolicyEngine
 from waystage.controllers.intake import Intake
-from waystage.controllers.journal import Entry, Journal, Restored, Sync
+from waystage.controllers.journal import Entry, Journal, JournalError, Restored, Sync
 from waystage.events import (
     Action,
     AssignPaths,
@@ -33,8 +33,11 @@ from waystage.events import (
     Envelope,
     Event,
     EventError,
+    IoStarted,
+    JobStarted,
     PathPlan,
     PolicyFailed,
+    StagingStarted,
     TopologyChanged,
     encode_action,
 )
@@ -50,6 +53,9 @@ ENGINE_QUEUE = 4096
 ERROR_LENGTH, FAILURES_TOLD = 200, 20
 """Of a policy that fails, so much of each message and so many messages are published; the log has all."""
 
+ERRORS_BETWEEN_LINES = 1000
+"""Failures of the journal for each report: writing is tried after every event."""
+
 Item = Entry | Callable[[], None]
 
 
@@ -62,6 +68,7 @@ class ControllerStats(msgspec.Struct, kw_only=True):
     unclaimed_actions: int = 0
     policy_errors: int = 0
     actuator_errors: int = 0
+    journal_errors: int = 0
 
 
 class GlobalController:
@@ -121,7 +128,7 @@ class GlobalController:
         self._thread.join(timeout=30.0)
         if not self._thread.is_alive():
             self._record()
-            self._journal.compact(self._done, self._engine.state.snapshot())
+            self._compact()
         self._journal.close()
 
     def __enter__(self) -> GlobalController:
@@ -147,6 +154,15 @@ class GlobalController:
         data = self._between_events(timeout)
         return State.restore(bytes(data.state))
 
+    def known_events(self) -> list[Envelope]:
+        """What is known of jobs, as events: those that the state implies, then all that the journal still has."""
+        try:
+            state = self.snapshot() if self._thread.is_alive() else self._engine.state
+        except TimeoutError as error:
+            log.error("jobs are made anew from the journal alone: %s", error)
+            state = State()
+        return [*_implied(state), *self._journal.events()]
+
     # -- the engine -------------------------------------------------------------------------------
 
     def _accepted(self, entries: list[Entry]) -> None:
@@ -170,7 +186,7 @@ class GlobalController:
             if item is None:
                 return
             if self._journal.wants_snapshot:
-                self._journal.compact(self._done, self._engine.state.snapshot())
+                self._compact()
 
     def _handle(self, entry: Entry) -> None:
         actions = self._engine.handle(entry.envelope)
@@ -216,9 +232,26 @@ class GlobalController:
                     log.exception("%s failed on %s", type(actuator).__name__, type(action).__name__)
 
     def _record(self) -> None:
-        """Written after the actions: a crash in between repeats them, which is harmless, and loses none."""
-        decisions, self._decisions = self._decisions, {}
-        self._journal.record(self._done, decisions)
+        """Written after the actions: a crash in between repeats them, which is harmless, and loses none.
+
+        A journal that refuses is tried again with what comes next; decisions do not wait for it.
+        """
+        try:
+            self._journal.record(self._done, self._decisions)
+            self._decisions = {}
+        except JournalError as error:
+            self._not_written(error)
+
+    def _compact(self) -> None:
+        try:
+            self._journal.compact(self._done, self._engine.state.snapshot())
+        except JournalError as error:
+            self._not_written(error)
+
+    def _not_written(self, error: JournalError) -> None:
+        if self.stats.journal_errors == 0 or self.stats.journal_errors % ERRORS_BETWEEN_LINES == 0:
+            log.error("%s; tried again with the next events", error)
+        self.stats.journal_errors += 1
 
     def _note(self, entry: Entry) -> None:
         item = entry.envelope
@@ -271,3 +304,17 @@ class GlobalController:
 
     def _answer_snapshot(self, key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:
         reply(msgspec.json.encode(self._between_events(timeout=5.0)))
+
+
+def _implied(state: State) -> list[Envelope]:
+    """Events after which the jobs of `state` are as it says."""
+    found: list[tuple[Event, int]] = []
+    for job in state.jobs.values():
+        if job.running:
+            found.append((JobStarted(job_id=job.job_id, nodes=job.nodes), job.started_ns))
+        for direction, amount in job.staging.items():
+            event = StagingStarted(job_id=job.job_id, direction=direction, bytes=amount, nodes=job.nodes)
+            found.append((event, job.staging_ns.get(direction, job.started_ns)))
+        if job.io:
+            found.append((IoStarted(job_id=job.job_id), job.started_ns))
+    return [Envelope(event=event, event_id="", time_ns=time_ns) for event, time_ns in found]

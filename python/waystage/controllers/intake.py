@@ -241,7 +241,12 @@ class Intake:
             known = request.last.get(name)
             return seq > known if known is not None else time_ns >= request.since_ns
 
-        items, missed = self._journal.replay(source, asked, wanted)
+        try:
+            items, missed = self._journal.replay(source, asked, wanted)
+        except JournalError as error:
+            self.journal_errors += 1
+            log.error("%s; it is asked again", error)
+            return
         wire.send_replay(reply, key, items, ReplayEnd(missed=missed))
 
 
@@ -259,6 +264,7 @@ class _Place:
     def __init__(self, journal: Journal) -> None:
         self.since_ns = 0  # a controller wants whatever publishers still hold
         self.asks_journal = False  # it is the journal
+        self.lost = False  # it says so itself
         self._journal = journal
 
     def load(self) -> dict[str, dict[str, int]]:

@@ -8,7 +8,8 @@ SQLite with a write-ahead log, one transaction a batch. A committed batch surviv
 once. `flush` makes it survive a power failure (with `sync="full"`, the default): one fsync for all batches
 before it, before anyone is told that an event is journalled, but not before decisions are taken. A torn
 or corrupt tail of the log is cut off by SQLite's checksums at the last whole transaction; publishers that
-live send the rest again. A file that is no database any more is put aside and a new one begun.
+live send the rest again. A file that is damaged, found at the start or later, is put aside; a new one begins with what can
+still be read of it, and publishers send the rest.
 
 Bounded: after `compact_after` events a snapshot is taken and older events go, but for the last
 `history`, kept for subscribers whose publisher is gone.
@@ -28,7 +29,9 @@ from typing import Literal
 
 import msgspec
 
+from waystage.backplane import statefile
 from waystage.backplane.keys import type_name
+from waystage.controllers.salvage import Salvaged, salvage
 from waystage.events import Action, Envelope, EventError, decode, decode_action, encode, encode_action
 
 log = logging.getLogger(__name__)
@@ -41,16 +44,33 @@ IDS_KEPT = 1_000_000
 SOURCES_KEPT = 200_000
 """Publishers whose place is remembered; every `waystage notify` is one."""
 
+_COLUMNS = {
+    "event": {
+        "n": "integer",
+        "source": "text",
+        "type": "text",
+        "seq": "integer",
+        "previous": "integer|null",
+        "time_ns": "integer",
+        "data": "blob",
+    },
+    "seen": {"n": "integer", "id": "text"},
+    "cursor": {"source": "text", "type": "text", "seq": "integer", "at": "integer", "gone": "integer"},
+    "decision": {"n": "integer", "actions": "blob"},
+    "snapshot": {"n": "integer", "state": "blob"},
+    "about": {"key": "text", "value": "integer"},
+}
+
 _TABLES = """
-CREATE TABLE IF NOT EXISTS event (n INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT, type TEXT, seq INTEGER,
+CREATE TABLE event (n INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT, type TEXT, seq INTEGER,
     previous INTEGER, time_ns INTEGER, data BLOB);
-CREATE INDEX IF NOT EXISTS event_source ON event (source, seq);
-CREATE TABLE IF NOT EXISTS seen (n INTEGER PRIMARY KEY, id TEXT UNIQUE);
-CREATE TABLE IF NOT EXISTS cursor (source TEXT, type TEXT, seq INTEGER, at INTEGER, gone INTEGER DEFAULT 0,
+CREATE INDEX event_source ON event (source, seq);
+CREATE TABLE seen (n INTEGER PRIMARY KEY, id TEXT UNIQUE);
+CREATE TABLE cursor (source TEXT, type TEXT, seq INTEGER, at INTEGER, gone INTEGER DEFAULT 0,
     PRIMARY KEY (source, type)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS decision (n INTEGER PRIMARY KEY, actions BLOB);
-CREATE TABLE IF NOT EXISTS snapshot (n INTEGER PRIMARY KEY, state BLOB);
-CREATE TABLE IF NOT EXISTS about (key TEXT PRIMARY KEY, value INTEGER);
+CREATE TABLE decision (n INTEGER PRIMARY KEY, actions BLOB);
+CREATE TABLE snapshot (n INTEGER PRIMARY KEY, state BLOB);
+CREATE TABLE about (key TEXT PRIMARY KEY, value INTEGER);
 """
 
 
@@ -87,22 +107,27 @@ class Journal:
         self.compact_after, self.history = compact_after, history
         self._sync = sync
         self._lock = threading.RLock()
+        self._last_n = 0
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            statefile.private_folder(path.parent)
         except OSError as error:
             raise JournalError(
                 f"cannot make {path.parent}: {error.strerror}: give a --state-dir to write to"
             ) from None
         try:
-            self._db = self._open()
-        except sqlite3.OperationalError as error:
+            try:
+                self._db = self._open()
+            except sqlite3.Error as error:
+                if not statefile.is_damage(error, path):
+                    raise
+                self._replace(error)
+        except (OSError, sqlite3.Error) as error:
             raise JournalError(
-                f"cannot open {path}: {error}: is another controller using it, is the disk full or read-only?"
+                f"cannot open {path}: {statefile.reason(error)}: is another controller using it, is the disk full or read-only?"
             ) from None
-        except sqlite3.DatabaseError as error:
-            self._put_aside(error)
-            self._db = self._open()
         self._since_snapshot = self._count_since_snapshot()
+        row = self._db.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'event'").fetchone()
+        self._last_n = int(row[0] or 0)
 
     # -- accepting ------------------------------------------------------------------------------
 
@@ -137,11 +162,13 @@ class Journal:
                 if envelope.event_id:
                     db.execute("INSERT INTO seen VALUES (?, ?)", (n, envelope.event_id))
                 accepted.append(Entry(n=n, envelope=envelope))
+                self._last_n = max(self._last_n, n)
         self._since_snapshot += len(accepted)
         return accepted
 
     def flush(self) -> None:
         """What was appended survives a power failure from now on; nothing to do with `sync="normal"`."""
+        self._check_place()
         if self._sync != "full":
             return
         try:
@@ -188,21 +215,21 @@ class Journal:
                 "ORDER BY max(at) DESC LIMIT -1 OFFSET ?)",
                 (SOURCES_KEPT,),
             )
-        with self._lock:
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with self._reading() as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._since_snapshot = self._count_since_snapshot()
 
     # -- reading --------------------------------------------------------------------------------
 
     def restore(self) -> Restored:
         """The last snapshot and what came after it. An entry that cannot be read is left out, and said so."""
-        with self._lock:
-            row = self._db.execute("SELECT n, state FROM snapshot ORDER BY n DESC LIMIT 1").fetchone()
+        with self._reading() as db:
+            row = db.execute("SELECT n, state FROM snapshot ORDER BY n DESC LIMIT 1").fetchone()
             start, state = (int(row[0]), bytes(row[1])) if row else (0, None)
-            found = self._db.execute("SELECT value FROM about WHERE key = 'processed'").fetchone()
+            found = db.execute("SELECT value FROM about WHERE key = 'processed'").fetchone()
             processed = max(start, int(found[0]) if found else 0)
-            rows = self._db.execute("SELECT n, data FROM event WHERE n > ? ORDER BY n", (start,)).fetchall()
-            taken = self._db.execute("SELECT n, actions FROM decision WHERE n > ?", (start,)).fetchall()
+            rows = db.execute("SELECT n, data FROM event WHERE n > ? ORDER BY n", (start,)).fetchall()
+            taken = db.execute("SELECT n, actions FROM decision WHERE n > ?", (start,)).fetchall()
         entries: list[Entry] = []
         for n, data in rows:
             try:
@@ -220,12 +247,12 @@ class Journal:
         self, source: str, asked: str, wanted: Callable[[str, int, int], bool]
     ) -> tuple[list[tuple[str, int, bytes]], dict[str, int]]:
         """Kept events of `source`, in order, for which `wanted(type, seq, time_ns)`; and what is gone, by type."""
-        with self._lock:
-            rows = self._db.execute(
+        with self._reading() as db:
+            rows = db.execute(
                 "SELECT type, seq, previous, time_ns, data FROM event WHERE source = ? AND seq > 0 ORDER BY seq",
                 (source,),
             ).fetchall()
-            gone = self._db.execute(
+            gone = db.execute(
                 "SELECT type, gone FROM cursor WHERE source = ? AND gone > 0", (source,)
             ).fetchall()
         items = [
@@ -237,16 +264,20 @@ class Journal:
         return items, missed
 
     def events(self) -> Iterator[Envelope]:
-        """Every event still kept, in order."""
-        with self._lock:
-            rows = self._db.execute("SELECT data FROM event ORDER BY n").fetchall()
-        return (decode(bytes(data)) for (data,) in rows)
+        """Every event still kept that can be read, in order."""
+        with self._reading() as db:
+            rows = db.execute("SELECT data FROM event ORDER BY n").fetchall()
+        for (data,) in rows:
+            try:
+                yield decode(bytes(data))
+            except EventError as error:
+                log.error("an entry of %s is left out: %s", self.path, error)
 
     def cursors(self) -> dict[str, dict[str, int]]:
         """Source -> type -> number of the last event accepted."""
         found: dict[str, dict[str, int]] = {}
-        with self._lock:
-            for source, name, seq in self._db.execute("SELECT source, type, seq FROM cursor"):
+        with self._reading() as db:
+            for source, name, seq in db.execute("SELECT source, type, seq FROM cursor"):
                 found.setdefault(source, {})[name] = seq
         return found
 
@@ -257,29 +288,61 @@ class Journal:
     # -- inside -----------------------------------------------------------------------------------
 
     def _open(self) -> sqlite3.Connection:
+        new = statefile.make_private(self.path)
         db = sqlite3.connect(self.path, check_same_thread=False, timeout=2.0, isolation_level=None)
         try:
-            # Another process must not write in between: the state in memory would no longer follow.
-            db.execute("PRAGMA locking_mode = EXCLUSIVE")
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.executescript(_TABLES)
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("COMMIT")
-            if db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-                raise sqlite3.DatabaseError("its pages do not fit together")
+            with statefile.text_checked():
+                # Another process must not write in between: the state in memory would no longer follow.
+                db.execute("PRAGMA locking_mode = EXCLUSIVE")
+                if new:
+                    db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
+                # Whether indexes fit their tables would be a look at a million ids.
+                statefile.check(db, _COLUMNS, quick=True)
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = NORMAL")
+                statefile.write_nothing(db)
+            self._inode = os.stat(self.path).st_ino
         except BaseException:
             db.close()
             raise
         return db
 
-    def _put_aside(self, error: Exception) -> None:
-        mark = f"corrupt-{time.time_ns() // 1_000_000_000}"
-        log.error("%s is damaged (%s): kept as %s.%s, and a new one begun", self.path, error, self.path, mark)
-        for suffix in ("", "-wal", "-shm"):
-            part = Path(f"{self.path}{suffix}")
-            if part.exists():
-                part.rename(f"{self.path}.{mark}{suffix}")
+    def _check_place(self) -> None:
+        """Raises JournalError where the file was removed or replaced: what is written then is gone with this process."""
+        with self._lock:
+            try:
+                found = os.stat(self.path).st_ino
+            except OSError:
+                found = 0
+            if found != self._inode:
+                raise self._failure("flush", statefile.Damaged("it was removed or replaced"))
+
+    def _replace(self, error: Exception) -> None:
+        """Put the damaged file aside and begin another with what can be read of it."""
+        aside = statefile.put_aside(self.path)
+        self._db = self._open()
+        found = salvage(aside, self._db)
+        self._db.execute(
+            "INSERT INTO sqlite_sequence (name, seq) SELECT 'event', 0 WHERE NOT EXISTS "
+            "(SELECT 1 FROM sqlite_sequence WHERE name = 'event')"
+        )
+        self._db.execute("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'event'", (self._last_n,))
+        log.error(
+            "%s is damaged (%s): kept as %s, and a new one begun; %s",
+            self.path,
+            statefile.reason(error),
+            aside.name,
+            _told(found),
+        )
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            try:
+                with statefile.text_checked():
+                    yield self._db
+            except sqlite3.Error as error:
+                raise self._failure("read", error) from None
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -289,11 +352,27 @@ class Journal:
                 try:
                     yield self._db
                 except BaseException:
-                    self._db.execute("ROLLBACK")
+                    if self._db.in_transaction:  # SQLite has ended it itself where the disk failed
+                        self._db.execute("ROLLBACK")
                     raise
                 self._db.execute("COMMIT")
             except sqlite3.Error as error:
-                raise JournalError(f"cannot write {self.path}: {error}: is the disk full?") from error
+                raise self._failure("write", error) from None
+
+    def _failure(self, doing: str, error: sqlite3.Error) -> JournalError:
+        """What to raise; a damaged file has been replaced then, so that another try may work."""
+        if not statefile.is_damaged_page(error):
+            return JournalError(f"cannot {doing} {self.path}: {statefile.reason(error)}: is the disk full?")
+        try:
+            self._db.close()
+            self._replace(error)
+        except (OSError, sqlite3.Error) as other:
+            return JournalError(
+                f"{self.path} is damaged, and no new one can be begun: {statefile.reason(other)}"
+            )
+        # The state in memory is whole: a snapshot of it goes into the new file next.
+        self._since_snapshot = self.compact_after
+        return JournalError(f"cannot {doing} {self.path}: it was damaged, and a new one has been begun")
 
     def _seq(self, db: sqlite3.Connection, source: str, name: str) -> int:
         row = db.execute("SELECT seq FROM cursor WHERE source = ? AND type = ?", (source, name)).fetchone()
@@ -304,6 +383,15 @@ class Journal:
             "SELECT count(*) FROM event WHERE n > ifnull((SELECT max(n) FROM snapshot), 0)"
         ).fetchone()
         return int(row[0])
+
+
+def _told(found: Salvaged) -> str:
+    state = "the last snapshot of the state" if found.snapshot else "no snapshot of the state"
+    rest = "all of its events" if found.whole and found.events else f"{found.events} events"
+    return (
+        f"{state} and {rest} could be read from it; publishers that live are asked for what they hold, and events of others "
+        "after these are lost"
+    )
 
 
 def _actions(data: bytes) -> tuple[Action, ...]:

@@ -32,7 +32,7 @@ from waystage.backplane import (
     keys,
 )
 from waystage.controllers.intake import Intake
-from waystage.controllers.journal import Entry, Journal
+from waystage.controllers.journal import Entry, Journal, JournalError
 from waystage.events import Envelope, Event
 
 log = logging.getLogger(__name__)
@@ -53,9 +53,26 @@ DOWN_IDS = 65_536
 """Ids of events passed up or down of late, so that none goes round in a circle."""
 
 
+CONTROLLERS_OWN = (
+    "CablingError",
+    "Decided",
+    "HostSeen",
+    "LinkDown",
+    "LinkUp",
+    "PathsChanged",
+    "PathsRefused",
+    "PolicyFailed",
+    "SwitchDown",
+    "SwitchUp",
+    "TopologyChanged",
+)
+"""What only the global controller can know: it goes up where `up` names it, and not for `*`."""
+
+
 class RelayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`up`, `down`: event types, `*` for all. `telemetry_interval_s`: of each source and type, only the
-    newest in this time goes up; 0 sends all.
+    """`up`, `down`: event types, `*` for all; upwards, those in CONTROLLERS_OWN must be named.
+
+    `telemetry_interval_s`: of each source and type, only the newest in this time goes up; 0 sends all.
     """
 
     up: tuple[str, ...] = ("*",)
@@ -148,7 +165,10 @@ class RelayController:
 
     def _goes(self, way: str, event: Event) -> bool:
         types = self.config.up if way == "up" else self.config.down
-        return not isinstance(event, Missed) and ("*" in types or keys.type_name(event) in types)
+        name = keys.type_name(event)
+        if isinstance(event, Missed):
+            return False
+        return name in types or ("*" in types and (way == "down" or name not in CONTROLLERS_OWN))
 
     def _known(self, event_id: str) -> bool:
         """Whether this event passed here of late, upwards or downwards; from now on it did."""
@@ -208,9 +228,12 @@ class RelayController:
                 del self._sent[n]
             self.stats.waiting = len(self._sent) + len(self._to_send)
             self._changed.notify_all()
-        self._journal.record(newest, {})
-        if self._journal.wants_snapshot:
-            self._journal.compact(newest, b"")
+        try:
+            self._journal.record(newest, {})
+            if self._journal.wants_snapshot:
+                self._journal.compact(newest, b"")
+        except JournalError as error:
+            log.error("%s; tried again with the next events", error)  # sent twice, it is known by its id
 
     def _confirm_above(self, item: Envelope, timeout: float) -> bool:
         """A publisher below waits for the global controller, not for this one."""

@@ -16,18 +16,29 @@ import msgspec
 
 from waystage.backplane import Backplane, BackplaneConfig, BackplaneError
 from waystage.controllers.global_controller import GlobalController
+from waystage.controllers.job_keeper import JobKeeper
 from waystage.controllers.journal import Sync
 from waystage.controllers.relay import RelayConfig, RelayController
-from waystage.jobs.database import JOB_EVENTS, JobDatabase
+from waystage.interconnect.openflow_access import Access, Tls, check_listening
+from waystage.jobs.database import JobDatabase
 from waystage.policies.base import SHIPPED, PolicyError, load_policy
 
 Tier = Literal["global", "application", "node"]
 
 
+class OpenFlowConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where switches are awaited, and who may be one; see `Access`."""
+
+    listen: str = "127.0.0.1:6653"
+    tls: Tls | None = None
+    allow: tuple[str, ...] = ()
+
+
 class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`backplane` is the side of those below; `above`, the side of the tier above, which `global` has not.
 
-    `openflow` is HOST:PORT to await switches at; without it nothing carries `AssignPaths` out.
+    `openflow` says where switches are awaited, a text alone is HOST:PORT; without it nothing carries
+    `AssignPaths` out.
     """
 
     tier: Tier = "global"
@@ -37,9 +48,14 @@ class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     topology: str | None = None
     policy: str = "null"
     policy_options: dict[str, Any] = {}
-    openflow: str | None = None
+    openflow: OpenFlowConfig | str | None = None
     state_dir: str = ""
     sync: Sync = "full"
+
+    @property
+    def switches(self) -> OpenFlowConfig | None:
+        """`openflow` in full."""
+        return OpenFlowConfig(listen=self.openflow) if isinstance(self.openflow, str) else self.openflow
 
 
 class SiteError(ValueError):
@@ -62,7 +78,7 @@ class Site:
             "listen": list(self.config.backplane.listen),
             "connect": list(self.config.above.connect) if self.config.above else [],
             "policy": self.config.policy if self.config.tier == "global" else None,
-            "openflow": self.config.openflow,
+            "openflow": self.config.switches.listen if self.config.switches else None,
             "pid": os.getpid(),
         }
 
@@ -95,20 +111,24 @@ def _start_global(config: SiteConfig) -> Site:
 
     policy = load_policy(config.policy, **config.policy_options)
     topology = read_topology(config.topology) if config.topology is not None else None
-    address = parse_address(config.openflow) if config.openflow is not None else None
+    address, access = None, Access()
+    if config.switches is not None:
+        address = parse_address(config.switches.listen)
+        access = Access(tls=config.switches.tls, allow=config.switches.allow)
+        check_listening(*address, access)  # before anything is opened
     with contextlib.ExitStack() as stack:
         backplane = stack.enter_context(Backplane.open(config.backplane))
         folder = Path(config.state_dir)
-        jobs = stack.enter_context(JobDatabase(folder / "jobs.db"))
-        told = backplane.subscribe(JOB_EVENTS, jobs.record, durable="job-database", state_dir=folder)
-        stack.callback(told.close)
-        controller = GlobalController(policy, [], backplane, Path(config.state_dir), sync=config.sync)
+        controller = GlobalController(policy, [], backplane, folder, sync=config.sync)
+        jobs = stack.enter_context(JobDatabase(folder / "jobs.db", controller.known_events))
+        keeper = JobKeeper(backplane, jobs, controller.known_events, folder)
+        stack.callback(keeper.close)
         stack.callback(controller.stop)
         if address is not None:
             from waystage.interconnect.controller import InterconnectController
 
             actuator = InterconnectController(
-                controller.publish, address, topology, plan=controller.requested
+                controller.publish, address, topology, plan=controller.requested, access=access
             )
             controller.actuators.append(actuator)
             controller.start()  # before the switches: what they report must find the journal open

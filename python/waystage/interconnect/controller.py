@@ -30,6 +30,7 @@ from waystage.events import (
     PathsChanged,
     PathsRefused,
     SwitchDown,
+    SwitchRefused,
     SwitchUp,
     TopologyChanged,
 )
@@ -38,7 +39,7 @@ from waystage.interconnect.cabling import Port
 from waystage.interconnect.discovery import Discovery, View
 from waystage.interconnect.installer import DRAIN_S, Changes, Installer, Refused, Result
 from waystage.interconnect.labelled import control_rules
-from waystage.interconnect.openflow import OpenFlowError, OpenFlowServer, PortState
+from waystage.interconnect.openflow import Access, OpenFlowError, OpenFlowServer, PortState
 from waystage.interconnect.outcome import Outcome
 from waystage.interconnect.planner import PlanError
 from waystage.interconnect.port_rate import PortRate
@@ -56,6 +57,9 @@ OURS = (cookies.MAGIC << 56, 0xFF << 56)
 LLDP_PER_S = 20
 """Frames looked at for each port and second: four times what anybody honest sends when a cable is plugged in."""
 
+MAX_INPUTS = 20_000
+"""Frames that are heard while this many inputs wait are dropped: they are sent again every second."""
+
 Publish = Callable[[Event], object]
 
 
@@ -70,7 +74,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class InterconnectController:
     """The actuator of `AssignPaths`. `start` it once and `stop` it once; also a context manager.
 
-    `plan` is what to keep in force until an action comes: after a restart, the last plan requested.
+    `plan` is what to keep in force until an action comes: after a restart, the last plan requested. `access`
+    says who may connect as a switch; without it only this machine can be listened to. Switches that a given
+    topology does not have are refused.
     """
 
     def __init__(
@@ -81,10 +87,12 @@ class InterconnectController:
         *,
         plan: PathPlan | None = None,
         options: Options | None = None,
+        access: Access | None = None,
     ) -> None:
         self._publish_event = publish
         self._options = options or Options()
-        self._server = OpenFlowServer(self, listen, ours=OURS)
+        known = None if topology is None else frozenset(topology.switch_by_dpid)
+        self._server = OpenFlowServer(self, listen, ours=OURS, access=access, known=known)
         self._given = topology
         self._discovery = Discovery(topology, storage_hosts=self._options.storage_hosts)
         self._installer = Installer(
@@ -181,11 +189,17 @@ class InterconnectController:
             if reply is not None:
                 self._server.packet_out(dpid, port, reply)
             return
-        if not self._lldp_rate.allows(dpid, port, time.monotonic()):
+        if self._inputs.qsize() > MAX_INPUTS or not self._lldp_rate.allows(dpid, port, time.monotonic()):
             return
         heard = lldp.parse(data, self._key)
         if heard is not None:
             self._inputs.put(lambda: self._tell(self._discovery.heard(dpid, port, heard, time.monotonic())))
+
+    def switch_refused(self, dpid: int, address: str, certificate: str, reason: str, times: int) -> None:
+        event = SwitchRefused(
+            switch=self._name(dpid), address=address, certificate=certificate, reason=reason, times=times
+        )
+        self._inputs.put(lambda: self._publish(event))
 
     # -- the worker ---------------------------------------------------------------------------
 
@@ -243,11 +257,6 @@ class InterconnectController:
 
     def _switch_came(self, dpid: int, ports: dict[int, PortState], held: SwitchRules) -> None:
         name = self._name(dpid)
-        if self._given is not None and dpid not in self._given.switch_by_dpid:
-            log.warning(
-                "a switch with dpid %#x connected, which is not in the topology: it gets no rules", dpid
-            )
-            return
         self._names[dpid] = name
         self._first_came_s = self._first_came_s or time.monotonic()
         self._installer.connected(name, held)

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import NoReturn
 from xml.sax.saxutils import escape, quoteattr
 
+from waystage.bounded import read_bounded
 from waystage.interconnect.graphml_parser import Element, GraphmlError, parse
-from waystage.topology import Host, Link, Role, Switch, Topology, TopologyError
+from waystage.topology import Host, Link, Role, Switch, Topology, TopologyError, parse_megabits
 
 BITS_PER_MEGABIT = 1_000_000
 MAX_CAPACITY_MBPS = 1e9  # a petabit a second: anything above is a unit mistaken
@@ -40,9 +41,7 @@ def read_topology(source: Path | str) -> Topology:
         return parse_topology(resource.read_bytes(), f"{source}.graphml")
     path = Path(source)
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise TopologyError(f"{path}: larger than {MAX_FILE_BYTES >> 20} MiB, which no topology is")
-        data = path.read_bytes()
+        data = read_bounded(path, MAX_FILE_BYTES)
     except OSError as error:
         hint = ""
         if isinstance(error, FileNotFoundError) and path.suffix != ".graphml":
@@ -293,12 +292,15 @@ class _Reader:
         if text is None:
             self._refuse(edge, "has no capacity: give it in Mbit/s")
         try:
-            megabits = float(text)
+            megabits = parse_megabits(text)
         except ValueError:
             megabits = math.nan
         bits = round(megabits * BITS_PER_MEGABIT) if math.isfinite(megabits) else 0
         if not 0 < bits <= MAX_CAPACITY_MBPS * BITS_PER_MEGABIT:
-            self._refuse(edge, f"has the capacity {_quote(text)}: give a number above zero, in Mbit/s")
+            self._refuse(
+                edge,
+                f"has the capacity {_quote(text)}: give a number above zero, in Mbit/s, or with a unit such as 100 Gbit/s",
+            )
         return bits
 
     def _port(self, edge: Element, name: str) -> int | None:

@@ -16,6 +16,10 @@ from xml.parsers import expat
 
 MAX_TEXT = 65_536  # characters of one value; the longest sensible one is a name
 MAX_ID = 256
+MAX_DEPTH = 64  # GraphML needs five levels; extensions of editors nest a few more
+MAX_KEYS = 1024  # declared attributes; an editor's file has some dozens
+MAX_ELEMENTS = 1_000_000  # nodes and edges together: as plain objects they take a gigabyte
+MAX_DEFAULTS = 32  # each default goes to every node or edge
 
 
 class GraphmlError(ValueError):
@@ -84,6 +88,8 @@ class _Handler:
         self._data_name: str | None = None
         self._text: list[str] = []
         self._text_size = 0
+        self._elements = 0
+        self._defaults = 0
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
@@ -94,16 +100,20 @@ class _Handler:
 
     def finish(self) -> Graph:
         """Fill in the keys' defaults, which may be declared after use."""
-        for element in (*self._graph.nodes, *self._graph.edges):
-            for key in self._keys.values():
-                if key.default is not None and key.target in (element.kind, "all"):
-                    element.data.setdefault(key.name, key.default)
+        for elements, kind in ((self._graph.nodes, "node"), (self._graph.edges, "edge")):
+            keys = [key for key in self._keys.values() if key.target in (kind, "all")]
+            defaults = [(key.name, key.default) for key in keys if key.default is not None]
+            for element in elements:
+                for name, value in defaults:
+                    element.data.setdefault(name, value)
         return self._graph
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         name = tag.rsplit(" ", 1)[-1]
         parent = self._stack[-1] if self._stack else ""
         self._stack.append(name)
+        if len(self._stack) > MAX_DEPTH:
+            self._refuse(f"elements are nested more than {MAX_DEPTH} levels deep, which no topology needs")
         if not parent and name != "graphml":
             self._refuse(f"the document is <{name[:40]}>, not <graphml>")
         if name == "key":
@@ -113,6 +123,7 @@ class _Handler:
         elif name == "graph":
             self._start_graph(parent, attributes)
         elif name == "node" and parent == "graph":
+            self._count_element()
             self._element = Element("node", self._required(attributes, "id", name), self._line)
             self._graph.nodes.append(self._element)
         elif name == "edge" and parent == "graph":
@@ -128,6 +139,8 @@ class _Handler:
 
     def _start_key(self, attributes: dict[str, str]) -> None:
         key_id = self._required(attributes, "id", "key")
+        if len(self._keys) >= MAX_KEYS:
+            self._refuse(f"more than {MAX_KEYS} keys are declared: a topology needs ten")
         self._key = _Key(attributes.get("for", "all"), attributes.get("attr.name", key_id))
         self._keys[key_id] = self._key
 
@@ -139,11 +152,17 @@ class _Handler:
         self._graph.name = attributes.get("id", "")
 
     def _start_edge(self, attributes: dict[str, str]) -> None:
+        self._count_element()
         source = self._required(attributes, "source", "edge")
         target = self._required(attributes, "target", "edge")
         directed = attributes.get("directed", "true" if self._directed_default else "false") == "true"
         self._element = Element("edge", f"{source}-{target}", self._line, source, target, directed)
         self._graph.edges.append(self._element)
+
+    def _count_element(self) -> None:
+        self._elements += 1
+        if self._elements > MAX_ELEMENTS:
+            self._refuse(f"there are more than {MAX_ELEMENTS:,} nodes and edges: give a smaller topology")
 
     def _end(self, tag: str) -> None:
         name = self._stack.pop()
@@ -155,6 +174,11 @@ class _Handler:
                 self._graph.name = value
             self._data_name = None
         elif name == "default" and self._key is not None:
+            self._defaults += 1
+            if self._defaults > MAX_DEFAULTS:
+                self._refuse(
+                    f"more than {MAX_DEFAULTS} keys have a default: write the values at the nodes and edges"
+                )
             self._key.default = "".join(self._text).strip()
         elif name == "key":
             self._key = None

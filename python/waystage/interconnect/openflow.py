@@ -4,15 +4,14 @@ Arrives: connections from switches; changes by datapath id; packets and counters
 Leaves: calls on `Callbacks`; per switch, whether its changes are in force.
 Must not know: topologies, plans, labels, what a rule is for. It translates only.
 
-os-ken is embedded, on native threads: one application, instantiated through its AppManager, takes
-part in the handshake; each switch has one thread, in which its messages are parsed and handled.
+Each connection has one thread, in which its handshake is made and its messages are read and handled. A
+datapath id belongs to one connection at a time: a second one is let in only where the first does not answer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
 import logging
 import socket
 import threading
@@ -21,15 +20,15 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from os_ken.base.app_manager import AppManager
-from os_ken.controller import ofp_event
-from os_ken.controller.handler import CONFIG_DISPATCHER, MAIN_DISPATCHER, set_ev_handler
-from os_ken.controller.ofp_handler import OFPHandler
-from os_ken.lib import hub
-
+from waystage.interconnect import openflow_entries
 from waystage.interconnect import openflow_wire as wire
-from waystage.interconnect.openflow_connection import Connection, PortState
+from waystage.interconnect.openflow_access import Access, Gate
+from waystage.interconnect.openflow_admission import MAX_WAITING, Budget, Told, Waiting
+from waystage.interconnect.openflow_channel import PlainChannel, TlsChannel
+from waystage.interconnect.openflow_connection import Connection, Disconnected, Refused
+from waystage.interconnect.openflow_errors import AccessError, OpenFlowError
 from waystage.interconnect.openflow_install import install
+from waystage.interconnect.openflow_messages import MAX_PORT, PortState
 from waystage.interconnect.outcome import Outcome
 from waystage.interconnect.rules import Change, SwitchRules
 
@@ -38,11 +37,11 @@ log = logging.getLogger(__name__)
 ANSWER_TIMEOUT_S = 5.0
 """How long a switch may take to answer; hardware takes seconds for thousands of rules (OFLOPS, PAM'12)."""
 
-MAX_PORT = 0xFF00  # OFPP_MAX: above it are the reserved ports
+PROBE_S = 2.0
+"""How long a switch may take for an echo when another connection claims its datapath id."""
 
-
-class OpenFlowError(RuntimeError):
-    """The server cannot start, or a switch did not answer; the message says which and what to do."""
+MAX_SWITCHES = 1024
+"""Switches that are served at a time where no topology names them."""
 
 
 class Callbacks(Protocol):
@@ -56,11 +55,15 @@ class Callbacks(Protocol):
 
     def packet_in(self, dpid: int, port: int, data: bytes) -> None: ...
 
+    def switch_refused(self, dpid: int, address: str, certificate: str, reason: str, times: int) -> None:
+        """A connection claimed to be `dpid` and was not believed, `times` times since this was last told."""
+
 
 class OpenFlowServer:
-    """`start` and `stop` in pairs; one server at a time in a process, because os-ken's registry is global.
+    """`start` and `stop` in pairs.
 
-    `ours` is the (cookie, mask) by which Waystage knows its own flow entries.
+    `ours` is the (cookie, mask) by which Waystage knows its own flow entries; `access` says who may connect;
+    `known` holds the datapath ids that are served, None serves any.
     """
 
     def __init__(
@@ -69,27 +72,32 @@ class OpenFlowServer:
         listen: tuple[str, int] = ("127.0.0.1", 6653),
         *,
         ours: tuple[int, int] = (0, 0),
+        access: Access | None = None,
+        known: frozenset[int] | None = None,
     ) -> None:
         self._callbacks = callbacks
         self._listen = listen
         self._ours = ours
+        self._access = access or Access()
+        self._known = known
+        self._gate = Gate(Access())
         self._listener: socket.socket | None = None
         self._threads: set[threading.Thread] = set()
         self._open: set[Connection] = set()
-        self._switches: dict[int, Connection] = {}
+        self._waiting: Waiting[Connection] = Waiting()
+        self._holders: dict[int, Connection] = {}  # every connection that was believed, by its datapath id
+        self._switches: dict[int, Connection] = {}  # those of them whose rules were read
+        self._told = Told()
+        self._budget = Budget()
         self._lock = threading.Lock()
         self._stopping = False
 
     # -- life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen. Raises OpenFlowError where the port is taken or may not be opened."""
-        if hub.HUB_TYPE != "native":
-            raise OpenFlowError("os-ken would patch the process for eventlet: unset OSKEN_HUB_TYPE")
-        self._listener = _listen(*self._listen)
-        if not _is_loopback(self._listen[0]):
-            log.warning("OpenFlow on %s:%d is not encrypted: use a network of its own for it", *self._listen)
-        AppManager.get_instance().instantiate(_App)
+        """Listen. Raises OpenFlowError where the port is taken or may not be opened, AccessError where it is unsafe."""
+        self._gate = Gate(self._access)
+        self._listener = _listen(*self._listen, self._gate)
         self._stopping = False
         self._spawn(self._accept, "openflow-accept", self._listener)
 
@@ -108,7 +116,6 @@ class OpenFlowServer:
             connection.shut()
         for thread in threads:
             thread.join(timeout=ANSWER_TIMEOUT_S)
-        AppManager.get_instance().uninstantiate(ofp_event.NAME)
 
     @property
     def port(self) -> int:
@@ -156,47 +163,67 @@ class OpenFlowServer:
         """Counters of the flow entries whose masked cookie matches, and of every port."""
         connection = self._connection(dpid)
         version = connection.version
-        flows = connection.request_raw(wire.flow_counts_request(version, cookie, mask))
-        ports = connection.request_raw(wire.port_counts_request(version))
+        flows = connection.request(wire.flow_counts_request(version, cookie, mask), wire.flow_counts)
+        ports = connection.request(
+            wire.port_counts_request(version), lambda part: wire.port_counts(version, part)
+        )
         deadline = time.monotonic() + timeout_s
         try:
-            flow_parts = flows.result(max(0.0, deadline - time.monotonic()))
-            port_parts = ports.result(max(0.0, deadline - time.monotonic()))
             return (
-                [count for part in flow_parts for count in wire.flow_counts(part)],
-                [count for part in port_parts for count in wire.port_counts(version, part)],
+                flows.result(max(0.0, deadline - time.monotonic())),
+                ports.result(max(0.0, deadline - time.monotonic())),
             )
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError) as error:
             connection.forget(flows)
             connection.forget(ports)
             raise OpenFlowError(f"switch {dpid:#x} did not give its counters: {error}") from error
 
     # -- the listener of each connection ------------------------------------------------------
 
+    def admit(self, connection: Connection) -> None:
+        """Raises Refused where the peer may not be the switch it says it is. Waits for a probe at the most."""
+        dpid = connection.dpid
+        objection = self._gate.objection(connection.names, dpid)
+        if objection is None and self._known is not None and dpid not in self._known:
+            objection = "the topology has no such switch"
+        while objection is None:
+            with self._lock:
+                holder = self._holders.get(dpid)
+                full = self._known is None and len(self._holders) >= MAX_SWITCHES
+                if holder is None and not full:
+                    if not self._waiting.leave(connection):
+                        raise Refused("")  # it has had to make room
+                    self._holders[dpid] = connection
+                    return
+            if holder is None:
+                objection = f"{MAX_SWITCHES} switches are connected already"
+            elif holder.is_alive(PROBE_S):
+                objection = f"that switch is connected from {holder.address} and answers"
+            else:
+                self._give_way(holder)
+        self._refuse(connection, dpid, objection)
+
     def connection_ready(self, connection: Connection) -> None:
         flows, groups = self._ask_held(connection)
         # Both are answered in the thread that is now in this call: go on when the later one is.
         groups.add_done_callback(lambda _: self._held_known(connection, flows, groups))
 
-    def connection_lost(self, connection: Connection) -> None:
+    def connection_lost(self, connection: Connection, why: str) -> None:
         with self._lock:
-            current = self._switches.get(connection.id) is connection
-            if current:
-                del self._switches[connection.id]
-        if current:
-            self._callbacks.switch_down(connection.id)
+            self._waiting.leave(connection)
+            self._open.discard(connection)
+        if self._release(connection):
+            self._callbacks.switch_down(connection.dpid)
+        if why and not self._stopping:
+            self._tell(connection.address, why)
 
     def port_changed(self, connection: Connection, port: int, state: PortState | None) -> None:
-        with self._lock:
-            current = self._switches.get(connection.id) is connection
-        if current and port < MAX_PORT:
-            self._callbacks.port_changed(connection.id, port, state)
+        if port < MAX_PORT and self._is_current(connection):
+            self._callbacks.port_changed(connection.dpid, port, state)
 
     def packet_in(self, connection: Connection, port: int, data: bytes) -> None:
-        with self._lock:
-            current = self._switches.get(connection.id) is connection
-        if current:
-            self._callbacks.packet_in(connection.id, port, data)
+        if port in connection.ports_now and self._is_current(connection):
+            self._callbacks.packet_in(connection.dpid, port, data)
 
     # -- helpers ------------------------------------------------------------------------------
 
@@ -207,31 +234,67 @@ class OpenFlowServer:
             raise OpenFlowError(f"switch {dpid:#x} is not connected")
         return connection
 
+    def _is_current(self, connection: Connection) -> bool:
+        with self._lock:
+            return self._switches.get(connection.dpid) is connection
+
+    def _release(self, connection: Connection) -> bool:
+        """Give the datapath id free. Whether callers knew the switch by this connection."""
+        dpid = connection.id
+        with self._lock:
+            if dpid is None or self._holders.get(dpid) is not connection:
+                return False
+            del self._holders[dpid]
+            return self._switches.pop(dpid, None) is connection
+
+    def _give_way(self, holder: Connection) -> None:
+        log.warning("switch %#x connects again, and does not answer from %s", holder.dpid, holder.address)
+        if self._release(holder):
+            self._callbacks.switch_down(holder.dpid)
+        holder.shut()
+
+    def _refuse(self, connection: Connection, dpid: int, reason: str) -> None:
+        names = ", ".join(connection.names)
+        with self._lock:
+            key = (connection.address.rpartition(":")[0], dpid, names, reason)
+            times = self._told.times(key, time.monotonic())
+        if times:
+            text = f"a connection from {connection.address} says it is switch {dpid:#x}: refused, {reason}"
+            log.warning("%s%s", text, f" ({times} times)" if times > 1 else "")
+            self._callbacks.switch_refused(dpid, connection.address, names, reason, times)
+        raise Refused("")
+
+    def _tell(self, address: str, why: str) -> None:
+        with self._lock:
+            times = self._told.times((address.rpartition(":")[0], why), time.monotonic())
+        if times:
+            again = f" ({times} times from there)" if times > 1 else ""
+            log.warning("the connection from %s is closed: %s%s", address, why, again)
+
     def _ask_held(self, connection: Connection) -> tuple[Future[list[Any]], Future[list[Any]]]:
-        parser = connection.ofproto_parser
-        cookie, mask = self._ours
-        flows = connection.request(parser.OFPFlowStatsRequest(connection, cookie=cookie, cookie_mask=mask))
-        groups = connection.request(parser.OFPGroupDescStatsRequest(connection))
-        return flows, groups
+        flows, groups = wire.held_requests(connection.version, *self._ours)
+        return (
+            connection.request(flows, lambda part: openflow_entries.rules(part, self._ours), kept=True),
+            connection.request(groups, openflow_entries.groups, kept=True),
+        )
 
     def _held_known(
         self, connection: Connection, flows: Future[list[Any]], groups: Future[list[Any]]
     ) -> None:
         try:
             held = _collect(flows, groups, 0)
-        except (OSError, TimeoutError, ValueError) as error:
-            log.warning(
-                "switch %#x did not say what it holds, its channel is closed: %s", connection.id, error
-            )
+        except (OSError, TimeoutError) as error:
+            if not isinstance(error, Disconnected):
+                why = f"switch {connection.dpid:#x} did not say what it holds: {error}"
+                self._tell(connection.address, why)
             connection.shut()
             return
+        connection.described()
         with self._lock:
-            before = self._switches.get(connection.id)
-            self._switches[connection.id] = connection
-        if before is not None:
-            log.info("switch %#x connected again; its earlier channel is closed", connection.id)
-            before.shut()
-        self._callbacks.switch_up(connection.id, _real_ports(connection), held)
+            if self._holders.get(connection.dpid) is not connection:
+                return  # it had to give way meanwhile
+            self._switches[connection.dpid] = connection
+        self._callbacks.switch_up(connection.dpid, _real_ports(connection), held)
 
     def _accept(self, listener: socket.socket) -> None:
         while not self._stopping:
@@ -243,23 +306,53 @@ class OpenFlowServer:
                 log.warning("cannot accept a switch: %s", error)
                 time.sleep(0.1)  # out of descriptors: give others time to close some
                 continue
-            self._spawn(self._serve, f"openflow-{address[0]}:{address[1]}", sock, address)
+            where = f"{address[0]}:{address[1]}"
+            try:
+                connection = self._received(sock, address[0], where)
+            except OSError as error:
+                sock.close()
+                log.warning("no control channel with %s: %s", where, error)
+                continue
+            if connection is not None:
+                self._serve(connection, where)
 
-    def _serve(self, sock: socket.socket, address: Any) -> None:
+    def _serve(self, connection: Connection, where: str) -> None:
         try:
-            connection = Connection(sock, address, self)
-        except OSError as error:
-            log.warning("no control channel with %s: %s", address, error)
-            sock.close()
-            return
-        with self._lock:
-            self._open.add(connection)
-        try:
-            if not self._stopping:
-                connection.serve()
-        finally:
+            self._spawn(connection.serve, f"openflow-{where}")
+        except RuntimeError as error:  # no thread is left to be had
             with self._lock:
+                self._waiting.leave(connection)
                 self._open.discard(connection)
+            connection.end()
+            self._tell(where, str(error))
+
+    def _received(self, sock: socket.socket, host: str, where: str) -> Connection | None:
+        """A connection that may be read, or None. No byte has been read yet: handshakes have their own threads."""
+        if not self._gate.allows(host):
+            sock.close()
+            self._tell(
+                where, f"a connection from {where} is closed: openflow.allow does not name its address"
+            )
+            return None
+        context = self._gate.context
+        channel = PlainChannel(sock) if context is None else TlsChannel(sock, context)
+        connection = Connection(channel, where, self, self._budget)
+        with self._lock:
+            # Those that were told to end take a moment: they count too.
+            crowded = len(self._threads) >= 2 * MAX_WAITING + len(self._holders)
+            oldest = None if crowded else self._waiting.enter(connection, host)
+            if not crowded:
+                self._open.add(connection)
+        if oldest is not None or crowded:
+            self._tell(
+                where if oldest is None else oldest.address, "too many have not said which switch they are"
+            )
+        if oldest is not None:
+            oldest.shut()
+        if crowded:
+            sock.close()
+            return None
+        return connection
 
     def _spawn(self, target: Any, name: str, *arguments: Any) -> None:
         def run() -> None:
@@ -272,48 +365,12 @@ class OpenFlowServer:
         thread = threading.Thread(target=run, name=name, daemon=True)
         with self._lock:
             self._threads.add(thread)
-        thread.start()
-
-
-class _App(OFPHandler):  # type: ignore[misc]
-    """os-ken's handshake application. Its own listener, which cannot be stopped, is not started."""
-
-    OFP_VERSIONS = list(wire.VERSIONS)
-
-    def start(self) -> None:
-        """Nothing to start: handlers run in the connections' threads."""
-
-    @set_ev_handler(ofp_event.EventOFPPortDescStatsReply, CONFIG_DISPATCHER)  # type: ignore[untyped-decorator]
-    def multipart_reply_handler(self, event: Any) -> None:
-        for port in event.msg.body:
-            event.msg.datapath.port_status(port.port_no, _port_state(port))
-        super().multipart_reply_handler(event)
-
-    @set_ev_handler(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)  # type: ignore[untyped-decorator]
-    def port_status_handler(self, event: Any) -> None:
-        removed = event.msg.reason == event.msg.datapath.ofproto.OFPPR_DELETE
-        port = event.msg.desc
-        event.msg.datapath.port_status(port.port_no, None if removed else _port_state(port))
-
-    @set_ev_handler(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)  # type: ignore[untyped-decorator]
-    def packet_in_handler(self, event: Any) -> None:
-        port = event.msg.match.get("in_port")
-        if port is not None:
-            event.msg.datapath.arrived(port, event.msg.data)
-
-
-def _port_state(port: Any) -> PortState:
-    down = 1  # OFPPC_PORT_DOWN in the configuration, OFPPS_LINK_DOWN in the state
-    speed = getattr(port, "curr_speed", None)
-    if speed is None:  # OpenFlow 1.4 moved it to a property
-        speed = max((getattr(p, "curr_speed", 0) for p in getattr(port, "properties", ())), default=0)
-    name = port.name.decode("utf-8", "replace").rstrip("\0") if isinstance(port.name, bytes) else port.name
-    return PortState(
-        up=not (port.config & down or port.state & down),
-        name=name,
-        mac=port.hw_addr,
-        speed_bps=int(speed) * 1000,
-    )
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._lock:
+                self._threads.discard(thread)
+            raise
 
 
 def _real_ports(connection: Connection) -> dict[int, PortState]:
@@ -325,25 +382,22 @@ def _collect(flows: Future[list[Any]], groups: Future[list[Any]], timeout_s: flo
     held_flows = flows.result(max(0.0, deadline - time.monotonic()))
     held_groups = groups.result(max(0.0, deadline - time.monotonic()))
     return SwitchRules(
-        rules={rule.key: rule for rule in map(wire.decode_rule, held_flows)},
-        groups={group.group_id: group for group in map(wire.decode_group, held_groups)},
+        rules={rule.key: rule for rule in held_flows},
+        groups={group.group_id: group for group in held_groups},
     )
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, gate: Gate) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        gate.check_listening(host, listener.getsockname()[0], port)
         listener.listen(128)
+    except AccessError:
+        listener.close()
+        raise
     except (OSError, OverflowError) as error:
         listener.close()
         mend = "stop the other controller or choose another port"
@@ -353,4 +407,4 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-__all__ = ["Callbacks", "OpenFlowError", "OpenFlowServer", "Outcome", "PortState"]
+__all__ = ["Access", "AccessError", "Callbacks", "OpenFlowError", "OpenFlowServer", "Outcome", "PortState"]

@@ -1,8 +1,10 @@
-"""Rules and groups to OpenFlow messages and back.
+"""Rules, groups and requests to OpenFlow messages; counters back.
 
-Arrives: `Change`, `Rule` and `Group` values; what os-ken parsed from a switch.
-Leaves: encoded messages with transaction id 0; `Rule` and `Group` values read back.
+Arrives: `Change`, `Rule` and `Group` values; parts of statistics replies.
+Leaves: encoded messages with transaction id 0; counters.
 Must not know: sockets, threads, which switch is meant, what a rule is for.
+
+os-ken encodes what goes out. It reads nothing that a switch has sent: its parsers trust every length.
 
 os-ken serialises about eleven thousand flow-mods a second, and a switch-over sends the same few
 messages again and again. So encoded changes are kept, and a message only gets its transaction id
@@ -19,8 +21,10 @@ import msgspec
 from os_ken.ofproto import ofproto_v1_3, ofproto_v1_4
 from os_ken.ofproto.ofproto_protocol import ProtocolDesc
 
+from waystage.interconnect.openflow_errors import MessageError
+from waystage.interconnect.openflow_match import VID_PRESENT, foreign_bytes
+from waystage.interconnect.openflow_messages import HEADER
 from waystage.interconnect.rules import (
-    Bucket,
     Change,
     Field,
     Goto,
@@ -36,16 +40,10 @@ from waystage.interconnect.rules import (
     WriteMetadata,
 )
 
-VERSIONS: tuple[int, ...] = (ofproto_v1_3.OFP_VERSION, ofproto_v1_4.OFP_VERSION)
-"""OpenFlow 1.3 and 1.4. 1.5 brings nothing used here, and every 1.5 switch known speaks 1.4 too."""
-
-HEADER = struct.Struct("!BBHI")
-"""version, type, length, transaction id (OpenFlow 1.3, section A.1)."""
-
 ENCODED_KEPT = 65536
 """Encoded changes kept: about 20 MB at most, and more than any fabric of this size repoints."""
 
-_VID_PRESENT = 0x1000  # OFPVID_PRESENT
+_FLOW_MOD_SIZE = 48  # before the match (1.3, section A.3.4.1)
 _VLAN_TPID = 0x8100
 _ADDRESSES = frozenset({"eth_src", "eth_dst"})
 _ONF = 0x4F4E4600  # the Open Networking Foundation's experimenter id
@@ -81,9 +79,35 @@ def encode_change(version: int, change: Change) -> bytes:
     """
     desc = protocol(version)
     item = change.item
-    return encode(
-        _flow_mod(desc, change.op, item) if isinstance(item, Rule) else _group_mod(desc, change.op, item)
+    if isinstance(item, Group):
+        return encode(_group_mod(desc, change.op, item))
+    foreign = foreign_bytes(item.match)
+    if foreign is None:
+        return encode(_flow_mod(desc, change.op, item))
+    # A rule of fields that Waystage never uses is only ever deleted: its match goes back as it came.
+    fixed = encode(_flow_mod(desc, "delete", msgspec.structs.replace(item, match=())))[:_FLOW_MOD_SIZE]
+    return fixed[:2] + (len(fixed) + len(foreign)).to_bytes(2, "big") + fixed[4:] + foreign
+
+
+def error_text(version: int, kind: int, code: int) -> str:
+    """The names that the standard has for the type and code of an error message."""
+    ofp = protocol(version).ofproto
+    if kind == ofp.OFPET_EXPERIMENTER:
+        return f"experimenter error {code}"
+    return f"{ofp.ofp_error_type_to_str(kind)}: {ofp.ofp_error_code_to_str(kind, code)}"
+
+
+def held_requests(version: int, cookie: int, mask: int) -> tuple[bytes, bytes]:
+    """Ask for the flow entries of this masked cookie, and for every group."""
+    desc = protocol(version)
+    return flow_counts_request(version, cookie, mask), encode(
+        desc.ofproto_parser.OFPGroupDescStatsRequest(desc)
     )
+
+
+def port_desc_request(version: int) -> bytes:
+    desc = protocol(version)
+    return encode(desc.ofproto_parser.OFPPortDescStatsRequest(desc))
 
 
 def barrier(version: int) -> bytes:
@@ -125,7 +149,7 @@ def bundle_add(version: int, bundle_id: int, message: bytes) -> bytes:
     return HEADER.pack(version, ofproto_v1_3.OFPT_EXPERIMENTER, 8 + len(body), xid) + body
 
 
-class FlowCount(msgspec.Struct, frozen=True):
+class FlowCount(msgspec.Struct, frozen=True, gc=False):
     """What one flow entry has counted since it was installed; `cookie` says what for.
 
     `key` is the same for the same entry (table, priority, match) in every reply, and has no other meaning.
@@ -137,7 +161,7 @@ class FlowCount(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class PortCount(msgspec.Struct, frozen=True):
+class PortCount(msgspec.Struct, frozen=True, gc=False):
     """What one port has counted since the switch started."""
 
     port: int
@@ -171,14 +195,14 @@ def flow_counts(body: bytes) -> list[FlowCount]:
     """The entries of one part of a flow statistics reply, read without their matches and instructions.
 
     Polled every second on every switch, so the few numbers wanted are taken where they stand.
-    Raises ValueError where the lengths make no sense.
+    Raises MessageError where the lengths make no sense.
     """
     found: list[FlowCount] = []
-    at = 0
-    while at < len(body):
+    at, size = 0, len(body)
+    while at < size:
         length, table, priority, cookie, packets, octets, match_length = _unpack(_FLOW_STATS, body, at)
-        if length < _FLOW_STATS.size:
-            raise ValueError(f"flow statistics entry of {length} bytes")
+        if length < _FLOW_STATS.size or at + length > size or _MATCH_AT + match_length > length:
+            raise MessageError(f"a flow entry says it has {length} bytes, {match_length} of them its match")
         match = body[at + _MATCH_AT : at + _MATCH_AT + match_length]
         key = bytes((table, priority >> 8, priority & 0xFF)) + match
         found.append(FlowCount(key, cookie, packets, octets))
@@ -187,18 +211,18 @@ def flow_counts(body: bytes) -> list[FlowCount]:
 
 
 def port_counts(version: int, body: bytes) -> list[PortCount]:
-    """The entries of one part of a port statistics reply. Raises ValueError as `flow_counts`."""
+    """The entries of one part of a port statistics reply. Raises MessageError as `flow_counts`."""
     found: list[PortCount] = []
-    at = 0
-    while at < len(body):
+    at, size = 0, len(body)
+    while at < size:
         if version >= ofproto_v1_4.OFP_VERSION:
             length, port, *_ = counts = _unpack(_PORT_STATS_14, body, at)
             counts = counts[2:]
         else:
             counts = _unpack(_PORT_STATS_13, body, at)
             length, port, counts = _PORT_STATS_13_SIZE, counts[0], counts[1:]
-        if length < _PORT_STATS_13.size:
-            raise ValueError(f"port statistics entry of {length} bytes")
+        if length < _PORT_STATS_13.size or at + length > size:
+            raise MessageError(f"the counters of a port say they have {length} bytes")
         found.append(PortCount(port, *counts))
         at += length
     return found
@@ -208,56 +232,7 @@ def _unpack(layout: struct.Struct, body: bytes, at: int) -> tuple[int, ...]:
     try:
         return layout.unpack_from(body, at)
     except struct.error as error:
-        raise ValueError(f"statistics cut short: {error}") from None
-
-
-def decode_rule(stats: Any) -> Rule:
-    """An entry of a flow statistics reply. Steps of a kind Waystage never installs are left out."""
-    steps: list[Step] = []
-    for instruction in stats.instructions:
-        name = type(instruction).__name__
-        if name == "OFPInstructionActions":
-            steps += _decode_actions(instruction.actions)
-        elif name == "OFPInstructionWriteMetadata":
-            steps.append(WriteMetadata(instruction.metadata, instruction.metadata_mask))
-        elif name == "OFPInstructionGotoTable":
-            steps.append(Goto(instruction.table_id))
-    return Rule(
-        table=stats.table_id,
-        priority=stats.priority,
-        match=decode_match(stats.match),
-        steps=tuple(steps),
-        cookie=stats.cookie,
-    )
-
-
-def decode_group(desc: Any) -> Group:
-    """An entry of a group description reply; a kind Waystage never installs reads as an empty group."""
-    kinds: dict[int, Any] = {ofproto_v1_3.OFPGT_INDIRECT: "indirect", ofproto_v1_3.OFPGT_FF: "failover"}
-    if desc.type not in kinds:
-        return Group(group_id=desc.group_id)
-    buckets = tuple(
-        Bucket(
-            steps=tuple(_decode_actions(b.actions)),
-            watch_port=0 if b.watch_port == ofproto_v1_3.OFPP_ANY else b.watch_port,
-        )
-        for b in desc.buckets
-    )
-    return Group(group_id=desc.group_id, kind=kinds[desc.type], buckets=buckets)
-
-
-def decode_match(match: Any) -> tuple[Field, ...]:
-    """An os-ken match as sorted fields; fields Waystage does not know are kept by their name."""
-    found: list[Field] = []
-    for name, value in match.items():
-        bare, mask = value if isinstance(value, tuple) else (value, None)
-        if name in _ADDRESSES:
-            bare = _address_int(bare)
-            mask = None if mask is None else _address_int(mask)
-        elif name == "vlan_vid":
-            bare, mask = (-1, None) if mask == _VID_PRESENT else (bare & ~_VID_PRESENT, None)
-        found.append(Field(name, bare, mask))
-    return tuple(sorted(found, key=lambda field: field.name))
+        raise MessageError(f"statistics are cut short: {error}") from None
 
 
 def _flow_mod(desc: Any, op: str, rule: Rule) -> Any:
@@ -307,8 +282,8 @@ def _match(parser: Any, fields: tuple[Field, ...]) -> Any:
 
 def _vid_match(vid: int) -> tuple[int, int | None]:
     if vid == -1:
-        return _VID_PRESENT, _VID_PRESENT
-    return (vid | _VID_PRESENT if vid else 0), None
+        return VID_PRESENT, VID_PRESENT
+    return (vid | VID_PRESENT if vid else 0), None
 
 
 def _instructions(ofp: Any, parser: Any, steps: tuple[Step, ...]) -> list[Any]:
@@ -335,7 +310,7 @@ def _actions(ofp: Any, parser: Any, steps: tuple[Step, ...]) -> list[Any]:
                 made.append(parser.OFPActionSetField(eth_dst=_address_text(mac)))
             case PushVlan(vid=vid, pcp=pcp):
                 made.append(parser.OFPActionPushVlan(_VLAN_TPID))
-                made.append(parser.OFPActionSetField(vlan_vid=vid | _VID_PRESENT))
+                made.append(parser.OFPActionSetField(vlan_vid=vid | VID_PRESENT))
                 made.append(parser.OFPActionSetField(vlan_pcp=pcp))
             case PopVlan():
                 made.append(parser.OFPActionPopVlan())
@@ -346,32 +321,5 @@ def _actions(ofp: Any, parser: Any, steps: tuple[Step, ...]) -> list[Any]:
     return made
 
 
-def _decode_actions(actions: list[Any]) -> list[Step]:
-    steps: list[Step] = []
-    for action in actions:
-        name = type(action).__name__
-        if name == "OFPActionOutput":
-            to_controller = action.port == ofproto_v1_3.OFPP_CONTROLLER
-            steps.append(ToController() if to_controller else Output(action.port))
-        elif name == "OFPActionPushVlan":
-            steps.append(PushVlan(vid=0, pcp=0))
-        elif name == "OFPActionPopVlan":
-            steps.append(PopVlan())
-        elif name == "OFPActionGroup":
-            steps.append(ToGroup(action.group_id))
-        elif name == "OFPActionSetField" and action.key == "eth_dst":
-            steps.append(SetEthDst(_address_int(action.value)))
-        elif name == "OFPActionSetField" and steps and isinstance(steps[-1], PushVlan):
-            tag = steps[-1]
-            vid = action.value & ~_VID_PRESENT if action.key == "vlan_vid" else tag.vid
-            pcp = action.value if action.key == "vlan_pcp" else tag.pcp
-            steps[-1] = PushVlan(vid=vid, pcp=pcp)
-    return steps
-
-
 def _address_text(address: int) -> str:
     return address.to_bytes(6, "big").hex(":")
-
-
-def _address_int(text: str) -> int:
-    return int(text.replace(":", ""), 16)

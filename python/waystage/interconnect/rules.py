@@ -6,7 +6,8 @@ Must not know: os_ken, sockets, policies.
 
 A rule is identified on its switch by (table, priority, match), a group by its id: what OpenFlow 1.3
 calls an overlap is the same identity here. Everything compares by value, so that what was read back
-from a switch can be held against what is wanted.
+from a switch can be held against what is wanted. None of these values can refer to itself, so none is known to the
+garbage collector: a switch that describes thousands of rules starts no search of the whole process.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MatchField = Literal[
 ]
 
 
-class Field(msgspec.Struct, frozen=True, order=True):
+class Field(msgspec.Struct, frozen=True, gc=False, order=True):
     """One match field; addresses are integers (48 bit); `mask` None means exact."""
 
     name: MatchField
@@ -40,46 +41,46 @@ class Field(msgspec.Struct, frozen=True, order=True):
     mask: int | None = None
 
 
-class Output(msgspec.Struct, frozen=True, tag="output"):
+class Output(msgspec.Struct, frozen=True, gc=False, tag="output"):
     port: int
 
 
-class ToController(msgspec.Struct, frozen=True, tag="controller"):
+class ToController(msgspec.Struct, frozen=True, gc=False, tag="controller"):
     pass
 
 
-class SetEthDst(msgspec.Struct, frozen=True, tag="set_eth_dst"):
+class SetEthDst(msgspec.Struct, frozen=True, gc=False, tag="set_eth_dst"):
     mac: int
 
 
-class PushVlan(msgspec.Struct, frozen=True, tag="push_vlan"):
+class PushVlan(msgspec.Struct, frozen=True, gc=False, tag="push_vlan"):
     """Push an 802.1Q tag with this id and priority."""
 
     vid: int
     pcp: int
 
 
-class PopVlan(msgspec.Struct, frozen=True, tag="pop_vlan"):
+class PopVlan(msgspec.Struct, frozen=True, gc=False, tag="pop_vlan"):
     pass
 
 
-class ToGroup(msgspec.Struct, frozen=True, tag="group"):
+class ToGroup(msgspec.Struct, frozen=True, gc=False, tag="group"):
     group_id: int
 
 
-class WriteMetadata(msgspec.Struct, frozen=True, tag="metadata"):
+class WriteMetadata(msgspec.Struct, frozen=True, gc=False, tag="metadata"):
     value: int
     mask: int
 
 
-class Goto(msgspec.Struct, frozen=True, tag="goto"):
+class Goto(msgspec.Struct, frozen=True, gc=False, tag="goto"):
     table: int
 
 
 Step = Output | ToController | SetEthDst | PushVlan | PopVlan | ToGroup | WriteMetadata | Goto
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class Rule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A flow entry. `match` is sorted by field name. `steps` are carried out in order; an empty list drops.
 
     Packet-changing and output steps become one apply-actions instruction, then write-metadata, then goto.
@@ -97,14 +98,14 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         return (self.table, self.priority, self.match)
 
 
-class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+class Bucket(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`watch_port` 0 means always live (indirect groups); fast-failover buckets name the port they need."""
 
     steps: tuple[Step, ...]
     watch_port: int = 0
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class Group(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`indirect`: one bucket. `failover`: the first bucket whose watch_port is up."""
 
     group_id: int

@@ -6,19 +6,23 @@ Must not know: where events come from, policies, paths.
 
 Each activity of a job (its run, a stage-in, a stage-out, its I/O) keeps the latest start and the latest
 end it was told of; it is under way where the start is later. So the same events in any order give the same
-database, a repeated event changes nothing, and `state.State` and this file agree.
+database, a repeated event changes nothing, and `state.State` and this file agree. A damaged file is put aside,
+and the events that are still to be had make a new one.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
+from waystage.backplane import statefile
 from waystage.events import (
     Envelope,
     IoFinished,
@@ -28,6 +32,8 @@ from waystage.events import (
     StagingFinished,
     StagingStarted,
 )
+
+log = logging.getLogger(__name__)
 
 SCHEMA = 1
 
@@ -49,6 +55,17 @@ CREATE TABLE activities (
     PRIMARY KEY (job_id, activity)
 ) WITHOUT ROWID;
 """
+
+_COLUMNS = {
+    "jobs": {"job_id": "text", "nodes": "text", "nodes_ns": "integer"},
+    "activities": {
+        "job_id": "text",
+        "activity": "text",
+        "started_ns": "integer",
+        "ended_ns": "integer",
+        "bytes": "integer",
+    },
+}
 
 _START = """
 INSERT INTO activities (job_id, activity, started_ns, bytes) VALUES (?1, ?2, ?3, ?4)
@@ -109,26 +126,35 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobDatabase:
-    """One SQLite file; safe to use from several threads, and from several processes one after another."""
+    """One SQLite file; safe to use from several threads, and from several processes one after another.
 
-    def __init__(self, path: Path | str) -> None:
+    `rebuild` gives the events from which a damaged file is made anew, as far as they are still to be had.
+    """
+
+    def __init__(self, path: Path | str, rebuild: Callable[[], Iterable[Envelope]] | None = None) -> None:
         """Opens or creates `path`. Raises DatabaseError."""
         self._path = str(path)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._rebuild = rebuild
         folder = Path(self._path).parent
         try:
             if self._path != ":memory:":
-                folder.mkdir(parents=True, exist_ok=True)
+                statefile.private_folder(folder)
         except OSError as error:
             raise DatabaseError(
                 f"cannot make {folder}: {error.strerror}: give a --state-dir to write to"
             ) from None
         try:
-            self._db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
-            self._prepare()
-        except sqlite3.Error as error:
+            try:
+                self._db = self._open()
+            except sqlite3.Error as error:
+                if not statefile.is_damage(error, Path(self._path)):
+                    raise
+                self._replace(error)
+        except (OSError, sqlite3.Error) as error:
             raise DatabaseError(
-                f"job database {self._path}: {error}: remove the file, or name another, if it is no job database"
+                f"job database {self._path}: {statefile.reason(error)}: is it in use, is the disk full, or the "
+                "folder not one to write to?"
             ) from None
 
     def __enter__(self) -> JobDatabase:
@@ -144,7 +170,20 @@ class JobDatabase:
             self._db.close()
 
     def record(self, item: Envelope) -> None:
-        """Take note of one event; what is no event of a job is ignored. A subscriber's callback as it stands."""
+        """Take note of one event; what is no event of a job is ignored. Raises DatabaseError where the disk refuses."""
+        with self._lock:
+            try:
+                try:
+                    self._record(item)
+                except sqlite3.Error as error:
+                    self._recover(error)
+                    self._record(item)
+            except (OSError, sqlite3.Error) as error:
+                raise DatabaseError(
+                    f"cannot write {self._path}: {statefile.reason(error)}: is the disk full?"
+                ) from None
+
+    def _record(self, item: Envelope) -> None:
         event = item.event
         if isinstance(event, JobStarted):
             self._note(_START, event.job_id, "run", item.time_ns, 0, nodes=event.nodes)
@@ -178,23 +217,70 @@ class JobDatabase:
             and max((max(a.started_ns or 0, a.ended_ns or 0) for a in row.activities.values()), default=0)
             < before_ns
         ]
-        with self._lock, self._db:
-            self._db.executemany("DELETE FROM jobs WHERE job_id = ?", [(job_id,) for job_id in old])
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.executemany("DELETE FROM jobs WHERE job_id = ?", [(job_id,) for job_id in old])
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._end_transaction()
+                try:
+                    self._recover(error)
+                except (OSError, sqlite3.Error) as other:
+                    raise DatabaseError(f"cannot write {self._path}: {statefile.reason(other)}") from None
         return len(old)
 
-    def _prepare(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        # With a write-ahead log NORMAL loses no consistency, and at most the last moments on a power cut; the
-        # controllers' journal has those.
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.execute("PRAGMA foreign_keys = ON")
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA:
-            raise sqlite3.DatabaseError(
-                f"its schema {version} is newer than {SCHEMA}, which this Waystage reads"
-            )
-        if version == 0:
-            self._db.executescript(f"BEGIN IMMEDIATE; {_CREATE} PRAGMA user_version = {SCHEMA}; COMMIT;")
+    def _open(self) -> sqlite3.Connection:
+        path = None if self._path == ":memory:" else Path(self._path)
+        new = path is None or statefile.make_private(path)
+        db = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
+        try:
+            with statefile.text_checked():
+                if new:
+                    db.executescript(f"BEGIN IMMEDIATE; {_CREATE} PRAGMA user_version = {SCHEMA}; COMMIT;")
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                if version != SCHEMA:
+                    raise statefile.Damaged(f"its schema is {version}, and this Waystage reads {SCHEMA}")
+                statefile.check(db, _COLUMNS, quick=False)
+                for (nodes,) in db.execute("SELECT nodes FROM jobs"):
+                    _nodes(nodes)
+                db.execute("PRAGMA journal_mode = WAL")
+                # With a write-ahead log NORMAL loses no consistency, and at most the last moments on a power cut; the
+                # controllers' journal has those.
+                db.execute("PRAGMA synchronous = NORMAL")
+                db.execute("PRAGMA foreign_keys = ON")
+                statefile.write_nothing(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _recover(self, error: sqlite3.Error) -> None:
+        """Go on with a new file where the pages are damaged; raises `error` itself where they are not."""
+        if not statefile.is_damaged_page(error) or self._path == ":memory:":
+            raise error
+        self._db.close()
+        self._replace(error)
+
+    def _replace(self, error: Exception) -> None:
+        aside = statefile.put_aside(Path(self._path))
+        self._db = self._open()
+        count = 0
+        for item in self._rebuild() if self._rebuild is not None else ():
+            self._record(item)
+            count += 1
+        log.error(
+            "%s is damaged (%s): kept as %s, and a new one made from %d events and jobs that the controller knows; jobs "
+            "that ended before them are missing",
+            self._path,
+            statefile.reason(error),
+            aside.name,
+            count,
+        )
+
+    def _end_transaction(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
 
     def _note(
         self,
@@ -214,7 +300,7 @@ class JobDatabase:
                     self._db.execute(_NODES, (job_id, json.dumps(nodes), time_ns))
                 self._db.execute("COMMIT")
             except BaseException:
-                self._db.execute("ROLLBACK")
+                self._end_transaction()  # SQLite has ended it itself where the disk failed
                 raise
 
     def _select(self, where: str, values: tuple[str, ...]) -> list[JobRow]:
@@ -223,12 +309,21 @@ class JobDatabase:
             f" LEFT JOIN activities USING (job_id) {where} ORDER BY jobs.job_id, activity"
         )
         with self._lock:
+            try:
+                try:
+                    return self._rows(query, values)
+                except sqlite3.Error as error:
+                    self._recover(error)
+                    return self._rows(query, values)
+            except (OSError, sqlite3.Error) as error:
+                raise DatabaseError(f"cannot read {self._path}: {statefile.reason(error)}") from None
+
+    def _rows(self, query: str, values: tuple[str, ...]) -> list[JobRow]:
+        with statefile.text_checked():
             rows = self._db.execute(query, values).fetchall()
         found: dict[str, JobRow] = {}
         for job_id, nodes, activity, started, ended, count in rows:
-            row = found.setdefault(
-                job_id, JobRow(job_id=job_id, nodes=tuple(json.loads(nodes)), activities={})
-            )
+            row = found.setdefault(job_id, JobRow(job_id=job_id, nodes=_nodes(nodes), activities={}))
             if activity is not None:
                 row.activities[activity] = Activity(
                     started_ns=None if started < 0 else started,
@@ -236,3 +331,14 @@ class JobDatabase:
                     bytes=count,
                 )
         return list(found.values())
+
+
+def _nodes(text: str) -> tuple[str, ...]:
+    """Raises Damaged where they are no list of names."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise statefile.Damaged(f"the nodes of a job are {text[:40]!r}")
+    return tuple(found)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
 
-from waystage.backplane import Backplane, BackplaneConfig
+from waystage.backplane import SITE_ENDPOINT, Backplane, BackplaneConfig
 from waystage.events import (
     Direction,
     Envelope,
@@ -29,7 +29,7 @@ from waystage.events import (
     check_names,
 )
 
-DEFAULT_ENDPOINT = "tcp/127.0.0.1:7447"
+DEFAULT_ENDPOINT = SITE_ENDPOINT
 """Where a site's controller listens unless it is told otherwise."""
 
 
