@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <spawn.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 #include "opened.h"
+#include "program.h"
 #include "real.h"
 #include "ring.h"
 #include "touch.h"
@@ -41,8 +41,10 @@ __attribute__((constructor)) static void begin(void)
 {
     int error = errno;
     ring_attach();
-    if (ring != NULL)
+    if (ring != NULL) {
         pthread_atfork(opened_forking, NULL, after_fork);
+        program_came();
+    }
     errno = error;
 }
 
@@ -55,26 +57,6 @@ EXPORT pid_t fork(void)
         ring_enroll((uint32_t)child);
     return child;
 }
-
-#define SPAWN(symbol)                                                                                                  \
-    EXPORT int symbol(pid_t *restrict child, const char *restrict file,                                                \
-        const posix_spawn_file_actions_t *restrict actions, const posix_spawnattr_t *restrict attributes,              \
-        char *const words[restrict], char *const environment[restrict])                                                \
-    {                                                                                                                  \
-        REAL(int, symbol,                                                                                              \
-            (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *,      \
-                char *const *));                                                                                       \
-        pid_t made = 0;                                                                                                \
-        int result = real_##symbol(&made, file, actions, attributes, words, environment);                              \
-        if (result == 0 && child != NULL)                                                                              \
-            *child = made;                                                                                             \
-        if (result == 0 && ring != NULL)                                                                               \
-            ring_enroll((uint32_t)made);                                                                               \
-        return result;                                                                                                 \
-    }
-
-SPAWN(posix_spawn)
-SPAWN(posix_spawnp)
 
 EXPORT int chdir(const char *path)
 {

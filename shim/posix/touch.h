@@ -18,6 +18,8 @@ void touch_at(enum ring_kind kind, int directory, const char *path, uint64_t tok
 void touch_descriptor(enum ring_kind kind, int fd);
 /* The descriptor itself where there is no path or an empty one, as utimensat(2) and fchownat(2) have it. */
 void touch_either(enum ring_kind kind, int fd, const char *path);
+/* What bind(2) makes of a socket's address whose length is `bytes`. */
+void touch_address(const void *address, size_t bytes);
 /* The names of a directory by descriptor, or of the working directory (AT_FDCWD), are no longer what they were. */
 void touch_forget(int directory);
 /* The same for every descriptor from `first` to `last`. */

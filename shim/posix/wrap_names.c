@@ -2,11 +2,18 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "real.h"
 #include "touch.h"
+
+int __xmknod(int version, const char *path, mode_t mode, dev_t *device);
+int __xmknodat(int version, int directory, const char *path, mode_t mode, dev_t *device);
 
 /* A call on one name. The record is made before it: a program may be killed within the call, when it is done already.
  * Where a symbolic link may become another, a second one follows success and says when the call began, which `time` is. */
@@ -78,6 +85,35 @@ ON_NAME(RING_MADE, 0, mknod, (const char *path, mode_t mode, dev_t device), (con
     (path, mode, device), AT_FDCWD, path)
 ON_NAME(RING_MADE, 0, mknodat, (int directory, const char *path, mode_t mode, dev_t device),
     (int, const char *, mode_t, dev_t), (directory, path, mode, device), directory, path)
+
+/* What programs that were linked to a C library before 2.33 call. */
+ON_NAME(RING_MADE, 0, __xmknod, (int version, const char *path, mode_t mode, dev_t *device),
+    (int, const char *, mode_t, dev_t *), (version, path, mode, device), AT_FDCWD, path)
+ON_NAME(RING_MADE, 0, __xmknodat, (int version, int directory, const char *path, mode_t mode, dev_t *device),
+    (int, int, const char *, mode_t, dev_t *), (version, directory, path, mode, device), directory, path)
+
+void touch_address(const void *address, size_t bytes)
+{
+    /* As long as the address says, with or without a NUL; abstract names begin with one. */
+    char path[sizeof(struct sockaddr_un)];
+    const struct sockaddr_un *local = address;
+    size_t before = offsetof(struct sockaddr_un, sun_path);
+    if (ring == NULL || address == NULL || bytes <= before || bytes > sizeof *local || local->sun_family != AF_UNIX)
+        return;
+    memcpy(path, local->sun_path, bytes - before);
+    path[bytes - before] = '\0';
+    touch_at(RING_MADE, AT_FDCWD, path, 0);
+}
+
+/* A local socket has a name among files. */
+EXPORT int bind(int fd, __CONST_SOCKADDR_ARG address, socklen_t bytes)
+{
+    REAL(int, bind, (int, __CONST_SOCKADDR_ARG, socklen_t));
+    const struct sockaddr *plain;
+    memcpy(&plain, &address, sizeof plain); /* It may be a union of pointers. */
+    touch_address(plain, bytes);
+    return real_bind(fd, address, bytes);
+}
 
 ON_NAME(RING_TRUNCATED, 0, truncate, (const char *path, off_t size), (const char *, off_t), (path, size), AT_FDCWD, path)
 ON_NAME(RING_TRUNCATED, 0, truncate64, (const char *path, off64_t size), (const char *, off64_t), (path, size), AT_FDCWD,

@@ -178,3 +178,13 @@ EXPORT int posix_spawn_file_actions_addopen(
         touch_at(RING_OPENED, AT_FDCWD, path, 0);
     return real_posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
 }
+
+/* By a handle, which says no path: what was opened is asked. */
+EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
+{
+    REAL(int, open_by_handle_at, (int, struct file_handle *, int));
+    int fd = real_open_by_handle_at(mount, handle, flags);
+    if (fd >= 0 && opening_of(flags) != OPENING_READS)
+        touch_descriptor(RING_OPENED, fd);
+    return fd;
+}

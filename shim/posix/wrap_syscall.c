@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "opened.h"
+#include "program.h"
 #include "real.h"
 #include "touch.h"
 #include "wrap.h"
@@ -38,6 +39,41 @@ static void seen(long number, const long words[6], uint64_t began)
     case SYS_truncate:
         touch_at(RING_TRUNCATED, AT_FDCWD, first, 0);
         break;
+    case SYS_bind:
+        touch_address(second, (size_t)words[2]);
+        break;
+    case SYS_fchmodat:
+#ifdef SYS_fchmodat2
+    case SYS_fchmodat2:
+#endif
+    case SYS_fchownat:
+    case SYS_utimensat:
+        touch_either(RING_ATTRIBUTES, (int)words[0], second);
+        break;
+#ifdef SYS_setxattrat
+    case SYS_setxattrat:
+    case SYS_removexattrat:
+        touch_either(RING_ATTRIBUTES, (int)words[0], second);
+        break;
+#endif
+    case SYS_setxattr:
+    case SYS_lsetxattr:
+    case SYS_removexattr:
+    case SYS_lremovexattr:
+        touch_at(RING_ATTRIBUTES, AT_FDCWD, first, 0);
+        break;
+    case SYS_fchmod:
+    case SYS_fchown:
+    case SYS_fsetxattr:
+    case SYS_fremovexattr:
+        touch_descriptor(RING_ATTRIBUTES, (int)words[0]);
+        break;
+#ifdef SYS_renameat
+    case SYS_renameat:
+        touch_at(RING_MOVED, (int)words[0], second, began);
+        touch_at(RING_MOVED, (int)words[2], (const char *)words[3], began);
+        break;
+#endif
 #ifdef SYS_unlink /* Older architectures have these besides. */
     case SYS_unlink:
     case SYS_rmdir:
@@ -48,7 +84,25 @@ static void seen(long number, const long words[6], uint64_t began)
         touch_at(RING_MOVED, AT_FDCWD, second, began);
         break;
     case SYS_mkdir:
+    case SYS_mknod:
         touch_at(RING_MADE, AT_FDCWD, first, 0);
+        break;
+    case SYS_link:
+        touch_at(RING_LINKED, AT_FDCWD, first, 0);
+        touch_at(RING_LINKED, AT_FDCWD, second, 0);
+        break;
+    case SYS_symlink:
+        touch_at(RING_SYMLINK, AT_FDCWD, second, began);
+        break;
+    case SYS_chmod:
+    case SYS_chown:
+    case SYS_lchown:
+    case SYS_utime:
+    case SYS_utimes:
+        touch_at(RING_ATTRIBUTES, AT_FDCWD, first, 0);
+        break;
+    case SYS_futimesat:
+        touch_either(RING_ATTRIBUTES, (int)words[0], second);
         break;
 #endif
     default:
@@ -118,6 +172,39 @@ static void before(long number, const long words[6])
     case SYS_fchdir:
         touch_forget(AT_FDCWD);
         break;
+    case SYS_execve:
+        program_begins(0, (const char *)words[0], ring_now());
+        break;
+    case SYS_execveat:
+        program_begins(0, (const char *)words[1], ring_now());
+        break;
+    default:
+        break;
+    }
+}
+
+/* What can be told only of a call that has returned. */
+static void after(long number, long result)
+{
+    switch (number) {
+    case SYS_chdir:
+    case SYS_fchdir:
+        touch_forget(AT_FDCWD);
+        break;
+    case SYS_execve:
+    case SYS_execveat:
+        program_failed(0);
+        break;
+    case SYS_open_by_handle_at:
+        if (result >= 0)
+            touch_descriptor(RING_OPENED, (int)result);
+        break;
+#ifdef SYS_io_uring_setup
+    case SYS_io_uring_setup:
+        if (result >= 0)
+            program_blind("io_uring");
+        break;
+#endif
     default:
         break;
     }
@@ -143,7 +230,6 @@ EXPORT long syscall(long number, ...)
         seen(number, words, began);
     if (opens(number))
         opened((int)result, token);
-    if (number == SYS_chdir || number == SYS_fchdir)
-        touch_forget(AT_FDCWD);
+    after(number, result);
     return result;
 }

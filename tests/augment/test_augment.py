@@ -139,10 +139,6 @@ def test_what_is_there_is_kept(images: Path, tmp_path: Path) -> None:
     assert (out / "cats/1.png-0.png").read_bytes() == b"mine"
     waystage(images, out, *options("noise:9"), "--overwrite")
     assert contents(out) == whole
-    inside = images / "new"
-    waystage(images, inside, *options("flip:1"))
-    waystage(images, inside, *options("flip:1"))
-    assert len(contents(inside)) == 11, "what was made is not made anew from"
 
 
 def test_broken_images_are_counted_and_told_and_end_nothing(images: Path, tmp_path: Path) -> None:
@@ -153,14 +149,16 @@ def test_broken_images_are_counted_and_told_and_end_nothing(images: Path, tmp_pa
     (images / "bomb.png").write_bytes(png(300, 300, 1))
     (images / "loop.png").symlink_to("loop.png")
     os.mkfifo(images / "pipe.png")
-    said = json.loads(waystage(images, tmp_path / "out", "--max-pixels", "10000", "--json").stdout)
+    said = json.loads(
+        waystage(images, tmp_path / "out", "--max-pixels", "10000", "--json", expected=8).stdout
+    )
     counts = said["counts"]
     assert (counts["made"], counts["broken"], counts["others"]) == (11, 4, 1)
     told = {error["path"]: error["error"] for error in said["errors"]}
     assert told.keys() == {"cut.png", "text.jpg", "empty.png", "bomb.png"}
     assert told["text.jpg"] == "it is neither PNG nor JPEG"
     assert told["bomb.png"].startswith("300 x 300 pixels are more than the limit")
-    assert "bomb.png: " in waystage(images, tmp_path / "again", "--max-pixels", "10000").stderr
+    assert "bomb.png: " in waystage(images, tmp_path / "again", "--max-pixels", "10000", expected=8).stderr
 
 
 def test_operations_do_what_they_say(images: Path, tmp_path: Path) -> None:
@@ -241,7 +239,7 @@ def test_broken_images_of_a_stream_are_told_at_its_end(images: Path) -> None:
 def test_usage_errors_say_what_to_do(images: Path, tmp_path: Path) -> None:
     said = waystage(images, tmp_path / "out", "--op", "spin", expected=2).stderr
     assert "'spin'" in said.replace('"', "'") and "rotate:DEGREES" in said
-    assert "cannot be read" in waystage(tmp_path / "absent", tmp_path / "out", expected=1).stderr
+    assert "cannot be read" in waystage(tmp_path / "absent", tmp_path / "out", expected=3).stderr
     (tmp_path / "folder.tar").mkdir()
     assert "is a folder" in waystage(images, tmp_path / "folder.tar", expected=2).stderr
     (tmp_path / "file").write_text("")

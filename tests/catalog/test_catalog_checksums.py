@@ -160,3 +160,22 @@ def test_from_the_command_line(tree: Path, tmp_path: Path) -> None:
     assert [(d["path"], d["mended"]) for d in found["damaged"]] == [("a/f9", True)]
     assert "12 had their checksums" in waystage("checksum", catalog)
     waystage("verify", catalog, "--repair-from", tmp_path / "copy", expected=2)
+
+
+def test_checksums_of_the_former_version_are_verified_and_gone_on_with(
+    catalog: Catalog, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("waystage.catalog.checksums.VERSION", 1)
+        make(catalog)
+    (tree / "a/new").write_bytes(b"new")
+    refresh(catalog.path)
+    made = make(Catalog(catalog.path))
+    assert (made.files, made.kept) == (1, 12)
+    assert json.loads(pq.read_schema(made.path).metadata[KEY])["version"] == 1
+    damage(tree / "a/f7", 5000)
+    found = verify(Catalog(catalog.path))
+    assert [d.path for d in found.damaged] == [b"a/f7"] and not found.changed
+    made.path.unlink()
+    make(Catalog(catalog.path))
+    assert json.loads(pq.read_schema(made.path).metadata[KEY])["version"] == 2

@@ -71,7 +71,7 @@ def test_from_building_to_exporting(tree: Path, tmp_path: Path) -> None:
 
 def test_failures_have_a_sentence_and_a_status(tree: Path, tmp_path: Path) -> None:
     assert b"no catalog" in waystage("query", tree, expected=3).stderr
-    assert b"no directory" in waystage("build", tree / "absent", tmp_path / "c", expected=1).stderr
+    assert b"cannot be read" in waystage("build", tree / "absent", tmp_path / "c", expected=3).stderr
     waystage("build", tree, tmp_path / "c", "-q")
     assert b"one of" in waystage("query", tmp_path / "c", "--count", "--top", "1", expected=2).stderr
     assert b"not a size" in waystage("query", tmp_path / "c", "--size", "big", expected=3).stderr
@@ -114,7 +114,9 @@ def test_a_directory_nobody_may_read_is_reported_and_the_rest_recorded(tree: Pat
     else:
         pytest.skip("root may read every directory")
     built = json.loads(waystage("build", tree, tmp_path / "c", "--json").stdout)
-    assert built["errors"] == [{"path": "closed", "error": "open directory: Permission denied (os error 13)"}]
+    assert built["errors"] == [
+        {"path": "closed", "path_base64": None, "error": "open directory: Permission denied (os error 13)"}
+    ]
     assert built["entries"] == 8
 
 

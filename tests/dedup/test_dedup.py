@@ -274,17 +274,22 @@ def test_what_cannot_be_read_is_counted_and_told(tree: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["files"]["unreadable"] == 1
-    assert found["errors"] == [{"path": "a.dat", "error": "Permission denied (os error 13)"}]
+    assert found["errors"] == [
+        {"path": "a.dat", "path_base64": None, "error": "Permission denied (os error 13)"}
+    ]
     assert found["files"]["read"] == 26
 
 
 def test_usage_errors_say_what_to_do(tree: Path, tmp_path: Path) -> None:
     assert "name a tree" in waystage("dedup", expected=2).stderr
-    assert "--bandwidth 'fast'" in waystage("dedup", tree, "--bandwidth", "fast", expected=2).stderr
+    assert (
+        "'--bandwidth': 'fast' is no rate"
+        in waystage("dedup", tree, "--bandwidth", "fast", expected=2).stderr
+    )
     assert "--parts-in" in waystage("dedup", tree, "--rank", "0", "--ranks", "2", expected=2).stderr
     assert "--rank and --ranks" in waystage("dedup", tree, "--rank", "0", expected=2).stderr
     assert "fixed:N" in waystage("dedup", tree, "--method", "magic", expected=2).stderr
-    assert "absent cannot be read: No such file" in waystage("dedup", tmp_path / "absent", expected=1).stderr
+    assert "absent cannot be read: No such file" in waystage("dedup", tmp_path / "absent", expected=3).stderr
 
 
 def test_the_bandwidth_is_kept_and_an_interrupt_leaves_no_part(tmp_path: Path) -> None:
@@ -305,3 +310,12 @@ def test_the_bandwidth_is_kept_and_an_interrupt_leaves_no_part(tmp_path: Path) -
         finally:
             process.kill()
     assert list(parts.iterdir()) == []
+
+
+@pytest.mark.parametrize("where", [".", "parts", "here/parts"])
+def test_parts_among_the_files_that_are_read_are_refused(tree: Path, where: str) -> None:
+    (tree / "here").symlink_to(".")
+    before = sorted(tree.rglob("*"))
+    said = waystage("dedup", tree, "--parts-in", tree / where, "--parts", "2", expected=3)
+    assert "name a folder outside of it" in said.stderr
+    assert sorted(tree.rglob("*")) == before

@@ -120,7 +120,7 @@ def test_what_changed_is_delivered_as_it_is_and_counted_and_refresh_mends_it(
     with open(tree / "d0/f000", "ab") as file:
         file.write(b"x" * 5000)
     expected = contents | {"large": b"now short", "d0/f000": contents["d0/f000"] + b"x" * 5000}
-    loader = Loader(catalog)
+    loader = Loader(catalog, resized="deliver")
     assert files_of(loader) == expected
     assert (loader.counts()["checked"], loader.counts()["stale"]) == (len(contents), 2)
     paths, complete = loader.stale_paths()
@@ -136,8 +136,45 @@ def test_a_file_that_changes_between_its_pieces_is_delivered_to_its_new_end(
 ) -> None:
     with open(tree / "large", "ab") as file:
         file.write(b"tail" * 100)
-    loader = Loader(catalog, deliver="objects", piece_bytes=50_000)
+    loader = Loader(catalog, deliver="objects", piece_bytes=50_000, resized="deliver")
     assert joined(list(loader))["large"] == (tree / "large").read_bytes()
+
+
+@pytest.mark.parametrize("deliver", ["files", "objects"])
+@pytest.mark.parametrize("shape", ["catalog", "walked"])
+def test_a_file_of_another_size_is_an_error_unless_it_is_to_be_delivered(
+    tree: Path, catalog: Path, contents: Contents, joined: Join, deliver: Any, shape: str
+) -> None:
+    source: Any = catalog if shape == "catalog" else file_set(tree, "file")
+    size = len(contents["large"])
+    for now in (size - 1, 0, size // 2, size + 1):
+        os.truncate(tree / "large", now)
+        loader = Loader(source, on_error="skip", deliver=deliver, piece_bytes=50_000)
+        got = dict(files_of(loader)) if deliver == "files" else joined(list(loader))
+        assert got == {path: data for path, data in contents.items() if path != "large"}
+        assert loader.counts()["resized"] == len(loader.failures()) >= 1
+        for path, trouble, message in loader.failures():
+            assert (path, trouble) == ("large", "resized")
+            assert message.startswith(f"it has {now} bytes, and {size} were recorded")
+        with pytest.raises(FileNotLoaded, match=f"large: it has {now} bytes"):
+            list(Loader(source, deliver=deliver))
+        given = Loader(source, deliver=deliver, piece_bytes=50_000, resized="deliver")
+        taken = dict(files_of(given)) if deliver == "files" else joined(list(given))
+        assert taken["large"] == (tree / "large").read_bytes()
+
+
+def test_a_file_that_is_cut_off_while_its_pieces_are_read_is_an_error(
+    tree: Path, catalog: Path, contents: Contents
+) -> None:
+    """The file is open from its first piece on, and memory for one piece keeps the others from being read ahead."""
+    (tree / "only").mkdir()
+    (tree / "only/file").write_bytes(contents["large"])
+    loader = Loader(tree / "only", deliver="objects", piece_bytes=1000, memory_bytes=1, loaders=1)
+    iterator = iter(loader)
+    next(iterator)
+    os.truncate(tree / "only/file", 5000)
+    with pytest.raises(FileNotLoaded, match=r"file: it (was cut off while it was read|has 5000 bytes)"):
+        list(iterator)
 
 
 def test_what_cannot_be_read_is_raised_in_its_place_or_counted(
@@ -187,7 +224,7 @@ def test_a_file_that_outgrew_memory_is_refused_and_the_rest_arrives(
     tree: Path, catalog: Path, contents: Contents
 ) -> None:
     (tree / "empty").write_bytes(bytes(500_000))
-    loader = Loader(catalog, memory_bytes=400_000, on_error="skip")
+    loader = Loader(catalog, memory_bytes=400_000, on_error="skip", resized="deliver")
     assert files_of(loader) == {path: data for path, data in contents.items() if path != "empty"}
     assert loader.counts()["grown"] == 1
 
@@ -321,3 +358,14 @@ class _Small:
 
 
 SMALL = _Small()
+
+
+@pytest.mark.parametrize(
+    "number", ["Infinity", "-1", "NaN", "1e99", "4294967296", "[" * 5000, "null", '"many"']
+)
+def test_a_profile_with_numbers_that_cannot_be_is_refused_in_a_sentence(tmp_path: Path, number: str) -> None:
+    file = tmp_path / "targets.json"
+    Profile(4, [(1, 1.0)]).save(file)
+    file.write_text(file.read_text().replace('"best_loaders": 4', f'"best_loaders": {number}'))
+    with pytest.raises(LoaderError, match=r"targets\.json is no profile of this version: make one"):
+        Profile.load(file)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -150,3 +152,15 @@ def test_times_of_a_late_emulation_are_invalid() -> None:
     why = why_invalid(counted | {"late_s": 0.6})
     assert why is not None and "6.0 % late" in why and "--dilation above 2" in why
     assert why_invalid({"waits_s": 0.0, "late_s": 0.0, "dilation": 1.0}) is None
+
+
+@pytest.mark.parametrize("size", ["-5 MB", "-1", "0", "9 EB", "1e400", "nan"])
+def test_a_size_that_no_file_has_is_refused_on_the_command_line_too(tmp_path: Path, size: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "waystage", "lab", "pfs", "mount", tmp_path, "--files", "3", f"--size={size}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 2 and "--size" in done.stderr and done.stderr.count("\n") == 1, done.stderr

@@ -31,8 +31,16 @@ pub(crate) const SYMLINK: u8 = 7;
 pub(crate) const MADE: u8 = 8;
 pub(crate) const TRUNCATED: u8 = 9;
 pub(crate) const ATTRIBUTES: u8 = 10;
+pub(crate) const PROGRAM: u8 = 11;
+
+/// What became of a process, in a record of a program.
+pub(crate) const PROGRAM_BEGINS: u32 = 1;
+pub(crate) const PROGRAM_FAILED: u32 = 2;
+pub(crate) const PROGRAM_CAME: u32 = 3;
+pub(crate) const PROGRAM_BLIND: u32 = 4;
 
 pub(crate) const ALIGN: u64 = 16;
 pub(crate) const RECORD_BYTES: usize = 16;
 pub(crate) const STAT_BYTES: usize = 72;
+pub(crate) const PROGRAM_BYTES: usize = 8;
 pub(crate) const LONGEST: usize = RECORD_BYTES + 2 * 4096;

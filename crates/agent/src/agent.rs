@@ -16,6 +16,7 @@ use crate::event::{parse, Event, Kind};
 use crate::lane::{Drained, LaneReader};
 use crate::ledger::Ledger;
 use crate::places::Places;
+use crate::programs::Programs;
 use crate::segment::{Segment, Shape};
 
 /// How long the thread sleeps when there was nothing: at first, and after nothing has come for a while. A lane of half a MiB
@@ -25,6 +26,9 @@ const LONG_REST: Duration = Duration::from_millis(20);
 
 /// How often locks are looked at. A thread holds one for less than a microsecond; one that is not running may for longer.
 const SWEEP: Duration = Duration::from_millis(500);
+
+/// How long a process that runs on has for the library to come in the program that it just began.
+const ARRIVAL: Duration = Duration::from_secs(2);
 
 /// What to watch, and with how much shared memory.
 #[derive(Debug, Clone)]
@@ -58,13 +62,18 @@ pub struct Counts {
     pub doubtful: u64,
     /// Processes of the program that run on.
     pub running: u64,
+    /// Programs that processes became and that cannot be seen.
+    pub unseen: u64,
+    /// Processes that did something that cannot be seen, such as io_uring.
+    pub blind: u64,
 }
 
 impl Counts {
     /// Whether nothing may be missing.
     #[must_use]
     pub fn whole(&self) -> bool {
-        self.lost + self.unplaced + self.damaged + self.doubtful + self.running == 0
+        let unread = self.lost + self.unplaced + self.damaged + self.doubtful;
+        unread + self.running + self.unseen + self.blind == 0
     }
 }
 
@@ -75,6 +84,7 @@ pub struct Agent {
     stop: Arc<AtomicBool>,
     records: Arc<AtomicU64>,
     reader: Mutex<Option<JoinHandle<Reader>>>,
+    started: Mutex<Vec<(u32, Vec<u8>)>>,
 }
 
 impl Agent {
@@ -94,7 +104,20 @@ impl Agent {
             Reader::new(Arc::clone(&segment), &setup, Arc::clone(&stop), Arc::clone(&records));
         let thread =
             std::thread::Builder::new().name("catalog-agent".into()).spawn(move || reader.run())?;
-        Ok(Self { segment, setup, stop, records, reader: Mutex::new(Some(thread)) })
+        Ok(Self {
+            segment,
+            setup,
+            stop,
+            records,
+            reader: Mutex::new(Some(thread)),
+            started: Mutex::default(),
+        })
+    }
+
+    /// A process was started with the library, as the program `name`: whether it can be seen is told at the end.
+    pub fn started(&self, process: u32, name: &[u8]) {
+        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        started.push((process, name.to_vec()));
     }
 
     /// The path by which programs of this user map the memory, while this process lives.
@@ -123,14 +146,24 @@ impl Agent {
         let mut reader =
             thread.join().map_err(|_| io::Error::other("the agent's thread panicked"))?;
         reader.places.end();
+        for (process, name) in self.started.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
+        {
+            // Before all that it says itself.
+            reader.programs.take(process, abi::PROGRAM_BEGINS, &name, 1);
+        }
         let mut counts = reader.counts;
         counts.doubtful = reader.places.doubtful;
         counts.paths = reader.ledger.len() as u64;
         let words = self.segment.words();
         counts.lost = words.at(abi::LOST).load(Ordering::Relaxed);
         counts.unplaced = words.at(abi::UNPLACED).load(Ordering::Relaxed);
+        counts.lost += reader.programs.beyond;
         counts.running = self.running();
-        Changes::new(&self.setup.root, reader.ledger, reader.places, counts, looks).map(Some)
+        counts.unseen = reader.programs.unseen();
+        counts.blind = reader.programs.blind();
+        let names = reader.programs.names();
+        Changes::new(&self.setup.root, reader.ledger, reader.places, counts, looks)
+            .map(|changes| Some(changes.with_unseen(names)))
     }
 
     /// Processes that have the memory mapped and are still there.
@@ -168,6 +201,7 @@ struct Reader {
     held: Vec<Option<(u64, u64)>>,
     ledger: Ledger,
     places: Places,
+    programs: Programs,
     counts: Counts,
     stop: Arc<AtomicBool>,
     records: Arc<AtomicU64>,
@@ -187,6 +221,7 @@ impl Reader {
             held: vec![None; shape.lanes],
             ledger: Ledger::default(),
             places: Places::new(&setup.root),
+            programs: Programs::default(),
             counts: Counts::default(),
             stop,
             records,
@@ -202,6 +237,7 @@ impl Reader {
             let drained = self.round();
             self.records.store(self.counts.records, Ordering::Relaxed);
             if last {
+                self.await_arrivals();
                 return self;
             }
             let now = Instant::now();
@@ -218,17 +254,38 @@ impl Reader {
         }
     }
 
+    /// Read on while a process that still runs is between two programs, so that it is not taken for one that cannot be seen.
+    fn await_arrivals(&mut self) {
+        let end = Instant::now() + ARRIVAL;
+        while self.programs.begun().any(is_running_process) && Instant::now() < end {
+            std::thread::sleep(SHORT_REST);
+            self.round();
+        }
+        self.records.store(self.counts.records, Ordering::Relaxed);
+    }
+
     /// Read every lane once, as far as it is written.
     fn round(&mut self) -> Drained {
-        let Self { segment, lanes, ledger, places, counts, .. } = self;
+        let Self { segment, lanes, ledger, places, programs, counts, .. } = self;
         let words = segment.words();
         let mut all = Drained::default();
         for lane in lanes {
             let drained = lane.drain(&words, |record| {
                 let Some(event) = parse(record) else { return false };
                 counts.records += 1;
-                take(event, ledger, places, counts);
-                true
+                match event {
+                    Event::Program { process, state, name, when_ns } => {
+                        programs.take(process, state, name, when_ns)
+                    }
+                    Event::Closed { token, facts } => {
+                        ledger.closed(token, facts);
+                        true
+                    }
+                    Event::Changed { kind, path, token } => {
+                        changed(kind, path, token, ledger, places, counts);
+                        true
+                    }
+                }
             });
             all.bytes += drained.bytes;
             all.damaged += drained.damaged;
@@ -244,7 +301,7 @@ impl Reader {
         for (lane, before) in self.lanes.iter().zip(&mut self.held) {
             let holder = lane.holder(&words);
             if let (Some((thread, _)), true) = (holder, holder == *before) {
-                if !i32::try_from(thread).is_ok_and(is_running) {
+                if !is_running_process(thread) {
                     lane.release(&words, thread);
                 }
             }
@@ -253,22 +310,28 @@ impl Reader {
     }
 }
 
-fn take(event: Event<'_>, ledger: &mut Ledger, places: &mut Places, counts: &mut Counts) {
-    match event {
-        Event::Closed { token, facts } => ledger.closed(token, facts),
-        Event::Changed { kind, path, token } => {
-            match kind {
-                Kind::Moved => places.moved(path, token),
-                Kind::Symlink | Kind::Removed => places.named_anew(path, token),
-                _ => {}
-            }
-            match places.of(path) {
-                Some(place) if place.is_empty() => {}
-                Some(place) => ledger.changed(&place, kind, token),
-                None => counts.outside += 1,
-            }
-        }
+fn changed(
+    kind: Kind,
+    path: &[u8],
+    token: u64,
+    ledger: &mut Ledger,
+    places: &mut Places,
+    counts: &mut Counts,
+) {
+    match kind {
+        Kind::Moved => places.moved(path, token),
+        Kind::Symlink | Kind::Removed => places.named_anew(path, token),
+        _ => {}
     }
+    match places.of(path) {
+        Some(place) if place.is_empty() => {}
+        Some(place) => ledger.changed(&place, kind, token),
+        None => counts.outside += 1,
+    }
+}
+
+fn is_running_process(id: impl TryInto<i32>) -> bool {
+    id.try_into().is_ok_and(is_running)
 }
 
 /// Whether a thread or process can still do anything: one that ended and was not waited for cannot.

@@ -39,6 +39,7 @@ pub struct Changes {
     threads: usize,
     resolver: Places,
     counts: Counts,
+    unseen: Vec<Vec<u8>>,
 }
 
 impl Changes {
@@ -60,10 +61,21 @@ impl Changes {
             threads: looks.threads.max(1),
             resolver,
             counts,
+            unseen: Vec::new(),
         };
         let all: Vec<_> = changes.places.keys().cloned().collect();
         changes.ask(all);
         Ok(changes)
+    }
+
+    pub(crate) fn with_unseen(self, unseen: Vec<Vec<u8>>) -> Self {
+        Self { unseen, ..self }
+    }
+
+    /// The first of what could not be seen: programs as they were named, and ways past the library.
+    #[must_use]
+    pub fn unseen(&self) -> &[Vec<u8>] {
+        &self.unseen
     }
 
     /// What became of records.

@@ -23,6 +23,8 @@ pub(crate) enum Event<'a> {
     Changed { kind: Kind, path: &'a [u8], token: u64 },
     /// An opening ended; what fstat(2) said just before.
     Closed { token: u64, facts: Facts },
+    /// A process begins a program, or something befell that; the state is one of `abi::PROGRAM_*`, if it is one at all.
+    Program { process: u32, state: u32, name: &'a [u8], when_ns: u64 },
 }
 
 impl Kind {
@@ -54,6 +56,16 @@ pub(crate) fn parse(record: &[u8]) -> Option<Event<'_>> {
         let facts = facts(body.get(..abi::STAT_BYTES)?)?;
         return Some(Event::Closed { token, facts });
     }
+    if header[6] == abi::PROGRAM {
+        let (of, name) = body.split_at_checked(abi::PROGRAM_BYTES)?;
+        let length = usize::from(u16::from_ne_bytes([header[4], header[5]]));
+        return Some(Event::Program {
+            process: u32::from_ne_bytes(of[..4].try_into().ok()?),
+            state: u32::from_ne_bytes(of[4..].try_into().ok()?),
+            name: name.get(..length)?,
+            when_ns: token,
+        });
+    }
     let kind = Kind::of(header[6])?;
     let length = usize::from(u16::from_ne_bytes([header[4], header[5]]));
     let path = body.get(..length)?;
@@ -81,5 +93,6 @@ fn facts(body: &[u8]) -> Option<Facts> {
         uid: half(15)?,
         gid: half(16)?,
         links: half(17)?,
+        beyond: [None; 3],
     })
 }

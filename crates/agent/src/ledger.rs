@@ -126,6 +126,7 @@ mod tests {
             device: 3,
             links: 1,
             blocks: 8,
+            beyond: [None; 3],
         }
     }
 

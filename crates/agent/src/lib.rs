@@ -18,6 +18,7 @@ mod lane;
 mod lane_tests;
 mod ledger;
 mod places;
+mod programs;
 mod segment;
 
 pub use agent::{Agent, Counts, Setup};

@@ -10,6 +10,7 @@ use image::{
     ImageReader, RgbImage, RgbaImage,
 };
 
+use crate::integrity;
 use crate::pixels::Pixels;
 
 /// Why an image could not be used. The run goes on without it.
@@ -96,6 +97,11 @@ pub(crate) fn decode(data: &[u8], limits: Limits) -> Result<(Pixels, Encoding), 
     let damaged = |error: image::ImageError| Broken::Damaged(error.to_string());
     let encoding = encoding_of(data)?;
     let format = if encoding == Encoding::Png { ImageFormat::Png } else { ImageFormat::Jpeg };
+    // The decoders give grey for what is missing.
+    match format {
+        ImageFormat::Png => integrity::check_png(data)?,
+        _ => integrity::check_jpeg(data, limits)?,
+    }
     let mut reader = ImageReader::with_format(Cursor::new(data), format);
     let mut allowed = image::Limits::default();
     // A small image needs tables and buffers too.

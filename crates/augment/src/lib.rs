@@ -11,6 +11,7 @@
 mod content;
 mod counts;
 mod image_file;
+mod integrity;
 mod operation;
 mod pixels;
 mod random;
@@ -43,6 +44,31 @@ pub struct Recipe {
 }
 
 impl Recipe {
+    /// The image `data`, decoded; an error where it is not whole.
+    pub(crate) fn decode(&self, data: &[u8]) -> Result<Decoded, Broken> {
+        let (pixels, found) = image_file::decode(data, self.limits)?;
+        Ok(Decoded { pixels, found })
+    }
+
+    /// What becomes of a decoded image as copy `copy`.
+    pub(crate) fn change(
+        &self,
+        image: Decoded,
+        path: &[u8],
+        copy: u32,
+    ) -> Result<(Pixels, Encoding), Broken> {
+        let mut pixels = image.pixels;
+        let mut random = Random::new(self.seed, path, copy);
+        for operation in &self.operations {
+            pixels = operation.apply(pixels, &mut random, self.limits)?;
+        }
+        let encoding = match self.encoding {
+            Encoding::Same => image.found,
+            other => other,
+        };
+        Ok((pixels, encoding))
+    }
+
     /// The pixels of copy `copy` of the image `data`, which lies at `path`.
     pub fn pixels(
         &self,
@@ -50,16 +76,7 @@ impl Recipe {
         path: &[u8],
         copy: u32,
     ) -> Result<(Pixels, Encoding), Broken> {
-        let (mut pixels, found) = image_file::decode(data, self.limits)?;
-        let mut random = Random::new(self.seed, path, copy);
-        for operation in &self.operations {
-            pixels = operation.apply(pixels, &mut random, self.limits)?;
-        }
-        let encoding = match self.encoding {
-            Encoding::Same => found,
-            other => other,
-        };
-        Ok((pixels, encoding))
+        self.change(self.decode(data)?, path, copy)
     }
 
     /// The same as a file, and what it is.
@@ -72,4 +89,11 @@ impl Recipe {
         let (pixels, encoding) = self.pixels(data, path, copy)?;
         Ok((image_file::encode(pixels, encoding)?, encoding))
     }
+}
+
+/// An image that is whole, and how it was written.
+#[derive(Clone)]
+pub(crate) struct Decoded {
+    pixels: Pixels,
+    found: Encoding,
 }

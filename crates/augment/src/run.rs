@@ -18,7 +18,7 @@ use crate::counts::Counts;
 use crate::image_file::{self, Broken, Encoding};
 use crate::pixels::Pixels;
 use crate::sink::{name_of, write_file, Shard, Target};
-use crate::Recipe;
+use crate::{Decoded, Recipe};
 
 /// What befell a file is told of so many; all are counted.
 const TOLD: usize = 1000;
@@ -251,6 +251,22 @@ impl Drop for Augmentation {
 /// Why a thread ends.
 struct Over;
 
+/// An image of which copies are made; it is decoded for the first copy that is missing.
+struct Image<'a> {
+    data: &'a [u8],
+    decoded: Option<Decoded>,
+}
+
+impl Image<'_> {
+    fn decoded(&mut self, recipe: &Recipe) -> Result<Decoded, Broken> {
+        if let Some(decoded) = &self.decoded {
+            return Ok(decoded.clone());
+        }
+        let decoded = recipe.decode(self.data)?;
+        Ok(self.decoded.insert(decoded).clone())
+    }
+}
+
 impl Shared {
     fn work(&self) {
         let mut counts = Counts::default();
@@ -321,11 +337,12 @@ impl Shared {
         counts.changed += u64::from(!opened.differences.is_empty());
         let mut made = Vec::new();
         let (first, many) = self.options.copies;
+        let mut image = Image { data: &data, decoded: None };
         for copy in first..first.saturating_add(many) {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Over);
             }
-            match self.copy(&data, &source.path, copy, counts) {
+            match self.copy(&mut image, &source.path, copy, counts) {
                 Ok(Some(image)) => made.push(image),
                 Ok(None) => {}
                 Err(broken) => {
@@ -340,44 +357,36 @@ impl Shared {
 
     fn copy(
         &self,
-        data: &[u8],
+        image: &mut Image<'_>,
         path: &[u8],
         copy: u32,
         counts: &mut Counts,
     ) -> Result<Option<Made>, Broken> {
         let recipe = &self.options.recipe;
-        // A decoder that panics on damaged data must not take the run with it.
-        let caught = |work: &mut dyn FnMut() -> Result<Made, Broken>| {
-            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                Err(Broken::Damaged("it made the decoder panic: please report it".to_owned()))
-            })
-        };
-        match &self.options.target {
-            Target::Pixels => caught(&mut || {
-                let (pixels, _) = recipe.pixels(data, path, copy)?;
-                Ok(Made::Pixels(path.to_vec(), copy, pixels))
-            })
-            .map(Some),
-            target => {
-                if let (Target::Tree(folder), false) = (target, self.options.overwrite) {
-                    let ending = match recipe.encoding {
-                        Encoding::Same => image_file::encoding_of(data)?.ending(),
-                        other => other.ending(),
-                    };
-                    let name = name_of(path, copy, ending);
-                    if folder.join(os(&name)).exists() {
-                        counts.kept += 1;
-                        return Ok(None);
-                    }
-                }
-                caught(&mut || {
-                    let (bytes, encoding) = recipe.encoded(data, path, copy)?;
-                    let name = name_of(path, copy, encoding.ending());
-                    Ok(Made::File(path.to_vec(), copy, name, bytes))
-                })
-                .map(Some)
+        if let (Target::Tree(folder), false) = (&self.options.target, self.options.overwrite) {
+            let ending = match recipe.encoding {
+                Encoding::Same => image_file::encoding_of(image.data)?.ending(),
+                other => other.ending(),
+            };
+            if folder.join(os(&name_of(path, copy, ending))).exists() {
+                counts.kept += 1;
+                return Ok(None);
             }
         }
+        let work = || {
+            let (pixels, encoding) = recipe.change(image.decoded(recipe)?, path, copy)?;
+            if self.options.target == Target::Pixels {
+                return Ok(Made::Pixels(path.to_vec(), copy, pixels));
+            }
+            let bytes = image_file::encode(pixels, encoding)?;
+            Ok(Made::File(path.to_vec(), copy, name_of(path, copy, encoding.ending()), bytes))
+        };
+        // A decoder that panics on damaged data must not take the run with it.
+        catch_unwind(AssertUnwindSafe(work))
+            .unwrap_or_else(|_| {
+                Err(Broken::Damaged("it made the decoder panic: please report it".to_owned()))
+            })
+            .map(Some)
     }
 
     fn deliver(&self, turn: usize, made: Vec<Made>, counts: &mut Counts) -> Result<(), Over> {

@@ -32,8 +32,11 @@ pub(crate) fn write_file(folder: &Path, name: &[u8], bytes: &[u8]) -> io::Result
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
+    refuse_special(&path)?;
     let unfinished = beside(&path);
-    let written = fs::write(&unfinished, bytes).and_then(|()| fs::rename(&unfinished, &path));
+    let written = fresh(&unfinished)
+        .and_then(|mut file| file.write_all(bytes))
+        .and_then(|()| fs::rename(&unfinished, &path));
     if written.is_err() {
         // What is left of it would be in the way; where even that cannot be removed, its name says what it is.
         let _ = fs::remove_file(&unfinished);
@@ -46,6 +49,25 @@ fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
     let short = &blake3::hash(name.as_bytes()).to_hex()[..16];
     path.with_file_name(format!(".{short}.{UNFINISHED}"))
+}
+
+/// A device, FIFO or socket keeps its place: programs hang on it.
+fn refuse_special(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(about) if !about.is_file() && !about.is_dir() && !about.is_symlink() => {
+            let text = "is a device, FIFO or socket, which is not replaced";
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A new file: what an interrupted run left makes room, and a link that others have put there is not followed.
+fn fresh(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => File::options().write(true).create_new(true).open(path),
+    }
 }
 
 /// A tar file under way; dropped before it is finished it leaves nothing.
@@ -61,7 +83,8 @@ impl Shard {
         name.push(".");
         name.push(UNFINISHED);
         let unfinished = path.with_file_name(name);
-        let file = BufWriter::with_capacity(1 << 18, File::create(&unfinished)?);
+        refuse_special(path)?;
+        let file = BufWriter::with_capacity(1 << 18, fresh(&unfinished)?);
         Ok(Self { tar: Some(tar::Builder::new(file)), path: path.to_owned(), unfinished })
     }
 
@@ -92,5 +115,34 @@ impl Drop for Shard {
     fn drop(&mut self) {
         // Gone already where it was finished.
         let _ = fs::remove_file(&self.unfinished);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn others_links_are_not_followed_and_sockets_keep_their_place() {
+        let folder = std::env::temp_dir().join(format!("waystage-sink-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let (victim, image) = (folder.join("victim"), folder.join("image.png"));
+        fs::write(&victim, b"mine").expect("written");
+        symlink(&victim, beside(&image)).expect("a planted link");
+        write_file(&folder, b"image.png", b"new").expect("written");
+        assert_eq!(fs::read(&victim).expect("read"), b"mine");
+        assert_eq!(fs::read(&image).expect("read"), b"new");
+        symlink(&victim, folder.join("all.tar.unfinished")).expect("a planted link");
+        Shard::create(&folder.join("all.tar")).expect("begun").finish().expect("written");
+        assert_eq!(fs::read(&victim).expect("read"), b"mine");
+        let socket = folder.join("socket.png");
+        let _listening = UnixListener::bind(&socket).expect("a socket");
+        assert!(write_file(&folder, b"socket.png", b"new").is_err());
+        assert!(Shard::create(&socket).is_err());
+        assert!(!socket.is_file());
+        fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -175,8 +175,13 @@ fn operation() -> impl Strategy<Value = String> {
     ]
 }
 
+/// `make fuzz` wants more than the few that a moment allows.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn any_operations_on_any_image_give_an_image(

@@ -127,6 +127,20 @@ pub struct Entries {
     pub object_offset: Vec<i64>,
     /// Bytes of the file in it.
     pub object_length: Vec<i64>,
+    /// Times that the columns above do not reach.
+    pub beyond: Beyond,
+}
+
+/// Times before 1677 or after 2262, which nanoseconds since 1970 do not reach in 64 bits: few entries have any, so they are
+/// listed and no columns. What the column of such a time holds says [`nanoseconds`].
+#[derive(Debug, Default)]
+pub struct Beyond {
+    /// The entry.
+    pub row: Vec<i32>,
+    /// Which time: an index into [`Facts::beyond`].
+    pub which: Vec<i8>,
+    /// Its seconds since 1970.
+    pub seconds: Vec<i64>,
 }
 
 /// What stat(2) says of an entry. Times are ns since 1970.
@@ -154,6 +168,8 @@ pub struct Facts {
     pub links: u32,
     /// Allocated blocks of 512 bytes.
     pub blocks: u64,
+    /// Seconds since 1970 of `mtime`, `ctime` and `atime`, where nanoseconds do not reach them.
+    pub beyond: [Option<i64>; 3],
 }
 
 impl From<&Statx> for Facts {
@@ -170,6 +186,7 @@ impl From<&Statx> for Facts {
             device: device(stat),
             links: stat.stx_nlink,
             blocks: stat.stx_blocks,
+            beyond: [&stat.stx_mtime, &stat.stx_ctime, &stat.stx_atime].map(beyond),
         }
     }
 }
@@ -223,6 +240,13 @@ impl Entries {
         symlink: &[u8],
         layout: Option<&Objects>,
     ) {
+        for (which, seconds) in facts.beyond.iter().enumerate() {
+            if let Some(seconds) = seconds {
+                self.beyond.row.push(position(self.directory.len()));
+                self.beyond.which.push(which as i8);
+                self.beyond.seconds.push(*seconds);
+            }
+        }
         self.directory.push(position(directory));
         self.name.push(name);
         self.kind.push(kind(facts.mode));
@@ -274,12 +298,56 @@ pub(crate) fn device(stat: &Statx) -> u64 {
     rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }
 
-/// Times beyond the years 1677 to 2262 do not fit and are cut to what does.
-pub(crate) fn nanoseconds(time: &rustix::fs::StatxTimestamp) -> i64 {
-    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
+/// A time in nanoseconds since 1970. One that does not fit is within the first or the last second that 64 bits hold, as far behind its
+/// beginning as the time is behind its own second: with the seconds of [`Beyond`] it is exact.
+pub fn nanoseconds(time: &rustix::fs::StatxTimestamp) -> i64 {
+    fitting(time).unwrap_or_else(|| {
+        let start = if time.tv_sec < 0 { i64::MIN } else { i64::MAX - 999_999_999 };
+        start + i64::from(time.tv_nsec)
+    })
+}
+
+/// The seconds of a time that nanoseconds do not reach.
+pub(crate) fn beyond(time: &rustix::fs::StatxTimestamp) -> Option<i64> {
+    fitting(time).is_none().then_some(time.tv_sec)
+}
+
+fn fitting(time: &rustix::fs::StatxTimestamp) -> Option<i64> {
+    time.tv_sec.checked_mul(1_000_000_000)?.checked_add(i64::from(time.tv_nsec))
 }
 
 /// Columns are signed because most readers of Parquet are poor at unsigned ones; no file has 2^63 bytes.
 pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_that_do_not_fit_are_exact_with_their_seconds() {
+        let flags = (rustix::fs::AtFlags::empty(), rustix::fs::StatxFlags::BASIC_STATS);
+        let Ok(any) = rustix::fs::statx(rustix::fs::CWD, ".", flags.0, flags.1) else { return };
+        let time = |tv_sec: i64, tv_nsec: u32| {
+            let mut time = any.stx_mtime;
+            (time.tv_sec, time.tv_nsec) = (tv_sec, tv_nsec);
+            time
+        };
+        for (seconds, nsec) in [(0, 0), (-1, 999_999_999), (9_223_372_036, 854_775_807)] {
+            let ns = nanoseconds(&time(seconds, nsec));
+            assert_eq!(i128::from(ns), i128::from(seconds) * 1_000_000_000 + i128::from(nsec));
+            assert_eq!(beyond(&time(seconds, nsec)), None);
+        }
+        for nsec in [0, 1, 999_999_999] {
+            for seconds in [9_223_372_037, i64::MAX] {
+                let ns = nanoseconds(&time(seconds, nsec));
+                assert_eq!(ns - (i64::MAX - 999_999_999), i64::from(nsec));
+                assert_eq!(beyond(&time(seconds, nsec)), Some(seconds));
+                let before = nanoseconds(&time(-seconds - 1, nsec));
+                assert_eq!(before - i64::MIN, i64::from(nsec));
+                assert_eq!(beyond(&time(-seconds - 1, nsec)), Some(-seconds - 1));
+            }
+        }
+    }
 }

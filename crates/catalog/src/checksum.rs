@@ -4,17 +4,21 @@
 //! Leaves: a digest for each object; damaged objects made whole.
 //! Must not know: where digests are kept, which files are damaged.
 //!
-//! An object is summed and not a file, because damage comes by the storage target: what is lost with a target is read again from a
+//! Holes are not read: what a rule says of them costs no time that grows with their size. An object is summed and not a file, because damage comes by the storage target: what is lost with a target is read again from a
 //! copy, and not the terabyte around it. The digest is XXH3 of 128 bits: it finds accidents, not forgery, at more bytes a second
 //! than any storage gives, and is here already for transfers. A cryptographic digest was rejected: whoever can forge files can
 //! forge the checksums beside them.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::fsync;
+use rustix::fs::{fallocate, fsync, FallocateFlags};
 use rustix::io::{pread, pwrite, Errno};
-use twox_hash::XxHash3_128;
+
+use crate::digest::Hasher;
+pub use crate::digest::{Digest, Rule};
+use crate::holes::{Extents, Run};
 
 use crate::layout::{Layout, Mirrors, Target};
 
@@ -23,9 +27,6 @@ pub const ALGORITHM: &str = "xxh3-128";
 
 /// Bytes read at once: several stripes, so that small ones cost no call each.
 const WINDOW: usize = 1 << 20;
-
-/// A digest, the most significant byte first.
-pub type Digest = [u8; 16];
 
 /// The checksum of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,21 +106,27 @@ impl Pieces<'_> {
     }
 }
 
-/// The checksum of each object of an open file of `size` bytes.
+/// The checksum of each object of an open file of `size` bytes. `done` grows by the bytes that are dealt with, holes among them.
 ///
 /// # Errors
 /// `RANGE` where the file has become shorter. An object that cannot be read has no digest; the others do.
-pub fn sum(file: BorrowedFd<'_>, layout: Option<&Layout>, size: u64) -> Result<Vec<Sum>, Errno> {
+pub fn sum(
+    file: BorrowedFd<'_>,
+    layout: Option<&Layout>,
+    size: u64,
+    rule: Rule,
+    done: &AtomicU64,
+) -> Result<Vec<Sum>, Errno> {
     let (mut sums, pieces) = objects(layout, size);
-    let mut hashers: Vec<Option<XxHash3_128>> =
-        sums.iter().map(|_| Some(XxHash3_128::new())).collect();
+    let mut hashers: Vec<Option<Hasher>> = sums.iter().map(|_| Some(Hasher::new(rule))).collect();
     let mut window = Window::new(file, size);
     let mut failed = Ok(());
     pieces.pieces(|piece| {
         let hasher = &mut hashers[piece.slot];
-        let read = window.each(piece.offset, piece.length, |_, bytes| {
+        let read = window.each(piece.offset, piece.length, |_, run| {
+            done.fetch_add(run.length(), Ordering::Relaxed);
             if let Some(hasher) = hasher {
-                hasher.write(bytes);
+                hasher.take(&run);
             }
             Ok(())
         });
@@ -137,7 +144,7 @@ pub fn sum(file: BorrowedFd<'_>, layout: Option<&Layout>, size: u64) -> Result<V
     });
     failed?;
     for (sum, hasher) in sums.iter_mut().zip(hashers) {
-        sum.digest = hasher.map(|hasher| hasher.finish_128().to_be_bytes());
+        sum.digest = hasher.map(Hasher::finish);
     }
     Ok(sums)
 }
@@ -152,14 +159,15 @@ pub fn mend(
     donor: BorrowedFd<'_>,
     layout: Option<&Layout>,
     size: u64,
+    rule: Rule,
     wanted: &[(usize, Digest)],
 ) -> Result<Vec<bool>, Errno> {
     let (_, pieces) = objects(layout, size);
     let mut mended = Vec::with_capacity(wanted.len());
     for (slot, digest) in wanted {
-        let whole = through(&pieces, *slot, donor, None)? == Some(*digest);
+        let whole = through(&pieces, *slot, donor, None, rule)? == Some(*digest);
         // Summed again while it is written, should the copy change meanwhile.
-        mended.push(whole && through(&pieces, *slot, donor, Some(damaged))? == Some(*digest));
+        mended.push(whole && through(&pieces, *slot, donor, Some(damaged), rule)? == Some(*digest));
     }
     fsync(damaged)?;
     Ok(mended)
@@ -171,8 +179,9 @@ fn through(
     slot: usize,
     donor: BorrowedFd<'_>,
     to: Option<BorrowedFd<'_>>,
+    rule: Rule,
 ) -> Result<Option<Digest>, Errno> {
-    let mut hasher = XxHash3_128::new();
+    let mut hasher = Hasher::new(rule);
     let mut window = Window::new(donor, pieces.size);
     let mut written = Ok(());
     let mut read = Ok(());
@@ -180,17 +189,20 @@ fn through(
         if piece.slot != slot {
             return true;
         }
-        read = window.each(piece.offset, piece.length, |offset, bytes| {
-            hasher.write(bytes);
+        read = window.each(piece.offset, piece.length, |offset, run| {
+            hasher.take(&run);
             if let Some(to) = to {
-                written = write_all(to, bytes, offset);
+                written = match run {
+                    Run::Data(bytes) => write_all(to, bytes, offset),
+                    Run::Hole(length) => empty(to, offset, length),
+                };
             }
             written
         });
         read.is_ok()
     });
     written?;
-    Ok(read.is_ok().then(|| hasher.finish_128().to_be_bytes()))
+    Ok(read.is_ok().then(|| hasher.finish()))
 }
 
 fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
@@ -208,9 +220,26 @@ fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> Result<()
     Ok(())
 }
 
+/// Let a run of bytes read as zeros: as a hole, or written where the file system makes none.
+fn empty(to: BorrowedFd<'_>, mut offset: u64, mut length: u64) -> Result<(), Errno> {
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if fallocate(to, how, offset, length).is_ok() {
+        return Ok(());
+    }
+    let zeros = vec![0; WINDOW];
+    while length > 0 {
+        let most = usize::try_from(length).unwrap_or(WINDOW).min(WINDOW);
+        write_all(to, &zeros[..most], offset)?;
+        offset += most as u64;
+        length -= most as u64;
+    }
+    Ok(())
+}
+
 /// A part of a file in memory, read ahead of what is asked for.
 struct Window<'a> {
     file: BorrowedFd<'a>,
+    extents: Extents<'a>,
     size: u64,
     start: u64,
     bytes: Vec<u8>,
@@ -220,7 +249,8 @@ struct Window<'a> {
 impl<'a> Window<'a> {
     fn new(file: BorrowedFd<'a>, size: u64) -> Self {
         let most = usize::try_from(size).unwrap_or(WINDOW).min(WINDOW);
-        Self { file, size, start: 0, bytes: vec![0; most], held: 0 }
+        let extents = Extents::new(file);
+        Self { file, extents, size, start: 0, bytes: vec![0; most], held: 0 }
     }
 
     /// Hand over the bytes from `offset` on, in runs that follow one another.
@@ -228,19 +258,25 @@ impl<'a> Window<'a> {
         &mut self,
         mut offset: u64,
         length: u64,
-        mut take: impl FnMut(u64, &[u8]) -> Result<(), Errno>,
+        mut take: impl FnMut(u64, Run<'_>) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let end = offset + length;
         while offset < end {
             let held_end = self.start + self.held as u64;
             if offset < self.start || offset >= held_end {
-                self.fill(offset, end)?;
+                let hole = self.extents.hole_at(offset)?.min(end - offset);
+                if hole > 0 {
+                    take(offset, Run::Hole(hole))?;
+                    offset += hole;
+                } else {
+                    self.fill(offset, end)?;
+                }
                 continue;
             }
             let from = usize::try_from(offset - self.start).map_err(|_| Errno::OVERFLOW)?;
             let run = (end - offset).min(held_end - offset);
             let to = from + usize::try_from(run).map_err(|_| Errno::OVERFLOW)?;
-            take(offset, &self.bytes[from..to])?;
+            take(offset, Run::Data(&self.bytes[from..to]))?;
             offset += run;
         }
         Ok(())
@@ -252,9 +288,12 @@ impl<'a> Window<'a> {
         self.held = 0;
         self.start = offset;
         let room = |until: u64| {
-            usize::try_from(until - offset).unwrap_or(usize::MAX).min(self.bytes.len())
+            usize::try_from(until.saturating_sub(offset))
+                .unwrap_or(usize::MAX)
+                .min(self.bytes.len())
         };
-        let (whole, wanted) = (room(self.size), room(end));
+        let data_end = self.extents.data_end(offset);
+        let (whole, wanted) = (room(self.size.min(data_end)), room(end.min(data_end)));
         let read = match self.read(whole, offset) {
             Err(_) if wanted < whole => self.read(wanted, offset),
             answer => answer,

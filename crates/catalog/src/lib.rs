@@ -10,18 +10,23 @@
 mod batch;
 pub mod check;
 pub mod checksum;
+mod digest;
 mod exclude;
 mod generate;
+pub mod holes;
 pub mod layout;
 mod layouts;
 mod look;
 mod opener;
 mod paths;
 mod root;
+pub mod seal;
 pub mod walk;
 mod xattr;
 
-pub use batch::{Batch, Bytes, Directories, DirectoryState, Entries, Facts, TYPE_LETTERS};
+pub use batch::{
+    nanoseconds, Batch, Beyond, Bytes, Directories, DirectoryState, Entries, Facts, TYPE_LETTERS,
+};
 pub use exclude::{join, Exclude};
 pub use generate::generate;
 pub use layouts::{Ask, Held, Layouts, Objects};

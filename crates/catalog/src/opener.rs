@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use crate::batch::kind;
 use crate::check::{as_recorded, compare, Differences, Recorded};
-use crate::checksum::{self, Digest, Sum};
+use crate::checksum::{self, Digest, Rule, Sum};
 use crate::exclude::join;
 use crate::layout::Layout;
 use crate::layouts::{Ask, Layouts, Objects};
@@ -111,6 +111,7 @@ pub struct CheckedTree {
     stale: AtomicU64,
     by_kind: [AtomicU64; Differences::ALL.len()],
     stale_paths: Mutex<Vec<Vec<u8>>>,
+    summed: AtomicU64,
 }
 
 impl CheckedTree {
@@ -123,6 +124,7 @@ impl CheckedTree {
             stale: AtomicU64::new(0),
             by_kind: Default::default(),
             stale_paths: Mutex::default(),
+            summed: AtomicU64::new(0),
         })
     }
 
@@ -169,12 +171,17 @@ impl CheckedTree {
     ///
     /// # Errors
     /// As there.
-    pub fn sum_file(&self, path: &[u8], recorded: &Recorded) -> Result<Summed, OpenFailed> {
+    pub fn sum_file(
+        &self,
+        path: &[u8],
+        recorded: &Recorded,
+        rule: Rule,
+    ) -> Result<Summed, OpenFailed> {
         let opened = self.open_file(path, recorded)?;
         let (file, size) = (opened.file.as_fd(), opened.stat.stx_size);
         let layout = self.layouts.layout_of(file);
         let now = as_recorded(&opened.stat);
-        let mut sums = checksum::sum(file, layout.as_ref(), size).ok();
+        let mut sums = checksum::sum(file, layout.as_ref(), size, rule, &self.summed).ok();
         let after = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
         if !after.is_ok_and(|after| compare(&now, &after, None).is_empty()) {
             sums = None;
@@ -204,6 +211,7 @@ impl CheckedTree {
         donor: &Self,
         path: &[u8],
         recorded: &Recorded,
+        rule: Rule,
         wanted: &[(usize, Digest)],
     ) -> Result<Vec<bool>, Errno> {
         let look = |file: &OwnedFd| statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
@@ -219,7 +227,8 @@ impl CheckedTree {
             return Err(Errno::STALE);
         }
         let size = stat.stx_size;
-        let mended = checksum::mend(file.as_fd(), copy.as_fd(), layout.as_ref(), size, wanted)?;
+        let mended =
+            checksum::mend(file.as_fd(), copy.as_fd(), layout.as_ref(), size, rule, wanted)?;
         let time = |at: &StatxTimestamp| Timespec { tv_sec: at.tv_sec, tv_nsec: at.tv_nsec.into() };
         let times = Timestamps {
             last_access: time(&stat.stx_atime),
@@ -289,6 +298,12 @@ impl CheckedTree {
         }
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CheckCounts { checked: read(&self.checked), stale: read(&self.stale), by_kind }
+    }
+
+    /// Bytes of files summed so far, holes among them: those of files in hand too.
+    #[must_use]
+    pub fn summed_bytes(&self) -> u64 {
+        self.summed.load(Ordering::Relaxed)
     }
 
     /// Paths of entries that did not hold, each as often as it was met, and whether these are all of them.

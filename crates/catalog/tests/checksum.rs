@@ -3,16 +3,25 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something it relies on fails")]
 
 use std::fs::{self, File, OpenOptions};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
 
 use proptest::prelude::*;
 use twox_hash::XxHash3_128;
-use waystage_catalog::checksum::{mend, sum};
+use waystage_catalog::checksum::{self, Rule, Sum};
 use waystage_catalog::layout::{Component, Kind, Layout, Object, Striping, Target, EOF};
 
 const UNIT: u64 = 64 << 10;
+
+fn sum(
+    file: BorrowedFd<'_>,
+    layout: Option<&Layout>,
+    size: u64,
+) -> Result<Vec<Sum>, rustix::io::Errno> {
+    checksum::sum(file, layout, size, Rule::Every, &AtomicU64::new(0))
+}
 
 struct Scratch(PathBuf);
 
@@ -109,11 +118,11 @@ proptest! {
 
         let wanted: Vec<_> = damaged.iter().map(|i| (*i, sums[*i].digest.unwrap())).collect();
         let bad = scratch.file("bad", &content(size, 9));
-        let (fd, none) = (file.as_fd(), vec![false]);
-        prop_assert_eq!(mend(fd, bad.as_fd(), Some(&layout), size as u64, &wanted), Ok(none));
+        let (fd, none, rule) = (file.as_fd(), vec![false], Rule::Every);
+        prop_assert_eq!(checksum::mend(fd, bad.as_fd(), Some(&layout), size as u64, rule, &wanted), Ok(none));
         prop_assert_eq!(sum(fd, Some(&layout), size as u64).unwrap(), after);
         let all = Ok(vec![true]);
-        prop_assert_eq!(mend(fd, copy.as_fd(), Some(&layout), size as u64, &wanted), all);
+        prop_assert_eq!(checksum::mend(fd, copy.as_fd(), Some(&layout), size as u64, rule, &wanted), all);
         prop_assert_eq!(fs::read(scratch.0.join("file")).unwrap(), whole);
     }
 }
@@ -128,4 +137,48 @@ fn a_file_without_a_layout_is_one_object_and_one_that_shrank_is_said_so() {
     assert_eq!(sums[0].digest, Some(XxHash3_128::oneshot(&whole).to_be_bytes()));
     assert!(sum(file.as_fd(), None, 0).unwrap().is_empty());
     assert!(sum(file.as_fd(), None, 100_001).is_err());
+}
+
+#[test]
+fn holes_are_not_read_and_the_same_bytes_have_the_same_sums_wherever_holes_are() {
+    const SIZE: u64 = 1 << 40;
+    let scratch = Scratch::new("holes");
+    let data = content(4096, 5);
+    let (sparse, other) = (scratch.file("sparse", b""), scratch.file("other", b""));
+    for file in [&sparse, &other] {
+        file.set_len(SIZE).unwrap();
+        file.write_all_at(&data, SIZE / 2 + 100).unwrap();
+    }
+    // The same bytes, of which more are stored.
+    other.write_all_at(&[0; 300_000], 12_345).unwrap();
+    let done = AtomicU64::new(0);
+    let of = |file: &File, layout: Option<&Layout>| {
+        checksum::sum(file.as_fd(), layout, SIZE, Rule::Runs, &done).unwrap()
+    };
+    let striped = Layout::new(
+        Kind::Lustre,
+        1,
+        vec![Component {
+            striping: Striping { unit: 1 << 32, count: 3, object_size: EOF },
+            objects: (0..3).map(|i| Object::on(Target::Ost(i))).collect(),
+            ..Component::whole()
+        }],
+    )
+    .unwrap();
+    for layout in [None, Some(&striped)] {
+        let sums = of(&sparse, layout);
+        assert_eq!(sums, of(&other, layout));
+        assert_eq!(sums.iter().map(|sum| sum.length).sum::<u64>(), SIZE);
+    }
+    assert_eq!(done.into_inner(), 4 * SIZE);
+
+    // Mending lets read as zeros what is none.
+    let done = AtomicU64::new(0);
+    let whole = checksum::sum(sparse.as_fd(), None, SIZE, Rule::Runs, &done).unwrap();
+    other.write_all_at(b"damage", 1 << 38).unwrap();
+    let wanted = [(0, whole[0].digest.unwrap())];
+    let mended =
+        checksum::mend(other.as_fd(), sparse.as_fd(), None, SIZE, Rule::Runs, &wanted).unwrap();
+    assert_eq!(mended, [true]);
+    assert_eq!(checksum::sum(other.as_fd(), None, SIZE, Rule::Runs, &done).unwrap(), whole);
 }

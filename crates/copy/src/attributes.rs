@@ -1,21 +1,25 @@
 //! Owners, modes, extended attributes and times: onto what was just made, or onto what has stood there before.
 //!
-//! The order matters: a change of owner takes set-user-id bits away, an access control list changes the mode, and all
-//! of them change times.
+//! The order matters: a change of owner takes set-user-id bits and capabilities away, an access control list that the directory
+//! handed down must be gone before the mode opens the file, and all of them change times.
 
 use std::os::fd::BorrowedFd;
 
 use rustix::fs::{
-    chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, futimens, utimensat,
-    AtFlags, Gid, Mode, Uid, XattrFlags,
+    chmod, chownat, fchmod, fchown, futimens, utimensat, AtFlags, Gid, Mode, Timestamps, Uid, CWD,
 };
 use rustix::io::Errno;
 
+use crate::acl::{mode_without, ACCESS};
 use crate::error::{At, End, Failure};
-use crate::item::About;
+use crate::item::{look_at, About};
+use crate::project::Project;
+use crate::time::Time;
+pub use crate::xattr::Attribute;
+use crate::xattr::Handle;
 
-/// The longest list and value of attributes that Linux hands out (`XATTR_LIST_MAX`, `XATTR_SIZE_MAX`).
-const LONGEST: usize = 64 << 10;
+/// Set-user-id and set-group-id.
+const SET_ID: u16 = 0o6000;
 
 /// What this process is and may do, asked once.
 #[derive(Debug, Clone, Copy)]
@@ -27,11 +31,26 @@ pub struct Keeper {
     xattrs: bool,
 }
 
-/// The name and the value of an extended attribute.
-pub type Attribute = (Vec<u8>, Vec<u8>);
-
 /// What could not be kept, for the report.
 pub type Lost = Option<String>;
+
+/// Two losses of one entry.
+pub fn both(one: Lost, other: Lost) -> Lost {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(format!("{one}; {other}")),
+        (one, other) => one.or(other),
+    }
+}
+
+/// What an entry has besides what statx(2) tells.
+#[derive(Default)]
+struct Extras {
+    xattrs: Vec<Attribute>,
+    /// Its access control list, where that is not kept.
+    list: Option<Vec<u8>>,
+    project: Option<Project>,
+    lost: Lost,
+}
 
 impl Keeper {
     /// Asks the system; `owners` and `xattrs` say what is to be kept.
@@ -45,8 +64,8 @@ impl Keeper {
         }
     }
 
-    /// The mode to create a file with, and whether it is final: where nothing about the owner has to change and the
-    /// process's mask takes nothing away.
+    /// The mode to create a file with that has no name yet, and whether it is final: where nothing about the owner has to
+    /// change and the process's mask takes nothing away.
     ///
     /// `plain` says that the directory hands nothing down, neither its group nor an access control list.
     pub fn first_mode(&self, about: &About, plain: bool) -> (Mode, bool) {
@@ -63,6 +82,15 @@ impl Keeper {
         self.owners && (about.uid, about.gid) != (self.uid, self.gid)
     }
 
+    fn extras(&self, from: BorrowedFd<'_>) -> Result<Extras, Failure> {
+        let handle = Handle::open(from);
+        if !self.xattrs {
+            return Ok(Extras { list: handle.access_list(), ..Extras::default() });
+        }
+        let (xattrs, lost) = handle.all(End::Source)?;
+        Ok(Extras { xattrs, list: None, project: Project::of(from), lost })
+    }
+
     /// Everything but times onto an open file or directory. `mode_is_final` where it was made with its mode.
     pub fn give(
         &self,
@@ -71,8 +99,8 @@ impl Keeper {
         about: &About,
         mode_is_final: bool,
     ) -> Result<Lost, Failure> {
-        let wanted = if self.xattrs { all(from, End::Source)? } else { Vec::new() };
-        self.give_known(&wanted, to, about, mode_is_final)
+        let extras = self.extras(from)?;
+        self.give_all(&extras, to, about, mode_is_final)
     }
 
     /// The same where the extended attributes wanted, sorted, have been read before.
@@ -83,46 +111,132 @@ impl Keeper {
         about: &About,
         mode_is_final: bool,
     ) -> Result<Lost, Failure> {
-        let mut mode = about.mode;
-        let mut lost = None;
+        let xattrs = if self.xattrs { wanted.to_vec() } else { Vec::new() };
+        let list = wanted.iter().find(|(name, _)| name == ACCESS).map(|(_, value)| value.clone());
+        let list = list.filter(|_| !self.xattrs);
+        self.give_all(&Extras { xattrs, list, ..Extras::default() }, to, about, mode_is_final)
+    }
+
+    fn give_all(
+        &self,
+        extras: &Extras,
+        to: BorrowedFd<'_>,
+        about: &About,
+        mode_is_final: bool,
+    ) -> Result<Lost, Failure> {
+        let (mut mode, mut lost) = (about.mode, extras.lost.clone());
         if self.owners && !mode_is_final && !self.own(to, about)? {
             // Rights of one owner must not become rights of another.
-            if mode & 0o6000 != 0 {
-                lost = Some("set-user-id and set-group-id, as its owner is another".to_owned());
+            if mode & SET_ID != 0 {
+                lost = both(
+                    lost,
+                    Some("set-user-id and set-group-id, as its owner is another".to_owned()),
+                );
             }
-            mode &= !0o6000;
+            mode &= !SET_ID;
         }
-        if !mode_is_final {
-            fchmod(to, Mode::from_raw_mode(u32::from(mode))).at(End::Destination, "set mode")?;
-        }
+        let mut list = extras.list.as_deref();
         if self.xattrs {
             // What was made with its mode in a plain directory has no attributes yet.
-            lost = xattrs(wanted, to, !mode_is_final)?.or(lost);
+            let (more, without_list) = Handle::open(to).make(&extras.xattrs, !mode_is_final)?;
+            lost = both(lost, more);
+            if without_list {
+                let wanted = extras.xattrs.iter().find(|(name, _)| name == ACCESS);
+                list = wanted.map(|(_, value)| &value[..]);
+            }
         }
-        Ok(lost)
+        if let Some(list) = list {
+            mode = mode_without(mode, list);
+        }
+        if !mode_is_final || mode != about.mode {
+            fchmod(to, Mode::from_raw_mode(u32::from(mode))).at(End::Destination, "set mode")?;
+        }
+        if mode & SET_ID != 0 {
+            // The system takes them away in silence from who may not set them.
+            let kept = look_at(to).at(End::Destination, "look at")?.stx_mode & SET_ID;
+            if kept != mode & SET_ID {
+                lost = both(lost, Some("set-user-id or set-group-id".to_owned()));
+            }
+        }
+        Ok(both(lost, extras.project.and_then(|project| project.give(to))))
     }
 
-    /// Times onto an open file or directory.
-    pub fn times(&self, to: BorrowedFd<'_>, about: &About) -> Result<(), Failure> {
-        futimens(to, &about.times()).at(End::Destination, "set times")
+    /// Times onto an open file or directory; what of them its file system cannot keep.
+    pub fn times(&self, to: BorrowedFd<'_>, about: &About) -> Result<Lost, Failure> {
+        futimens(to, &about.times()).at(End::Destination, "set times")?;
+        kept_times(to, about)
     }
 
-    /// Owner and times onto a symbolic link, which has no mode, or onto whatever bears a name of ours.
-    pub fn give_name(
+    /// Everything onto a symbolic link, device or FIFO that is open with `O_PATH`.
+    pub(crate) fn give_place(
         &self,
-        folder: BorrowedFd<'_>,
-        name: &[u8],
+        wanted: &[Attribute],
+        to: BorrowedFd<'_>,
         about: &About,
-    ) -> Result<(), Failure> {
+        has_mode: bool,
+    ) -> Result<Lost, Failure> {
+        let (handle, mut mode, mut lost) = (Handle::place(to), about.mode, None);
         if self.owners {
             let (uid, gid) = (Uid::from_raw(about.uid), Gid::from_raw(about.gid));
-            match chownat(folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(()) | Err(Errno::PERM) => {}
+            match chownat(to, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH) {
+                Ok(()) => {}
+                Err(Errno::PERM) => mode &= !SET_ID,
                 Err(errno) => return Err(errno).at(End::Destination, "set owner"),
             }
         }
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        utimensat(folder, name, &about.times(), flags).at(End::Destination, "set times")
+        if self.xattrs {
+            let without_list;
+            (lost, without_list) = handle.make(wanted, true)?;
+            let list = wanted.iter().find(|(name, _)| name == ACCESS);
+            if let Some((_, list)) = list.filter(|_| without_list) {
+                mode = mode_without(mode, list);
+            }
+        }
+        if has_mode {
+            let mode = Mode::from_raw_mode(u32::from(mode));
+            chmod(handle.path(), mode).at(End::Destination, "set mode")?;
+        }
+        match utimensat(to, c"", &about.times(), AtFlags::EMPTY_PATH) {
+            // Kernels before 5.8 want a path.
+            Err(Errno::INVAL) => by_path(&handle, &about.times()),
+            other => other,
+        }
+        .at(End::Destination, "set times")?;
+        Ok(both(lost, kept_times(to, about)?))
+    }
+
+    /// Mend the attributes of a symbolic link, device or FIFO that is what it should be otherwise.
+    pub(crate) fn mend_place(
+        &self,
+        wanted: &[Attribute],
+        to: BorrowedFd<'_>,
+        about: &About,
+        has_mode: bool,
+    ) -> Result<Lost, Failure> {
+        let stat = look_at(to).at(End::Destination, "look at")?;
+        let found = About::of(&stat);
+        let owner =
+            self.owners && self.uid == 0 && (about.uid, about.gid) != (found.uid, found.gid);
+        let mode = has_mode && about.mode != found.mode;
+        let xattrs = self.xattrs && Handle::place(to).differs(wanted)?;
+        if !owner && !mode && !xattrs && about.mtime == found.mtime {
+            return Ok(None);
+        }
+        self.give_place(wanted, to, about, has_mode)
+    }
+
+    /// The extended attributes of a symbolic link, device or FIFO that is open with `O_PATH`.
+    pub(crate) fn of_place(&self, from: BorrowedFd<'_>) -> Result<(Vec<Attribute>, Lost), Failure> {
+        if !self.xattrs {
+            return Ok((Vec::new(), None));
+        }
+        match Handle::place(from).all(End::Source) {
+            // No /proc, or a sort of entry that has none.
+            Err(Failure::Call { errno: Errno::NOENT | Errno::NOTDIR, .. }) => {
+                Ok((Vec::new(), None))
+            }
+            other => other,
+        }
     }
 
     /// Whether owner and group are as wanted now. Only root gives files away; others keep the group where they may.
@@ -148,8 +262,8 @@ impl Keeper {
         wanted: &About,
         found: &About,
     ) -> Result<(bool, Lost), Failure> {
-        let xattrs = if self.xattrs { all(from, End::Source)? } else { Vec::new() };
-        self.mend_known(&xattrs, to, wanted, found)
+        let extras = self.extras(from)?;
+        self.mend_all(&extras, to, wanted, found)
     }
 
     /// The same where the extended attributes wanted, sorted, have been read before.
@@ -160,17 +274,46 @@ impl Keeper {
         wanted: &About,
         found: &About,
     ) -> Result<(bool, Lost), Failure> {
-        let root = self.uid == 0;
-        let owner = self.owners && root && (wanted.uid, wanted.gid) != (found.uid, found.gid);
-        let mode = wanted.mode != found.mode && (root || wanted.uid == found.uid);
-        let unlike = self.xattrs && all(to, End::Destination)? != xattrs;
-        if !owner && !mode && !unlike {
-            return Ok((false, None));
-        }
-        let lost = self.give_known(xattrs, to, wanted, false)?;
-        self.times(to, wanted)?;
-        Ok((true, lost))
+        let extras = Extras { xattrs: xattrs.to_vec(), ..Extras::default() };
+        self.mend_all(&extras, to, wanted, found)
     }
+
+    fn mend_all(
+        &self,
+        extras: &Extras,
+        to: BorrowedFd<'_>,
+        wanted: &About,
+        found: &About,
+    ) -> Result<(bool, Lost), Failure> {
+        let root = self.uid == 0;
+        let mode = extras.list.as_ref().map_or(wanted.mode, |list| mode_without(wanted.mode, list));
+        let owner = self.owners && root && (wanted.uid, wanted.gid) != (found.uid, found.gid);
+        let mode = mode != found.mode && (root || wanted.uid == found.uid);
+        let unlike = self.xattrs && Handle::open(to).differs(&extras.xattrs)?;
+        let project = extras.project.is_some() && Project::of(to) != extras.project;
+        if !owner && !mode && !unlike && !project {
+            return Ok((false, extras.lost.clone()));
+        }
+        let lost = self.give_all(extras, to, wanted, false)?;
+        Ok((true, both(lost, self.times(to, wanted)?)))
+    }
+}
+
+/// What of its times the file system has cut to those that it knows: as a rule some between 1901 and 2486.
+fn kept_times(to: BorrowedFd<'_>, about: &About) -> Result<Lost, Failure> {
+    let usual = |time: Time| (0..=i64::from(i32::MAX)).contains(&time.seconds);
+    if usual(about.mtime) && usual(about.atime) {
+        return Ok(None);
+    }
+    let found = About::of(&look_at(to).at(End::Destination, "look at")?);
+    // Some keep whole or every second second.
+    let near = |one: Time, other: Time| one.seconds.abs_diff(other.seconds) <= 2;
+    let kept = near(found.mtime, about.mtime) && near(found.atime, about.atime);
+    Ok((!kept).then(|| "times that the destination's file system does not know".to_owned()))
+}
+
+fn by_path(place: &Handle<'_>, times: &Timestamps) -> Result<(), Errno> {
+    utimensat(CWD, place.path(), times, AtFlags::empty())
 }
 
 /// Whether the extended attributes of two open files differ, of those that are kept.
@@ -181,84 +324,7 @@ pub fn xattrs_differ(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool,
 
 /// The extended attributes of an open file that are kept, sorted.
 pub fn all(file: BorrowedFd<'_>, end: End) -> Result<Vec<Attribute>, Failure> {
-    let mut found = Vec::new();
-    for name in names(file, end)? {
-        match value(file, &name) {
-            Ok(value) => found.push((name, value)),
-            // It was taken away meanwhile, or is not for us to read.
-            Err(Errno::NODATA | Errno::ACCESS | Errno::PERM) => {}
-            Err(errno) => return Err(errno).at(end, "read extended attribute"),
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// Make the extended attributes of `to` those that are wanted.
-fn xattrs(wanted: &[Attribute], to: BorrowedFd<'_>, clean: bool) -> Result<Lost, Failure> {
-    let mut lost = None;
-    for (name, value) in wanted {
-        match fsetxattr(to, &name[..], value, XattrFlags::empty()) {
-            Ok(()) => {}
-            // NOSPC too: a value may be too large for this file system, which is no full disk.
-            Err(errno) => lost = Some(reason(name, errno)),
-        }
-    }
-    if !clean {
-        return Ok(lost);
-    }
-    for name in names(to, End::Destination)? {
-        if !wanted.iter().any(|(kept, _)| *kept == name) {
-            // Such as an access control list that the directory handed down.
-            let _ = fremovexattr(to, &name[..]);
-        }
-    }
-    Ok(lost)
-}
-
-fn reason(name: &[u8], errno: Errno) -> String {
-    let name = String::from_utf8_lossy(name);
-    format!("extended attribute {name}: {}", crate::error::said(errno))
-}
-
-fn names(file: BorrowedFd<'_>, end: End) -> Result<Vec<Vec<u8>>, Failure> {
-    let mut usual = [0; 1 << 10];
-    let list = match flistxattr(file, &mut usual[..]) {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        Ok(length) => usual[..length].to_vec(),
-        Err(Errno::RANGE) => {
-            let mut longest = vec![0; LONGEST];
-            let length = flistxattr(file, &mut longest[..]).at(end, "list extended attributes")?;
-            longest.truncate(length);
-            longest
-        }
-        Err(errno) => return Err(errno).at(end, "list extended attributes"),
-    };
-    Ok(list.split(|byte| *byte == 0).filter(|name| is_kept(name)).map(<[u8]>::to_vec).collect())
-}
-
-fn value(file: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, Errno> {
-    let mut usual = [0; 1 << 10];
-    match fgetxattr(file, name, &mut usual[..]) {
-        Ok(length) => Ok(usual[..length].to_vec()),
-        Err(Errno::RANGE) => {
-            let mut longest = vec![0; LONGEST];
-            let length = fgetxattr(file, name, &mut longest[..])?;
-            longest.truncate(length);
-            Ok(longest)
-        }
-        Err(errno) => Err(errno),
-    }
-}
-
-/// What users, administrators and access control lists set; not what a file system tells of itself, as Lustre's layout.
-fn is_kept(name: &[u8]) -> bool {
-    const FILE_SYSTEMS: [&[u8]; 5] =
-        [b"trusted.lov", b"trusted.lma", b"trusted.link", b"trusted.gfid", b"trusted.glusterfs."];
-    let told = FILE_SYSTEMS.iter().any(|prefix| name.starts_with(prefix));
-    let kept: [&[u8]; 4] = [b"user.", b"security.", b"trusted.", b"system.posix_acl_"];
-    // Labels are given by the policy of the machine that a file lies on.
-    !told && name != b"security.selinux" && kept.iter().any(|prefix| name.starts_with(prefix))
+    Handle::open(file).all(end).map(|(found, _)| found)
 }
 
 /// The mode bits that new files lose. umask(2) tells them only by setting them, which other threads would notice.

@@ -1,4 +1,7 @@
-//! Files set side by side: are their contents and extended attributes alike?
+//! Entries set side by side: are their contents, extended attributes and device numbers alike?
+//!
+//! Where both files have holes nothing is read. Digests are made of files that differ, in a second reading, and only of those whose
+//! zeros are worth hashing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -6,15 +9,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use rustix::fs::{openat, Mode, OFlags};
+use rustix::fs::{openat, Mode, OFlags, Statx};
 use rustix::io::{pread, Errno};
 use twox_hash::XxHash3_128;
+use waystage_catalog::holes::Extents;
 use waystage_catalog::Root;
 
-use crate::attributes::xattrs_differ;
+use crate::attributes::{xattrs_differ, Attribute};
 use crate::error::{said, Failure};
 use crate::error::{At, End};
-use crate::item::split;
+use crate::item::{letter, look_at, split};
+use crate::xattr::Handle;
 
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -23,12 +28,16 @@ const PIECE_BYTES: usize = 256 << 10;
 pub struct Pair {
     /// The path, in both trees.
     pub path: Vec<u8>,
-    /// Whether contents are read; directories have none.
+    /// Whether contents are read, of regular files.
     pub contents: bool,
 }
 
-/// The first byte that differs, and both digests (XXH3, 128 bits) of the whole.
-pub type Differing = (u64, u128, u128);
+/// The first byte that differs, and both digests (XXH3, 128 bits) of the whole; None of a file with holes of more than
+/// [`HASHED_HOLES`] altogether, whose zeros would take longer to hash than its data to read.
+pub type Differing = (u64, Option<u128>, Option<u128>);
+
+/// Zeros in holes that are hashed for a digest.
+const HASHED_HOLES: u64 = 1 << 30;
 
 /// What a pair differs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +48,8 @@ pub struct Unlike {
     pub contents: Option<Differing>,
     /// Whether extended attributes differ.
     pub xattrs: bool,
+    /// Whether they are other devices.
+    pub device: bool,
     /// Why it could not be told; empty where it could.
     pub error: String,
 }
@@ -48,7 +59,8 @@ struct Work {
     pairs: Vec<Pair>,
     xattrs: bool,
     next: AtomicUsize,
-    bytes: AtomicU64,
+    read: AtomicU64,
+    compared: AtomicU64,
     stop: AtomicBool,
     found: Mutex<Vec<Unlike>>,
 }
@@ -73,7 +85,8 @@ impl Comparison {
             pairs,
             xattrs,
             next: AtomicUsize::new(0),
-            bytes: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            compared: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             found: Mutex::default(),
         });
@@ -87,10 +100,11 @@ impl Comparison {
         Ok(comparison)
     }
 
-    /// Pairs taken up so far, and bytes read of each side.
-    pub fn progress(&self) -> (usize, u64) {
+    /// Pairs taken up so far, bytes read of each side, and bytes compared, holes among them.
+    pub fn progress(&self) -> (usize, u64, u64) {
         let taken = self.work.next.load(Ordering::Relaxed).min(self.work.pairs.len());
-        (taken, self.work.bytes.load(Ordering::Relaxed))
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (taken, count(&self.work.read), count(&self.work.compared))
     }
 
     /// Whether all threads have ended.
@@ -130,11 +144,17 @@ impl Work {
         while !self.stop.load(Ordering::Relaxed) {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(pair) = self.pairs.get(index) else { return };
-            let unlike = match self.compare(pair, &mut buffers) {
-                Ok((contents, xattrs)) if contents.is_some() || xattrs => {
-                    Unlike { index, contents, xattrs, error: String::new() }
-                }
-                Ok(_) | Err(Failure::Stopped) => continue,
+            let nothing = Unlike {
+                index,
+                contents: None,
+                xattrs: false,
+                device: false,
+                error: String::new(),
+            };
+            let unlike = match self.compare(pair, &mut buffers, nothing.clone()) {
+                Ok(unlike) if unlike == nothing => continue,
+                Ok(unlike) => unlike,
+                Err(Failure::Stopped) => continue,
                 Err(failure) => {
                     let error = match failure {
                         Failure::Call { end: End::Source, doing, errno } => {
@@ -145,7 +165,7 @@ impl Work {
                         }
                         other => other.to_string(),
                     };
-                    Unlike { index, contents: None, xattrs: false, error }
+                    Unlike { error, ..nothing }
                 }
             };
             self.found.lock().unwrap_or_else(PoisonError::into_inner).push(unlike);
@@ -156,33 +176,145 @@ impl Work {
         &self,
         pair: &Pair,
         buffers: &mut (Vec<u8>, Vec<u8>),
-    ) -> Result<(Option<Differing>, bool), Failure> {
-        let one = open(&self.roots.0, &pair.path, End::Source)?;
-        let other = open(&self.roots.1, &pair.path, End::Destination)?;
-        let xattrs = self.xattrs && xattrs_differ(one.as_fd(), other.as_fd())?;
-        if !pair.contents {
-            return Ok((None, xattrs));
+        mut unlike: Unlike,
+    ) -> Result<Unlike, Failure> {
+        let one = Entry::open(&self.roots.0, &pair.path, End::Source)?;
+        let other = Entry::open(&self.roots.1, &pair.path, End::Destination)?;
+        let devices = |entry: &Entry| (entry.stat.stx_rdev_major, entry.stat.stx_rdev_minor);
+        unlike.device = one.is_device() && other.is_device() && devices(&one) != devices(&other);
+        if self.xattrs {
+            unlike.xattrs = match (&one.readable, &other.readable) {
+                (Some(one), Some(other)) => xattrs_differ(one.as_fd(), other.as_fd())?,
+                _ => one.xattrs(End::Source)? != other.xattrs(End::Destination)?,
+            };
         }
-        let mut digests = (XxHash3_128::new(), XxHash3_128::new());
-        let (mut first, mut at) = (None, 0u64);
-        let mut ended = (false, false);
-        while !(ended.0 && ended.1) {
-            let left = full(one.as_fd(), &mut buffers.0, at, ended.0, &self.stop, End::Source)?;
-            let right =
-                full(other.as_fd(), &mut buffers.1, at, ended.1, &self.stop, End::Destination)?;
-            let (left, right) = (&buffers.0[..left], &buffers.1[..right]);
-            ended = (left.len() < PIECE_BYTES, right.len() < PIECE_BYTES);
-            digests.0.write(left);
-            digests.1.write(right);
-            if first.is_none() && left != right {
-                let same = left.iter().zip(right).take_while(|(one, other)| one == other).count();
-                first = Some(at + same as u64);
+        if let (true, Some(one), Some(other)) = (pair.contents, &one.readable, &other.readable) {
+            let (one, other) = (one.as_fd(), other.as_fd());
+            let compared = |bytes| {
+                self.compared.fetch_add(bytes, Ordering::Relaxed);
+            };
+            let read = |bytes| {
+                self.read.fetch_add(bytes, Ordering::Relaxed);
+            };
+            let first = first_difference(one, other, buffers, &self.stop, (&compared, &read))?;
+            if let Some(first) = first {
+                let buffer = &mut buffers.0;
+                let left = digest(one, buffer, &self.stop, End::Source)?;
+                let right = digest(other, buffer, &self.stop, End::Destination)?;
+                unlike.contents = Some((first, left, right));
             }
-            at += left.len().max(right.len()) as u64;
-            self.bytes.fetch_add(left.len() as u64, Ordering::Relaxed);
         }
-        let digests = (digests.0.finish_128(), digests.1.finish_128());
-        Ok((first.map(|first| (first, digests.0, digests.1)), xattrs))
+        Ok(unlike)
+    }
+}
+
+/// An entry of a tree, which is never followed, and never opened where opening it would do something.
+struct Entry {
+    named: OwnedFd,
+    stat: Statx,
+    /// A regular file or directory, open for reading.
+    readable: Option<OwnedFd>,
+}
+
+impl Entry {
+    fn open(root: &Root, path: &[u8], end: End) -> Result<Self, Failure> {
+        let (directory, name) = split(path);
+        let directory = root.directory(directory).at(end, "open directory")?;
+        let name = if name.is_empty() { b"." } else { name };
+        let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let named = openat(&directory, name, how, Mode::empty()).at(end, "open")?;
+        let stat = look_at(named.as_fd()).at(end, "stat")?;
+        let mut readable = None;
+        if matches!(letter(stat.stx_mode), b'f' | b'd') {
+            let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            readable = Some(openat(&directory, name, how, Mode::empty()).at(end, "open")?);
+        }
+        Ok(Self { named, stat, readable })
+    }
+
+    fn is_device(&self) -> bool {
+        matches!(letter(self.stat.stx_mode), b'b' | b'c')
+    }
+
+    /// Extended attributes that are kept, sorted, of what cannot be opened for reading without doing something.
+    fn xattrs(&self, end: End) -> Result<Vec<Attribute>, Failure> {
+        Handle::place(self.named.as_fd()).all(end).map(|(found, _)| found)
+    }
+}
+
+/// Told of bytes compared, and of bytes read of each side.
+type Told<'a> = (&'a dyn Fn(u64), &'a dyn Fn(u64));
+
+/// The first byte in which two open files differ; None where they hold the same bytes. What is a hole in both is not read.
+fn first_difference(
+    one: BorrowedFd<'_>,
+    other: BorrowedFd<'_>,
+    buffers: &mut (Vec<u8>, Vec<u8>),
+    stop: &AtomicBool,
+    (compared, read): Told<'_>,
+) -> Result<Option<u64>, Failure> {
+    let mut extents = (Extents::new(one), Extents::new(other));
+    let mut at = 0_u64;
+    loop {
+        let left = extents.0.next_data(at).at(End::Source, "find holes")?;
+        let right = extents.1.next_data(at).at(End::Destination, "find holes")?;
+        let next = left.min(right);
+        compared(next - at);
+        at = next;
+        // Where only one has data, no further than they reach: behind them both may have a hole again.
+        let end = match (left == at, right == at) {
+            (true, true) => extents.0.data_end(at).max(extents.1.data_end(at)),
+            (true, false) => extents.0.data_end(at),
+            _ => extents.1.data_end(at),
+        };
+        let most = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        let left = full(one, &mut buffers.0[..most], at, stop, End::Source)?;
+        let right = full(other, &mut buffers.1[..most], at, stop, End::Destination)?;
+        let (one, other) = (&buffers.0[..left], &buffers.1[..right]);
+        read(left.max(right) as u64);
+        if one != other {
+            let same = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+            return Ok(Some(at + same as u64));
+        }
+        if left < most {
+            return Ok(None);
+        }
+        compared(left as u64);
+        at += left as u64;
+    }
+}
+
+/// The digest of all of an open file, its holes as the zeros they read as.
+fn digest(
+    file: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    stop: &AtomicBool,
+    end: End,
+) -> Result<Option<u128>, Failure> {
+    let mut hash = XxHash3_128::new();
+    let mut extents = Extents::new(file);
+    let (mut at, mut holes) = (0_u64, 0_u64);
+    loop {
+        let mut hole = extents.hole_at(at).at(end, "find holes")?;
+        holes = holes.saturating_add(hole);
+        if holes > HASHED_HOLES {
+            return Ok(None);
+        }
+        at += hole;
+        buffer.fill(0);
+        while hole > 0 {
+            let some = usize::try_from(hole).unwrap_or(PIECE_BYTES).min(buffer.len());
+            hash.write(&buffer[..some]);
+            hole -= some as u64;
+        }
+        let length = extents.data_end(at) - at;
+        let most = usize::try_from(length).unwrap_or(PIECE_BYTES).min(buffer.len());
+        let count = full(file, &mut buffer[..most], at, stop, end)?;
+        hash.write(&buffer[..count]);
+        at += count as u64;
+        if count < most {
+            return Ok(Some(hash.finish_128()));
+        }
     }
 }
 
@@ -193,18 +325,8 @@ pub(crate) fn same_contents(
     stop: &AtomicBool,
 ) -> Result<bool, Failure> {
     let mut buffers = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
-    let mut at = 0;
-    loop {
-        let left = full(one, &mut buffers.0, at, false, stop, End::Source)?;
-        let right = full(other, &mut buffers.1, at, false, stop, End::Destination)?;
-        if buffers.0[..left] != buffers.1[..right] {
-            return Ok(false);
-        }
-        if left < PIECE_BYTES {
-            return Ok(true);
-        }
-        at += left as u64;
-    }
+    let nothing = |_| ();
+    Ok(first_difference(one, other, &mut buffers, stop, (&nothing, &nothing))?.is_none())
 }
 
 /// Read until the buffer is full or the file ends.
@@ -212,12 +334,11 @@ fn full(
     file: BorrowedFd<'_>,
     buffer: &mut [u8],
     at: u64,
-    ended: bool,
     stop: &AtomicBool,
     end: End,
 ) -> Result<usize, Failure> {
     let mut filled = 0;
-    while !ended && filled < buffer.len() {
+    while filled < buffer.len() {
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::Stopped);
         }
@@ -229,12 +350,4 @@ fn full(
         }
     }
     Ok(filled)
-}
-
-fn open(root: &Root, path: &[u8], end: End) -> Result<OwnedFd, Failure> {
-    let (directory, name) = split(path);
-    let directory = root.directory(directory).at(end, "open directory")?;
-    let name = if name.is_empty() { b"." } else { name };
-    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    openat(&directory, name, how, Mode::empty()).at(end, "open")
 }

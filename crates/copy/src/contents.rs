@@ -266,7 +266,7 @@ pub fn for_data(
             return Ok(());
         }
         let hole = seek(file, SeekFrom::Hole(data)).at(End::Source, "find holes")?.min(end);
-        // It changed between the two calls: what is there is read as data.
+        // It changed between the two calls: all of it is read as data.
         let hole = if hole > data { hole } else { end };
         visit(data, hole)?;
         at = hole;

@@ -6,6 +6,9 @@ use std::sync::{Mutex, PoisonError};
 /// Problems listed in full; more are only counted, since a dead server answers each of millions of files with one.
 const LISTED: usize = 10_000;
 
+/// Bytes of what is listed, at most: paths may be very long, and another host's.
+const LISTED_BYTES: usize = 8 << 20;
+
 /// What an entry's problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProblemKind {
@@ -142,8 +145,31 @@ impl Counts {
 pub struct Report {
     /// The counts.
     pub tally: Tally,
-    problems: Mutex<Vec<Problem>>,
-    planned: Mutex<Vec<Planned>>,
+    problems: Mutex<Listed<Problem>>,
+    planned: Mutex<Listed<Planned>>,
+}
+
+/// A list of bounded length.
+#[derive(Debug)]
+struct Listed<T> {
+    each: Vec<T>,
+    bytes: usize,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self { each: Vec::new(), bytes: 0 }
+    }
+}
+
+impl<T> Listed<T> {
+    /// List it while there is room; `bytes` is its size.
+    fn push(&mut self, bytes: usize, one: T) {
+        if self.each.len() < LISTED && self.bytes + bytes <= LISTED_BYTES {
+            self.bytes += bytes;
+            self.each.push(one);
+        }
+    }
 }
 
 impl Report {
@@ -157,28 +183,25 @@ impl Report {
             ProblemKind::Lost => &self.tally.lost,
         };
         add(counter, 1);
+        let bytes = path.len() + text.len();
         let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        if problems.len() < LISTED {
-            problems.push(Problem { path, kind, text });
-        }
+        problems.push(bytes, Problem { path, kind, text });
     }
 
     /// Remember what a dry run would do.
     pub fn plan(&self, path: Vec<u8>, letter: u8, bytes: u64) {
         let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        if planned.len() < LISTED {
-            planned.push(Planned { path, letter, bytes });
-        }
+        planned.push(path.len(), Planned { path, letter, bytes });
     }
 
     /// Those listed.
     pub fn problems(&self) -> Vec<Problem> {
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).each.clone()
     }
 
     /// What a dry run would do, by path.
     pub fn planned(&self) -> Vec<Planned> {
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner).each.clone();
         planned.sort();
         planned
     }
@@ -187,4 +210,28 @@ impl Report {
 /// Count.
 pub fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_do_not_make_a_list_long() {
+        let report = Report::default();
+        for _ in 0..1000 {
+            report.problem(vec![b'n'; 64 << 10], ProblemKind::Error, String::new());
+            report.plan(vec![b'n'; 64 << 10], b'f', 0);
+        }
+        assert_eq!(report.tally.read().errors, 1000);
+        let bytes = |paths: Vec<Vec<u8>>| paths.iter().map(Vec::len).sum::<usize>();
+        assert_eq!(
+            bytes(report.problems().into_iter().map(|each| each.path).collect()),
+            LISTED_BYTES
+        );
+        assert_eq!(
+            bytes(report.planned().into_iter().map(|each| each.path).collect()),
+            LISTED_BYTES
+        );
+    }
 }

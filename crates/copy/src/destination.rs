@@ -37,21 +37,28 @@ impl Folder {
     }
 }
 
-/// The directories that this run made, by device and inode.
+/// So many directories are remembered as made by this run: how many a tree has may be another host's to say.
+const MOST_FRESH: usize = 1 << 18;
+
+/// The directories that this run made, by device and inode, and how many they are.
 #[derive(Default)]
-struct Fresh(Mutex<HashSet<(u64, u64)>>);
+struct Fresh(Mutex<(HashSet<(u64, u64)>, u64)>);
 
 impl Fresh {
     fn has(&self, stat: &Statx) -> bool {
         let seen = Seen::of(stat);
         let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        made.contains(&(seen.device, seen.inode))
+        made.0.contains(&(seen.device, seen.inode))
     }
 
     fn add(&self, stat: &Statx) {
         let seen = Seen::of(stat);
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        made.insert((seen.device, seen.inode));
+        made.1 += 1;
+        // Those beyond are only handled with more care than they need.
+        if made.0.len() < MOST_FRESH {
+            made.0.insert((seen.device, seen.inode));
+        }
     }
 }
 
@@ -77,6 +84,12 @@ impl Destination {
     /// The root, opened once more; None where it is not there.
     pub fn root(&self) -> Option<Result<OwnedFd, Errno>> {
         self.root.as_ref().map(|root| root.directory(b""))
+    }
+
+    /// How many directories this run has made.
+    #[must_use]
+    pub fn made(&self) -> u64 {
+        self.fresh.0.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     /// The directory at `path`; None where there is none.

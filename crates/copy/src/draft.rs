@@ -7,24 +7,16 @@ use std::sync::LazyLock;
 use rustix::fs::{linkat, openat, renameat, unlinkat, AtFlags, Mode, OFlags, CWD};
 use rustix::io::Errno;
 
-use crate::journal::OWN_PREFIX;
-
-/// The name under which a worker makes whatever it makes.
-pub fn worker_name(session: u64, worker: usize) -> Vec<u8> {
-    let prefix = String::from_utf8_lossy(OWN_PREFIX);
-    format!("{prefix}-{session:016x}-{worker}.part").into_bytes()
-}
-
-/// The name of a large file under way.
-pub fn large_name(session: u64, id: u32) -> Vec<u8> {
-    let prefix = String::from_utf8_lossy(OWN_PREFIX);
-    format!("{prefix}-{session:016x}-large-{id}.part").into_bytes()
-}
+use crate::error::{At, End, Failure};
+use crate::own::{create, fresh_name};
 
 /// Whether drafts still may be without a name; no longer once a file system has refused one. Without capabilities it is
 /// by /proc that they get one.
 static UNNAMED: LazyLock<AtomicBool> =
     LazyLock::new(|| AtomicBool::new(std::path::Path::new("/proc/self/fd").exists()));
+
+/// Names that are tried before it is believed that none is free.
+const TRIES: usize = 16;
 
 /// A draft of a file in its folder; dropped, it is gone.
 ///
@@ -32,24 +24,28 @@ static UNNAMED: LazyLock<AtomicBool> =
 /// happens, and one entry of the directory is written instead of three.
 pub struct Draft<'a> {
     folder: BorrowedFd<'a>,
-    name: &'a [u8],
+    session: u64,
     fd: OwnedFd,
-    named: bool,
+    /// Its name, where it has one.
+    name: Option<Vec<u8>>,
+    has_mode: bool,
 }
 
 impl<'a> Draft<'a> {
-    /// Make one. `name` is what it is called where it needs a name: a leftover of that name, which is always our own,
-    /// makes room.
+    /// Make one. It has `mode` only where it has no name, by which others could open it; else its mode is 0600.
+    ///
+    /// # Errors
+    /// Of open(2).
     pub fn begin(
         folder: BorrowedFd<'a>,
-        name: &'a [u8],
+        session: u64,
         mode: Mode,
         readable: bool,
     ) -> Result<Self, Errno> {
         let access = if readable { OFlags::RDWR } else { OFlags::WRONLY } | OFlags::CLOEXEC;
         if UNNAMED.load(Ordering::Relaxed) {
             match openat(folder, c".", access | OFlags::TMPFILE, mode) {
-                Ok(fd) => return Ok(Self { folder, name, fd, named: false }),
+                Ok(fd) => return Ok(Self { folder, session, fd, name: None, has_mode: true }),
                 // What file systems and kernels say that cannot do this.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                     UNNAMED.store(false, Ordering::Relaxed);
@@ -57,15 +53,8 @@ impl<'a> Draft<'a> {
                 Err(errno) => return Err(errno),
             }
         }
-        let how = access | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let fd = match openat(folder, name, how, mode) {
-            Err(Errno::EXIST) => {
-                unlinkat(folder, name, AtFlags::empty())?;
-                openat(folder, name, how, mode)?
-            }
-            other => other?,
-        };
-        Ok(Self { folder, name, fd, named: true })
+        let (name, fd) = named(session, |name| create(folder, name))?;
+        Ok(Self { folder, session, fd, name: Some(name), has_mode: false })
     }
 
     /// It, open.
@@ -73,26 +62,29 @@ impl<'a> Draft<'a> {
         self.fd.as_fd()
     }
 
+    /// Whether it was made with the mode that was asked for.
+    pub fn has_mode(&self) -> bool {
+        self.has_mode
+    }
+
     /// Give it its name, in place of whatever file bore it.
+    ///
+    /// # Errors
+    /// Of link(2) and rename(2).
     pub fn keep(mut self, name: &[u8]) -> Result<(), Errno> {
-        if !self.named {
-            match self.link(name) {
+        let draft = match self.name.take() {
+            Some(draft) => draft,
+            None => match self.link(name) {
                 // Only a rename takes the place of what is there, and that needs a name to rename.
-                Err(Errno::EXIST) => {}
+                Err(Errno::EXIST) => named(self.session, |draft| self.link(draft))?.0,
                 done => return done,
-            }
-            match self.link(self.name) {
-                Err(Errno::EXIST) => {
-                    unlinkat(self.folder, self.name, AtFlags::empty())?;
-                    self.link(self.name)?;
-                }
-                done => done?,
-            }
-            self.named = true;
+            },
+        };
+        let renamed = renameat(self.folder, &draft[..], self.folder, name);
+        if renamed.is_err() {
+            self.name = Some(draft);
         }
-        renameat(self.folder, self.name, self.folder, name)?;
-        self.named = false;
-        Ok(())
+        renamed
     }
 
     fn link(&self, name: &[u8]) -> Result<(), Errno> {
@@ -108,9 +100,44 @@ impl<'a> Draft<'a> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        if self.named {
+        if let Some(name) = &self.name {
             // Whoever removed the folder has removed the draft with it.
-            let _ = unlinkat(self.folder, self.name, AtFlags::empty());
+            let _ = unlinkat(self.folder, &name[..], AtFlags::empty());
         }
     }
+}
+
+/// Make something under a new name; what bears a name already is left alone.
+fn named<T>(
+    session: u64,
+    mut make: impl FnMut(&[u8]) -> Result<T, Errno>,
+) -> Result<(Vec<u8>, T), Errno> {
+    for _ in 0..TRIES {
+        let name = fresh_name(session)?;
+        match make(&name) {
+            Err(Errno::EXIST) => {}
+            made => return made.map(|made| (name, made)),
+        }
+    }
+    Err(Errno::EXIST)
+}
+
+/// Let `make` make something that is no file under a new name, and give it its final one.
+///
+/// # Errors
+/// Those of `make`, and of rename(2).
+pub fn drafted<T>(
+    folder: BorrowedFd<'_>,
+    session: u64,
+    name: &[u8],
+    make: impl FnOnce(&[u8]) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let draft = fresh_name(session).at(End::Destination, "find a name")?;
+    let made = make(&draft).and_then(|made| {
+        renameat(folder, &draft[..], folder, name).at(End::Destination, "give name")?;
+        Ok(made)
+    });
+    // rename(2) does nothing where both are names of one inode already.
+    let _ = unlinkat(folder, &draft[..], AtFlags::empty());
+    made
 }

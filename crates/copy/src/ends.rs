@@ -1,6 +1,7 @@
 //! Where a copy is from and to: paths made roots, and the pairs that make no sense refused.
 
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,12 @@ use rustix::io::Errno;
 
 use crate::error::{said, CopyError, CopyErrorKind};
 use crate::item::{letter, look_at, Item, Seen};
+
+/// Links that the kernel follows one behind the other (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+
+/// `PROC_SUPER_MAGIC`
+const PROC: rustix::fs::FsWord = 0x9fa0;
 
 /// Two roots, and the one file where it is one file.
 #[derive(Debug)]
@@ -21,6 +28,12 @@ pub(crate) struct Ends {
 
 /// Find the roots; makes the destination's directory unless this is a dry run.
 pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<Ends, CopyError> {
+    for (path, what) in [(source, "source"), (destination, "destination")] {
+        if path.as_os_str().is_empty() {
+            let text = format!("the {what} has no name: . is the current directory");
+            return Err(CopyError::new(CopyErrorKind::Ends, text));
+        }
+    }
     let real = source.canonicalize().map_err(|error| unreadable(source, &error))?;
     let stat = statx(CWD, &real, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)
         .map_err(|errno| unreadable(source, &errno.into()))?;
@@ -58,6 +71,17 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
             Ok(Ends { source: real, destination: destination.to_path_buf(), single: None })
         }
         b'f' => {
+            if let Some(found) = &found {
+                takes_a_file(destination, found)?;
+            }
+            if is_said_to_be_directory(destination) && !found.as_ref().is_some_and(Metadata::is_dir)
+            {
+                let text = format!(
+                    "{} ends with a slash and is no directory: make it first, or leave the slash away",
+                    destination.display()
+                );
+                return Err(CopyError::new(CopyErrorKind::Ends, text));
+            }
             let name = real.file_name().unwrap_or_default().to_owned().into_vec();
             let (root, to) = match &found {
                 Some(found) if found.is_dir() => (destination.to_path_buf(), name.clone()),
@@ -90,6 +114,42 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
             Err(CopyError::new(CopyErrorKind::Ends, text))
         }
     }
+}
+
+/// Whether a path says that it names a directory, by a slash at its end.
+fn is_said_to_be_directory(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.ends_with(b"/") || bytes.ends_with(b"/.")
+}
+
+/// A device, FIFO or socket is no place for a copy, nor is a name that means an open file of some process, as `/dev/stdout` does:
+/// the copy would take their place.
+fn takes_a_file(destination: &Path, found: &Metadata) -> Result<(), CopyError> {
+    let refused = |what: &str| {
+        let text = format!(
+            "{} {what}, which a copy would replace: name a file, or write into it by `cat`",
+            destination.display()
+        );
+        Err(CopyError::new(CopyErrorKind::Ends, text))
+    };
+    if !found.is_dir() && !found.is_file() {
+        return refused("is a device, FIFO or socket");
+    }
+    // A link at the destination makes room, as a file would: not one of the kernel's own.
+    let mut path = destination.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        if !path.symlink_metadata().is_ok_and(|about| about.is_symlink()) {
+            break;
+        }
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new(".")).to_path_buf();
+        if !found.is_dir() && rustix::fs::statfs(&above).is_ok_and(|fs| fs.f_type == PROC) {
+            return refused("means an open file");
+        }
+        let Ok(target) = path.read_link() else { break };
+        path = above.join(target);
+    }
+    Ok(())
 }
 
 fn parent_of(path: &Path) -> Result<PathBuf, CopyError> {

@@ -15,19 +15,20 @@ use crate::destination::Destination;
 use crate::ends::{ends, unwritable, Ends};
 use crate::error::{CopyError, CopyErrorKind, Failure};
 use crate::feed::feed;
-use crate::item::{look_at, About, Item, Seen};
-use crate::journal::{Half, Journal, Past, Record, OWN_PREFIX};
+use crate::item::{look_at, About, Item};
+use crate::journal::{Half, Journal, Past, Record};
 use crate::leftovers;
 use crate::options::{Fsync, Options};
 use crate::pace::Pace;
 use crate::queue::Queue;
+use crate::time::Time;
 use crate::worker::Worker;
 
 /// Bytes of an extent: what a crash makes be sent again at most, per worker, and at 1 GB/s a thirtieth of a second.
 const EXTENT_BYTES: u64 = 32 << 20;
 
 /// Clocks of file servers and of this machine may differ by so much when it is asked what a lost run may have made.
-const CLOCKS_NS: i64 = 120_000_000_000;
+const CLOCKS_S: i64 = 120;
 
 /// What all threads of a copy share.
 pub(crate) struct Shared {
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) extent_bytes: u64,
     /// In the names of drafts, the same for each copy to this destination: leftovers are known by it.
     pub(crate) session: u64,
+    /// Whether drafts may lie where no journal says so.
+    pub(crate) sweeps: bool,
     /// The name of a single file at the destination.
     pub(crate) rename: Option<Vec<u8>>,
     pub(crate) single: Option<Item>,
@@ -51,10 +54,13 @@ pub(crate) struct Shared {
     halves: Mutex<HashMap<Vec<u8>, Half>>,
     next_id: AtomicU32,
     /// What was made since then may have been lost, though its name stands.
-    doubtful_since: Option<i64>,
+    doubtful_since: Option<Time>,
     fatal: Mutex<Option<CopyError>>,
     ended: (Mutex<Option<Result<(), CopyError>>>, Condvar),
 }
+
+/// What earlier runs left takes no more memory than this: some million large files under way.
+const MOST_PAST_BYTES: usize = 1 << 30;
 
 impl Shared {
     pub(crate) fn remember_directory(&self, item: &Item) {
@@ -78,7 +84,7 @@ impl Shared {
     }
 
     /// Whether a file changed at this time may be one whose contents a power failure took.
-    pub(crate) fn doubtful(&self, ctime: i64) -> bool {
+    pub(crate) fn doubtful(&self, ctime: Time) -> bool {
         self.doubtful_since.is_some_and(|since| ctime >= since)
     }
 
@@ -142,7 +148,9 @@ impl Copy {
 
     /// How far it is.
     pub fn counts(&self) -> Counts {
-        self.shared.report.tally.read()
+        let counts = self.shared.report.tally.read();
+        // Whichever worker made one: in a dry run nobody does, and they are counted as they are met.
+        Counts { directories: counts.directories + self.shared.destination.made(), ..counts }
     }
 
     /// What could not be copied and why, the first ten thousand.
@@ -179,8 +187,6 @@ impl Drop for Copy {
 
 fn prepare(mut options: Options) -> Result<Shared, CopyError> {
     options.workers = options.workers.clamp(1, 1024);
-    // A journal or a leftover in the source is of a copy that the source was made by.
-    options.exclude.add([OWN_PREFIX, b"*"].concat());
     let Ends { source: source_path, destination: root, single } =
         ends(&options.source, &options.destination, options.dry_run)?;
     if single.is_some() && options.names.is_some() {
@@ -197,15 +203,15 @@ fn prepare(mut options: Options) -> Result<Shared, CopyError> {
         Destination::open(&root, options.dry_run).map_err(|error| unwritable(&root, &error))?;
     let report = Report::default();
     let (rename, single) = single.map_or((None, None), |(item, name)| (Some(name), Some(item)));
-    let (mut journal, mut past, mut session) = (None, Past::default(), 0);
+    let (mut journal, mut past, mut session, mut sweeps) = (None, Past::default(), 0, false);
     if !options.dry_run {
         let opened = destination.root().and_then(Result::ok).ok_or_else(|| {
             let text = format!("{} cannot be opened: choose another destination", root.display());
             CopyError::new(CopyErrorKind::Refused, text)
         })?;
         session = session_of(&opened, rename.as_deref());
-        let (held, found) = Journal::open(opened, rename.as_deref(), &root)?;
-        past = found;
+        let (held, found) = Journal::open(opened, rename.as_deref(), &root, MOST_PAST_BYTES)?;
+        (sweeps, past) = (found.found, found);
         let from = origin(&source_path, single.as_ref());
         let how = Beginning {
             shown: &options.destination,
@@ -229,6 +235,7 @@ fn prepare(mut options: Options) -> Result<Shared, CopyError> {
         report,
         extent_bytes: EXTENT_BYTES,
         session,
+        sweeps,
         rename,
         single,
         root_about: About::of(&top),
@@ -303,9 +310,9 @@ pub fn begin(
 
 /// From when on what a name tells may be wrong, as a power failure may have taken it; None where nothing is in doubt.
 #[must_use]
-pub fn doubtful_since(past: &Past) -> Option<i64> {
+pub fn doubtful_since(past: &Past) -> Option<Time> {
     (past.source.is_some() && past.boot != boot() && !past.durable)
-        .then(|| past.since.saturating_sub(CLOCKS_NS))
+        .then(|| past.since.before(CLOCKS_S))
 }
 
 fn run(shared: &Shared) -> Result<(), CopyError> {
@@ -341,13 +348,13 @@ fn origin(path: &std::path::Path, single: Option<&Item>) -> Vec<u8> {
     from
 }
 
-/// A number for the names of drafts, the same for every copy to this destination.
+/// A number in the names of drafts, the same for every copy to this destination: a leftover is known by it, also after a
+/// reboot that gave the file system another device number.
 #[must_use]
 pub fn session_of(root: &std::os::fd::OwnedFd, single: Option<&[u8]>) -> u64 {
     use std::os::fd::AsFd;
     let mut text = look_at(root.as_fd())
-        .map(|stat| Seen::of(&stat))
-        .map(|seen| format!("{}:{}:", seen.device, seen.inode).into_bytes())
+        .map(|stat| format!("{}:", stat.stx_ino).into_bytes())
         .unwrap_or_default();
     text.extend_from_slice(single.unwrap_or_default());
     twox_hash::XxHash3_64::oneshot(&text)
@@ -360,7 +367,13 @@ fn boot() -> [u8; 16] {
     u128::from_str_radix(&hex, 16).unwrap_or_default().to_be_bytes()
 }
 
-fn now() -> i64 {
+fn now() -> Time {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.ok().and_then(|since| i64::try_from(since.as_nanos()).ok()).unwrap_or_default()
+    since.map_or_else(
+        |_| Time::default(),
+        |since| Time {
+            seconds: since.as_secs().try_into().unwrap_or(i64::MAX),
+            nanoseconds: since.subsec_nanos(),
+        },
+    )
 }

@@ -9,12 +9,14 @@ use std::time::Duration;
 use waystage_catalog::walk::{Known, Next, Options as WalkOptions, Walk};
 use waystage_catalog::{Batch, Exclude};
 
+use crate::attributes::both;
 use crate::counts::{add, ProblemKind};
 use crate::engine::Shared;
 use crate::error::{At, CopyError, CopyErrorKind, End, Failure};
 use crate::item::{look_at, About, Item};
 use crate::listed::{listed, Listed};
 use crate::names::Names;
+use crate::own_files::{OwnFiles, Whose};
 use crate::queue::Task;
 
 /// Entries that one worker takes at once: enough that opening their directory costs nothing, few enough that no worker
@@ -41,9 +43,10 @@ pub(crate) fn feed(shared: &Shared) -> Result<bool, CopyError> {
         return Ok(shared.queue.feed(Task::Items(vec![item.clone()])) && shared.queue.drain());
     }
     let mut linked = Linked::new();
+    let mut own = OwnFiles::default();
     let fed = match &shared.options.names {
-        Some(names) => named(shared, names, &mut linked)?,
-        None => walk(shared, vec![Vec::new()], &mut linked)?,
+        Some(names) => named(shared, names, &mut own, &mut linked)?,
+        None => walk(shared, vec![Vec::new()], &mut own, &mut linked)?,
     };
     if !fed || !shared.queue.drain() {
         return Ok(false);
@@ -66,7 +69,12 @@ pub(crate) fn feed(shared: &Shared) -> Result<bool, CopyError> {
 }
 
 /// Give the entries that a list names, and then what lies in the directories among them.
-fn named(shared: &Shared, names: &Names, linked: &mut Linked) -> Result<bool, CopyError> {
+fn named(
+    shared: &Shared,
+    names: &Names,
+    own: &mut OwnFiles,
+    linked: &mut Linked,
+) -> Result<bool, CopyError> {
     let tally = &shared.report.tally;
     let mut group: Vec<Item> = Vec::new();
     let tops = listed(&shared.source, names, &shared.options.exclude, |named| {
@@ -93,17 +101,22 @@ fn named(shared: &Shared, names: &Names, linked: &mut Linked) -> Result<bool, Co
         if full && !shared.queue.feed(Task::Items(std::mem::take(&mut group))) {
             return false;
         }
-        group.extend(sorted_out(shared, item, linked));
+        group.extend(sorted_out(shared, item, own, linked));
         true
     });
     let Some(tops) = tops else { return Ok(false) };
     if !group.is_empty() && !shared.queue.feed(Task::Items(group)) {
         return Ok(false);
     }
-    Ok(tops.is_empty() || walk(shared, tops, linked)?)
+    Ok(tops.is_empty() || walk(shared, tops, own, linked)?)
 }
 
-fn walk(shared: &Shared, tops: Vec<Vec<u8>>, linked: &mut Linked) -> Result<bool, CopyError> {
+fn walk(
+    shared: &Shared,
+    tops: Vec<Vec<u8>>,
+    own: &mut OwnFiles,
+    linked: &mut Linked,
+) -> Result<bool, CopyError> {
     let options = &shared.options;
     let walk = Walk::start(WalkOptions {
         root: shared.source_path.clone(),
@@ -128,7 +141,7 @@ fn walk(shared: &Shared, tops: Vec<Vec<u8>>, linked: &mut Linked) -> Result<bool
         tally.found_bytes.store(before.found_bytes + counts.bytes, Ordering::Relaxed);
         match next {
             Next::Batch(batch) => {
-                if !feed_batch(shared, &batch, linked) {
+                if !feed_batch(shared, &batch, own, linked) {
                     return Ok(false);
                 }
             }
@@ -143,7 +156,7 @@ fn walk(shared: &Shared, tops: Vec<Vec<u8>>, linked: &mut Linked) -> Result<bool
     }
 }
 
-fn feed_batch(shared: &Shared, batch: &Batch, linked: &mut Linked) -> bool {
+fn feed_batch(shared: &Shared, batch: &Batch, own: &mut OwnFiles, linked: &mut Linked) -> bool {
     for (path, text) in &batch.errors {
         shared.report.problem(path.clone(), ProblemKind::Error, format!("source: {text}"));
     }
@@ -164,19 +177,39 @@ fn feed_batch(shared: &Shared, batch: &Batch, linked: &mut Linked) -> bool {
         }
         at = Some(*directory);
         let item = Item::of(batch, index, path);
-        group.extend(sorted_out(shared, item, linked));
+        group.extend(sorted_out(shared, item, own, linked));
     }
     group.is_empty() || shared.queue.feed(Task::Items(group))
 }
 
-/// The item, unless no pattern wants it, or it is one of several names of a file, which come last.
-fn sorted_out(shared: &Shared, item: Item, linked: &mut Linked) -> Option<Item> {
+/// The item, unless it is another copy's own, no pattern wants it, or it is one of several names of a file, which come last.
+fn sorted_out(
+    shared: &Shared,
+    item: Item,
+    own: &mut OwnFiles,
+    linked: &mut Linked,
+) -> Option<Item> {
+    match own.of(&shared.source, &item) {
+        None => {}
+        Some(Whose::Within) => return None,
+        Some(Whose::Copy(text)) => {
+            shared.report.problem(item.path(), ProblemKind::Skipped, text.to_owned());
+            return None;
+        }
+        Some(Whose::Taken(text)) => {
+            shared.report.problem(item.path(), ProblemKind::Error, text.to_owned());
+            return None;
+        }
+    }
     let unwanted = |include: &Exclude| !include.matches(&item.directory, &item.name);
     if item.letter != b'd' && shared.options.include.as_ref().is_some_and(unwanted) {
         add(&shared.report.tally.excluded, 1);
         return None;
     }
-    if item.letter == b'f' && item.links > 1 && shared.options.hard_links {
+    if matches!(item.letter, b'f' | b'l' | b'p' | b'b' | b'c')
+        && item.links > 1
+        && shared.options.hard_links
+    {
         linked.entry((item.seen.device, item.seen.inode)).or_default().push(item);
         return None;
     }
@@ -213,8 +246,7 @@ pub(crate) fn directory(shared: &Shared, path: &[u8], about: &About) -> Result<(
         shared.keeper.mend(source.as_fd(), folder.fd(), about, &found)?.1
     } else {
         let lost = shared.keeper.give(source.as_fd(), folder.fd(), about, false)?;
-        shared.keeper.times(folder.fd(), about)?;
-        lost
+        both(lost, shared.keeper.times(folder.fd(), about)?)
     };
     if let Some(lost) = lost {
         shared.report.problem(path.to_vec(), ProblemKind::Lost, format!("not kept: {lost}"));

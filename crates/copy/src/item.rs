@@ -1,11 +1,13 @@
 //! One entry of the source as the walk saw it.
 
-use rustix::fs::{statx, AtFlags, Statx, StatxFlags, Timespec, Timestamps};
+use rustix::fs::{statx, AtFlags, Statx, StatxFlags, Timestamps};
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use waystage_catalog::Batch;
+
+use crate::time::{may_be_clamped, Time};
 
 /// What tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,10 +18,10 @@ pub struct Seen {
     pub inode: u64,
     /// Bytes.
     pub size: u64,
-    /// When its contents changed, ns since 1970.
-    pub mtime: i64,
-    /// When anything of it changed, ns since 1970.
-    pub ctime: i64,
+    /// When its contents changed.
+    pub mtime: Time,
+    /// When anything of it changed.
+    pub ctime: Time,
 }
 
 impl Seen {
@@ -29,9 +31,18 @@ impl Seen {
             device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
             inode: stat.stx_ino,
             size: stat.stx_size,
-            mtime: nanoseconds(&stat.stx_mtime),
-            ctime: nanoseconds(&stat.stx_ctime),
+            mtime: Time::of(&stat.stx_mtime),
+            ctime: Time::of(&stat.stx_ctime),
         }
+    }
+
+    /// What the journal says a file was at the source.
+    #[must_use]
+    pub fn numbers(&self) -> [u64; 7] {
+        let Self { device, inode, size, mtime, ctime } = *self;
+        let parts = |time: Time| (time.seconds as u64, u64::from(time.nanoseconds));
+        let ((changed, and), (any, more)) = (parts(mtime), parts(ctime));
+        [device, inode, size, changed, and, any, more]
     }
 }
 
@@ -44,10 +55,10 @@ pub struct About {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// When its contents changed, ns since 1970.
-    pub mtime: i64,
-    /// When it was read, ns since 1970.
-    pub atime: i64,
+    /// When its contents changed.
+    pub mtime: Time,
+    /// When it was read.
+    pub atime: Time,
 }
 
 impl About {
@@ -57,14 +68,14 @@ impl About {
             mode: stat.stx_mode & 0o7777,
             uid: stat.stx_uid,
             gid: stat.stx_gid,
-            mtime: nanoseconds(&stat.stx_mtime),
-            atime: nanoseconds(&stat.stx_atime),
+            mtime: Time::of(&stat.stx_mtime),
+            atime: Time::of(&stat.stx_atime),
         }
     }
 
     /// Its times, to be set.
     pub fn times(&self) -> Timestamps {
-        Timestamps { last_access: timespec(self.atime), last_modification: timespec(self.mtime) }
+        Timestamps { last_access: self.atime.timespec(), last_modification: self.mtime.timespec() }
     }
 }
 
@@ -87,6 +98,8 @@ pub struct Item {
     pub sparse: bool,
     /// What it points to, if it is a symbolic link.
     pub symlink: Vec<u8>,
+    /// Whether the walk may not have been able to say its times: see [`Item::look_again`].
+    pub clamped: bool,
 }
 
 impl Item {
@@ -95,6 +108,7 @@ impl Item {
         let e = &batch.entries;
         let kind = usize::try_from(e.kind[index]).unwrap_or(7).min(7);
         let size = e.size[index].unsigned_abs();
+        let times = [e.mtime[index], e.ctime[index], e.atime[index]];
         Self {
             directory: Arc::clone(directory),
             name: e.name.get(index).to_vec(),
@@ -103,19 +117,20 @@ impl Item {
                 device: e.device[index],
                 inode: e.inode[index],
                 size,
-                mtime: e.mtime[index],
-                ctime: e.ctime[index],
+                mtime: Time::from_ns(e.mtime[index]),
+                ctime: Time::from_ns(e.ctime[index]),
             },
             about: About {
                 mode: e.mode[index],
                 uid: e.uid[index],
                 gid: e.gid[index],
-                mtime: e.mtime[index],
-                atime: e.atime[index],
+                mtime: Time::from_ns(e.mtime[index]),
+                atime: Time::from_ns(e.atime[index]),
             },
             links: e.links[index],
             sparse: has_holes(size, e.blocks[index].unsigned_abs()),
             symlink: e.symlink.get(index).to_vec(),
+            clamped: times.into_iter().any(may_be_clamped),
         }
     }
 
@@ -130,12 +145,25 @@ impl Item {
             links: 1,
             sparse: has_holes(stat.stx_size, stat.stx_blocks),
             symlink: Vec::new(),
+            clamped: false,
         }
     }
 
     /// Its path below the root.
     pub fn path(&self) -> Vec<u8> {
         waystage_catalog::join(&self.directory, &self.name)
+    }
+
+    /// Where a walk's nanoseconds may not hold its times, ask the file system for them.
+    pub fn look_again(&mut self, folder: BorrowedFd<'_>) -> Result<(), Errno> {
+        if self.clamped {
+            let stat = look(folder, &self.name)?;
+            if letter(stat.stx_mode) == self.letter {
+                (self.seen, self.about) = (Seen::of(&stat), About::of(&stat));
+            }
+            self.clamped = false;
+        }
+        Ok(())
     }
 
     /// The same entry as it is now.
@@ -179,13 +207,4 @@ pub fn letter(mode: u16) -> u8 {
         0o140_000 => b's',
         _ => b'?',
     }
-}
-
-/// A time in nanoseconds since 1970.
-pub fn nanoseconds(time: &rustix::fs::StatxTimestamp) -> i64 {
-    time.tv_sec.saturating_mul(1_000_000_000).saturating_add(i64::from(time.tv_nsec))
-}
-
-fn timespec(ns: i64) -> Timespec {
-    Timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) }
 }

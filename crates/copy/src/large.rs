@@ -2,21 +2,22 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use rustix::fs::{fdatasync, ftruncate, openat, renameat, unlinkat, AtFlags, Mode, OFlags, CWD};
 
+use crate::attributes::both;
 use crate::contents::forget;
 use crate::counts::{add, ProblemKind};
 use crate::destination::Folder;
 use crate::direct::{DirectEnds, Doubly, Way};
-use crate::draft::large_name;
 use crate::error::{At, End, Failure};
-use crate::item::{letter, look_at, Item, Seen};
+use crate::item::{look_at, Item, Seen};
 use crate::journal::{Half, Record};
 use crate::options::{Fsync, Verify};
+use crate::own::{create, large_name, reopen};
 use crate::small::open_file;
 use crate::worker::Worker;
 
@@ -25,7 +26,10 @@ pub(crate) struct Large {
     item: Item,
     name: Vec<u8>,
     id: u32,
-    draft_name: Vec<u8>,
+    /// In its draft's name: that of what an earlier run left, while it is gone on with.
+    key: AtomicU64,
+    fresh_key: u64,
+    session: u64,
     /// What an earlier run left of it.
     half: Option<Half>,
     todo: Mutex<VecDeque<u32>>,
@@ -54,15 +58,15 @@ impl Large {
     pub(crate) fn new(
         item: Item,
         name: Vec<u8>,
-        fresh_id: u32,
+        fresh: (u32, u64),
         session: u64,
         extent_bytes: u64,
         half: Option<Half>,
     ) -> Self {
-        let id = half.as_ref().map_or(fresh_id, |half| half.id);
+        let (id, key) = half.as_ref().map_or(fresh, |half| (half.id, half.key));
         let extents = u32::try_from(item.seen.size.div_ceil(extent_bytes)).unwrap_or(u32::MAX);
         let is_written =
-            |index: &u32| half.as_ref().is_some_and(|half| half.written.contains(index));
+            |index: &u32| half.as_ref().is_some_and(|half| half.written.contains(*index));
         let mut todo: VecDeque<u32> = (0..extents).filter(|index| !is_written(index)).collect();
         if todo.is_empty() {
             // Only its name is lacking. One extent more costs nothing and makes this no case of its own.
@@ -73,7 +77,9 @@ impl Large {
             item,
             name,
             id,
-            draft_name: large_name(session, id),
+            fresh_key: fresh.1,
+            session,
+            key: AtomicU64::new(key),
             half,
             todo: Mutex::new(todo),
             left,
@@ -91,6 +97,10 @@ impl Large {
         self.todo.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
+    fn draft_name(&self) -> Vec<u8> {
+        large_name(self.session, self.key.load(Ordering::SeqCst))
+    }
+
     fn give_up(&self) {
         self.todo.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Phase::Over;
@@ -99,12 +109,7 @@ impl Large {
 
 /// Whether what an earlier run left is of this very file, cut into extents as now.
 pub(crate) fn is_half_of(half: &Half, item: &Item, extent_bytes: u64) -> bool {
-    half.seen == numbers(&item.seen) && half.extent_bytes == extent_bytes
-}
-
-/// What the journal says a file was at the source.
-fn numbers(seen: &Seen) -> [u64; 5] {
-    [seen.device, seen.inode, seen.size, seen.mtime as u64, seen.ctime as u64]
+    half.seen == item.seen.numbers() && half.extent_bytes == extent_bytes
 }
 
 impl Worker<'_> {
@@ -148,14 +153,20 @@ impl Worker<'_> {
             return Err(Failure::Changed("it was changed before it could be copied"));
         }
         let folder = shared.destination.make(&item.directory)?;
-        if let Some(draft) = large.half.as_ref().and_then(|_| resumed(&folder, large)) {
-            let written = large.half.as_ref().map_or(0, |half| half.written.len() as u64);
+        let resumed = large
+            .half
+            .as_ref()
+            .and_then(|_| reopen(folder.fd(), &large.draft_name(), item.seen.size));
+        if let Some(draft) = resumed {
+            let written = large.half.as_ref().map_or(0, |half| half.written.len());
             let bytes = written.saturating_mul(shared.extent_bytes).min(item.seen.size);
             add(&shared.report.tally.resumed_bytes, bytes);
             return Ok(Opened { source, folder, draft, direct: OnceLock::new() });
         }
         if large.half.is_some() {
-            // Its draft is gone or another: all extents are to be written after all, those taken already once more.
+            // Its draft is gone or not ours: all extents are to be written after all, those taken already once more.
+            let _ = unlinkat(folder.fd(), &large.draft_name()[..], AtFlags::empty());
+            large.key.store(large.fresh_key, Ordering::SeqCst);
             let extents =
                 u32::try_from(item.seen.size.div_ceil(shared.extent_bytes)).unwrap_or(u32::MAX);
             let mut todo = large.todo.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,13 +176,14 @@ impl Worker<'_> {
         }
         let record = Record::Begun {
             id: large.id,
+            key: large.key.load(Ordering::SeqCst),
             directory: item.directory.to_vec(),
             path: item.path(),
-            seen: numbers(&item.seen),
+            seen: item.seen.numbers(),
             extent_bytes: shared.extent_bytes,
         };
         self.record(&record)?;
-        let draft = open_draft(&folder, large, OFlags::CREATE | OFlags::TRUNC)?;
+        let draft = create(folder.fd(), &large.draft_name()).at(End::Destination, "make file")?;
         ftruncate(&draft, item.seen.size).at(End::Destination, "set size")?;
         Ok(Opened { source, folder, draft, direct: OnceLock::new() })
     }
@@ -225,12 +237,12 @@ impl Worker<'_> {
             return Err(crate::contents::SHRUNK);
         }
         let lost = shared.keeper.give(source, draft, &item.about, false)?;
-        shared.keeper.times(draft, &item.about)?;
+        let lost = both(lost, shared.keeper.times(draft, &item.about)?);
         if shared.options.fsync == Fsync::Each {
             fdatasync(draft).at(End::Destination, "sync")?;
         }
         let folder = opened.folder.fd();
-        renameat(folder, &large.draft_name[..], folder, &large.name[..])
+        renameat(folder, &large.draft_name()[..], folder, &large.name[..])
             .at(End::Destination, "give name")?;
         self.record(&Record::Ended { id: large.id })?;
         large.give_up();
@@ -250,7 +262,7 @@ impl Worker<'_> {
     fn drop_draft(&mut self, large: &Large) {
         if let Ok(Some(folder)) = self.shared.destination.find(&large.item.directory) {
             // Where it was never made there is nothing to remove.
-            let _ = unlinkat(folder.fd(), &large.draft_name[..], AtFlags::empty());
+            let _ = unlinkat(folder.fd(), &large.draft_name()[..], AtFlags::empty());
             let _ = self.record(&Record::Ended { id: large.id });
         }
     }
@@ -274,20 +286,4 @@ impl Opened {
         let source = again(&self.source, OFlags::RDONLY)?;
         Some(DirectEnds { source, draft: again(&self.draft, OFlags::RDWR)? })
     }
-}
-
-fn open_draft(folder: &Folder, large: &Large, more: OFlags) -> Result<OwnedFd, Failure> {
-    let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
-    let mode = Mode::from_raw_mode(0o600);
-    openat(folder.fd(), &large.draft_name[..], how, mode).at(End::Destination, "make file")
-}
-
-/// The draft that an earlier run left, if it is still what it was.
-fn resumed(folder: &Folder, large: &Large) -> Option<OwnedFd> {
-    let draft = open_draft(folder, large, OFlags::empty()).ok()?;
-    let stat = look_at(draft.as_fd()).ok()?;
-    let fits = letter(stat.stx_mode) == b'f'
-        && stat.stx_size == large.item.seen.size
-        && stat.stx_nlink == 1;
-    fits.then_some(draft)
 }

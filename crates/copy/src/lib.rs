@@ -10,6 +10,7 @@
 //! only hold what names cannot tell: extents of large files under way, and where a leftover may lie. A journal of
 //! every file was rejected: it costs a record for each small file and says nothing more.
 
+mod acl;
 mod attributes;
 mod compare;
 mod contents;
@@ -20,6 +21,7 @@ mod draft;
 mod ends;
 mod engine;
 mod error;
+mod extents;
 mod feed;
 mod item;
 pub mod journal;
@@ -29,11 +31,16 @@ mod links;
 mod listed;
 mod names;
 mod options;
+mod own;
+mod own_files;
 mod pace;
+mod project;
 mod queue;
 mod small;
 mod special;
+mod time;
 mod worker;
+mod xattr;
 
 pub use compare::{Comparison, Differing, Pair, Unlike};
 pub use counts::{Counts, Planned, Problem, ProblemKind};
@@ -44,17 +51,23 @@ pub use options::{Fsync, Options, Update, Verify};
 
 /// What copies between hosts share with copies on one: how an entry is seen, made and given its name.
 pub mod parts {
-    pub use crate::attributes::{all as xattrs_of, Attribute, Keeper, Lost};
+    pub use crate::acl::mode_without;
+    pub use crate::attributes::{all as xattrs_of, both, Attribute, Keeper, Lost};
     pub use crate::contents::{for_data, forget, write_all, SHRUNK};
     pub use crate::counts::{add, Report, Tally};
     pub use crate::destination::{Destination, Folder};
-    pub use crate::draft::{large_name, worker_name, Draft};
+    pub use crate::draft::{drafted, Draft};
     pub use crate::ends::unwritable;
     pub use crate::engine::{begin, doubtful_since, no_directory, session_of, Beginning};
     pub use crate::error::{said, At, End, Failure};
+    pub use crate::extents::{Parts, RUN_BYTES};
     pub use crate::item::{letter, look, look_at, split, About, Item, Seen};
-    pub use crate::leftovers::{larges as remove_larges, workers as remove_drafts};
+    pub use crate::leftovers::{larges as remove_larges, sweep, workers as remove_drafts};
     pub use crate::listed::{listed, Listed};
+    pub use crate::own::{create, fresh_name, is_journal_folder, large_name, random, reopen};
+    pub use crate::own_files::{OwnFiles, Whose};
     pub use crate::pace::Debt;
-    pub use crate::small::{open_file, ANOTHER_SORT};
+    pub use crate::small::{open_file, ANOTHER_SORT, NO_ROOM};
+    pub use crate::special::{make_special, make_symlink, mend_place};
+    pub use crate::time::Time;
 }

@@ -4,61 +4,82 @@ use rustix::fs::{linkat, AtFlags};
 use rustix::io::Errno;
 
 use crate::counts::add;
+use crate::draft::drafted;
 use crate::error::{At, End, Failure};
-use crate::item::{look, Item, Seen};
+use crate::item::{letter, look, Item, Seen};
+use crate::small::NO_ROOM;
 use crate::worker::Worker;
 
 impl Worker<'_> {
     /// Make all names but the first links to what the first became.
     pub(crate) fn links(&mut self, items: &[Item]) {
-        let Some((first, others)) = items.split_first() else { return };
+        let Some((mut first, others)) = items.split_first() else { return };
         for item in others {
             if self.shared.ways.is_stopped() {
                 return;
             }
-            if let Err(failure) = self.link(first, item) {
-                self.failed(&item.path(), &failure);
+            match self.link(first, item) {
+                Ok(Linked::Yes) => {}
+                // It is the file that the other names are linked to.
+                Ok(Linked::Alone) => first = item,
+                Err(failure) => self.failed(&item.path(), &failure),
             }
         }
     }
 
-    fn link(&mut self, first: &Item, item: &Item) -> Result<(), Failure> {
+    fn link(&mut self, first: &Item, item: &Item) -> Result<Linked, Failure> {
         let shared = self.shared;
         if shared.options.dry_run {
             if !self.linked_already(first, item)? {
                 add(&shared.report.tally.hard_links, 1);
                 shared.report.plan(item.path(), b'h', 0);
             }
-            return Ok(());
+            return Ok(Linked::Yes);
         }
         let from = shared.destination.make(&first.directory)?;
         let folder = shared.destination.make(&item.directory)?;
-        let Ok(there) = look(from.fd(), &first.name) else {
+        let there = match look(from.fd(), &first.name) {
+            Ok(there) if letter(there.stx_mode) == item.letter => there,
             // The first could not be copied, which was said; this name still can.
-            return self.copied_instead(item);
+            _ => return Ok(self.copied_instead(item)),
         };
         match look(folder.fd(), &item.name) {
             Ok(found) if same_file(&Seen::of(&found), &Seen::of(&there)) => {
                 add(&shared.report.tally.same, 1);
-                return Ok(());
+                return Ok(Linked::Yes);
             }
-            Ok(_) | Err(Errno::NOENT) => {}
+            Ok(found) => match letter(found.stx_mode) {
+                b'd' => {
+                    return Err(Failure::Clash("a directory bears its name at the destination"))
+                }
+                b'f' | b'l' => {}
+                // One like it may be there by itself, from a copy that could not link.
+                found if found == item.letter => return Ok(self.not_linked(item)),
+                _ => return Err(NO_ROOM),
+            },
+            Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno).at(End::Destination, "look at"),
         }
         self.entered(&item.directory)?;
         let mut refused = false;
-        let made = self.draft(&folder, &item.name, |draft| {
+        let made = drafted(folder.fd(), shared.session, &item.name, |draft| {
             let linked = linkat(from.fd(), &first.name[..], folder.fd(), draft, AtFlags::empty());
             refused =
                 matches!(linked, Err(Errno::MLINK | Errno::XDEV | Errno::PERM | Errno::OPNOTSUPP));
             linked.at(End::Destination, "make hard link")
         });
         if refused {
-            return self.copied_instead(item);
+            return Ok(self.not_linked(item));
         }
         made?;
         add(&shared.report.tally.hard_links, 1);
-        Ok(())
+        Ok(Linked::Yes)
+    }
+
+    /// The destination makes no link of it: its contents are kept, and that it is one is lost.
+    fn not_linked(&mut self, item: &Item) -> Linked {
+        self.lost(item, Some("that it is a hard link: it was copied by itself".to_owned()));
+        self.copied_instead(item)
     }
 
     fn linked_already(&self, first: &Item, item: &Item) -> Result<bool, Failure> {
@@ -71,11 +92,19 @@ impl Worker<'_> {
         Ok(pair.is_some_and(|(one, other)| same_file(&one, &other)))
     }
 
-    fn copied_instead(&mut self, item: &Item) -> Result<(), Failure> {
+    fn copied_instead(&mut self, item: &Item) -> Linked {
         let alone = Item { links: 1, ..item.clone() };
         self.items(vec![alone]);
-        Ok(())
+        Linked::Alone
     }
+}
+
+/// What became of a further name.
+enum Linked {
+    /// It is a name of the first one's file.
+    Yes,
+    /// It was copied by itself.
+    Alone,
 }
 
 fn same_file(one: &Seen, other: &Seen) -> bool {

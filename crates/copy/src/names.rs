@@ -121,6 +121,29 @@ impl Names {
         self.places.is_empty()
     }
 
+    /// Whether the list asks for an entry: names it, or a directory that it lies in; or, for a directory, names what lies in it.
+    #[must_use]
+    pub fn ask_for(&self, path: &[u8], is_directory: bool) -> bool {
+        fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+            path.split(|byte| *byte == b'/')
+        }
+        let named = |(start, end, _): &(u32, u32, u32)| &self.bytes[*start as usize..*end as usize];
+        // Where it is, or would be.
+        let search = |path: &[u8]| {
+            self.places.binary_search_by(|place| parts(named(place)).cmp(parts(path)))
+        };
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let covered = [0].into_iter().chain(slashes).any(|end| search(&path[..end]).is_ok());
+        match search(path) {
+            Ok(_) => true,
+            Err(_) if covered => true,
+            Err(next) => {
+                let next = self.places.get(next).map_or(&b""[..], named);
+                is_directory && next.strip_prefix(path).is_some_and(|rest| rest.starts_with(b"/"))
+            }
+        }
+    }
+
     /// The list in pieces of about so many bytes: together what [`Names::parse`] reads with `nul`.
     pub fn pieces(&self, bytes: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
         let mut names = self.iter().peekable();
@@ -162,6 +185,34 @@ mod tests {
         let list = b"b\na-b/c\n./a/z//y/\n\na\n.\na/b\n";
         let ordered: Vec<&[u8]> = vec![b"", b"a", b"a/b", b"a/z/y", b"a-b/c", b"b"];
         assert_eq!(names(list, false), ordered);
+    }
+
+    #[test]
+    fn a_list_asks_for_names_for_what_is_in_them_and_for_the_way_there() {
+        let list = Names::parse(b"a/b\nd\na-b/c/e\n", false).unwrap();
+        for (path, file, directory) in [
+            ("a", false, true),
+            ("a/b", true, true),
+            ("a/b/deep/er", true, true),
+            ("a/bc", false, false),
+            ("a/a", false, false),
+            ("a-b", false, true),
+            ("a-b/c", false, true),
+            ("a-b/c/e", true, true),
+            ("a-b/c/f", false, false),
+            ("d", true, true),
+            ("d/e", true, true),
+            ("de", false, false),
+            (".profile", false, false),
+            ("z", false, false),
+        ] {
+            let asked =
+                [false, true].map(|is_directory| list.ask_for(path.as_bytes(), is_directory));
+            assert_eq!(asked, [file, directory], "{path}");
+        }
+        let all = Names::parse(b".\n", false).unwrap();
+        assert!(all.ask_for(b"any/thing", false) && all.ask_for(b"x", true));
+        assert!(!Names::default().ask_for(b"x", true));
     }
 
     #[test]

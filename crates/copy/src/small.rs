@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{fdatasync, ftruncate, openat, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::attributes::both;
 use crate::compare::same_contents;
 use crate::contents::forget;
 use crate::counts::{add, ProblemKind};
@@ -70,8 +71,9 @@ impl Worker<'_> {
         match letter(stat.stx_mode) {
             b'f' => {}
             b'd' => return Err(Failure::Clash("a directory bears its name at the destination")),
-            // A link or a device makes room, as a file would.
-            _ => return Ok(There::No),
+            // A link makes room, as a file would.
+            b'l' => return Ok(There::No),
+            _ => return Err(NO_ROOM),
         }
         let (seen, found) = (Seen::of(&stat), About::of(&stat));
         let yes = There::Yes(found);
@@ -150,8 +152,9 @@ impl Worker<'_> {
         let from = open_file(source, &item.name, End::Source)?;
         let (mode, mode_is_final) = shared.keeper.first_mode(&item.about, folder.plain);
         let verified = shared.options.verify != Verify::None;
-        let draft = Draft::begin(folder.fd(), &self.draft_name, mode, verified)
+        let draft = Draft::begin(folder.fd(), shared.session, mode, verified)
             .at(End::Destination, "make file")?;
+        let mode_is_final = mode_is_final && draft.has_mode();
         let range = (0, item.seen.size);
         let cloned = !verified && shared.ways.clone_whole(from.as_fd(), draft.fd())?;
         let mut moved = 0;
@@ -188,7 +191,7 @@ impl Worker<'_> {
             return Err(Failure::Changed("it was changed while it was copied"));
         }
         let lost = shared.keeper.give(from.as_fd(), draft.fd(), &item.about, mode_is_final)?;
-        shared.keeper.times(draft.fd(), &item.about)?;
+        let lost = both(lost, shared.keeper.times(draft.fd(), &item.about)?);
         if shared.options.fsync == Fsync::Each {
             fdatasync(draft.fd()).at(End::Destination, "sync")?;
         }
@@ -211,6 +214,11 @@ impl Worker<'_> {
         }
     }
 }
+
+/// A device, FIFO or socket is never taken away: programs hang on it.
+pub const NO_ROOM: Failure = Failure::Clash(
+    "a device, FIFO or socket bears its name at the destination, and is not replaced",
+);
 
 /// It is no longer what the walk saw.
 pub const ANOTHER_SORT: Failure = Failure::Changed("it became something else while it was copied");

@@ -1,47 +1,52 @@
 //! What is neither file nor directory: symbolic links, devices, FIFOs.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{
-    chmodat, mknodat, readlinkat, renameat, symlinkat, unlinkat, AtFlags, FileType, Mode,
-};
+use rustix::fs::{mknodat, openat, readlinkat, symlinkat, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::attributes::{both, Attribute, Keeper, Lost};
 use crate::counts::add;
 use crate::destination::Folder;
+use crate::draft::drafted;
 use crate::error::{At, End, Failure};
-use crate::item::{letter, look, About, Item};
+use crate::item::{letter, look, look_at, About, Item};
+use crate::own::made;
+use crate::small::{ANOTHER_SORT, NO_ROOM};
 use crate::worker::Worker;
 
 impl Worker<'_> {
     /// Make a symbolic link that says the same.
     pub(crate) fn symlink(
         &mut self,
+        source: BorrowedFd<'_>,
         folder: &Folder,
         item: &Item,
         name: &[u8],
     ) -> Result<(), Failure> {
         let shared = self.shared;
         let found = self.other_than_directory(folder.fd(), name)?;
-        if let Some((b'l', about)) = found {
-            let target = readlinkat(folder.fd(), name, Vec::new())
-                .at(End::Destination, "read link")?
-                .into_bytes();
-            if target == item.symlink {
-                if about.mtime != item.about.mtime && !shared.options.dry_run {
-                    shared.keeper.give_name(folder.fd(), name, &item.about)?;
-                }
-                return Ok(());
+        let same = match found {
+            Some(b'l') => {
+                let target = readlinkat(folder.fd(), name, Vec::new());
+                target.at(End::Destination, "read link")?.into_bytes() == item.symlink
             }
+            Some(b'f') | None => false,
+            Some(_) => return Err(NO_ROOM),
+        };
+        if same {
+            return self.mend_place(source, folder, item, name);
         }
         if self.only_planned(item) {
             return Ok(());
         }
-        self.draft(folder, name, |draft| {
-            symlinkat(&item.symlink[..], folder.fd(), draft).at(End::Destination, "make link")?;
-            shared.keeper.give_name(folder.fd(), draft, &item.about)
+        let (xattrs, unread) = self.attributes_of_place(source, item)?;
+        let lost = drafted(folder.fd(), shared.session, name, |draft| {
+            let (keeper, target) = (&shared.keeper, &item.symlink);
+            make_symlink(keeper, folder.fd(), draft, target, &item.about, &xattrs)
         })?;
         add(&shared.report.tally.symlinks, 1);
+        self.lost(item, both(unread, lost));
         Ok(())
     }
 
@@ -57,72 +62,143 @@ impl Worker<'_> {
         // The walk tells no device numbers.
         let stat = look(source, &item.name).at(End::Source, "look at")?;
         if letter(stat.stx_mode) != item.letter {
-            return Err(crate::small::ANOTHER_SORT);
+            return Err(ANOTHER_SORT);
         }
         let device = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
-        if let Some((found, about)) = self.other_than_directory(folder.fd(), name)? {
-            let there = look(folder.fd(), name).at(End::Destination, "look at")?;
-            let same = found == item.letter
-                && about.mode == item.about.mode
-                && rustix::fs::makedev(there.stx_rdev_major, there.stx_rdev_minor) == device;
-            if same {
-                return Ok(());
+        match self.other_than_directory(folder.fd(), name)? {
+            Some(b'f' | b'l') | None => {}
+            Some(found) => {
+                let there = look(folder.fd(), name).at(End::Destination, "look at")?;
+                let numbers = rustix::fs::makedev(there.stx_rdev_major, there.stx_rdev_minor);
+                if (found, numbers) != (item.letter, device) {
+                    return Err(NO_ROOM);
+                }
+                return self.mend_place(source, folder, item, name);
             }
         }
         if self.only_planned(item) {
             return Ok(());
         }
-        let kind = match item.letter {
-            b'p' => FileType::Fifo,
-            b'b' => FileType::BlockDevice,
-            _ => FileType::CharacterDevice,
-        };
-        self.draft(folder, name, |draft| {
-            mknodat(folder.fd(), draft, kind, Mode::from_raw_mode(0o600), device)
-                .at(End::Destination, "make device or FIFO")?;
-            shared.keeper.give_name(folder.fd(), draft, &item.about)?;
-            // A name of our own, made a moment ago: no link that could be followed.
-            let mode = Mode::from_raw_mode(u32::from(item.about.mode));
-            chmodat(folder.fd(), draft, mode, AtFlags::empty()).at(End::Destination, "set mode")
+        let (xattrs, unread) = self.attributes_of_place(source, item)?;
+        let lost = drafted(folder.fd(), shared.session, name, |draft| {
+            let what = (item.letter, device);
+            make_special(&shared.keeper, folder.fd(), draft, what, &item.about, &xattrs)
         })?;
         add(&shared.report.tally.specials, 1);
+        self.lost(item, both(unread, lost));
         Ok(())
     }
 
-    /// Type and attributes of what bears the name, if anything does; a directory never makes room.
+    fn mend_place(
+        &self,
+        source: BorrowedFd<'_>,
+        folder: &Folder,
+        item: &Item,
+        name: &[u8],
+    ) -> Result<(), Failure> {
+        let keeper = &self.shared.keeper;
+        if self.shared.options.dry_run {
+            return Ok(());
+        }
+        let (xattrs, unread) = self.attributes_of_place(source, item)?;
+        let lost = mend_place(keeper, folder.fd(), name, item.letter, &item.about, &xattrs)?;
+        self.lost(item, both(unread, lost));
+        Ok(())
+    }
+
+    fn attributes_of_place(
+        &self,
+        source: BorrowedFd<'_>,
+        item: &Item,
+    ) -> Result<(Vec<Attribute>, Lost), Failure> {
+        let from = place(source, &item.name).at(End::Source, "open")?;
+        let stat = look_at(from.as_fd()).at(End::Source, "look at")?;
+        if letter(stat.stx_mode) != item.letter {
+            return Err(ANOTHER_SORT);
+        }
+        self.shared.keeper.of_place(from.as_fd())
+    }
+
+    /// The type of what bears the name, if anything does; a directory never makes room.
     fn other_than_directory(
         &self,
         folder: BorrowedFd<'_>,
         name: &[u8],
-    ) -> Result<Option<(u8, About)>, Failure> {
+    ) -> Result<Option<u8>, Failure> {
         match look(folder, name) {
             Ok(stat) if letter(stat.stx_mode) == b'd' => {
                 Err(Failure::Clash("a directory bears its name at the destination"))
             }
-            Ok(stat) => Ok(Some((letter(stat.stx_mode), About::of(&stat)))),
+            Ok(stat) => Ok(Some(letter(stat.stx_mode))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno).at(End::Destination, "look at"),
         }
     }
+}
 
-    /// Let `make` make something under this worker's own name, and give it its final one.
-    pub(crate) fn draft(
-        &self,
-        folder: &Folder,
-        name: &[u8],
-        make: impl FnOnce(&[u8]) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let draft = &self.draft_name[..];
-        match unlinkat(folder.fd(), draft, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno).at(End::Destination, "remove leftover"),
-        }
-        let made = make(draft).and_then(|()| {
-            renameat(folder.fd(), draft, folder.fd(), name).at(End::Destination, "give name")
-        });
-        if made.is_err() {
-            let _ = unlinkat(folder.fd(), draft, AtFlags::empty());
-        }
-        made
+/// Make a symbolic link under a name of ours, with its attributes.
+pub fn make_symlink(
+    keeper: &Keeper,
+    folder: BorrowedFd<'_>,
+    draft: &[u8],
+    target: &[u8],
+    about: &About,
+    xattrs: &[Attribute],
+) -> Result<Lost, Failure> {
+    symlinkat(target, folder, draft).at(End::Destination, "make link")?;
+    let node = made(folder, draft, b'l').map_err(taken)?;
+    keeper.give_place(xattrs, node.as_fd(), about, false)
+}
+
+/// Make a device or FIFO, of this letter and device number, under a name of ours, with its attributes.
+///
+/// Others may write in the directory: the attributes are those of the very inode that was made, even where its name comes to mean another.
+pub fn make_special(
+    keeper: &Keeper,
+    folder: BorrowedFd<'_>,
+    draft: &[u8],
+    (sort, device): (u8, u64),
+    about: &About,
+    xattrs: &[Attribute],
+) -> Result<Lost, Failure> {
+    let kind = match sort {
+        b'p' => FileType::Fifo,
+        b'b' => FileType::BlockDevice,
+        _ => FileType::CharacterDevice,
+    };
+    mknodat(folder, draft, kind, Mode::from_raw_mode(0o600), device)
+        .at(End::Destination, "make device or FIFO")?;
+    let node = made(folder, draft, sort).map_err(taken)?;
+    keeper.give_place(xattrs, node.as_fd(), about, true)
+}
+
+/// Make the attributes of a symbolic link, device or FIFO right where it is.
+pub fn mend_place(
+    keeper: &Keeper,
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    sort: u8,
+    about: &About,
+    xattrs: &[Attribute],
+) -> Result<Lost, Failure> {
+    let there = place(folder, name).at(End::Destination, "open")?;
+    let stat = look_at(there.as_fd()).at(End::Destination, "look at")?;
+    if letter(stat.stx_mode) != sort {
+        return Err(Failure::Clash("something else has come to bear its name at the destination"));
     }
+    keeper.mend_place(xattrs, there.as_fd(), about, sort != b'l')
+}
+
+fn taken(errno: Errno) -> Failure {
+    match errno {
+        Errno::STALE | Errno::NOENT | Errno::LOOP => Failure::Clash(
+            "another process took away what was made at the destination: keep others out of its directory",
+        ),
+        errno => Failure::Call { end: End::Destination, doing: "open", errno },
+    }
+}
+
+/// An entry itself, whatever it is, neither followed nor opened for reading.
+fn place(folder: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+    openat(folder, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }

@@ -10,7 +10,6 @@ use crate::contents::PIECE_BYTES;
 use crate::counts::{add, ProblemKind};
 use crate::destination::Folder;
 use crate::direct::Aligned;
-use crate::draft::worker_name;
 use crate::engine::Shared;
 use crate::error::{At, End, Failure};
 use crate::item::{letter, look, Item};
@@ -18,6 +17,7 @@ use crate::journal::Record;
 use crate::large::{is_half_of, Large};
 use crate::leftovers;
 use crate::options::Fsync;
+use crate::own::random;
 use crate::queue::Task;
 use crate::small::{open_file, There};
 
@@ -26,7 +26,6 @@ pub(crate) struct Worker<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) buffer: Vec<u8>,
     pub(crate) aligned: Aligned,
-    pub(crate) draft_name: Vec<u8>,
     /// The directory in which this worker's draft may lie, as the journal has it.
     entered: Option<Vec<u8>>,
 }
@@ -38,7 +37,6 @@ impl<'a> Worker<'a> {
             shared,
             buffer: vec![0; PIECE_BYTES],
             aligned: Aligned::default(),
-            draft_name: worker_name(shared.session, number),
             entered: None,
         }
     }
@@ -98,9 +96,10 @@ impl<'a> Worker<'a> {
         &mut self,
         source: BorrowedFd<'_>,
         folder: Option<&Folder>,
-        item: Item,
+        mut item: Item,
     ) -> Result<(), Failure> {
         let shared = self.shared;
+        item.look_again(source).at(End::Source, "look at")?;
         let name = shared.rename.clone().unwrap_or_else(|| item.name.clone());
         match item.letter {
             b's' => {
@@ -132,7 +131,7 @@ impl<'a> Worker<'a> {
             }
             b'l' => {
                 self.entered(directory)?;
-                self.symlink(folder, &item, &name)
+                self.symlink(source, folder, &item, &name)
             }
             _ => {
                 self.entered(directory)?;
@@ -194,12 +193,14 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         if made {
+            // Another worker may have made it for what lies in it: the destination counts them.
             if !shared.options.dry_run {
                 if let Some(folder) = folder {
                     shared.destination.make_in(folder, name)?;
                 }
+            } else {
+                add(&shared.report.tally.directories, 1);
             }
-            add(&shared.report.tally.directories, 1);
         }
         shared.remember_directory(item);
         Ok(())
@@ -228,8 +229,9 @@ impl<'a> Worker<'a> {
             }
             half => half,
         };
-        let (id, session) = (shared.next_id(), shared.session);
-        let large = Large::new(item, name, id, session, shared.extent_bytes, half);
+        let key = random().at(End::Destination, "find a name")?;
+        let ids = (shared.next_id(), key);
+        let large = Large::new(item, name, ids, shared.session, shared.extent_bytes, half);
         shared.queue.push_large(Arc::new(large));
         Ok(())
     }

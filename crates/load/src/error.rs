@@ -40,6 +40,8 @@ pub enum Trouble {
     Unreadable,
     /// It has become larger than memory is meant to hold.
     Grown,
+    /// It has another size than was recorded, or became shorter while it was read.
+    Resized,
 }
 
 /// A file that was not delivered.

@@ -46,6 +46,8 @@ pub struct Rules {
     pub binding: Binding,
     /// Readers of one target at most; None for twice as many as are bound to it.
     pub most_readers: Option<u32>,
+    /// Whether files of another size than was recorded are delivered as they are; else they are failures.
+    pub resized: bool,
 }
 
 /// What an item costs besides its bytes: its place in queues, its path, its buffer's head.

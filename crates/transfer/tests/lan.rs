@@ -100,8 +100,16 @@ fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
+/// `make fuzz` wants more than a moment allows; each is a whole transfer, so that it gets a hundredth of what a parser gets.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .map_or(24, |cases: u32| (cases / 100).max(24))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn any_set_of_files_arrives_whole_both_ways(

@@ -87,13 +87,12 @@ def images_of(
     source: Path,
     options: AugmentOptions,
     rank: Rank,
-    extra_exclude: tuple[str, ...] = (),
     progress: Progress | None = None,
 ) -> TreeFiles:
     """The files of `source` that are this rank's, by path: the order of shards and streams. Raises BuildError, CatalogError."""
     files = files_of(
         source,
-        (*options.exclude, *extra_exclude),
+        options.exclude,
         one_file_system=options.one_file_system,
         progress=progress,
     )

@@ -12,7 +12,10 @@ from pathlib import Path
 
 from waystage._native import Augmentation, AugmentError
 from waystage.augment.options import AugmentOptionError, AugmentOptions, Progress, images_of, native_columns
-from waystage.catalog.options import own_patterns
+from waystage.catalog.apart import meeting
+from waystage.catalog.files import TreeFiles
+from waystage.catalog.store import MANIFEST
+from waystage.display import display
 from waystage.ranks import Rank
 
 WAIT_S = 0.2
@@ -55,9 +58,9 @@ def write(
             f"{target} is a folder: name a tar file, or a folder that does not end with .tar"
         )
     if shard and target.exists() and not overwrite:
+        _hold_apart(source, target)
         return Written(target, {}, kept_shard=True)
-    root = source.resolve()
-    files = images_of(source, options, rank, own_patterns(root, target) if root.is_dir() else (), progress)
+    files = _images_apart_from(target, source, options, rank, progress)
     target.parent.mkdir(parents=True, exist_ok=True)
     running = Augmentation(
         files.root,
@@ -82,8 +85,28 @@ def write(
     return Written(target, counts | {"excluded": files.excluded}, [*files.errors, *errors])
 
 
-def dry_run(source: Path, options: AugmentOptions, rank: Rank) -> dict[str, int]:
+def _images_apart_from(
+    target: Path, source: Path, options: AugmentOptions, rank: Rank, progress: Progress | None = None
+) -> TreeFiles:
+    """The images of `source`, which may be a catalog, once `target` is known to be apart from all of it."""
+    _hold_apart(source, target)
+    files = images_of(source, options, rank, progress=progress)
+    _hold_apart(files.root, target)
+    return files
+
+
+def _hold_apart(source: Path, target: Path) -> None:
+    """New images among the old ones would be taken for images by the next run."""
+    how = meeting(source, target)
+    if how is not None and not (how == "contains" and (source / MANIFEST).is_file()):
+        raise AugmentOptionError(
+            f"{display(str(target))} {how} the source {display(str(source))}, so new images would come to be among the"
+            " old ones: name a target that is apart from it"
+        )
+
+
+def dry_run(source: Path, target: Path, options: AugmentOptions, rank: Rank) -> dict[str, int]:
     """What would be looked at, without opening any file."""
-    files = images_of(source, options, rank)
+    files = _images_apart_from(target, source, options, rank)
     size = int(files.table["size"].to_numpy().sum())
     return {"files": files.table.num_rows, "bytes": size, "excluded": files.excluded}

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from waystage._native import exchange_paths
-from waystage.catalog.errors import BuildError, CatalogBusy, CatalogError
+from waystage.catalog.errors import BuildError, CatalogBusy, CatalogError, CatalogHidden, SourceMissing
 from waystage.catalog.kept import Kept, drop_entries, known_directories
 from waystage.catalog.options import JOURNAL, LOCK, REPLACED, UNFINISHED, BuildOptions
 from waystage.catalog.parts import give_name
@@ -53,13 +53,16 @@ def build(
     """Catalogue `tree` at `target`, going on where an interrupted build of the same left off.
 
     Raises BuildError where the tree cannot be read or the catalog not be written, CatalogError where what lies at
-    `target` is something else. A catalog that is there already is replaced, at one moment, when the new one is whole.
+    `target` is something else, or a catalog of another tree and not to be replaced. A catalog of this tree that is there already
+    is replaced, at one moment, when the new one is whole.
     """
     root = Path(os.path.abspath(tree)).resolve()
     if not root.is_dir():
-        raise BuildError(f"{display(str(tree))} is no directory that can be read: name the top of a tree")
+        raise SourceMissing(f"{display(str(tree))} is no directory that can be read: name the top of a tree")
     if target.exists() and not (target / MANIFEST).is_file():
         raise CatalogError(f"{target} is there already and is no catalog: choose another name")
+    if target.exists() and not options.replace:
+        _refuse_another(target, root)
     wanted = Manifest(str(root), list(options.exclude), options.one_file_system, options.layouts)
     with workplace(target) as folder:
         journal = folder / JOURNAL
@@ -95,7 +98,7 @@ def refresh(
             f"{target} is a shared catalog: refresh the one it was made of, and share that again"
         )
     if not old.root.is_dir():
-        raise BuildError(f"{display(str(old.root))}, which {target} is of, is no longer there")
+        raise SourceMissing(f"{display(str(old.root))}, which {target} is of, is no longer there")
     was = old.manifest
     wanted = Manifest(was.root, was.exclude, was.one_file_system, was.layouts)
     # What a recording missed may be files that were rewritten in place, which no directory tells.
@@ -118,6 +121,32 @@ def refresh(
         wanted.started = was.started
         wanted.targets = list(was.targets)
         return _session(target, folder, wanted, options, progress, doubted or frozenset())
+
+
+def _refuse_another(target: Path, root: Path) -> None:
+    """Raise CatalogError where `target` is a catalog that a build of `root` would not bring up to date but destroy."""
+    try:
+        there = Manifest.load(target / MANIFEST)
+    except CatalogHidden:
+        raise
+    except CatalogError:
+        return  # A damaged one is of no use, and is to be built anew.
+    if there.sections:
+        raise CatalogError(
+            f"{target} is a shared catalog, of {display(there.root)}: choose another name, or give --replace"
+        )
+    if there.root != str(root) and not _same_directory(there.root, root):
+        raise CatalogError(
+            f"{target} is a catalog of {display(there.root)}, not of {display(str(root))}: choose another name, or give"
+            " --replace"
+        )
+
+
+def _same_directory(one: str, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 def _session(

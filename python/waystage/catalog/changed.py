@@ -20,17 +20,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from waystage._native import CatalogChanges, TreeWalk
 from waystage.catalog.build import empty, publish, workplace
-from waystage.catalog.errors import BuildError, CatalogError
+from waystage.catalog.errors import BuildError, CatalogError, SourceMissing
 from waystage.catalog.options import JOURNAL, BuildOptions, own_patterns
-from waystage.catalog.parts import PartWriter, give_name
+from waystage.catalog.parts import PartWriter, give_name, new_tag
 from waystage.catalog.recording import WAIT_S, Recorder
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
-from waystage.catalog.store import GAPS, MANIFEST, Catalog, Manifest, Part, paths_of
+from waystage.catalog.store import GAPS, MANIFEST, Catalog, Manifest, Part, held, paths_of
 from waystage.display import display
 
 COUNTS = ("entries", "directories", "unchanged", "bytes", "excluded", "vanished", "errors")
@@ -163,27 +162,28 @@ class Changing:
 
     def _entries(self, columns: list[str]) -> Iterator[pa.Table]:
         for part in self.was.parts:
-            with pq.ParquetFile(self.target / part.entries, read_dictionary=["directory"]) as file:
-                for group in range(file.num_row_groups):
-                    yield file.read_row_group(group, columns=columns)
+            file = held(part.entries, ENTRIES, part, self.target)
+            for group in range(file.groups):
+                yield file.read([group], columns, ["directory"])
 
     def _keep(self, changes: CatalogChanges, number: int) -> list[Part]:
         """The parts there were, without what changed; those without any of it as they are."""
         parts = []
         for part in self.was.parts:
             dropped = self._dropped(changes, part)
-            directories = pq.read_table(self.target / part.directories, schema=DIRECTORIES)
+            directories = held(part.directories, DIRECTORIES, part, self.target).read()
             kept = _directories(changes, directories, dropped)
             if kept is directories:
                 for name in (part.entries, part.directories):
                     give_name(self.target / name, self.folder / name)
                 parts.append(part)
                 continue
-            new = Part(number, part.rows - sum(rows for rows, _ in dropped.values()), part.summary)
+            rows = part.rows - sum(rows for rows, _ in dropped.values())
+            new = Part(number, rows, part.summary, tag=new_tag())
             number += 1
             with PartWriter(self.folder / new.directories, DIRECTORIES) as writer:
                 writer.write(kept)
-            if dropped:
+            if dropped or not part.sealed:
                 new = replace(new, summary=self._copy(changes, part, new))
             else:
                 give_name(self.target / part.entries, self.folder / new.entries)
@@ -192,31 +192,29 @@ class Changing:
 
     def _dropped(self, changes: CatalogChanges, part: Part) -> Dropped:
         dropped: Dropped = {}
-        with pq.ParquetFile(self.target / part.entries, read_dictionary=["directory", "type"]) as file:
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group, columns=["directory", "name", "type", "size"])
-                gone = table.filter(pa.array(_ask(changes.covers, paths_of(table))))
-                is_file = pc.equal(gone["type"].cast(pa.string()), "f")
-                held = pa.table(
-                    {
-                        "directory": gone["directory"].cast(pa.binary()),
-                        "bytes": pc.if_else(is_file, gone["size"], 0),
-                    }
-                )
-                sums = held.group_by("directory").aggregate([("bytes", "count"), ("bytes", "sum")])
-                for row in sums.to_pylist():
-                    rows, size = dropped.get(row["directory"], (0, 0))
-                    dropped[row["directory"]] = (rows + row["bytes_count"], size + row["bytes_sum"])
+        file = held(part.entries, ENTRIES, part, self.target)
+        for group in range(file.groups):
+            table = file.read([group], ["directory", "name", "type", "size"], ["directory", "type"])
+            gone = table.filter(pa.array(_ask(changes.covers, paths_of(table))))
+            is_file = pc.equal(gone["type"].cast(pa.string()), "f")
+            sizes = pa.table(
+                {
+                    "directory": gone["directory"].cast(pa.binary()),
+                    "bytes": pc.if_else(is_file, gone["size"], 0),
+                }
+            )
+            sums = sizes.group_by("directory").aggregate([("bytes", "count"), ("bytes", "sum")])
+            for row in sums.to_pylist():
+                rows, size = dropped.get(row["directory"], (0, 0))
+                dropped[row["directory"]] = (rows + row["bytes_count"], size + row["bytes_sum"])
         return dropped
 
     def _copy(self, changes: CatalogChanges, part: Part, new: Part) -> dict[str, Any] | None:
         """Copy what still counts; its totals."""
-        with (
-            pq.ParquetFile(self.target / part.entries, read_dictionary=["directory"]) as file,
-            PartWriter(self.folder / new.entries, ENTRIES) as writer,
-        ):
-            for group in range(file.num_row_groups):
-                table = file.read_row_group(group).cast(ENTRIES)
+        file = held(part.entries, ENTRIES, part, self.target)
+        with PartWriter(self.folder / new.entries, ENTRIES) as writer:
+            for group in range(file.groups):
+                table = file.read([group], words=["directory"]).cast(ENTRIES)
                 writer.write(table.filter(pa.array(~_ask(changes.covers, paths_of(table)))))
         return writer.summary
 
@@ -239,7 +237,7 @@ def changing(target: Path, tree: Path | None, options: BuildOptions) -> Iterator
         root = (tree or Path.cwd()).resolve()
         was = Manifest(str(root), list(options.exclude), options.one_file_system, options.layouts)
     if not Path(was.root).is_dir():
-        raise BuildError(f"{display(was.root)} is no directory that can be read: name the top of a tree")
+        raise SourceMissing(f"{display(was.root)} is no directory that can be read: name the top of a tree")
     with workplace(target) as folder:
         if (folder / JOURNAL).exists():
             raise BuildError(f"{folder} holds an unfinished catalog: finish it by 'waystage catalog build'")

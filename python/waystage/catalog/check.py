@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from waystage._native import CHECK_KINDS, ENTRY_TYPES, LAYOUT_KINDS, CheckedTree, hash_paths
-from waystage.catalog.errors import BuildError
+from waystage.catalog.errors import SourceMissing
 from waystage.catalog.options import BuildOptions
 from waystage.catalog.store import Catalog, paths_of
 from waystage.display import display
@@ -80,7 +80,7 @@ class CheckedOpener:
         try:
             self._tree = CheckedTree(catalog.root)
         except OSError as error:
-            raise BuildError(
+            raise SourceMissing(
                 f"{display(catalog.manifest.root)}, which {catalog.path} is of, cannot be opened: {os.strerror(error.errno or 0)}"
             ) from None
         self.root = catalog.root

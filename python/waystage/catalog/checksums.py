@@ -11,56 +11,33 @@ objects have other checksums is damaged; one whose size, mtime or inode differ w
 
 from __future__ import annotations
 
-import json
 import os
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from waystage._native import CHECKSUM_ALGORITHM, ENTRY_TYPES, LAYOUT_KINDS, CheckedTree
+from waystage._native import ENTRY_TYPES, LAYOUT_KINDS, CheckedTree
 from waystage.catalog.check import LOOKED_AT, CheckedOpener, kinds, path_hashes
-from waystage.catalog.errors import BuildError, CatalogError
-from waystage.catalog.options import CHECKSUMS, UNFINISHED_FILE
+from waystage.catalog.errors import BuildError, CatalogError, SourceMissing
+from waystage.catalog.options import CHECKSUMS
 from waystage.catalog.store import Catalog, paths_of
-from waystage.display import display
+from waystage.catalog.sums import KEY, VERSION, Row, Sums, Writer, files_of_sums, groups_of, open_sums
 
-FORMAT = "waystage-checksums"
-VERSION = 1
-KEY = b"waystage"
-TIME = pa.timestamp("ns", tz="UTC")
+__all__ = ["KEY", "Damage", "SumsMade", "SumsVerified", "make", "sums_path", "verify"]
 
-SCHEMA = pa.schema(
-    [
-        pa.field("path", pa.binary(), nullable=False),
-        pa.field("size", pa.int64(), nullable=False),
-        pa.field("mtime", TIME, nullable=False),
-        pa.field("inode", pa.uint64(), nullable=False),
-        pa.field("layout", pa.string()),
-        pa.field("layout_generation", pa.uint32(), nullable=False),
-        pa.field("component", pa.int32(), nullable=False),
-        pa.field("object", pa.uint64(), nullable=False),
-        pa.field("target", pa.uint32()),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("length", pa.int64(), nullable=False),
-        pa.field("digest", pa.binary(16)),
-    ]
-)
-
-GROUP_ROWS = 1 << 16
+LOOK_S = 0.2
 WAITING = 64
 """Files that wait for each thread."""
 
 Progress = Callable[[str, float], None]
-Row = dict[str, Any]
 Recorded = tuple[int, int, int, int, int, int, int]
 """(type, size, mtime, ctime, inode, layout, generation), as `CheckedTree` takes it."""
 
@@ -121,14 +98,23 @@ def make(catalog: Catalog, threads: int | None = None, progress: Progress | None
     target = sums_path(catalog)
     tree = CheckedOpener(catalog).tree
     before, known = _known(target, catalog)
-    writer = _Writer(target, catalog)
-    files = size = kept = done = 0
+    version = VERSION if before is None else before.version
+    writer = Writer(target, catalog, version)
+    files = size = kept = kept_bytes = 0
+    total = max(1, _file_bytes(catalog))
+
+    def tell() -> None:
+        if progress is not None:
+            done = tree.summed_bytes() + kept_bytes
+            progress(
+                f"{files:,} files, {done / 1e9:,.1f} of {total / 1e9:,.1f} GB summed", min(0.99, done / total)
+            )
+
     unread: list[tuple[bytes, str]] = []
     try:
         seen: list[NDArray[np.uint64]] = []
-        todo = _Ordered(threads)
+        todo = _Ordered(threads, tell)
         for batch in catalog.batches([*LOOKED_AT, "layout", "layout_generation"]):
-            done += batch.num_rows
             table = pa.Table.from_batches([batch])
             is_file = np.asarray(table["type"].cast(pa.string()).to_numpy(zero_copy_only=False)) == "f"
             wanted = is_file & (table["size"].to_numpy() > 0)
@@ -137,15 +123,15 @@ def make(catalog: Catalog, threads: int | None = None, progress: Progress | None
             )
             have = np.isin(identity, known) if len(known) else np.zeros(len(identity), np.bool_)
             kept += int((wanted & have).sum())
+            kept_bytes += int(table["size"].to_numpy()[wanted & have].sum())
             seen.append(identity[wanted & have])
             for path, recorded in _recorded(table.filter(pa.array(wanted & ~have))):
-                todo.add(_sum, tree, path, recorded)
+                todo.add(_sum, tree, path, recorded, version)
                 for summed in todo.ready():
                     files, size = files + 1, size + summed.bytes_read
                     writer.add(summed.rows)
                     unread += summed.unread
-            if progress is not None:
-                progress(f"{files:,} files, {size / 1e9:,.1f} GB summed", done / max(1, catalog.rows))
+            tell()
         for summed in todo.rest():
             files, size = files + 1, size + summed.bytes_read
             writer.add(summed.rows)
@@ -177,46 +163,27 @@ def verify(
         try:
             donor = CheckedTree(repair_from)
         except OSError as error:
-            raise BuildError(f"{repair_from} cannot be opened: {os.strerror(error.errno or 0)}") from None
-    file = open_sums(sums_path(catalog), catalog)
+            raise SourceMissing(f"{repair_from} cannot be opened: {os.strerror(error.errno or 0)}") from None
+    sums = open_sums(sums_path(catalog), catalog)
     found = SumsVerified()
-    todo = _Ordered(threads)
-    rows, total = 0, max(1, file.metadata.num_rows)
-    for held in _files(file):
-        rows += len(held)
-        todo.add(_verify, tree, donor, held)
+    total = max(1, sum(int(pc.sum(group["length"]).as_py() or 0) for group in groups_of(sums, ["length"])))
+
+    def tell() -> None:
+        if progress is not None:
+            done = tree.summed_bytes()
+            progress(
+                f"{found.files:,} files, {done / 1e9:,.1f} of {total / 1e9:,.1f} GB verified",
+                min(0.99, done / total),
+            )
+
+    todo = _Ordered(threads, tell)
+    for held in files_of_sums(sums):
+        todo.add(_verify, tree, donor, held, sums.version)
         for one in todo.ready():
             _add(found, one)
-        if progress is not None and rows % 256 < len(held):
-            progress(f"{found.files:,} files, {found.bytes_read / 1e9:,.1f} GB verified", rows / total)
     for one in todo.rest():
         _add(found, one)
     return found
-
-
-def open_sums(path: Path, catalog: Catalog) -> pq.ParquetFile:
-    """The file of checksums at `path`. Raises CatalogError where it is none, of another version or of another tree."""
-    try:
-        file = pq.ParquetFile(path)
-        about = json.loads((file.schema_arrow.metadata or {})[KEY])
-        form, version, algorithm = about["format"], about["version"], about["algorithm"]
-        root = about["root"]
-    except FileNotFoundError:
-        raise CatalogError(
-            f"{path} is not there: make checksums with 'waystage catalog checksum {catalog.path}'"
-        ) from None
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError):
-        raise CatalogError(f"{path} is damaged or has no checksums: remove it and make it anew") from None
-    if form != FORMAT or version != VERSION or algorithm != CHECKSUM_ALGORITHM:
-        raise CatalogError(
-            f"{path} has {form!r} {version!r} by {algorithm!r}, and this Waystage reads version {VERSION} by"
-            f" {CHECKSUM_ALGORITHM}: remove it and make it anew"
-        )
-    if root != catalog.manifest.root or file.schema_arrow.names != SCHEMA.names:
-        raise CatalogError(
-            f"{path} is of {display(str(root))} and not of {display(catalog.manifest.root)}: remove it and make it anew"
-        )
-    return file
 
 
 @dataclass(frozen=True)
@@ -226,8 +193,8 @@ class _Summed:
     unread: list[tuple[bytes, str]]
 
 
-def _sum(tree: CheckedTree, path: bytes, recorded: Recorded) -> _Summed:
-    bits, now, sums, number = tree.sum(path, recorded)
+def _sum(tree: CheckedTree, path: bytes, recorded: Recorded, version: int) -> _Summed:
+    bits, now, sums, number = tree.sum(path, recorded, version)
     if now is None:
         return _Summed([], 0, [(path, os.strerror(number) if number else ", ".join(kinds(bits)))])
     if sums is None:
@@ -247,7 +214,7 @@ def _sum(tree: CheckedTree, path: bytes, recorded: Recorded) -> _Summed:
     return _Summed(rows, size, lost)
 
 
-def _verify(tree: CheckedTree, donor: CheckedTree | None, rows: list[Row]) -> SumsVerified:
+def _verify(tree: CheckedTree, donor: CheckedTree | None, rows: list[Row], version: int) -> SumsVerified:
     found = SumsVerified(files=1)
     first = rows[0]
     path: bytes = first["path"]
@@ -256,7 +223,7 @@ def _verify(tree: CheckedTree, donor: CheckedTree | None, rows: list[Row]) -> Su
         ENTRY_TYPES.index("f"), first["size"], first["mtime"], 0, first["inode"],
         layout, first["layout_generation"],
     )  # fmt: skip
-    bits, now, sums, number = tree.sum(path, recorded)
+    bits, now, sums, number = tree.sum(path, recorded, version)
     # Attributes may change without the content, and mending changes the ctime itself.
     differs = tuple(kind for kind in kinds(bits) if kind != "ctime")
     if now is None and "unreadable" in differs:
@@ -277,7 +244,8 @@ def _verify(tree: CheckedTree, donor: CheckedTree | None, rows: list[Row]) -> Su
         found.damaged.append(Damage(path, **about))
     if wrong and donor is not None:
         try:
-            mended = tree.mend(donor, path, recorded, [(index, row["digest"]) for index, row in wrong])
+            wanted = [(index, row["digest"]) for index, row in wrong]
+            mended = tree.mend(donor, path, recorded, version, wanted)
         except OSError as error:
             found.failed.append((path, error.strerror or str(error)))
             return found
@@ -298,9 +266,10 @@ def _add(found: SumsVerified, one: SumsVerified) -> None:
 
 
 class _Ordered:
-    """Runs calls in threads and gives their answers in order, never more than some waiting."""
+    """Runs calls in threads and gives their answers in order, never more than some waiting. `tell` is called while it waits."""
 
-    def __init__(self, threads: int | None) -> None:
+    def __init__(self, threads: int | None, tell: Callable[[], None]) -> None:
+        self._tell = tell
         workers = threads or max(2, len(os.sched_getaffinity(0)))
         self._pool = ThreadPoolExecutor(workers)
         self._most = WAITING * workers
@@ -319,107 +288,45 @@ class _Ordered:
         self._pool.shutdown()
 
     def _next(self) -> Any:
+        first = self._waiting.popleft()
         try:
-            return self._waiting.popleft().result()
+            while not wait([first], LOOK_S).done:
+                self._tell()
+            self._tell()
+            return first.result()
         except BaseException:
             self._pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
-class _Writer:
-    """Writes the file; nothing has its name before `close`, and nothing remains after `abandon`."""
-
-    def __init__(self, path: Path, catalog: Catalog) -> None:
-        self._path = path
-        self._unfinished = path.with_name(path.name + UNFINISHED_FILE)
-        about = {
-            "format": FORMAT,
-            "version": VERSION,
-            "algorithm": CHECKSUM_ALGORITHM,
-            "root": catalog.manifest.root,
-            "started": time.time(),
-        }
-        self._schema = SCHEMA.with_metadata({KEY: json.dumps(about).encode("ascii")})
-        self._rows: list[Row] = []
-        try:
-            # A catalog is its builder's alone, and so is what was drawn from it.
-            self._file = open(self._unfinished, "wb", opener=lambda p, f: os.open(p, f, 0o600))  # noqa: SIM115
-        except OSError as error:
-            raise BuildError(f"{self._unfinished} cannot be written: {error.strerror}") from None
-        self._writer = pq.ParquetWriter(
-            self._file,
-            self._schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=["layout", "layout_generation", "component"],
-            column_encoding={"path": "DELTA_BYTE_ARRAY", "mtime": "DELTA_BINARY_PACKED"},
-        )
-
-    def add(self, rows: list[Row]) -> None:
-        self._rows += rows
-        if len(self._rows) >= GROUP_ROWS:
-            self._flush()
-
-    def table(self, table: pa.Table) -> None:
-        self._flush()
-        if table.num_rows:
-            self._writer.write_table(table.cast(self._schema))
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        os.rename(self._unfinished, self._path)
-
-    def abandon(self) -> None:
-        self._file.close()
-        self._unfinished.unlink(missing_ok=True)
-
-    def _flush(self) -> None:
-        if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
-            self._rows = []
-
-
-def _known(path: Path, catalog: Catalog) -> tuple[pq.ParquetFile | None, NDArray[np.uint64]]:
+def _known(path: Path, catalog: Catalog) -> tuple[Sums | None, NDArray[np.uint64]]:
     """The checksums that are there, and what their files are known by; those of another version or tree are made anew."""
     try:
-        file = open_sums(path, catalog)
+        sums = open_sums(path, catalog)
+        found = [np.zeros(0, np.uint64), *(_identities(group) for group in groups_of(sums))]
     except CatalogError:
         return None, np.zeros(0, np.uint64)
-    found = [np.zeros(0, np.uint64), *(_identities(group) for group in _groups(file))]
-    return file, np.unique(np.concatenate(found))
+    return sums, np.unique(np.concatenate(found))
 
 
-def _keep(file: pq.ParquetFile | None, wanted: NDArray[np.uint64], writer: _Writer) -> None:
+def _keep(sums: Sums | None, wanted: NDArray[np.uint64], writer: Writer) -> None:
     """Take over rows of files that are as they were."""
-    if file is not None:
-        for group in _groups(file):
+    if sums is not None:
+        for group in groups_of(sums):
             writer.table(group.filter(pa.array(np.isin(_identities(group), wanted))))
 
 
-def _groups(file: pq.ParquetFile) -> Iterator[pa.Table]:
-    try:
-        for number in range(file.num_row_groups):
-            yield file.read_row_group(number)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise CatalogError(f"checksums are damaged ({error}): remove them and make them anew") from None
-
-
-def _files(file: pq.ParquetFile) -> Iterator[list[Row]]:
-    """The rows of each file together: they follow one another, perhaps over the border of two groups."""
-    held: list[Row] = []
-    for group in _groups(file):
-        table = group.set_column(2, "mtime", group["mtime"].cast(pa.int64()))
-        for row in table.to_pylist():
-            if held and row["path"] != held[0]["path"]:
-                yield held
-                held = []
-            held.append(row)
-    if held:
-        yield held
+def _file_bytes(catalog: Catalog) -> int:
+    """Bytes of all regular files, of each name: all names are read."""
+    kept = catalog.summary()
+    by_type = None if kept is None else kept.by["type"]
+    if by_type is not None:
+        return by_type.get("f", [0, 0])[1]
+    sizes = 0
+    for batch in catalog.batches(["type", "size"]):
+        files = batch.filter(pc.equal(batch["type"].cast(pa.string()), "f"))
+        sizes += int(pc.sum(files["size"]).as_py() or 0)
+    return sizes
 
 
 def _identities(table: pa.Table) -> NDArray[np.uint64]:

@@ -26,9 +26,11 @@ from numpy.typing import NDArray
 
 from waystage.catalog.build import build
 from waystage.catalog.check import path_hashes
-from waystage.catalog.errors import BuildError
+from waystage.catalog.errors import SourceMissing
 from waystage.catalog.options import BuildOptions, own_patterns
+from waystage.catalog.schema import ENTRIES, TIMES
 from waystage.catalog.store import Catalog, paths_of
+from waystage.display import display
 
 COMPARED = (
     "type",
@@ -109,7 +111,9 @@ def verify(
     Directories' own sizes and times are compared as everything else. The new catalog is in $TMPDIR meanwhile.
     """
     if not catalog.root.is_dir():
-        raise BuildError(f"{catalog.manifest.root}, which {catalog.path} is of, is no longer there")
+        raise SourceMissing(
+            f"{display(catalog.manifest.root)}, which {catalog.path} is of, is no longer there"
+        )
     options = BuildOptions(
         threads=threads,
         exclude=(*catalog.manifest.exclude, *own_patterns(catalog.root, catalog.path)),
@@ -138,6 +142,11 @@ class _Found:
         removed = _without(left, right)
         both = left.join(right, "path", join_type="inner", right_suffix=" new")
         differs = {column: _differs(both[column], both[f"{column} new"]) for column in columns}
+        for column in columns:
+            if column in TIMES:
+                beyond = f"{column}_seconds"
+                unequal = _differs(both[beyond], both[f"{beyond} new"])
+                differs[column] = pc.or_(differs[column], unequal)
         anything = pa.chunked_array([pa.array(np.zeros(both.num_rows, np.bool_))])
         for column in columns:
             anything = pc.or_(anything, differs[column])
@@ -193,7 +202,7 @@ def _dealt(
     catalog: Catalog, columns: tuple[str, ...], shares: int, stack: ExitStack
 ) -> Callable[[int], pa.Table]:
     """What gives the entries of a share, by its number."""
-    schema = _comparable(catalog.dataset().schema.empty_table(), columns).schema
+    schema = _comparable(ENTRIES.empty_table(), columns).schema
     if shares == 1:
         pieces = list(_pieces(catalog, columns))
         return lambda number: pa.Table.from_batches([b for _, t in pieces for b in t.to_batches()], schema)
@@ -241,7 +250,8 @@ def _gathered(pieces: Iterator[tuple[NDArray[Any], pa.Table]]) -> Iterator[tuple
 
 
 def _pieces(catalog: Catalog, columns: tuple[str, ...]) -> Iterator[tuple[NDArray[Any], pa.Table]]:
-    read = sorted({"directory", "name", "mtime", *columns})
+    seconds = {f"{column}_seconds" for column in columns if column in TIMES}
+    read = sorted({"directory", "name", "mtime", *columns, *seconds})
     for batch in catalog.batches(read):
         yield path_hashes(batch), _comparable(pa.Table.from_batches([batch]), columns)
 
@@ -255,6 +265,8 @@ def _comparable(table: pa.Table, columns: tuple[str, ...]) -> pa.Table:
         elif column == "ctime":
             values = pc.coalesce(values, table["mtime"])
         made[column] = values
+        if column in TIMES:
+            made[f"{column}_seconds"] = table[f"{column}_seconds"]
     return pa.table(made)
 
 

@@ -20,6 +20,10 @@ class BuildError(RuntimeError):
     """A tree that cannot be catalogued, or a catalog that cannot be written; says where and what to do."""
 
 
+class SourceMissing(BuildError):
+    """A tree that is not there, or is none."""
+
+
 class CatalogBusy(BuildError):
     """Another process is building the same catalog."""
 

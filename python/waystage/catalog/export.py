@@ -10,7 +10,6 @@ backslash sequences as on a terminal, besides its exact bytes in base 64 as `pat
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
 import json
@@ -20,11 +19,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from waystage.catalog.errors import CatalogError
+from waystage.catalog.schema import TIMES, exact_times
 from waystage.catalog.store import paths_of
-from waystage.display import display
+from waystage.display import display, named
 
 FORMATS = ("csv", "jsonl", "mfu")
 FIELDS = (
@@ -57,9 +56,7 @@ def export(tables: Iterator[pa.Table], form: str) -> Iterator[bytes]:
 def rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     """Entries as plain values, for answers that are read one by one."""
     paths = paths_of(table).to_pylist()
-    times = {}
-    for name in ("mtime", "ctime", "atime"):
-        times[name] = pc.coalesce(table[name], table["mtime"]).cast(pa.int64()).to_pylist()
+    times = {name: exact_times(table, name) for name in TIMES}
     plain = {
         name: table[name].to_pylist()
         for name in (
@@ -68,11 +65,9 @@ def rows(table: pa.Table) -> Iterator[dict[str, Any]]:
         )
     }  # fmt: skip
     for index, path in enumerate(paths):
-        shown = display(path)
         symlink, objects = plain["symlink"][index], plain["objects"][index]
         yield {
-            "path": shown,
-            "path_base64": None if shown.encode() == path else base64.b64encode(path).decode(),
+            **named(path),
             **{name: plain[name][index] for name in ("type", "size")},
             **{f"{name}_ns": values[index] for name, values in times.items()},
             **{
@@ -95,6 +90,13 @@ def _csv(table: pa.Table) -> bytes:
     return text.getvalue().encode()
 
 
+def _date(seconds: int) -> str:
+    try:
+        return time.strftime("%b %e %Y %H:%M", time.gmtime(seconds))
+    except (OverflowError, OSError, ValueError):
+        return f"@{seconds}"  # as date(1) writes a time by its seconds; its year has no room
+
+
 def _listing(table: pa.Table) -> bytes:
     """Mode, owner, group, size, date and path, as `dwalk --text` prints them."""
     lines = []
@@ -105,6 +107,6 @@ def _listing(table: pa.Table) -> bytes:
             if size < 1024:
                 break
             size, unit = size / 1024, larger
-        when = time.strftime("%b %e %Y %H:%M", time.gmtime(row["mtime_ns"] // 10**9))
+        when = _date(row["mtime_ns"] // 10**9)
         lines.append(f"{mode} {row['uid']:>8} {row['gid']:>8} {size:>10.3f} {unit:>3} {when} {row['path']}\n")
     return "".join(lines).encode()

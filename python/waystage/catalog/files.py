@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from waystage._native import TreeWalk, excluded_paths
-from waystage.catalog.errors import BuildError
+from waystage.catalog.errors import SourceMissing
 from waystage.catalog.options import BuildOptions
 from waystage.catalog.schema import directories_table, entries_table
 from waystage.catalog.store import MANIFEST, Catalog, paths_of
@@ -77,6 +77,18 @@ class TreeFiles:
             self.root, self.table.filter(pa.array(which)), self.excluded, self.errors, self.catalog
         )
 
+    def once(self) -> TreeFiles:
+        """Each file by one of its names: what is read, since no file is read twice."""
+        several = np.flatnonzero(self.table["links"].to_numpy() > 1)
+        which = np.ones(self.table.num_rows, np.bool_)
+        if len(several):
+            inodes = self.table.select(["device", "inode"]).take(pa.array(several))
+            keys = np.stack([inodes["device"].to_numpy(), inodes["inode"].to_numpy()], axis=1)
+            _, first = np.unique(keys, axis=0, return_index=True)
+            which[several] = False
+            which[several[first]] = True
+        return self.only(which)
+
     def share(self, parts: int) -> NDArray[np.uint64]:
         """The part of each file, from 0 to `parts` - 1: the same for all names of a file, on every node."""
         mixed = self.table["inode"].to_numpy().astype(np.uint64)
@@ -111,7 +123,7 @@ def files_of(
             root, threads=options.thread_count(), exclude=patterns, one_file_system=one_file_system
         )
     except OSError as error:
-        raise BuildError(f"{display(str(source))} cannot be read: {error.strerror or error}") from None
+        raise SourceMissing(f"{display(str(source))} cannot be read: {error.strerror or error}") from None
     tables: list[pa.Table] = []
     errors: list[tuple[bytes, str]] = []
     try:

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from waystage.catalog.parts import PartWriter, give_name
+from waystage.catalog.parts import PartWriter, give_name, new_tag
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
-from waystage.catalog.store import Manifest, Part, paths_of, read_directories
+from waystage.catalog.store import Manifest, Part, held, paths_of, read_directories
 
 DOUBTFUL_S = 2.0
 """Network file systems count times in seconds: a directory that changed this shortly before its walk began may have
@@ -88,11 +87,8 @@ def _directories_never_read(folder: Path, parts: list[Part], read: pa.ChunkedArr
     """Directories that are entries but could not be read, or were not yet: they are tried again."""
     found: list[bytes] = []
     for part in parts:
-        table = pq.read_table(
-            folder / part.entries,
-            columns=["directory", "name", "type"],
-            read_dictionary=["directory", "type"],
-        )
+        file = held(part.entries, ENTRIES, part, folder)
+        table = file.read(columns=["directory", "name", "type"], words=["directory", "type"])
         table = table.filter(pc.equal(table["type"].cast(pa.string()), "d"))
         paths = paths_of(table)
         found += paths.filter(pc.invert(pc.is_in(paths, read.combine_chunks()))).to_pylist()
@@ -108,7 +104,7 @@ def drop_entries(folder: Path, manifest: Manifest, earlier: int, unchanged: list
     parts: list[Part] = []
     number = 1 + max(part.number for part in manifest.parts)
     for index, part in enumerate(manifest.parts):
-        directories = pq.read_table(folder / part.directories, schema=DIRECTORIES)
+        directories = held(part.directories, DIRECTORIES, part, folder).read()
         wanted = pc.equal(directories["state"], 0)
         if index < earlier:
             wanted = pc.and_(wanted, pc.is_in(directories["path"], keep))
@@ -118,29 +114,27 @@ def drop_entries(folder: Path, manifest: Manifest, earlier: int, unchanged: list
         if kept.num_rows == directories.num_rows and rows == part.rows:
             parts.append(part)
             continue
-        new = Part(number, rows, part.summary)
+        new = Part(number, rows, part.summary, tag=new_tag())
         number += 1
         with PartWriter(folder / new.directories, DIRECTORIES) as writer:
             writer.write(kept)
-        if rows == part.rows:
+        if rows == part.rows and part.sealed:
             give_name(folder / part.entries, folder / new.entries)
         else:
             paths = kept["path"].combine_chunks()
-            new = replace(new, summary=_copy_entries(folder / part.entries, folder / new.entries, paths))
+            new = replace(new, summary=_copy_entries(folder, part, new, paths))
         parts.append(new)
-    manifest.parts = [part for part in parts if part.rows or _has_rows(folder / part.directories)]
+    manifest.parts = [
+        part for part in parts if part.rows or held(part.directories, DIRECTORIES, part, folder).rows
+    ]
 
 
-def _has_rows(path: Path) -> bool:
-    rows: int = pq.read_metadata(path).num_rows
-    return rows > 0
-
-
-def _copy_entries(source: Path, copy: Path, directories: pa.Array) -> dict[str, Any] | None:
+def _copy_entries(folder: Path, part: Part, new: Part, directories: pa.Array) -> dict[str, Any] | None:
     """Copy the entries of these directories; their totals."""
-    with pq.ParquetFile(source, read_dictionary=["directory"]) as file, PartWriter(copy, ENTRIES) as writer:
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group).cast(ENTRIES)
+    file = held(part.entries, ENTRIES, part, folder)
+    with PartWriter(folder / new.entries, ENTRIES) as writer:
+        for group in range(file.groups):
+            table = file.read([group], words=["directory"]).cast(ENTRIES)
             writer.write(table.filter(pc.is_in(table["directory"].cast(pa.binary()), directories)))
     return writer.summary
 

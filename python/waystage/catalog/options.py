@@ -37,6 +37,9 @@ class BuildOptions:
     layouts: Literal["each", "attribute"] | None = "each"
     """Whom to ask for layouts: each file system in its own way, or every file for Lustre's attribute, or nobody."""
 
+    replace: bool = False
+    """Whether a catalog of another tree that has the name already is replaced."""
+
     batch_rows: int = 65_536
     """Entries of a row group, at most."""
 

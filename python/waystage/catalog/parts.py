@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import io
 import os
+import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,9 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
+from waystage.catalog.sealed import leaves, put_seal, room_for_seal
 from waystage.catalog.summary import Summary
 
-COUNTED = ["size", "mtime", "ctime", "atime", "inode", "blocks"]
+COUNTED = [
+    "size", "mtime", "ctime", "atime", "inode", "blocks", "mtime_seconds", "ctime_seconds", "atime_seconds",
+]  # fmt: skip
 """Columns of numbers that differ little from one row to the next."""
 
 REPEATED = [
@@ -53,6 +58,8 @@ class PartWriter:
         self._totals = Summary() if schema is ENTRIES else None
         self._unfinished = path.with_name(path.name + ".unfinished")
         self._file = open(self._unfinished, "wb", opener=_private)  # noqa: SIM115  closed by close and abandon
+        self._sealed = False
+        self._groups = 0
         self._schema = schema
         self._writer: pq.ParquetWriter | None = None
 
@@ -65,6 +72,7 @@ class PartWriter:
                 )
             self._writer.write_table(table, row_group_size=table.num_rows)
             self.rows += table.num_rows
+            self._groups += 1
             if self._totals is not None:
                 self._totals.add(table)
 
@@ -77,9 +85,14 @@ class PartWriter:
         """Make it durable and give it its name. After an interrupt it can be called again."""
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._file, self._schema, **_settings(self._schema))
-        self._writer.close()
+        if self._writer.is_open:
+            self._writer.add_key_value_metadata(room_for_seal(self._groups, leaves(self._schema)))
+            self._writer.close()
         if not self._file.closed:
             self._file.flush()
+            if not self._sealed:
+                put_seal(self._unfinished)
+                self._sealed = True
             os.fsync(self._file.fileno())
             self._file.close()
         if self._unfinished.exists():
@@ -87,6 +100,9 @@ class PartWriter:
 
     def abandon(self) -> None:
         """Leave nothing."""
+        if self._writer is not None:
+            with suppress(OSError, ValueError, pa.ArrowException):
+                self._writer.close()  # or its destructor would complain of a closed file
         self._file.close()
         self._unfinished.unlink(missing_ok=True)
 
@@ -109,6 +125,11 @@ def give_name(file: Path, name: Path) -> None:
         os.link(file, name)
     except OSError:
         shutil.copy2(file, name)
+
+
+def new_tag() -> str:
+    """What makes a part's name its own."""
+    return secrets.token_hex(4)
 
 
 def _private(path: str, flags: int) -> int:
@@ -142,7 +163,12 @@ def _is_noise(column: pq.ColumnChunkMetaData, rows: int) -> bool:
 
 
 def _settings(schema: pa.Schema) -> dict[str, Any]:
-    settings: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "write_statistics": True}
+    settings: dict[str, Any] = {
+        "compression": "zstd",
+        "compression_level": 1,
+        "write_statistics": True,
+        "write_page_checksum": True,
+    }
     if schema is DIRECTORIES:
         encoding = {"path": "DELTA_BYTE_ARRAY", "bytes": "DELTA_BINARY_PACKED"}
         repeated = ["mode", "uid", "gid", "device", "state"]

@@ -16,13 +16,21 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from waystage.catalog.errors import CatalogError
-from waystage.catalog.store import Catalog, paths_of
+from waystage.catalog.schema import ENTRIES
+from waystage.catalog.sealed import HeldFile
+from waystage.catalog.store import WORDS, Catalog, paths_of
 from waystage.catalog.summary import bit_lengths
 
-UNITS = {"": 1, "c": 1, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+UNITS = {"": 1, "c": 1, "w": 2, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+LARGEST = (1 << 63) - 1
+"""What a column of numbers holds at most."""
+
+ONCE = ("links", "device", "inode")
+"""What tells a file with several names."""
+
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}
 AGE_BOUNDS_DAYS = (1, 7, 30, 90, 180, 365, 730)
 """Upper bounds of the bins of an age histogram; the last bin is open."""
@@ -32,8 +40,9 @@ AGE_BOUNDS_DAYS = (1, 7, 30, 90, 180, 365, 730)
 class Filter:
     """Which entries: all that is given must hold. Patterns are bytes and match whole names or paths.
 
-    `size` and `age` are find's: `+N` more than, `-N` less than, `N` exactly; sizes with c, k, M, G or T, ages with
-    s, m, h, d or w. An age counts from `now` to the last change of content.
+    `+N` is more than, `-N` less than, `N` exactly. `size` is find's, with c, w, b, k, M, G or T: a size is rounded up to whole units
+    before it is compared, so that `-1M` has empty files alone. Without a unit it is in bytes. An `age`, with s, m, h, d or w, is not
+    rounded; it counts from `now` to the last change of content.
     """
 
     name: bytes | None = None
@@ -87,17 +96,20 @@ class Filter:
         if self.name is not None:
             parts.append(_name_matches(self.name))
         if self.size is not None:
-            parts.append(_compare(pc.field("size"), *parse_size(self.size)))
+            low, high = size_bounds(self.size)
+            parts.append((pc.field("size") >= low) & (pc.field("size") <= high))
         if self.age is not None:
             sign, seconds = parse_age(self.age)
             now = time.time() if self.now is None else self.now
-            limit = pa.scalar(int((now - seconds) * 1e9), pa.int64()).cast(pa.timestamp("ns", tz="UTC"))
+            moment = max(-LARGEST, min(LARGEST, int((now - seconds) * 1e9)))
+            limit = pa.scalar(moment, pa.int64()).cast(pa.timestamp("ns", tz="UTC"))
             # Older means an earlier time.
             parts.append(_compare(pc.field("mtime"), {"+": "-", "-": "+", "": "-"}[sign], limit))
             if not sign:
                 raise CatalogError(f"age {self.age!r}: say +{self.age} for older, -{self.age} for younger")
         if self.links is not None:
-            parts.append(_compare(pc.field("links"), *_signed(self.links, {"": 1}, "a number of links")))
+            sign, number, _ = _signed(self.links, {"": 1}, "a number of links")
+            parts.append(_compare(pc.field("links").cast(pa.int64()), sign, number))
         for name, value in (("uid", self.uid), ("gid", self.gid)):
             if value is not None:
                 parts.append(pc.field(name) == value)
@@ -121,7 +133,8 @@ def select(catalog: Catalog, which: Filter, columns: list[str] | None = None) ->
 def totals(catalog: Catalog, which: Filter) -> dict[str, int]:
     """How many entries match, their bytes and the bytes allocated for them.
 
-    A file with several names is counted once in the bytes: by device and inode where it has more than one link.
+    Bytes here and in all answers below are those of regular files, each file once in an answer or a group of it, however many
+    of its names match: a file is known by device and inode.
     """
     kept = catalog.summary() if which.is_all() else None
     if kept is not None and kept.linked == 0 and kept.by["type"] is not None:
@@ -133,7 +146,7 @@ def totals(catalog: Catalog, which: Filter) -> dict[str, int]:
         }
     entries = size = allocated = 0
     once = _Once()
-    for table in select(catalog, which, ["type", "size", "blocks", "links", "device", "inode"]):
+    for table in select(catalog, which, ["type", "size", "blocks", *ONCE]):
         entries += table.num_rows
         files = once.filter(table.filter(pc.equal(table["type"].cast(pa.string()), "f")))
         size += pc.sum(files["size"]).as_py() or 0
@@ -145,7 +158,7 @@ def top(catalog: Catalog, which: Filter, by: str, count: int) -> pa.Table:
     """The `count` entries with the largest `by`: a column of the schema, of numbers or times."""
     if count < 1:
         raise CatalogError(f"top {count}: ask for at least one entry")
-    columns = sorted({"directory", "name", "type", "size", "mtime", "uid", by})
+    columns = sorted({"directory", "name", "type", "size", "mtime", "mtime_seconds", "uid", by})
     narrow = sorted({by, *which.columns()})
     best: pa.Table | None = None
     least: int | None = None
@@ -153,7 +166,7 @@ def top(catalog: Catalog, which: Filter, by: str, count: int) -> pa.Table:
     for largest, file, group in sorted(_row_groups(catalog, by), key=lambda one: one[0], reverse=True):
         if least is not None and largest <= least:
             break
-        read = partial(file.read_row_group, group)
+        read = partial(file.read, [group], words=WORDS)
         table = which.keep(read(columns=narrow))
         if not table.num_rows or (least is not None and pc.max(_numbers(table[by])).as_py() <= least):
             continue
@@ -164,19 +177,16 @@ def top(catalog: Catalog, which: Filter, by: str, count: int) -> pa.Table:
         best = joined.take(pc.select_k_unstable(joined, k=min(count, joined.num_rows), sort_keys=order))
         least = pc.min(_numbers(best[by])).as_py() if best.num_rows == count else None
     if best is None:
-        return catalog.dataset().schema.empty_table().select(columns)
+        return ENTRIES.empty_table().select(columns)
     return best.sort_by([(by, "descending")])
 
 
-def _row_groups(catalog: Catalog, column: str) -> Iterator[tuple[int, pq.ParquetFile, int]]:
+def _row_groups(catalog: Catalog, column: str) -> Iterator[tuple[int, HeldFile, int]]:
     """Each row group with its largest value in a column of numbers or times; where nothing tells it, with the largest of all."""
-    for path in catalog.entries_files():
-        file = catalog.open_entries(path)
-        index = file.schema_arrow.names.index(column)
-        # A list or structure before it would shift the columns of the file: none of these has one.
-        assert file.metadata.schema.column(index).path == column
-        for group in range(file.num_row_groups):
-            about = file.metadata.row_group(group).column(index).statistics
+    for file in catalog.held_entries():
+        paths = [file.metadata.schema.column(index).path for index in range(file.metadata.num_columns)]
+        for group in range(file.groups):
+            about = file.metadata.row_group(group).column(paths.index(column)).statistics
             known = about is not None and about.has_min_max
             yield (about.max_raw if known else (1 << 63) - 1), file, group
 
@@ -189,10 +199,11 @@ def size_histogram(catalog: Catalog, which: Filter) -> list[dict[str, int]]:
     """Regular files by size in powers of two: [{at_least, below, files, bytes}]; the first bin is of empty files."""
     bins: dict[int, list[int]] = {}
     kept = catalog.summary() if which.is_all() else None
-    if kept is not None and (by_size := kept.by["size"]) is not None:
+    if kept is not None and not kept.linked and (by_size := kept.by["size"]) is not None:
         bins = {int(power): sums for power, sums in by_size.items()}
-    for table in select(catalog, which, ["type", "size"]) if not bins else ():
-        sizes = table.filter(pc.equal(table["type"].cast(pa.string()), "f"))["size"]
+    once = _Once()
+    for table in select(catalog, which, ["type", "size", *ONCE]) if not bins else ():
+        sizes = once.filter(table.filter(pc.equal(table["type"].cast(pa.string()), "f")))["size"]
         exponent = pa.chunked_array([pa.array(bit_lengths(sizes.to_numpy()) - 1)])
         grouped = (
             pa.table({"bin": exponent, "size": sizes})
@@ -219,8 +230,9 @@ def age_histogram(catalog: Catalog, which: Filter, now: float | None = None) -> 
     moment = int((time.time() if now is None else now) * 1e9)
     bounds = [moment - days * 86400 * 10**9 for days in AGE_BOUNDS_DAYS]
     found = [[0, 0] for _ in range(len(bounds) + 1)]
-    for table in select(catalog, which, ["type", "size", "mtime"]):
-        files = table.filter(pc.equal(table["type"].cast(pa.string()), "f"))
+    once = _Once()
+    for table in select(catalog, which, ["type", "size", "mtime", *ONCE]):
+        files = once.filter(table.filter(pc.equal(table["type"].cast(pa.string()), "f")))
         times = files["mtime"].cast(pa.int64())
         older = pa.chunked_array([np.zeros(files.num_rows, np.int8)])
         for bound in bounds:
@@ -239,16 +251,19 @@ def age_histogram(catalog: Catalog, which: Filter, now: float | None = None) -> 
 def by_column(catalog: Catalog, which: Filter, column: str) -> pa.Table:
     """Entries and bytes of regular files for each value of `directory`, `type`, `uid`, `gid` or `layout`.
 
-    Sorted by bytes. A directory's total is of the entries in it, not of those in directories below.
+    Sorted by bytes. A directory's total is of the entries in it, not of those in directories below. A file with names in several
+    directories counts in each of them.
     """
     made = _kept_totals(catalog, column) if which.is_all() else None
     if made is not None:
         return made.sort_by([("bytes", "descending"), ("entries", "descending")])
     sums: list[pa.Table] = []
-    for table in select(catalog, which, sorted({column, "type", "size"})):
+    once = _Once()
+    for table in select(catalog, which, sorted({column, "type", "size", *ONCE})):
         is_file = pc.equal(table["type"].cast(pa.string()), "f")
         keys = table[column].combine_chunks() if column in ("directory", "type", "layout") else table[column]
-        size = pc.if_else(is_file, table["size"], 0)
+        counts = pc.and_(is_file, pa.array(once.first(table, column)))
+        size = pc.if_else(counts, table["size"], 0)
         grouped = pa.table({column: keys, "bytes": size}).group_by(column)
         part = grouped.aggregate([("bytes", "count"), ("bytes", "sum")])
         value = (
@@ -267,7 +282,10 @@ def by_column(catalog: Catalog, which: Filter, column: str) -> pa.Table:
 
 
 def _kept_totals(catalog: Catalog, column: str) -> pa.Table | None:
-    """The answer to `by_column` for all entries, from what was added up when they were written."""
+    """The answer to `by_column` for all entries, from what was added up when they were written, for each name."""
+    kept = catalog.summary()
+    if kept is None or kept.linked:
+        return None
     if column == "directory":
         table = catalog.directories()
         table = table.filter(pc.and_(pc.equal(table["state"], 0), pc.greater(table["rows"], 0)))
@@ -275,8 +293,7 @@ def _kept_totals(catalog: Catalog, column: str) -> pa.Table | None:
             return None
         grouped = table.group_by("path").aggregate([("rows", "sum"), ("bytes", "sum")])
         return grouped.rename_columns(["directory", "entries", "bytes"])
-    kept = catalog.summary()
-    held = None if kept is None else kept.by.get(column)
+    held = kept.by.get(column)
     if held is None:
         return None
     keys: list[int | str | None] = list(held)
@@ -298,7 +315,7 @@ def _kept_totals(catalog: Catalog, column: str) -> pa.Table | None:
 def by_target(catalog: Catalog, which: Filter) -> pa.Table:
     """Objects and their bytes on each storage target."""
     kept = catalog.summary() if which.is_all() else None
-    if kept is not None and (held := kept.by["target"]) is not None:
+    if kept is not None and not kept.linked and (held := kept.by["target"]) is not None:
         return pa.table(
             {
                 "target": pa.array([int(number) for number in held], pa.uint32()),
@@ -307,8 +324,10 @@ def by_target(catalog: Catalog, which: Filter) -> pa.Table:
             }
         ).sort_by("target")
     sums: list[pa.Table] = []
-    for table in select(catalog, which, ["objects"]):
-        objects = pc.list_flatten(table["objects"])
+    once = _Once()
+    for table in select(catalog, which, ["type", "objects", *ONCE]):
+        files = once.filter(table.filter(pc.equal(table["type"].cast(pa.string()), "f")))
+        objects = pc.list_flatten(files["objects"])
         if len(objects) == 0:
             continue
         columns = {"target": pc.struct_field(objects, "target"), "bytes": pc.struct_field(objects, "length")}
@@ -365,21 +384,29 @@ def _byte(value: int) -> str:
     return chr(value) if chr(value).isascii() and chr(value).isalnum() else f"\\x{value:02x}"
 
 
-def parse_size(text: str) -> tuple[str, int]:
-    """`+10M` -> ("+", 10485760). Raises CatalogError."""
-    return _signed(text, UNITS, "a size such as +10M, -4k or 0")
+def size_bounds(text: str) -> tuple[int, int]:
+    """`+10M` -> the least and the greatest size in bytes that find's -size would take. Raises CatalogError."""
+    sign, number, unit = _signed(text, UNITS, "a size such as +10M, -4k or 0")
+    if sign == "+":
+        return min(LARGEST, number * unit) + 1 if number * unit < LARGEST else LARGEST, LARGEST
+    # A size that rounds up to N units is more than N - 1 of them.
+    greatest = min(LARGEST, (number if not sign else number - 1) * unit)
+    least = (number - 1) * unit + 1 if not sign and number else 0
+    return min(LARGEST, least), greatest
 
 
 def parse_age(text: str) -> tuple[str, int]:
     """`+30d` -> ("+", 2592000 seconds). Raises CatalogError."""
-    return _signed(text, AGES, "an age such as +30d or -2h")
+    sign, number, unit = _signed(text, AGES, "an age such as +30d or -2h")
+    return sign, number * unit
 
 
-def _signed(text: str, units: dict[str, int], what: str) -> tuple[str, int]:
-    match = re.fullmatch(r"([+-]?)(\d+)([A-Za-z]?)", text)
+def _signed(text: str, units: dict[str, int], what: str) -> tuple[str, int, int]:
+    """The sign, the number, at most what a column holds, and the unit."""
+    match = re.fullmatch(r"([+-]?)([0-9]{1,40})([A-Za-z]?)", text)
     if match is None or match.group(3) not in units:
-        raise CatalogError(f"{text!r} is not {what}")
-    return match.group(1), int(match.group(2)) * units[match.group(3)]
+        raise CatalogError(f"{text[:60]!r} is not {what}")
+    return match.group(1), min(LARGEST, int(match.group(2))), units[match.group(3)]
 
 
 def _compare(column: pc.Expression, sign: str, value: object) -> pc.Expression:
@@ -398,18 +425,26 @@ def _on_target(table: pa.Table, target: int) -> pa.Table:
 
 
 class _Once:
-    """Lets each file with several names pass once."""
+    """Lets each file with several names pass once, or once in each group."""
 
     def __init__(self) -> None:
-        self._seen: set[tuple[int, int]] = set()
+        self._seen: set[tuple[int, int, object]] = set()
 
     def filter(self, files: pa.Table) -> pa.Table:
-        several = pc.greater(files["links"], 1)
-        if not pc.any(several).as_py():
-            return files
-        single, linked = files.filter(pc.invert(several)), files.filter(several)
-        first: list[bool] = []
-        for pair in zip(linked["device"].to_pylist(), linked["inode"].to_pylist(), strict=True):
-            first.append(pair not in self._seen)
-            self._seen.add(pair)
-        return pa.concat_tables([single, linked.filter(pa.array(first))])
+        """Files not met before."""
+        return files.filter(pa.array(self.first(files)))
+
+    def first(self, table: pa.Table, group: str | None = None) -> NDArray[np.bool_]:
+        """Which rows are not further names of a file that was met before, in the same group where there is one.
+
+        Directories have several links too, and are no files."""
+        answer = np.ones(table.num_rows, np.bool_)
+        several = np.flatnonzero(table["links"].to_numpy() > 1)
+        if len(several):
+            rows = table.take(pa.array(several))
+            groups = [None] * len(several) if group is None else rows[group].to_pylist()
+            keys = zip(rows["device"].to_pylist(), rows["inode"].to_pylist(), groups, strict=True)
+            for row, key in zip(several.tolist(), keys, strict=True):
+                answer[row] = key not in self._seen
+                self._seen.add(key)
+        return answer

@@ -16,10 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from waystage._native import TreeWalk, WalkBatch
-from waystage.catalog.errors import BuildError
+from waystage.catalog.errors import BuildError, SourceMissing
 from waystage.catalog.kept import Known
 from waystage.catalog.options import JOURNAL, UNFINISHED, BuildOptions, own_patterns
-from waystage.catalog.parts import PartWriter
+from waystage.catalog.parts import PartWriter, new_tag
 from waystage.catalog.schema import DIRECTORIES, ENTRIES, directories_table, entries_table
 from waystage.catalog.store import Manifest, Part
 from waystage.display import display
@@ -63,7 +63,7 @@ def record(
             layouts=manifest.layouts,
         )
     except OSError as error:
-        raise BuildError(f"{display(manifest.root)} cannot be read: {error.strerror}") from None
+        raise SourceMissing(f"{display(manifest.root)} cannot be read: {error.strerror}") from None
     recorder = Recorder(folder, manifest)
     try:
         while True:
@@ -100,6 +100,7 @@ class Recorder:
         self._writers: tuple[PartWriter, PartWriter] | None = None
         self._next = 1 + max((part.number for part in manifest.parts), default=-1)
         self._opened = 0.0
+        self._tag = ""
 
     def add(self, batch: WalkBatch) -> pa.Table:
         """Write a batch; the table of its entries. A part that is large or old enough is closed and named in the journal."""
@@ -127,7 +128,7 @@ class Recorder:
         for writer in self._writers:
             writer.close()
         self._writers = None
-        self._manifest.parts.append(Part(self._next, rows, summary))
+        self._manifest.parts.append(Part(self._next, rows, summary, tag=self._tag))
         self._next += 1
         if self._journal:
             self._manifest.save(self._folder / JOURNAL)
@@ -140,7 +141,8 @@ class Recorder:
 
     def _open(self) -> tuple[PartWriter, PartWriter]:
         if self._writers is None:
-            part = Part(self._next, 0)
+            self._tag = new_tag()
+            part = Part(self._next, 0, tag=self._tag)
             self._writers = (
                 PartWriter(self._folder / part.entries, ENTRIES),
                 PartWriter(self._folder / part.directories, DIRECTORIES),

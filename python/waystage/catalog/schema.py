@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from waystage._native import ENTRY_TYPES, LAYOUT_KINDS
-
-SCHEMA_VERSION = 1
-"""Raised when a reader of the former version would misread; new columns alone do not raise it."""
 
 TIME = pa.timestamp("ns", tz="UTC")
 WORD = pa.dictionary(pa.int32(), pa.string())
@@ -50,9 +48,19 @@ ENTRIES = pa.schema(
         pa.field("layout_generation", pa.uint32()),
         pa.field("stripe_size", pa.int64()),
         pa.field("objects", pa.list_(pa.field("element", OBJECT, nullable=False))),
+        pa.field("mtime_seconds", pa.int64()),
+        pa.field("ctime_seconds", pa.int64()),
+        pa.field("atime_seconds", pa.int64()),
     ]
 )
-"""`ctime` and `atime` are null where they equal `mtime`: most files are written once, and 14 bytes are saved."""
+"""`ctime` and `atime` are null where they equal `mtime`: most files are written once, and 14 bytes are saved.
+
+The seconds are null but for times that nanoseconds do not reach; see `exact_times`.
+"""
+
+TIMES = ("mtime", "ctime", "atime")
+FIRST_NS, LAST_NS = -(1 << 63), (1 << 63) - 10**9
+"""Where the first and the last second begin that nanoseconds reach: a time beyond them is in that second, with its own nanoseconds."""
 
 DIRECTORIES = pa.schema(
     [
@@ -99,11 +107,38 @@ def entries_table(columns: Columns, directories: pa.Array) -> pa.Table:
     made["layout_generation"] = pa.array(columns["generation"], pa.uint32(), mask=~laid_out)
     made["stripe_size"] = pa.array(columns["stripe_size"], pa.int64(), mask=~laid_out)
     made["objects"] = _objects(columns, laid_out)
+    for which, name in enumerate(TIMES):
+        made[f"{name}_seconds"] = _beyond(columns, which)
     arrays = [
         made[field.name] if field.name in made else _fixed(columns[field.name], field.type)
         for field in ENTRIES
     ]
     return pa.Table.from_arrays(arrays, schema=ENTRIES)
+
+
+def exact_times(table: pa.Table, name: str) -> list[int]:
+    """The times of a column of TIMES in ns since 1970, as exactly as the file system told them."""
+    times = pc.coalesce(table[name], table["mtime"]).cast(pa.int64())
+    seconds = table[f"{name}_seconds"]
+    if seconds.null_count == len(seconds):
+        found: list[int] = times.to_pylist()
+        return found
+    return [
+        ns if second is None else second * 10**9 + ns - (FIRST_NS if second < 0 else LAST_NS)
+        for ns, second in zip(times.to_pylist(), seconds.to_pylist(), strict=True)
+    ]
+
+
+def _beyond(columns: Columns, which: int) -> pa.Array:
+    """The seconds of times that nanoseconds do not reach: of mtime, ctime or atime."""
+    rows = len(columns["type"])
+    chosen = columns["beyond_which"] == which
+    if not chosen.any():
+        return pa.nulls(rows, pa.int64())
+    seconds, absent = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
+    seconds[columns["beyond_row"][chosen]] = columns["beyond_seconds"][chosen]
+    absent[columns["beyond_row"][chosen]] = False
+    return pa.array(seconds, pa.int64(), mask=absent)
 
 
 def _file_bytes(directories: Columns, entries: Columns) -> NDArray[np.int64]:

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from waystage.catalog.build import empty, take_name, workplace
-from waystage.catalog.errors import BuildError, CatalogError
+from waystage.catalog.errors import CatalogError, SourceMissing
 from waystage.catalog.options import LOCK
-from waystage.catalog.parts import PartWriter
+from waystage.catalog.parts import PartWriter, new_tag
 from waystage.catalog.rights import Condition, Guards, guarded_folder
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
+from waystage.catalog.sealed import HeldFile
 from waystage.catalog.store import MANIFEST, WORDS, Catalog, Manifest, Part
 from waystage.display import display
 
@@ -74,20 +74,32 @@ def share(source: Path, target: Path, progress: Progress | None = None) -> Share
         raise CatalogError(
             f"{target} cannot be shared under its own name: give the shared catalog another one"
         )
+    if target.exists() and not _may_replace(target, catalog):
+        raise CatalogError(f"{target} is another catalog, and none shared of this tree: choose another name")
     if not catalog.root.is_dir():
-        raise BuildError(f"{display(str(catalog.root))}, which {source} is of, is no longer there")
+        raise SourceMissing(f"{display(str(catalog.root))}, which {source} is of, is no longer there")
     with workplace(target) as folder, _cleared(folder):
         writer = _Writer(folder)
         withheld = 0
-        for index, part in enumerate(catalog.manifest.parts):
+        files = list(zip(catalog.held_entries(), catalog.held_directories(), strict=True))
+        for index, (entries, directories) in enumerate(files):
             if progress is not None:
-                progress("sharing", index / len(catalog.manifest.parts))
-            withheld += _share_part(catalog, part, writer)
+                progress("sharing", index / len(files))
+            withheld += _share_part(catalog, entries, directories, writer)
         sections = writer.finish()
         # What may name hidden directories stays out: patterns, errors, counts.
         manifest = replace(catalog.manifest, exclude=[], errors=[], counts={}, parts=[], sections=sections)
         _publish(folder, target, manifest)
     return Shared(target, catalog.rows, len(sections), withheld)
+
+
+def _may_replace(target: Path, catalog: Catalog) -> bool:
+    """Whether what has the name may be replaced: a shared catalog of the same tree, or a damaged one."""
+    try:
+        there = Manifest.load(target / MANIFEST)
+    except CatalogError:
+        return True
+    return bool(there.sections) and there.root == catalog.manifest.root
 
 
 @contextmanager
@@ -101,9 +113,9 @@ def _cleared(folder: Path) -> Iterator[None]:
         raise
 
 
-def _share_part(catalog: Catalog, part: Part, writer: _Writer) -> int:
+def _share_part(catalog: Catalog, entries: HeldFile, held_directories: HeldFile, writer: _Writer) -> int:
     """Deal a part's rows out to sections; how many are withheld."""
-    directories = pq.read_table(catalog.path / part.directories, schema=DIRECTORIES)
+    directories = held_directories.read()
     paths = directories["path"].to_pylist()
     inodes = directories["inode"].to_pylist()
     folders: dict[bytes, str] = {}
@@ -118,17 +130,16 @@ def _share_part(catalog: Catalog, part: Part, writer: _Writer) -> int:
     for folder, rows in _dealt([folders[path] for path in paths]):
         writer.directories(folder, directories.take(rows))
     withheld = 0
-    with catalog.open_entries(catalog.path / part.entries) as file:
-        for group in range(file.num_row_groups):
-            table = file.read_row_group(group)
-            directory = table["directory"].combine_chunks().dictionary
-            where = [folders.get(path, WITHHELD) for path in directory.to_pylist()]
-            index = table["directory"].combine_chunks().indices.to_numpy(zero_copy_only=False)
-            for folder, chosen in _dealt(where):
-                rows = np.flatnonzero(np.isin(index, chosen.to_numpy()))
-                if len(rows):
-                    writer.entries(folder, table.take(pa.array(rows)))
-                    withheld += len(rows) if folder == WITHHELD else 0
+    for group in range(entries.groups):
+        table = entries.read([group], words=WORDS)
+        directory = table["directory"].combine_chunks().dictionary
+        where = [folders.get(path, WITHHELD) for path in directory.to_pylist()]
+        index = table["directory"].combine_chunks().indices.to_numpy(zero_copy_only=False)
+        for folder, chosen in _dealt(where):
+            rows = np.flatnonzero(np.isin(index, chosen.to_numpy()))
+            if len(rows):
+                writer.entries(folder, table.take(pa.array(rows)))
+                withheld += len(rows) if folder == WITHHELD else 0
     return withheld
 
 
@@ -197,7 +208,8 @@ class _Writer:
         for section in self._sections.values():
             if not section.entries and not section.directories:
                 continue
-            part = Part(len(section.parts), sum(table.num_rows for table in section.entries))
+            rows = sum(table.num_rows for table in section.entries)
+            part = Part(len(section.parts), rows, tag=new_tag())
             path = self._folder / section.folder
             with (
                 PartWriter(path / part.entries, ENTRIES) as entries,

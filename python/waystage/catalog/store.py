@@ -1,32 +1,49 @@
-"""A catalog on disk: a folder of parts and the manifest that says what belongs to it.
+"""A catalog on disk, opened for reading: one version of it, also where it is replaced meanwhile.
 
 Arrives: a path.
 Leaves: the manifest, tables of entries and directories; or one clear error where the folder is damaged.
 Must not know: how catalogs are built or what is asked of them.
+
+A catalog is replaced at one moment by another folder of the same name, and the former one is removed. So the folder is opened, then
+everything in it by its descriptor. Where something was removed before it could be opened, the name leads to a newer catalog by
+then, and that is opened instead.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from waystage.catalog.errors import CatalogError, CatalogHidden
-from waystage.catalog.schema import DIRECTORIES, ENTRIES, SCHEMA_VERSION
+from waystage.catalog.manifest import GAPS, HIDDEN, MANIFEST, Manifest, Part, explain, read
+from waystage.catalog.options import REPLACED
+from waystage.catalog.schema import DIRECTORIES, ENTRIES
+from waystage.catalog.sealed import DAMAGE, HeldFile, short
 from waystage.catalog.summary import Summary
 
-FORMAT = "waystage-catalog"
-MANIFEST = "_catalog.json"
-"""The underscore lets readers of Parquet folders pass over it."""
+__all__ = [
+    "GAPS",
+    "MANIFEST",
+    "WORDS",
+    "Catalog",
+    "Manifest",
+    "Part",
+    "damage_named",
+    "explain",
+    "held",
+    "paths_of",
+    "read_directories",
+]
 
 GROUPS_AT_ONCE = 4
 """Row groups, of 65,536 entries at most, that are read together: enough for the cores."""
@@ -34,142 +51,13 @@ GROUPS_AT_ONCE = 4
 WORDS = ["directory", "type", "layout"]
 """Columns that stay dictionaries in memory."""
 
-GAPS = {
-    "recording": "a recording is under way, or was killed",
-    "before": "what the tree held before the recording",
-    "lost": "changes that came faster than they could be read",
-    "unplaced": "changes whose path could not be told",
-    "damaged": "records that could not be understood",
-    "doubtful": "symbolic links that were pointed elsewhere after being used",
-    "running": "processes that were still running at the end",
-}
-"""Why a recorded catalog may not be whole."""
+ATTEMPTS = 1000
+"""How often a catalog may be replaced while it is opened."""
 
-DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, MemoryError)
-"""What Arrow raises for a file whose bytes were changed: among others names that are no text, and sizes beyond reason."""
+NAMELESS_S = 1.0
+"""Where names cannot be exchanged, a catalog that is replaced has none for a moment."""
 
-
-@dataclass(frozen=True)
-class Part:
-    """One pair of files, `entries-N.parquet` and `directories-N.parquet`."""
-
-    number: int
-    rows: int
-    summary: dict[str, Any] | None = field(default=None, compare=False)
-    """Totals of its entries as `Summary.plain` gives them; None in catalogs that have none."""
-    section: str = ""
-    """In a shared catalog, the folder it lies in."""
-
-    @property
-    def entries(self) -> str:
-        return os.path.join(self.section, f"entries-{self.number:05d}.parquet")
-
-    @property
-    def directories(self) -> str:
-        return os.path.join(self.section, f"directories-{self.number:05d}.parquet")
-
-
-@dataclass
-class Manifest:
-    """What a catalog is of, how it was made, and which parts it has. Times are seconds since 1970."""
-
-    root: str
-    """An absolute path; bytes that are no UTF-8 are kept as Python's surrogateescape does."""
-    exclude: list[str] = field(default_factory=list)
-    one_file_system: bool = False
-    layouts: Literal["each", "attribute"] | None = "each"
-    targets: list[tuple[int, str]] = field(default_factory=list)
-    """The number and the name of every storage target that a layout names."""
-    trusting: bool = False
-    """In a journal: whether parts of an older catalog were taken over, to be kept where directories say so."""
-    started: float = 0.0
-    finished: float | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-    errors: list[tuple[str, str]] = field(default_factory=list)
-    gaps: dict[str, int] = field(default_factory=dict)
-    """What a recording may have missed, by cause (see GAPS): `refresh` mends it."""
-    parts: list[Part] = field(default_factory=list)
-    sections: list[str] = field(default_factory=list)
-    """In a shared catalog, the folders that hold parts, each with a manifest of its own."""
-
-    def asked_for(self) -> tuple[object, ...]:
-        """What two builds must have in common for one to go on with what the other left."""
-        return (self.root, self.exclude, self.one_file_system, self.layouts)
-
-    def save(self, path: Path) -> None:
-        """Write it durably, at one moment."""
-        unfinished = path.with_name(path.name + ".unfinished")
-        text = json.dumps({"format": FORMAT, "version": SCHEMA_VERSION} | asdict(self), indent=1)
-        with open(unfinished, "w", encoding="ascii", opener=_private) as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(unfinished, path)
-
-    @classmethod
-    def load(cls, path: Path) -> Manifest:
-        """Raises CatalogError where it is not a manifest of this version."""
-        try:
-            text = path.read_text(encoding="ascii")
-        except FileNotFoundError:
-            raise CatalogError(f"{path.parent} is no catalog: it has no {path.name}") from None
-        except NotADirectoryError:
-            raise CatalogError(f"{path.parent} is no catalog: it is not a folder") from None
-        except PermissionError:
-            raise CatalogHidden(
-                f"{path.parent}: permission denied: a catalog shows what its builder could see, and is the"
-                " builder's alone; build your own, or ask for one made by 'waystage catalog share'"
-            ) from None
-        except UnicodeDecodeError:
-            raise CatalogError(f"{path} is damaged: build the catalog anew") from None
-        try:
-            value = json.loads(text)
-            known_format, version = value.pop("format"), value.pop("version")
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise CatalogError(f"{path} is damaged or of no catalog: build the catalog anew") from None
-        if known_format != FORMAT:
-            raise CatalogError(f"{path} is not a catalog of Waystage but of {known_format!r}")
-        if version != SCHEMA_VERSION:
-            raise CatalogError(
-                f"{path} has version {version!r}, and this Waystage reads version {SCHEMA_VERSION}:"
-                " build the catalog anew, or use the Waystage that wrote it"
-            )
-        try:
-            parts = [
-                Part(int(part["number"]), int(part["rows"]), part.get("summary"))
-                for part in value.pop("parts")
-            ]
-            for part in parts:
-                if part.summary is not None:
-                    Summary.of(part.summary)
-            errors = [(str(where), str(what)) for where, what in value.pop("errors")]
-            targets = [(int(number), str(name)) for number, name in value.pop("targets")]
-            gaps = {str(name): int(count) for name, count in value.pop("gaps", {}).items()}
-            sections = [_below(section) for section in value.pop("sections", [])]
-            return cls(**value, parts=parts, errors=errors, targets=targets, gaps=gaps, sections=sections)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise CatalogError(f"{path} is damaged: build the catalog anew") from None
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _below(section: str) -> str:
-    """The path of a section, which leads nowhere else. Raises ValueError."""
-    if not section or section.startswith("/") or ".." in section.split("/"):
-        raise ValueError(section)
-    return section
-
-
-def explain(gaps: dict[str, int]) -> str:
-    """What may be missing, in words for a sentence."""
-    told = [
-        f"{GAPS[name]} ({count:,})" if count > 1 else GAPS[name]
-        for name, count in gaps.items()
-        if name in GAPS
-    ]
-    return "; ".join(told)
+T = TypeVar("T")
 
 
 class Catalog:
@@ -177,44 +65,46 @@ class Catalog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.manifest = Manifest.load(path / MANIFEST)
+        _one_version(path, self._open)
         self.root = Path(self.manifest.root)
-        self.hidden_sections = 0
-        """Sections of a shared catalog that the file system does not let this user read."""
-        for section in self.manifest.sections:
-            try:
-                found = Manifest.load(path / section / MANIFEST)
-            except CatalogHidden:
-                self.hidden_sections += 1
-            else:
-                self.manifest.parts += [replace(part, section=section) for part in found.parts]
-        for part in self.manifest.parts:
-            self._check(part)
 
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.manifest.parts)
 
+    @property
+    def identity(self) -> str:
+        """Differs between different catalogs, and between versions of one, in all likelihood."""
+        return hashlib.blake2b(self._manifest_bytes, digest_size=16).hexdigest()
+
     def entries_files(self) -> list[Path]:
         return [self.path / part.entries for part in self.manifest.parts]
 
-    def open_entries(self, file: Path) -> pq.ParquetFile:
-        """One of `entries_files`, for reading row groups."""
-        with _damage_named(self.path):
-            return pq.ParquetFile(file, read_dictionary=WORDS)
+    def held_entries(self) -> Sequence[HeldFile]:
+        """The files of entries, for reading row groups."""
+        return self._entries
+
+    def held_directories(self) -> Sequence[HeldFile]:
+        """The files of directories, in the same order."""
+        return self._directories
 
     def dataset(self) -> ds.Dataset:
-        """Every entry, to be scanned in pieces; the columns `directory`, `type` and `layout` stay dictionaries."""
-        form = ds.ParquetFileFormat(dictionary_columns=WORDS)
-        files = [str(file) for file in self.entries_files()]
-        if not files:
-            return ds.dataset(ENTRIES.empty_table())
-        return ds.dataset(files, schema=ENTRIES, format=form)
+        """Every entry, to be scanned in pieces; the columns `directory`, `type` and `layout` stay dictionaries.
+
+        All of it is held against its digests first.
+        """
+        with damage_named(self.path):
+            for file in self._entries:
+                file.check()
+            return self._dataset(self._entries)
 
     def entries(self, columns: list[str] | None = None) -> pa.Table:
         """Entries in memory, all columns or some."""
-        with _damage_named(self.path):
-            return self.dataset().to_table(columns=columns)
+        with damage_named(self.path):
+            for file in self._entries:
+                file.check(None, columns)
+            table = self._dataset(self._entries).to_table(columns=columns)
+            return plausible(table)
 
     def batches(
         self,
@@ -224,18 +114,24 @@ class Catalog:
     ) -> Iterator[pa.RecordBatch]:
         """Entries in pieces of at most so many rows, for what must not hold them all; `which` says which entries.
 
-        Row groups whose statistics exclude `which` are not read.
+        `columns` has those that `which` asks for. Row groups whose statistics exclude `which` are not read.
         """
-        if not self.manifest.parts:
-            return
-        with _damage_named(self.path):
-            for part in self.dataset().get_fragments(filter=which):
-                groups = part.split_by_row_group(which, ENTRIES)
-                # Arrow's own scanner reads ahead of a slow reader by up to a GB; so it is asked for a little at a time.
-                for first in range(0, len(groups), GROUPS_AT_ONCE):
-                    some = groups[first : first + GROUPS_AT_ONCE]
+        for file in self._entries:
+            with damage_named(self.path):
+                part = _fragment(file)
+                groups = [
+                    group
+                    for group in part.split_by_row_group(which, ENTRIES)
+                    if group.row_groups is None or len(group.row_groups)
+                ]
+            # Arrow's own scanner reads ahead of a slow reader by up to a GB; so it is asked for a little at a time.
+            for first in range(0, len(groups), GROUPS_AT_ONCE):
+                some = groups[first : first + GROUPS_AT_ONCE]
+                with damage_named(self.path):
+                    file.check([group.row_groups[0].id for group in some], columns)
                     table = ds.FileSystemDataset(some, ENTRIES, part.format).to_table(columns, which)
-                    yield from table.to_batches(max_chunksize=rows)
+                    pieces = plausible(table).to_batches(max_chunksize=rows)
+                yield from pieces
 
     def summary(self) -> Summary | None:
         """Totals of all entries; None where a part has none."""
@@ -244,35 +140,70 @@ class Catalog:
 
     def directories(self) -> pa.Table:
         """Every directory with what it was when it was read."""
-        with _damage_named(self.path):
-            return read_directories(self.path, self.manifest.parts)
+        tables = [file.read() for file in self._directories]
+        return pa.concat_tables(tables) if tables else DIRECTORIES.empty_table()
 
-    def _check(self, part: Part) -> None:
-        path = self.path / part.entries
-        for file, rows in ((path, part.rows), (self.path / part.directories, None)):
+    def _dataset(self, files: Sequence[HeldFile]) -> ds.Dataset:
+        if not files:
+            return ds.dataset(ENTRIES.empty_table())
+        fragments = [_fragment(file) for file in files]
+        return ds.FileSystemDataset(fragments, ENTRIES, fragments[0].format)
+
+    def _open(self, folder: int) -> None:
+        """Open all that belongs to the catalog in this folder, and nothing by another way."""
+        self._manifest_bytes = read(MANIFEST, self.path / MANIFEST, folder)
+        self.manifest = Manifest.parse(self._manifest_bytes, self.path / MANIFEST)
+        self.hidden_sections = 0
+        """Sections of a shared catalog that the file system does not let this user read."""
+        for section in self.manifest.sections:
+            name = os.path.join(section, MANIFEST)
             try:
-                found = pq.read_metadata(file).num_rows
-            except FileNotFoundError:
-                raise CatalogError(f"{file} is missing: build the catalog anew") from None
-            except DAMAGE as error:
-                raise CatalogError(f"{file} is damaged ({_short(error)}): build the catalog anew") from None
-            if rows is not None and found != rows:
-                raise CatalogError(f"{file} has {found} entries, not {rows}: build the catalog anew")
+                found = Manifest.parse(read(name, self.path / name, folder), self.path / name)
+            except CatalogHidden:
+                self.hidden_sections += 1
+            else:
+                self.manifest.parts += [replace(part, section=section) for part in found.parts]
+        self._entries: list[HeldFile] = []
+        self._directories: list[HeldFile] = []
+        for part in self.manifest.parts:
+            self._entries.append(held(part.entries, ENTRIES, part, self.path, folder))
+            self._directories.append(held(part.directories, DIRECTORIES, part, self.path, folder))
+            found_rows = self._entries[-1].rows
+            if found_rows != part.rows:
+                raise CatalogError(
+                    f"{self.path / part.entries} has {found_rows} entries, not {part.rows}: build the catalog anew"
+                )
 
 
-@contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
-    """Files may be damaged where opening them does not show it."""
+def held(name: str, schema: pa.Schema, part: Part, path: Path, folder: int | None = None) -> HeldFile:
+    """A file of a part in the folder at `path`, which may be open already. Raises CatalogError."""
     try:
-        yield
-    except DAMAGE as error:
-        raise CatalogError(f"{path} is damaged ({_short(error)}): build the catalog anew") from None
+        where = str(path / name) if folder is None else name
+        return HeldFile(where, schema, folder=folder, shown=path / name, sealed=part.sealed)
+    except FileNotFoundError:
+        raise CatalogError(f"{path / name} is missing: build the catalog anew") from None
 
 
 def read_directories(folder: Path, parts: list[Part]) -> pa.Table:
     """The directories of some parts."""
-    tables = [pq.read_table(folder / part.directories, schema=DIRECTORIES) for part in parts]
+    tables = [held(part.directories, DIRECTORIES, part, folder).read() for part in parts]
     return pa.concat_tables(tables) if tables else DIRECTORIES.empty_table()
+
+
+def plausible(table: pa.Table) -> pa.Table:
+    """The same. Raises ValueError where a column holds what no walk writes: not all files were written by one."""
+    for name in ("size", "blocks"):
+        if name in table.column_names and (pc.min(table[name]).as_py() or 0) < 0:
+            raise ValueError(f"a negative {name}")
+    for name in ("directory", "name", "type", "size", "mtime", "inode"):
+        if name in table.column_names and table[name].null_count:
+            raise ValueError(f"an entry without {name}")
+    for name in ("type", "layout"):
+        if name in table.column_names:
+            for chunk in table[name].chunks:
+                words = chunk.dictionary if isinstance(chunk, pa.DictionaryArray) else chunk
+                words.validate(full=True)
+    return table
 
 
 def paths_of(table: pa.Table) -> pa.ChunkedArray:
@@ -286,6 +217,60 @@ def paths_of(table: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(prefix, table["name"], pa.scalar(b"", pa.binary()))
 
 
-def _short(error: Exception) -> str:
-    lines: list[str] = str(error).splitlines() or [type(error).__name__]
-    return lines[0][:120].rstrip(".")
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Files may be damaged where opening them does not show it."""
+    try:
+        yield
+    except CatalogError:
+        raise
+    except DAMAGE as error:
+        raise CatalogError(f"{path} is damaged ({short(error)}): build the catalog anew") from None
+
+
+def _fragment(file: HeldFile) -> ds.ParquetFileFragment:
+    form = ds.ParquetFileFormat(dictionary_columns=WORDS)
+    return form.make_fragment(file.open())
+
+
+def _one_version(path: Path, take: Callable[[int], T]) -> T:
+    """What `take` gives of the folder that has this name; where that folder is replaced meanwhile, of the newer one."""
+    failed: CatalogError | None = None
+    deadline = time.monotonic() + NAMELESS_S
+    for _ in range(ATTEMPTS):
+        folder = _folder(path, deadline)
+        try:
+            return take(folder)
+        except CatalogError as error:
+            if _is_named(folder, path):
+                raise
+            failed = error
+        finally:
+            os.close(folder)
+    raise failed or CatalogError(f"{path} is replaced again and again: try again later")
+
+
+def _folder(path: Path, deadline: float) -> int:
+    while True:
+        try:
+            # Passing through it may be allowed where listing it is not.
+            return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            aside = path.with_name(path.name + REPLACED)
+            if not aside.exists() or time.monotonic() > deadline:
+                raise CatalogError(f"{path} is no catalog: it has no {MANIFEST}") from None
+            time.sleep(0.001)
+        except NotADirectoryError:
+            raise CatalogError(f"{path} is no catalog: it is not a folder") from None
+        except PermissionError:
+            raise CatalogHidden(f"{path}: permission denied: {HIDDEN}") from None
+        except (OSError, ValueError) as error:
+            raise CatalogError(f"{path} cannot be opened: {getattr(error, 'strerror', error)}") from None
+
+
+def _is_named(folder: int, path: Path) -> bool:
+    """Whether the open folder still has this name."""
+    try:
+        return os.path.samestat(os.fstat(folder), os.stat(path))
+    except OSError:
+        return False

@@ -87,11 +87,14 @@ class Summary:
     def of(cls, value: Any) -> Self:
         """Raises KeyError, TypeError or ValueError where `value` is not what `plain` gives."""
         made = cls()
-        made.linked, made.allocated = int(value["linked"]), int(value["allocated"])
+        made.linked, made.allocated = _whole(value["linked"]), _whole(value["allocated"])
         for name in made.by:
             held = value["by"][name]
-            made.by[name] = None if held is None else {str(k): [int(n) for n in v] for k, v in held.items()}
-            if any(len(v) != 2 for v in (made.by[name] or {}).values()):
+            if held is None:
+                made.by[name] = None
+                continue
+            made.by[name] = {_key(name, key): [_whole(n) for n in sums] for key, sums in held.items()}
+            if any(len(sums) != 2 for sums in held.values()):
                 raise ValueError(name)
         return made
 
@@ -114,6 +117,22 @@ class Summary:
                     both[0] += number
                     both[1] += size
         return made
+
+
+def _whole(number: Any) -> int:
+    """A count. Raises ValueError."""
+    if type(number) is not int or not 0 <= number < 1 << 63:
+        raise ValueError(number)
+    return number
+
+
+def _key(column: str, key: str) -> str:
+    """A value of a column, as text. Raises ValueError where it is none."""
+    if column == "size" and not -1 <= int(key) < 63:
+        raise ValueError(key)
+    if column in ("uid", "gid", "target") and not 0 <= int(key) < 1 << 32:
+        raise ValueError(key)
+    return key
 
 
 def bit_lengths(sizes: NDArray[Any]) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waystage._native import DedupError, DedupPartError, DedupProfile, dedup_question
+from waystage.catalog.apart import meeting
 from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
 from waystage.dedup.report import Report, from_native
 from waystage.display import display
@@ -43,7 +44,7 @@ class DedupOptions:
 
 @dataclass(frozen=True)
 class Dry:
-    """What a run would read."""
+    """What a run would read: each file once, however many names it has."""
 
     files: int
     bytes: int
@@ -78,6 +79,12 @@ def make_parts(
     """
     if parts < rank.of:
         raise DedupPartError(f"{parts} parts for {rank.of} ranks leave some without work: ask for more parts")
+    how = meeting(source, folder)
+    if how in ("is", "lies inside"):
+        raise DedupPartError(
+            f"{display(str(folder))} {how} {display(str(source))}, so the parts would be among the files that are read:"
+            " name a folder outside of it"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     label = label_of(source, options)
     mine = [(part, part_path(folder, part, parts)) for part in range(parts) if rank.has(part)]
@@ -109,7 +116,7 @@ def dry_run(source: Path, folder: Path | None, parts: int, rank: Rank, options: 
         for part in set(mine) - set(made):
             mask |= of_file == part
         files = files.only(mask)
-    table = files.table
+    table = files.once().table
     return Dry(
         files=table.num_rows,
         bytes=int(table["size"].to_numpy().sum()),
@@ -155,7 +162,7 @@ def _run(
     number: Rank,
 ) -> Report:
     table = files.table
-    total = int(table["size"].to_numpy().sum())
+    total = int(files.once().table["size"].to_numpy().sum())
     running = DedupProfile(
         files.root,
         columns_for_reading(table),

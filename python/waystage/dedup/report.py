@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from waystage._native import dedup_estimate, dedup_merge
-from waystage.display import display
+from waystage.display import named
 
 Progress = Callable[[str, float], None]
 
@@ -95,7 +95,7 @@ class Report:
             "repeated_files": self.repeated_files,
             "repeated_bytes": self.repeated_bytes,
             "index_bytes": self.index_bytes,
-            "errors": [{"path": display(path), "error": text} for path, text in self.errors],
+            "errors": [named(path) | {"error": text} for path, text in self.errors],
         }
 
 

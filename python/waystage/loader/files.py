@@ -7,7 +7,6 @@ Must not know: who reads them, in which order.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,8 +97,7 @@ def _catalogued(catalog: Catalog, tree: Path | None) -> FileSet:
     for batch in catalog.batches(COLUMNS):
         if batch.num_rows:
             files.extend(**_columns(batch))
-    manifest = (catalog.path / MANIFEST).read_bytes()
-    identity = "catalog-" + hashlib.blake2b(manifest, digest_size=16).hexdigest()
+    identity = f"catalog-{catalog.identity}"
     return FileSet(files, root, identity, _names(catalog.manifest.targets), "catalog")
 
 

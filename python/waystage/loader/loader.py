@@ -62,6 +62,7 @@ class Loader:
         memory_bytes: int = MEMORY_BYTES,
         piece_bytes: int = PIECE_BYTES,
         on_error: Literal["raise", "skip"] = "raise",
+        resized: Literal["error", "deliver"] = "error",
         progress: Progress | None = None,
     ) -> None:
         """`source` is a catalog, or a tree, which is then walked. docs/how-to/loader.md explains the choices.
@@ -73,6 +74,7 @@ class Loader:
         _one_of("uneven", uneven, ("keep", "drop", "repeat"))
         _one_of("binding", binding, ("steal", "strict"))
         _one_of("on_error", on_error, ("raise", "skip"))
+        _one_of("resized", resized, ("error", "deliver"))
         if mode is not None:
             _one_of("mode", mode, ("catalog", "object", "file"))
         if world < 1 or not 0 <= rank < world:
@@ -91,7 +93,7 @@ class Loader:
         self.files = source
         self.seed, self.epoch, self.rank, self.world = seed, epoch, rank, world
         self.deliver, self.shuffle, self.order, self.uneven = deliver, shuffle, order, uneven
-        self.binding, self.on_error = binding, on_error
+        self.binding, self.on_error, self.resized = binding, on_error, resized
         self.memory_bytes, self.piece_bytes = memory_bytes, piece_bytes
         if isinstance(profile, str | os.PathLike):
             profile = Profile.load(Path(profile))
@@ -138,6 +140,7 @@ class Loader:
                 piece_bytes=self.piece_bytes,
                 steal=self.binding == "steal",
                 raises=self.on_error == "raise",
+                resized=self.resized == "deliver",
                 runs=runs,
                 parts=parts,
             )

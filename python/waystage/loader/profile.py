@@ -8,7 +8,6 @@ Must not know: who loads.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from waystage._native import choose_loaders, measure_target
 from waystage.loader.errors import LoaderError
 from waystage.loader.files import FileSet
+from waystage.outputs import write_whole
 
 FORMAT = "waystage-load-profile"
 VERSION = 1
@@ -59,12 +59,9 @@ class Profile:
     """Of all bytes, read to find out."""
 
     def save(self, path: Path) -> None:
-        unfinished = path.with_name(path.name + ".unfinished")
-        unfinished.write_text(
-            json.dumps({"format": FORMAT, "version": VERSION} | asdict(self), indent=1) + "\n",
-            encoding="utf-8",
-        )
-        os.rename(unfinished, path)
+        """Raises OSError where the file cannot be written."""
+        text = json.dumps({"format": FORMAT, "version": VERSION} | asdict(self), indent=1) + "\n"
+        write_whole(path, text.encode())
 
     @classmethod
     def load(cls, path: Path) -> Profile:
@@ -75,12 +72,12 @@ class Profile:
                 raise ValueError
             points = [(int(x), float(g)) for x, g in value["points"]]
             best = int(value["best_loaders"])
-            if best < 1:
+            if not 1 <= best < 1 << 32 or not all(0 <= x < 1 << 32 for x, _ in points):
                 raise ValueError
             return cls(best, points, share=float(value["share"]))
         except OSError as error:
             raise LoaderError(f"{path}: {error.strerror or error}") from None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise LoaderError(
                 f"{path} is no profile of this version: make one with waystage profile-targets"
             ) from None

@@ -34,12 +34,14 @@ class RecordOptions:
 
 @dataclass(frozen=True)
 class Ran:
-    """`status` is the program's. `applied` is None where the catalog could not be written; `problem` says why."""
+    """`status` is the program's. `applied` is None where the catalog could not be written; `problem` says why.
+    `unseen` are the first programs that could not be seen, as they were named, and ways past the C library."""
 
     status: int
     applied: Applied | None
     counts: dict[str, int] = field(default_factory=dict)
     problem: str | None = None
+    unseen: tuple[bytes, ...] = ()
 
 
 def record(command: Sequence[str], target: Path, tree: Path | None, options: RecordOptions) -> Ran:
@@ -61,7 +63,9 @@ def record(command: Sequence[str], target: Path, tree: Path | None, options: Rec
         agent = _start_agent(held.root, options)
         try:
             status = run_to_end(
-                command, {"LD_PRELOAD": preloading(str(library)), "WAYSTAGE_RING": agent.path}
+                command,
+                {"LD_PRELOAD": preloading(str(library)), "WAYSTAGE_RING": agent.path},
+                lambda process: agent.started(process, os.fsencode(command[0])),
             )
         except OSError as error:
             if marked:
@@ -74,11 +78,12 @@ def record(command: Sequence[str], target: Path, tree: Path | None, options: Rec
             layouts=held.was.layouts,
         )
         changes.add(_inherited(held.root))
+        unseen = tuple(changes.unseen())
         try:
             applied = held.apply(changes)
         except BuildError as error:
-            return Ran(status, None, changes.counts(), str(error))
-    return Ran(status, applied, changes.counts())
+            return Ran(status, None, changes.counts(), str(error), unseen)
+    return Ran(status, applied, changes.counts(), unseen=unseen)
 
 
 def _start_agent(root: Path, options: RecordOptions) -> CatalogAgent:

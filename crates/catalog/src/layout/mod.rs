@@ -69,6 +69,17 @@ pub struct Component {
     pub rest: Option<Target>,
     /// The pool its targets were chosen from.
     pub pool: Option<Box<str>>,
+    /// Where it has no objects yet: what they are to be.
+    pub planned: Option<Planned>,
+}
+
+/// How a component without objects is to be striped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Bytes of a stripe; 0 for the file system's usual size.
+    pub unit: u64,
+    /// Objects; -1 for one on every target, 0 for the file system's usual number.
+    pub count: i64,
 }
 
 impl Component {
@@ -84,6 +95,7 @@ impl Component {
             objects: Vec::new(),
             rest: None,
             pool: None,
+            planned: None,
         }
     }
 

@@ -1,9 +1,13 @@
 //! Records as bytes and back.
 
+use std::io::Read;
+
 use twox_hash::XxHash3_64;
 
+use crate::time::Time;
+
 /// What a journal begins with; the number is raised when an older reader would misread.
-pub const FIRST_LINE: &[u8] = b"waystage-copy-journal 1\n";
+pub const FIRST_LINE: &[u8] = b"waystage-copy-journal 2\n";
 
 /// No record is longer: two paths and some numbers.
 const LONGEST: usize = 1 << 20;
@@ -17,8 +21,8 @@ pub enum Record {
         source: Vec<u8>,
         /// Which boot of the machine: what was written before another one may not have reached the disk.
         boot: [u8; 16],
-        /// When, ns since 1970.
-        time: i64,
+        /// When.
+        time: Time,
         /// Whether each extent is on the disk before its record is written.
         durable: bool,
     },
@@ -31,14 +35,16 @@ pub enum Record {
     },
     /// A large file is begun, as a draft beside its final name.
     Begun {
-        /// Its number, in the draft's name.
+        /// Its number, by which later records call it.
         id: u32,
+        /// The random number in its draft's name.
+        key: u64,
         /// Path of its directory at the destination, below the root.
         directory: Vec<u8>,
         /// Its path at the source, below the root.
         path: Vec<u8>,
-        /// Device, inode, size, times of change (ns since 1970) at the source.
-        seen: [u64; 5],
+        /// Device, inode, size, times of change (seconds and nanoseconds) at the source.
+        seen: [u64; 7],
         /// Bytes of an extent.
         extent_bytes: u64,
     },
@@ -67,7 +73,8 @@ pub fn encode(record: &Record) -> Vec<u8> {
             out.push(1);
             put(&mut out, source);
             out.extend_from_slice(boot);
-            out.extend_from_slice(&time.to_le_bytes());
+            out.extend_from_slice(&time.seconds.to_le_bytes());
+            out.extend_from_slice(&time.nanoseconds.to_le_bytes());
             out.push(u8::from(*durable));
         }
         Record::Entered { worker, directory } => {
@@ -75,9 +82,10 @@ pub fn encode(record: &Record) -> Vec<u8> {
             out.extend_from_slice(&worker.to_le_bytes());
             put(&mut out, directory);
         }
-        Record::Begun { id, directory, path, seen, extent_bytes } => {
+        Record::Begun { id, key, directory, path, seen, extent_bytes } => {
             out.push(3);
             out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&key.to_le_bytes());
             put(&mut out, directory);
             put(&mut out, path);
             for number in seen {
@@ -103,32 +111,45 @@ pub fn encode(record: &Record) -> Vec<u8> {
     out
 }
 
-/// The whole records of a journal, and how many bytes they take; None where it is no journal of this version.
-#[must_use]
-pub fn decode(bytes: &[u8]) -> Option<(Vec<Record>, usize)> {
-    let mut at = FIRST_LINE.len();
-    if !bytes.starts_with(FIRST_LINE) {
-        return None;
+/// Hand out the whole records of a journal one by one; how many bytes they take, None where it is no journal of this version.
+pub fn decode(
+    mut journal: impl Read,
+    mut each: impl FnMut(Record),
+) -> std::io::Result<Option<u64>> {
+    let mut line = [0; FIRST_LINE.len()];
+    if !is_whole(journal.read_exact(&mut line))? || line != FIRST_LINE {
+        return Ok(None);
     }
-    let mut records = Vec::new();
-    while let Some((record, length)) = next(&bytes[at..]) {
-        records.push(record);
-        at += length;
+    let (mut whole, mut payload) = (line.len() as u64, Vec::new());
+    loop {
+        let mut head = [0; 8];
+        if !is_whole(journal.read_exact(&mut head))? {
+            return Ok(Some(whole));
+        }
+        let [length, hash] = [&head[..4], &head[4..]]
+            .map(|bytes| bytes.try_into().map_or(u32::MAX, u32::from_le_bytes));
+        let Some(length) = usize::try_from(length).ok().filter(|length| *length <= LONGEST) else {
+            return Ok(Some(whole));
+        };
+        payload.resize(length, 0);
+        if !is_whole(journal.read_exact(&mut payload))? || check(&payload) != hash {
+            return Ok(Some(whole));
+        }
+        let mut reader = Reader(&payload);
+        match record(&mut reader).filter(|_| reader.0.is_empty()) {
+            Some(record) => each(record),
+            None => return Ok(Some(whole)),
+        }
+        whole += (head.len() + length) as u64;
     }
-    Some((records, at))
 }
 
-fn next(bytes: &[u8]) -> Option<(Record, usize)> {
-    let mut reader = Reader(bytes);
-    let length = usize::try_from(reader.u32()?).ok().filter(|length| *length <= LONGEST)?;
-    let hash = reader.u32()?;
-    let payload = reader.take(length)?;
-    if check(payload) != hash {
-        return None;
+/// Whether all of it was there; what cannot be read for another reason is an error.
+fn is_whole(read: std::io::Result<()>) -> std::io::Result<bool> {
+    match read {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+        other => other.map(|()| true),
     }
-    let mut reader = Reader(payload);
-    let record = record(&mut reader)?;
-    reader.0.is_empty().then_some((record, 8 + length))
 }
 
 fn record(reader: &mut Reader<'_>) -> Option<Record> {
@@ -136,15 +157,19 @@ fn record(reader: &mut Reader<'_>) -> Option<Record> {
         1 => Record::Run {
             source: reader.bytes()?,
             boot: reader.take(16)?.try_into().ok()?,
-            time: i64::from_le_bytes(reader.take(8)?.try_into().ok()?),
+            time: Time {
+                seconds: i64::from_le_bytes(reader.take(8)?.try_into().ok()?),
+                nanoseconds: reader.u32()?,
+            },
             durable: reader.take(1)?[0] != 0,
         },
         2 => Record::Entered { worker: reader.u32()?, directory: reader.bytes()? },
         3 => Record::Begun {
             id: reader.u32()?,
+            key: reader.u64()?,
             directory: reader.bytes()?,
             path: reader.bytes()?,
-            seen: [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?],
+            seen: reader.numbers()?,
             extent_bytes: reader.u64()?,
         },
         4 => Record::Extent {
@@ -182,6 +207,14 @@ impl<'a> Reader<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn numbers<const COUNT: usize>(&mut self) -> Option<[u64; COUNT]> {
+        let mut numbers = [0; COUNT];
+        for number in &mut numbers {
+            *number = self.u64()?;
+        }
+        Some(numbers)
     }
 
     fn bytes(&mut self) -> Option<Vec<u8>> {

@@ -12,26 +12,29 @@ mod format;
 mod past;
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{flock, fstat, mkdirat, openat, unlinkat, AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{flock, mkdirat, openat, unlinkat, AtFlags, FlockOperation, Mode, OFlags, Statx};
 use rustix::io::Errno;
 
 use crate::error::{said, CopyError, CopyErrorKind};
+use crate::item::{letter, look_at};
+use crate::own::is_ours;
 
 pub use format::{decode, encode, Record, FIRST_LINE};
+use past::Fold;
 pub use past::{Half, Past};
 
-/// Beyond this a journal is no journal: a million extents make some 40 MB.
+/// Beyond this a journal is no journal: a million extents make some 40 MB. It is read piece by piece.
 const LONGEST_BYTES: u64 = 4 << 30;
 
-/// What every name begins with that this program makes at a destination for itself.
-pub const OWN_PREFIX: &[u8] = b".waystage-copy";
+pub use crate::own::OWN_PREFIX;
 
-const FILE: &[u8] = b"journal";
+/// What the journal is called in its folder.
+pub(crate) const FOLDER_FILE: &[u8] = b"journal";
 
 /// A journal held against other processes.
 #[derive(Debug)]
@@ -43,11 +46,13 @@ pub struct Journal {
 
 impl Journal {
     /// Open the journal in `root`, or begin one; what earlier runs left comes with it. `single` names the file where
-    /// the copy is of one file and its directory is shared with others.
+    /// the copy is of one file and its directory is shared with others. What earlier runs left takes `most_bytes` of memory at most: what is
+    /// beyond that is forgotten, which costs time and nothing else.
     pub fn open(
         root: OwnedFd,
         single: Option<&[u8]>,
         shown: &Path,
+        most_bytes: usize,
     ) -> Result<(Self, Past), CopyError> {
         let mut folder = OWN_PREFIX.to_vec();
         if let Some(name) = single {
@@ -78,15 +83,31 @@ impl Journal {
                 Err(Errno::NOENT) => continue,
                 other => other.map_err(refused)?,
             };
+            let safe = |stat: &Statx, sort: u8, mode: u16| {
+                letter(stat.stx_mode) == sort
+                    && stat.stx_mode & 0o7777 & !mode == 0
+                    && (sort == b'd' || stat.stx_nlink <= 1)
+                    && is_ours(root.as_fd(), stat)
+            };
+            let about = look_at(held.as_fd()).map_err(refused)?;
+            // A directory that hands its group down hands that on, too.
+            if !safe(&about, b'd', 0o2700) {
+                return Err(not_ours(shown, &folder));
+            }
             let how = OFlags::RDWR
-                | OFlags::CREATE
                 | OFlags::APPEND
                 | OFlags::NOFOLLOW
                 | OFlags::NONBLOCK
                 | OFlags::CLOEXEC;
-            let file = match openat(&held, FILE, how, Mode::from_raw_mode(0o600)) {
+            let new = how | OFlags::CREATE | OFlags::EXCL;
+            let (file, found) = match openat(&held, FOLDER_FILE, new, Mode::from_raw_mode(0o600)) {
+                Err(Errno::EXIST) => match openat(&held, FOLDER_FILE, how, Mode::empty()) {
+                    Err(Errno::NOENT) => continue,
+                    Err(Errno::LOOP) => return Err(not_ours(shown, &folder)),
+                    other => (other.map_err(refused)?, true),
+                },
                 Err(Errno::NOENT) => continue,
-                other => other.map_err(refused)?,
+                other => (other.map_err(refused)?, false),
             };
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => {
@@ -98,11 +119,15 @@ impl Journal {
                 }
                 other => other.map_err(refused)?,
             }
-            if fstat(&file).map_err(refused)?.st_nlink == 0 {
+            let about = look_at(file.as_fd()).map_err(refused)?;
+            if !safe(&about, b'f', 0o600) {
+                return Err(not_ours(shown, &folder));
+            }
+            if about.stx_nlink == 0 {
                 continue;
             }
             let mut file = File::from(file);
-            let past = past_of(&mut file, shown)?;
+            let past = Past { found, ..past_of(&mut file, shown, most_bytes)? };
             return Ok((Self { root, folder, file: Mutex::new(file) }, past));
         }
         Err(refused(Errno::BUSY))
@@ -124,13 +149,23 @@ impl Journal {
     /// The copy is complete: the journal is no longer needed.
     pub fn remove(&self) {
         // What cannot be removed does no harm: the next copy takes it for the end of this one.
-        let path = waystage_catalog::join(&self.folder, FILE);
+        let path = waystage_catalog::join(&self.folder, FOLDER_FILE);
         let _ = unlinkat(self.root.as_fd(), &path[..], AtFlags::empty());
         let _ = unlinkat(self.root.as_fd(), &self.folder[..], AtFlags::REMOVEDIR);
     }
 }
 
-fn past_of(file: &mut File, shown: &Path) -> Result<Past, CopyError> {
+/// The folder, or what is called the journal in it, is none that this user's copy has made.
+fn not_ours(shown: &Path, folder: &[u8]) -> CopyError {
+    let text = format!(
+        "{}/{} is not of a copy by this user: remove it, or choose another destination",
+        shown.display(),
+        String::from_utf8_lossy(folder)
+    );
+    CopyError::new(CopyErrorKind::OtherJournal, text)
+}
+
+fn past_of(file: &mut File, shown: &Path, most_bytes: usize) -> Result<Past, CopyError> {
     let failed = |error: std::io::Error| {
         let text = format!("the journal in {} cannot be read: {error}", shown.display());
         CopyError::new(CopyErrorKind::Failed, text)
@@ -144,22 +179,27 @@ fn past_of(file: &mut File, shown: &Path) -> Result<Past, CopyError> {
         );
         CopyError::new(CopyErrorKind::OtherJournal, text)
     };
-    if !about.is_file() || about.len() > LONGEST_BYTES {
+    if about.len() > LONGEST_BYTES {
         return Err(foreign());
     }
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(failed)?;
     // A process that was killed at once may have left less than the first line.
-    if bytes.is_empty() || (bytes.len() < FIRST_LINE.len() && FIRST_LINE.starts_with(&bytes)) {
-        file.set_len(0).map_err(failed)?;
-        file.write_all(FIRST_LINE).map_err(failed)?;
-        return Ok(Past::default());
+    if about.len() < FIRST_LINE.len() as u64 {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        if FIRST_LINE.starts_with(&bytes) {
+            file.set_len(0).map_err(failed)?;
+            file.write_all(FIRST_LINE).map_err(failed)?;
+            return Ok(Past::default());
+        }
+        return Ok(Past { foreign: true, ..Past::default() });
     }
-    let Some((records, whole)) = decode(&bytes) else {
+    let mut fold = Fold::new(most_bytes);
+    let whole = decode(BufReader::new(&*file), |record| fold.add(record)).map_err(failed)?;
+    let Some(whole) = whole else {
         return Ok(Past { foreign: true, ..Past::default() });
     };
-    file.set_len(whole as u64).map_err(failed)?;
-    Ok(Past::of(records))
+    file.set_len(whole).map_err(failed)?;
+    Ok(fold.end())
 }
 
 #[cfg(test)]

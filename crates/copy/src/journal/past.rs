@@ -1,22 +1,26 @@
 //! What earlier runs left, folded from their records.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use super::format::Record;
+use crate::extents::{Parts, RUN_BYTES};
+use crate::time::Time;
 
 /// A large file that was begun and has not got its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Half {
-    /// Its number, in the draft's name.
+    /// Its number, by which records call it.
     pub id: u32,
+    /// The random number in its draft's name.
+    pub key: u64,
     /// Path of its directory at the destination.
     pub directory: Vec<u8>,
-    /// What it was at the source: device, inode, size, times.
-    pub seen: [u64; 5],
+    /// What it was at the source, as [`Seen::numbers`](crate::parts::Seen::numbers) says it.
+    pub seen: [u64; 7],
     /// Bytes of an extent.
     pub extent_bytes: u64,
     /// Extents that are written.
-    pub written: BTreeSet<u32>,
+    pub written: Parts,
 }
 
 /// What earlier runs left.
@@ -24,8 +28,8 @@ pub struct Half {
 pub struct Past {
     /// Where the copy was from; None where there was none.
     pub source: Option<Vec<u8>>,
-    /// When the first run began, ns since 1970.
-    pub since: i64,
+    /// When the first run began.
+    pub since: Time,
     /// The boot of the last run.
     pub boot: [u8; 16],
     /// Whether all that names tell is on the disk even after a power failure.
@@ -38,51 +42,112 @@ pub struct Past {
     pub next_id: u32,
     /// It is no journal that can be read.
     pub foreign: bool,
+    /// There was a journal: what it no longer says may have left files as well.
+    pub found: bool,
 }
 
-impl Past {
-    /// Fold records.
-    #[must_use]
-    pub fn of(records: Vec<Record>) -> Self {
-        let mut past = Self { durable: true, ..Self::default() };
-        let mut paths: HashMap<u32, Vec<u8>> = HashMap::new();
-        for record in records {
-            match record {
-                Record::Run { source, boot, time, durable } => {
-                    if past.source.is_none() {
-                        past.since = time;
-                    } else if boot != past.boot && !past.durable {
-                        // Between the two runs memory was lost, and with it perhaps what had been written.
-                        past.halves.values_mut().for_each(|half| half.written.clear());
+/// What a large file or a worker takes in memory beside its paths, about.
+pub(super) const HELD_BYTES: usize = 512;
+
+/// Records as they are read, folded into what they say in bounded memory.
+///
+/// Large files and extents beyond the bound are forgotten: the extents are copied again, the drafts swept away at the end.
+pub(super) struct Fold {
+    pub(super) past: Past,
+    /// Of large files under way, by number.
+    paths: HashMap<u32, Vec<u8>>,
+    /// Bytes of memory that all of it takes, about.
+    pub(super) held_bytes: usize,
+    most_bytes: usize,
+}
+
+impl Fold {
+    /// Nothing yet, of which so many bytes are kept at most.
+    pub(super) fn new(most_bytes: usize) -> Self {
+        let past = Past { durable: true, ..Past::default() };
+        Self { past, paths: HashMap::new(), held_bytes: 0, most_bytes }
+    }
+
+    /// What all records say together.
+    pub(super) fn end(self) -> Past {
+        self.past
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.held_bytes + bytes <= self.most_bytes
+    }
+
+    fn forget(&mut self, path: &[u8]) {
+        if let Some(half) = self.past.halves.remove(path) {
+            self.paths.remove(&half.id);
+            self.held_bytes -= cost(path, &half.directory) + half.written.runs() * RUN_BYTES;
+        }
+    }
+
+    /// One more.
+    pub(super) fn add(&mut self, record: Record) {
+        match record {
+            Record::Run { source, boot, time, durable } => {
+                let past = &mut self.past;
+                if past.source.is_none() {
+                    past.since = time;
+                } else if boot != past.boot && !past.durable {
+                    // Between the two runs memory was lost, and with it perhaps what had been written.
+                    for half in past.halves.values_mut() {
+                        self.held_bytes -= half.written.runs() * RUN_BYTES;
+                        half.written = Parts::default();
                     }
-                    past.durable &= durable;
-                    past.source = Some(source);
-                    past.boot = boot;
                 }
-                Record::Entered { worker, directory } => {
-                    past.entered.insert(worker, directory);
+                past.durable &= durable;
+                past.source = Some(source);
+                past.boot = boot;
+            }
+            Record::Entered { worker, directory } => {
+                let bytes = HELD_BYTES + directory.len();
+                let before = self.past.entered.remove(&worker);
+                self.held_bytes -= before.map_or(0, |before| HELD_BYTES + before.len());
+                if self.has_room(bytes) {
+                    self.held_bytes += bytes;
+                    self.past.entered.insert(worker, directory);
                 }
-                Record::Begun { id, directory, path, seen, extent_bytes } => {
-                    past.next_id = past.next_id.max(id.saturating_add(1));
-                    paths.insert(id, path.clone());
-                    let written = BTreeSet::new();
-                    past.halves.insert(path, Half { id, directory, seen, extent_bytes, written });
+            }
+            Record::Begun { id, key, directory, path, seen, extent_bytes } => {
+                self.past.next_id = self.past.next_id.max(id.saturating_add(1));
+                self.forget(&path);
+                if let Some(other) = self.paths.remove(&id) {
+                    self.forget(&other);
                 }
-                Record::Extent { id, index, .. } => {
-                    let half = paths.get(&id).and_then(|path| past.halves.get_mut(path));
-                    if let Some(half) = half.filter(|half| half.id == id) {
-                        half.written.insert(index);
+                let bytes = cost(&path, &directory);
+                if self.has_room(bytes) {
+                    self.held_bytes += bytes;
+                    self.paths.insert(id, path.clone());
+                    let written = Parts::default();
+                    let half = Half { id, key, directory, seen, extent_bytes, written };
+                    self.past.halves.insert(path, half);
+                }
+            }
+            Record::Extent { id, index, .. } => {
+                let has_room = self.has_room(RUN_BYTES);
+                let half = self.paths.get(&id).and_then(|path| self.past.halves.get_mut(path));
+                if let Some(half) = half {
+                    let before = half.written.runs();
+                    if half.written.insert(index) && half.written.runs() > before && !has_room {
+                        half.written.remove(index);
                     }
+                    self.held_bytes += half.written.runs() * RUN_BYTES;
+                    self.held_bytes -= before * RUN_BYTES;
                 }
-                Record::Ended { id } => {
-                    if let Some(path) = paths.remove(&id) {
-                        if past.halves.get(&path).is_some_and(|half| half.id == id) {
-                            past.halves.remove(&path);
-                        }
-                    }
+            }
+            Record::Ended { id } => {
+                if let Some(path) = self.paths.remove(&id) {
+                    self.forget(&path);
                 }
             }
         }
-        past
     }
+}
+
+/// Bytes that a large file takes: its path is kept twice.
+fn cost(path: &[u8], directory: &[u8]) -> usize {
+    HELD_BYTES + 2 * path.len() + directory.len()
 }

@@ -1,16 +1,25 @@
 use proptest::prelude::*;
 
+use super::past::HELD_BYTES;
 use super::*;
+use crate::time::Time;
 
 fn any_record() -> impl Strategy<Value = Record> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..40);
     prop_oneof![
-        (bytes(), any::<[u8; 16]>(), any::<i64>(), any::<bool>())
-            .prop_map(|(source, boot, time, durable)| Record::Run { source, boot, time, durable }),
+        (bytes(), any::<[u8; 16]>(), any::<(i64, u32)>(), any::<bool>()).prop_map(
+            |(source, boot, (seconds, nanoseconds), durable)| Record::Run {
+                source,
+                boot,
+                time: Time { seconds, nanoseconds },
+                durable
+            }
+        ),
         (0..4u32, bytes()).prop_map(|(worker, directory)| Record::Entered { worker, directory }),
-        (0..6u32, bytes(), bytes(), any::<[u64; 5]>(), any::<u64>()).prop_map(
-            |(id, directory, path, seen, extent_bytes)| Record::Begun {
+        (0..6u32, any::<u64>(), bytes(), bytes(), any::<[u64; 7]>(), any::<u64>()).prop_map(
+            |(id, key, directory, path, seen, extent_bytes)| Record::Begun {
                 id,
+                key,
                 directory,
                 path,
                 seen,
@@ -31,6 +40,19 @@ fn bytes_of(records: &[Record]) -> Vec<u8> {
         bytes.extend(encode(record));
         bytes
     })
+}
+
+/// The records that a journal holds, and how many bytes they take.
+fn decode(bytes: &[u8]) -> Option<(Vec<Record>, usize)> {
+    let mut records = Vec::new();
+    let whole = super::decode(bytes, |record| records.push(record)).unwrap()?;
+    Some((records, usize::try_from(whole).unwrap()))
+}
+
+fn past_of(records: Vec<Record>, most_bytes: usize) -> Past {
+    let mut fold = Fold::new(most_bytes);
+    records.into_iter().for_each(|record| fold.add(record));
+    fold.end()
 }
 
 proptest! {
@@ -69,19 +91,24 @@ proptest! {
         journal.extend(&bytes);
         if let Some((records, whole)) = decode(&journal) {
             prop_assert!(whole <= journal.len());
-            let _ = Past::of(records);
+            let _ = past_of(records, 2000);
         }
         let _ = decode(&bytes);
     }
 }
 
 fn run(boot: u8, durable: bool) -> Record {
-    Record::Run { source: b"local:/a".to_vec(), boot: [boot; 16], time: i64::from(boot), durable }
+    Record::Run {
+        source: b"local:/a".to_vec(),
+        boot: [boot; 16],
+        time: Time::from_ns(boot.into()),
+        durable,
+    }
 }
 
 fn begun(id: u32, path: &str) -> Record {
     let (directory, path) = (b"d".to_vec(), path.as_bytes().to_vec());
-    Record::Begun { id, directory, path, seen: [1, 2, 3, 4, 5], extent_bytes: 10 }
+    Record::Begun { id, key: 9, directory, path, seen: [1, 2, 3, 4, 5, 6, 7], extent_bytes: 10 }
 }
 
 fn extent(id: u32, index: u32) -> Record {
@@ -89,22 +116,25 @@ fn extent(id: u32, index: u32) -> Record {
 }
 
 fn written(past: &Past, path: &str) -> Vec<u32> {
-    past.halves[path.as_bytes()].written.iter().copied().collect()
+    past.halves[path.as_bytes()].written.iter().collect()
 }
 
 #[test]
 fn extents_belong_to_the_last_beginning_of_their_file() {
-    let past = Past::of(vec![
-        run(1, false),
-        begun(0, "d/x"),
-        extent(0, 0),
-        begun(1, "d/y"),
-        extent(1, 3),
-        begun(2, "d/x"),
-        extent(2, 7),
-        extent(0, 1),
-        Record::Ended { id: 1 },
-    ]);
+    let past = past_of(
+        vec![
+            run(1, false),
+            begun(0, "d/x"),
+            extent(0, 0),
+            begun(1, "d/y"),
+            extent(1, 3),
+            begun(2, "d/x"),
+            extent(2, 7),
+            extent(0, 1),
+            Record::Ended { id: 1 },
+        ],
+        usize::MAX,
+    );
     assert_eq!(written(&past, "d/x"), [7]);
     assert_eq!(past.halves.len(), 1);
     assert_eq!(past.next_id, 3);
@@ -115,8 +145,34 @@ fn what_was_written_before_a_reboot_counts_only_where_it_was_forced_out() {
     let records = |durable| {
         vec![run(1, durable), begun(0, "d/x"), extent(0, 0), run(2, durable), extent(0, 1)]
     };
-    assert_eq!(written(&Past::of(records(true)), "d/x"), [0, 1]);
-    assert_eq!(written(&Past::of(records(false)), "d/x"), [1]);
+    assert_eq!(written(&past_of(records(true), usize::MAX), "d/x"), [0, 1]);
+    assert_eq!(written(&past_of(records(false), usize::MAX), "d/x"), [1]);
     let same_boot = vec![run(1, false), begun(0, "d/x"), extent(0, 0), run(1, false)];
-    assert_eq!(written(&Past::of(same_boot), "d/x"), [0]);
+    assert_eq!(written(&past_of(same_boot, usize::MAX), "d/x"), [0]);
+}
+
+#[test]
+fn what_a_journal_says_takes_no_more_memory_than_it_may() {
+    // Every second extent of one file: as many runs.
+    let scattered = (0..1_000_000).map(|index| extent(0, 2 * index));
+    let files = (0..100_000).map(|id| begun(id, &format!("d/{id}")));
+    let mut fold = Fold::new(1 << 20);
+    fold.add(run(1, false));
+    fold.add(begun(0, "d/0"));
+    scattered.for_each(|record| fold.add(record));
+    assert!(fold.held_bytes <= 1 << 20);
+    let runs = fold.past.halves["d/0".as_bytes()].written.runs();
+    assert!((10_000..=(1 << 20) / crate::extents::RUN_BYTES).contains(&runs), "{runs}");
+    files.for_each(|record| fold.add(record));
+    assert!(fold.held_bytes <= 1 << 20);
+    for worker in 0..100_000 {
+        fold.add(Record::Entered { worker, directory: vec![b'd'; 100] });
+    }
+    assert!(fold.held_bytes <= 1 << 20);
+    let ends: Vec<Record> = (0..100_000).map(|id| Record::Ended { id }).collect();
+    ends.into_iter().for_each(|record| fold.add(record));
+    let workers = fold.past.entered.values().map(|directory| HELD_BYTES + directory.len());
+    assert_eq!(fold.held_bytes, workers.sum::<usize>(), "what has ended takes nothing");
+    let past = fold.end();
+    assert_eq!((past.halves.len(), past.next_id), (0, 100_000));
 }

@@ -59,6 +59,8 @@ pub(super) struct Desk {
     pub(super) pool: Arc<Pool>,
     pub(super) delivery: Delivery,
     pub(super) memory_bytes: u64,
+    /// Whether files of another size than was recorded are delivered as they are.
+    pub(super) resized: bool,
     pub(super) stop: AtomicBool,
     ordered: bool,
     binding: Binding,
@@ -87,6 +89,7 @@ impl Desk {
             pool: Arc::default(),
             delivery: rules.delivery,
             memory_bytes: rules.memory_bytes,
+            resized: rules.resized,
             stop: AtomicBool::new(false),
             ordered: rules.ordered,
             binding: rules.binding,
@@ -313,6 +316,7 @@ fn index(trouble: Trouble) -> usize {
         Trouble::NotAFile => 1,
         Trouble::Unreadable => 2,
         Trouble::Grown => 3,
+        Trouble::Resized => 4,
     }
 }
 

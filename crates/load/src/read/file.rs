@@ -74,6 +74,7 @@ fn alone(desk: &Desk, item: &Item, extent: Extent, kept: &mut Kept) -> Result<Ou
     }
     let Some((_, opened)) = kept.as_ref() else { return Ok(nothing()) };
     let now = opened.stat.stx_size;
+    as_recorded(desk, item.file, now)?;
     let range = if whole { Some((0, now)) } else { part(extent, desk.files.size(item.file), now) };
     let Some((offset, length)) = range else { return Ok(nothing()) };
     if length > extent.length {
@@ -84,6 +85,18 @@ fn alone(desk: &Desk, item: &Item, extent: Extent, kept: &mut Kept) -> Result<Ou
         *kept = None;
     }
     read
+}
+
+/// Whether a file of `now` bytes may be delivered.
+fn as_recorded(desk: &Desk, file: u32, now: u64) -> Result<(), Failure> {
+    let recorded = desk.files.size(file);
+    if desk.resized || now == recorded {
+        return Ok(());
+    }
+    let message = format!(
+        "it has {now} bytes, and {recorded} were recorded: refresh the catalog, or let resized files be delivered"
+    );
+    Err(Failure { path: desk.files.path(file), trouble: Trouble::Resized, message })
 }
 
 fn nothing() -> Outcome {
@@ -139,6 +152,8 @@ fn together(
             let now =
                 rustix::fs::fstat(&opened.file).map_err(|e| unreadable(desk, item.file, e))?;
             let length = now.st_size.unsigned_abs();
+            as_recorded(desk, item.file, opened.stat.stx_size)?;
+            as_recorded(desk, item.file, length)?;
             if length > planned {
                 within_memory(desk, item.file, length)?;
             }
@@ -164,6 +179,12 @@ fn contents(
     append(&opened.file, &mut buffer.bytes, wanted, offset)
         .map_err(|error| unreadable(desk, file, error))?;
     let read = buffer.bytes.len() as u64;
+    if read < length && !desk.resized {
+        let message = format!(
+            "it was cut off while it was read: {read} bytes were there from byte {offset} on, and {length} were recorded"
+        );
+        return Err(Failure { path: desk.files.path(file), trouble: Trouble::Resized, message });
+    }
     Ok(Outcome { bytes: Ok(Some(buffer)), read, shrunk: read < length })
 }
 

@@ -4,9 +4,9 @@
 //! Leaves: items with their bytes, in order or as they come; counts, by target.
 //! Must not know: Python, what is done with the bytes.
 //!
-//! Files are opened through [`CheckedTree`], below their root and held against what was recorded of them. Where a file has
-//! another size by now, what is there is delivered: the whole of it as one item, or of objects those parts that still
-//! exist, the last one reaching to the new end.
+//! Files are opened through [`CheckedTree`], below their root and held against what was recorded of them. A file that has
+//! another size by now, or becomes shorter while it is read, is a failure; or, where the rules say so, what is there is
+//! delivered: the whole of it as one item, or of objects those parts that still exist, the last one reaching to the new end.
 
 mod desk;
 mod file;
@@ -77,8 +77,9 @@ pub struct Counts {
     pub items: u64,
     /// Bytes handed out since.
     pub bytes: u64,
-    /// Items of files that had vanished, were no regular files, could not be read, or had grown beyond memory.
-    pub failed: [u64; 4],
+    /// Items of files that had vanished, were no regular files, could not be read, had grown beyond memory,
+    /// or had another size than was recorded.
+    pub failed: [u64; 5],
     /// Files that became shorter while they were read.
     pub shrunk: u64,
     /// Pieces read by a loader bound to another target.

@@ -36,6 +36,7 @@ fn rules(delivery: Delivery) -> Rules {
         loaders: 3,
         binding: Binding::Steal,
         most_readers: None,
+        resized: true,
     }
 }
 
@@ -106,6 +107,29 @@ fn a_file_of_another_size_is_read_as_it_is() {
 }
 
 #[test]
+fn a_file_of_another_size_is_a_failure_where_the_rules_say_so() {
+    let scratch = Scratch::new("resized");
+    fs::write(scratch.0.join("g"), content(30)).unwrap();
+    for now in [450, 299, 90, 0] {
+        fs::write(scratch.0.join("f"), content(now)).unwrap();
+        for objects in [&STRIPES[..], &[]] {
+            let described: [Described<'_>; 2] = [("f", 300, objects), ("g", 30, &[])];
+            for delivery in [Delivery::Files, Delivery::Objects] {
+                let loading =
+                    start(&scratch.0, &described, Rules { resized: false, ..rules(delivery) });
+                let found = all(&loading);
+                let (of_f, of_g): (Vec<_>, Vec<_>) =
+                    found.into_iter().partition(|(file, _, _)| *file == 0);
+                assert_eq!(of_g, [(1, 0, Ok(content(30)))]);
+                assert!(of_f.iter().all(|(_, _, bytes)| *bytes == Err(Trouble::Resized)));
+                assert_eq!(loading.counts().failed[4], of_f.len() as u64);
+                assert!(!of_f.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_told_in_its_place() {
     let scratch = Scratch::new("trouble");
     fs::write(scratch.0.join("a"), b"a").unwrap();
@@ -125,7 +149,7 @@ fn what_cannot_be_read_is_told_in_its_place() {
         Err(Trouble::Grown),
     ];
     assert_eq!(found, expected);
-    assert_eq!(loading.counts().failed, [1, 2, 0, 1]);
+    assert_eq!(loading.counts().failed, [1, 2, 0, 1, 0]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn rules(loaders: u32) -> Rules {
         loaders,
         binding: Binding::Steal,
         most_readers: None,
+        resized: true,
     }
 }
 
@@ -137,6 +138,7 @@ proptest! {
             loaders,
             binding: if steal { Binding::Steal } else { Binding::Strict },
             most_readers: most,
+            resized: true,
         };
         let services = vec![Service { rates: vec![1e6, 1.5e6], latency_s: 1e-4 }; targets as usize];
         let outcome = simulated(&files, &services, rules);

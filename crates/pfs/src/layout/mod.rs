@@ -11,7 +11,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use waystage_catalog::layout::lustre::{entry_flag, Body, Entry, Md, OstObject, Plain};
+use waystage_catalog::layout::lustre::{entry_flag, pattern, Body, Entry, Md, OstObject, Plain};
 use waystage_catalog::layout::EOF;
 
 use crate::error::PfsError;
@@ -19,6 +19,9 @@ use crate::model::Part;
 
 /// A stripe count that means all targets.
 pub const ALL: u16 = 0xFFFF;
+
+/// Counts from here on are negative: all targets, or several objects on each (`LLAPI_OVERSTRIPE_COUNT_MIN`).
+const NEGATIVE: u16 = 0xFFE0;
 
 /// Lustre's smallest unit of a stripe (`LOV_MIN_STRIPE_SIZE`).
 pub const UNIT_BYTES: u32 = 64 << 10;
@@ -106,14 +109,31 @@ impl Template {
     pub fn decode(bytes: &[u8]) -> Result<Self, PfsError> {
         let refused = |what: &str| PfsError::Shape(format!("lustre.lov: {what}"));
         let md = Md::decode(bytes).map_err(|error| refused(&error.to_string()))?;
-        let component = |plain: &Plain, end| TemplateComponent {
-            end,
-            stripe_size: plain.stripe_size,
-            stripes: plain.stripe_count.max(1),
-            pool: plain.pool_name().map(Arc::from),
+        let component = |plain: &Plain, end| {
+            let has = |bits: u32| plain.pattern & bits != 0;
+            if has(pattern::MDT) {
+                return Err(refused("data on the metadata target cannot be had here"));
+            }
+            // -1 is all targets, less than that several objects on each.
+            let several = (NEGATIVE..ALL).contains(&plain.stripe_count);
+            if has(pattern::OVERSTRIPED) || several {
+                return Err(refused("several objects on one target cannot be had here"));
+            }
+            if has(!pattern::RAID0) {
+                return Err(refused("archived and foreign components cannot be had here"));
+            }
+            if plain.specific {
+                return Err(refused("targets named one by one cannot be had here"));
+            }
+            Ok(TemplateComponent {
+                end,
+                stripe_size: plain.stripe_size,
+                stripes: plain.stripe_count.max(1),
+                pool: plain.pool_name().map(Arc::from),
+            })
         };
         match md {
-            Md::Plain(plain) => Self::new(vec![component(&plain, EOF)]),
+            Md::Plain(plain) => Self::new(vec![component(&plain, EOF)?]),
             Md::Composite { entries, extra_mirrors: 0, extendable: false, .. } => {
                 let mut components = Vec::new();
                 let mut start = 0;
@@ -121,11 +141,17 @@ impl Template {
                     let Body::Plain(plain) = &entry.body else {
                         return Err(refused("foreign components cannot be had here"));
                     };
+                    if entry.mirror() != 0 {
+                        return Err(refused("mirrors cannot be had here"));
+                    }
+                    if entry.flags & !entry_flag::INIT != 0 {
+                        return Err(refused("components with flags cannot be had here"));
+                    }
                     if entry.start != start {
                         return Err(refused("components leave a gap"));
                     }
                     start = entry.end;
-                    components.push(component(plain, entry.end));
+                    components.push(component(plain, entry.end)?);
                 }
                 Self::new(components)
             }

@@ -52,6 +52,60 @@ fn every_form_is_read_by_the_catalog() {
 }
 
 #[test]
+fn what_cannot_be_had_is_refused_and_not_made_into_something_else() {
+    let usual = Plain { stripe_count: 2, ..Plain::striped(1 << 20, &[], 0) };
+    let alone = |plain: &Plain| Template::decode(&Md::Plain(plain.clone()).encode());
+    let composed = |flags, id, plain: &Plain| {
+        Template::decode(&composite(vec![entry(id, flags, 0, EOF, plain.clone())]))
+    };
+    assert!(alone(&usual).is_ok() && composed(entry_flag::INIT, 1, &usual).is_ok());
+    let (mdt, over) = (pattern::MDT, pattern::OVERSTRIPED);
+    for (pattern, count, says) in [
+        (mdt, 0, "metadata target"),
+        (mdt | pattern::RAID0, 1, "metadata target"),
+        (over | pattern::RAID0, 4, "several objects"),
+        (pattern::RAID0, 0xFFFE, "several objects"),
+        (pattern::RAID0, 0xFFE0, "several objects"),
+        (pattern::RELEASED | pattern::RAID0, 1, "archived"),
+        (pattern::FOREIGN, 1, "archived and foreign"),
+    ] {
+        let plain = Plain { pattern, stripe_count: count, ..usual.clone() };
+        for refused in [alone(&plain), composed(0, 1, &plain)] {
+            let said = refused.unwrap_err().to_string();
+            assert!(said.contains(says), "{pattern:#x} {count}: {said}");
+        }
+    }
+    let named = Plain { specific: true, ..usual.clone().in_pool("flash").unwrap() };
+    assert!(alone(&named).unwrap_err().to_string().contains("one by one"));
+    for flags in [entry_flag::EXTENSION, entry_flag::STALE, entry_flag::NOSYNC] {
+        assert!(composed(flags, 1, &usual).is_err());
+    }
+    assert!(composed(0, 0x0001_0001, &usual).unwrap_err().to_string().contains("mirrors"));
+}
+
+#[test]
+fn a_component_without_objects_says_what_is_planned() {
+    let planned = |layout: &lustre::Md| {
+        let parsed = lustre::parse(&layout.encode()).unwrap();
+        parsed.components().iter().map(|c| c.planned.map(|p| (p.unit, p.count))).collect::<Vec<_>>()
+    };
+    let template = |count| Plain { stripe_count: count, ..Plain::striped(1 << 20, &[], 0) };
+    let asked = [(0xFFFF, -1), (0xFFFE, -2), (0xFFE0, -32), (0, 0), (7, 7), (2000, 2000)];
+    for (count, shown) in asked {
+        let alone = Md::Plain(template(count));
+        assert_eq!(planned(&alone), [Some((MIB, shown))]);
+        assert_eq!(
+            planned(&Md::decode(&composite(vec![entry(1, 0, 0, EOF, template(count))])).unwrap()),
+            [Some((MIB, shown))]
+        );
+    }
+    let made =
+        lustre::parse(&striper(8, Dealing::RoundRobin).place(&progressive(), 0, 1).encode(MIB));
+    let shown: Vec<_> = made.unwrap().components().iter().map(|c| c.planned.is_some()).collect();
+    assert_eq!(shown, [false, true, true]);
+}
+
+#[test]
 fn components_that_a_file_does_not_reach_have_no_objects() {
     let layout =
         lustre::parse(&striper(8, Dealing::RoundRobin).place(&progressive(), 0, 1).encode(MIB));

@@ -7,7 +7,9 @@ mod decode;
 mod encode;
 mod wire;
 
-use super::{Component, Flags, Kind, Layout, LayoutError, Object, ObjectId, Striping, Target, EOF};
+use super::{
+    Component, Flags, Kind, Layout, LayoutError, Object, ObjectId, Planned, Striping, Target, EOF,
+};
 pub use wire::{entry_flag, pattern, Body, Entry, Md, Order, OstObject, Plain};
 
 /// What no target has as its index: the slot of an object that was lost.
@@ -89,16 +91,28 @@ fn component(plain: &Plain, settled: bool) -> Result<Component, LayoutError> {
         made.flags |= Flags::FOREIGN;
     } else if !settled {
         made.flags |= Flags::UNWRITTEN;
+        made.planned = Some(planned(plain));
     } else if has(pattern::MDT) {
         made.flags |= Flags::ON_MDT;
         made.objects = vec![Object::on(Target::Mdt)];
     } else if plain.objects.is_empty() {
         made.flags |= Flags::UNLOCATED;
+        made.planned = Some(planned(plain));
     } else {
         made.striping = Striping::round(u64::from(plain.stripe_size), plain.objects.len() as u64);
         made.objects = plain.objects.iter().map(object).collect();
     }
     Ok(made)
+}
+
+fn planned(plain: &Plain) -> Planned {
+    // From ALL_TARGETS on a count is a negative number: -1 is all targets, less of them several objects on each.
+    let count = if plain.stripe_count >= wire::ALL_TARGETS {
+        i64::from(plain.stripe_count.cast_signed())
+    } else {
+        i64::from(plain.stripe_count)
+    };
+    Planned { unit: u64::from(plain.stripe_size), count }
 }
 
 fn object(object: &OstObject) -> Object {

@@ -1,0 +1,163 @@
+//! Which processes became programs that the library is not in. Pure: no file system, no clock.
+//!
+//! A process says when it begins a program, and the library in the new program says that it came. Records of one process may be read in
+//! any order, so their times decide: a beginning that nothing of the same process follows was of a program that cannot be seen.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::abi;
+
+/// Processes whose programs are followed; more are counted as lost. A machine has at most 2^22.
+const PROCESSES: usize = 1 << 20;
+
+/// Names that are kept for people.
+const NAMED: usize = 100;
+
+#[derive(Debug, Default)]
+struct Process {
+    /// When the last program began, and its name.
+    began: Option<(u64, Vec<u8>)>,
+    /// When the library last came in a program of it, or one was not begun after all.
+    settled_ns: u64,
+}
+
+/// What cannot be seen, and why that is known.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    processes: HashMap<u32, Process>,
+    /// What processes do that cannot be seen, each once.
+    blind: BTreeSet<(u32, Vec<u8>)>,
+    /// Records of processes beyond the number that is followed.
+    pub(crate) beyond: u64,
+}
+
+impl Programs {
+    pub(crate) fn take(&mut self, process: u32, state: u32, name: &[u8], when_ns: u64) -> bool {
+        if state == abi::PROGRAM_BLIND {
+            if self.blind.len() < PROCESSES {
+                self.blind.insert((process, name.to_vec()));
+            }
+            return true;
+        }
+        if !matches!(state, abi::PROGRAM_BEGINS | abi::PROGRAM_FAILED | abi::PROGRAM_CAME) {
+            return false;
+        }
+        if self.processes.len() >= PROCESSES && !self.processes.contains_key(&process) {
+            self.beyond += 1;
+            return true;
+        }
+        let of = self.processes.entry(process).or_default();
+        if state == abi::PROGRAM_BEGINS {
+            let last = of.began.as_ref().map_or(0, |(began, _)| *began);
+            if when_ns > of.settled_ns && when_ns >= last {
+                of.began = Some((when_ns, name.to_vec()));
+            }
+        } else {
+            of.settled_ns = of.settled_ns.max(when_ns);
+            if of.began.as_ref().is_some_and(|(began, _)| *began <= of.settled_ns) {
+                of.began = None;
+            }
+        }
+        true
+    }
+
+    /// Processes that began a program in which the library has not come.
+    pub(crate) fn begun(&self) -> impl Iterator<Item = u32> + '_ {
+        self.processes.iter().filter(|(_, of)| of.began.is_some()).map(|(process, _)| *process)
+    }
+
+    /// How many programs could not be seen.
+    pub(crate) fn unseen(&self) -> u64 {
+        self.begun().count() as u64
+    }
+
+    /// How many processes did something that cannot be seen.
+    pub(crate) fn blind(&self) -> u64 {
+        self.blind.len() as u64
+    }
+
+    /// The names of the first of both.
+    pub(crate) fn names(&self) -> Vec<Vec<u8>> {
+        let began = self.processes.values().filter_map(|of| of.began.as_ref());
+        let names: BTreeSet<&[u8]> = began
+            .map(|(_, name)| name.as_slice())
+            .chain(self.blind.iter().map(|(_, name)| name.as_slice()))
+            .collect();
+        names.into_iter().take(NAMED).map(<[u8]>::to_vec).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGINS: u32 = abi::PROGRAM_BEGINS;
+    const FAILED: u32 = abi::PROGRAM_FAILED;
+    const CAME: u32 = abi::PROGRAM_CAME;
+
+    /// What is unseen after these records, read in every order.
+    fn unseen(records: &[(u32, u32, u64)]) -> u64 {
+        let mut answers = BTreeSet::new();
+        let mut order: Vec<usize> = (0..records.len()).collect();
+        permute(&mut order, 0, &mut |order| {
+            let mut programs = Programs::default();
+            for number in order {
+                let (process, state, when) = records[*number];
+                assert!(programs.take(process, state, b"program", when));
+            }
+            answers.insert(programs.unseen());
+        });
+        assert_eq!(answers.len(), 1, "the order of records matters: {records:?}");
+        answers.into_iter().next().unwrap_or_default()
+    }
+
+    fn permute(order: &mut Vec<usize>, from: usize, then: &mut impl FnMut(&[usize])) {
+        if from == order.len() {
+            return then(order);
+        }
+        for other in from..order.len() {
+            order.swap(from, other);
+            permute(order, from + 1, then);
+            order.swap(from, other);
+        }
+    }
+
+    #[test]
+    fn a_program_in_which_the_library_comes_is_seen() {
+        assert_eq!(unseen(&[(5, BEGINS, 10), (5, CAME, 11)]), 0);
+        assert_eq!(unseen(&[(5, BEGINS, 10), (5, CAME, 11), (5, BEGINS, 12), (5, CAME, 13)]), 0);
+        assert_eq!(unseen(&[(5, CAME, 11)]), 0);
+    }
+
+    #[test]
+    fn a_program_that_nothing_follows_is_not_seen() {
+        assert_eq!(unseen(&[(5, BEGINS, 10)]), 1);
+        // What a shell said of itself, whose start was not seen, does not stand for what it became.
+        assert_eq!(unseen(&[(5, CAME, 9), (5, BEGINS, 10)]), 1);
+        assert_eq!(unseen(&[(5, BEGINS, 10), (6, CAME, 11)]), 1);
+        assert_eq!(unseen(&[(5, BEGINS, 10), (5, CAME, 11), (5, BEGINS, 12)]), 1);
+    }
+
+    #[test]
+    fn what_was_not_begun_after_all_is_no_gap() {
+        assert_eq!(unseen(&[(5, BEGINS, 10), (5, FAILED, 11)]), 0);
+        assert_eq!(
+            unseen(&[(5, BEGINS, 10), (5, FAILED, 11), (5, BEGINS, 12), (5, FAILED, 13)]),
+            0
+        );
+        assert_eq!(unseen(&[(5, BEGINS, 10), (5, FAILED, 11), (5, BEGINS, 12)]), 1);
+    }
+
+    #[test]
+    fn states_that_are_none_are_refused_and_names_are_told_once() {
+        let mut programs = Programs::default();
+        assert!(!programs.take(1, 9, b"x", 1));
+        for process in 1..9 {
+            assert!(programs.take(process, BEGINS, b"static", 1));
+            assert!(programs.take(process, abi::PROGRAM_BLIND, b"io_uring", 1));
+            assert!(programs.take(process, abi::PROGRAM_BLIND, b"io_uring", 2));
+        }
+        assert_eq!((programs.unseen(), programs.blind()), (8, 8));
+        assert_eq!(programs.names(), [b"io_uring".to_vec(), b"static".to_vec()]);
+    }
+}
