@@ -22,6 +22,9 @@ from typing import Any
 from harness import WAIT_S, Ran, wait_until
 from waystage._native import WanServer, wan_make_key, wan_read_key
 
+ACCOUNT = 'account = "root"\n' if os.geteuid() == 0 else ""
+"""What a server that runs as root has to be told."""
+
 
 def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "waystage", *map(str, words)]
@@ -63,7 +66,7 @@ class Site:
         path.write_text(
             f'listen = "127.0.0.1:{self.port}"\nkey = "server.key"\nlog = "serve.log"\n{top}\n'
             f'[[root]]\npath = "{self.data}"\nwrite = true\n{root}\n[[root]]\npath = "{self.given}"\n{root}\n'
-            f'[users.ada]\nkeys = ["{self.client_key} ada@here"]\n{user}\n',
+            f'[users.ada]\nkeys = ["{self.client_key} ada@here"]\n{"" if "account" in user else ACCOUNT}{user}\n',
             encoding="utf-8",
         )
         return path

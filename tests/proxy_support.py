@@ -15,9 +15,25 @@ from typing import Any
 
 from distance_support import Site, command
 from harness import WAIT_S, Ran, wait_until
+from waystage.worlds.lab.wan import paths
 
 ALL = 'proxy = ["allow 127.0.0.0/8", "allow localhost"]\nproxy_listen = ["127.0.0.1"]'
 """What the tests' user may, if a test does not say otherwise."""
+
+
+FAR = "10.77.1.2"
+"""An address that only the right end of a path has."""
+
+ECHO = """
+import socket, sys
+kind = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])), family=kind)
+while True:
+    connection, _ = listener.accept()
+    while data := connection.recv(1 << 16):
+        connection.sendall(data)
+    connection.close()
+"""
 
 
 @dataclass
@@ -89,11 +105,13 @@ class Proxies(Site):
 
 
 @contextlib.contextmanager
-def listening(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server whose connections are each given to `serve` in a thread; its port."""
+def listening(serve: Callable[[socket.socket], None], host: str = "127.0.0.1") -> Iterator[int]:
+    """A server whose connections are each given to `serve` in a thread; its port. Without a host at all addresses, of IPv6 too."""
     stop = threading.Event()
     threads: list[threading.Thread] = []
-    with socket.create_server(("127.0.0.1", 0), backlog=1000) as listener:
+    both = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    with socket.create_server((host, 0), backlog=1000, family=family, dualstack_ipv6=both) as listener:
         listener.settimeout(0.1)
 
         def each(connection: socket.socket) -> None:
@@ -160,3 +178,19 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
+
+
+@contextlib.contextmanager
+def running(path: str, side: str, *argv: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = paths.start(path, side, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def does(path: str, side: str, *argv: str) -> tuple[int, str]:
+    process = paths.start(path, side, argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    out, _ = process.communicate(timeout=WAIT_S)
+    return process.returncode, out

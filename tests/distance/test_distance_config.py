@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,12 @@ def test_the_sample_is_a_configuration_also_with_its_comments_taken_away(site: S
     body = [line for line in lines if not line.startswith("# A") and not line.startswith("# E")]
     text = "\n".join(line.removeprefix("# ") for line in body if not line.startswith("# W"))
     path = site.folder / "sample.toml"
-    path.write_text(text.replace("waystage-ed25519 0123...", site.client_key), encoding="utf-8")
+    path.write_text(
+        text.replace("waystage-ed25519 0123...", site.client_key).replace(
+            'account = "ada"', f'account = "{getpass.getuser()}"'
+        ),
+        encoding="utf-8",
+    )
     config = load_config(path)
     assert (config.users[0].name, config.users[0].modes) == ("ada", ("fast-start",))
     assert config.roots[0].users == ("ada",) and config.rate.most == 10**9

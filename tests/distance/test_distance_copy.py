@@ -32,7 +32,7 @@ def test_a_tree_with_everything_goes_there_and_comes_back(site: Site, tmp_path: 
     assert again.code == 0, again
     assert (again.json["counts"]["files"], again.json["counts"]["bytes"]) == (0, 0)
     assert again.json["counts"]["same"] == value["counts"]["files"] + value["counts"]["hard_links"]
-    back = site.copy("ada@127.0.0.1:copy", tmp_path / "back", "--verify")
+    back = site.copy("ada@127.0.0.1:copy", tmp_path / "back", "--verify", "--privileged")
     assert back.code == 0, back
     assert snapshot(tmp_path / "back") == snapshot(tree)
     assert back.json["counts"]["verified"] == value["counts"]["files"]
@@ -170,7 +170,9 @@ def test_where_udp_is_blocked_that_is_said_and_tcp_carries_the_data(site: Site, 
     box = Middlebox(site.port)
     try:
         ran = site.copy(tree, f"127.0.0.1:{site.data}/copy", "--udp-wait", "0.5", port=box.port)
-        back = site.copy("127.0.0.1:copy", tmp_path / "back", "--udp-wait", "0", port=box.port)
+        back = site.copy(
+            "127.0.0.1:copy", tmp_path / "back", "--privileged", "--udp-wait", "0", port=box.port
+        )
     finally:
         box.close()
     assert ran.code == 0, ran
@@ -220,7 +222,51 @@ def test_the_lower_memory_of_both_ends_bounds_what_is_underway(
     assert ran.json["connection"]["memory_bytes"] == agreed << 20
 
 
-@pytest.mark.parametrize("asked", ["15Mi", "5Gi", "much", "-1", "0"])
-def test_a_memory_that_makes_no_sense_is_refused(site: Site, tmp_path: Path, asked: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("15Mi", "the least is 16MiB"),
+        ("5Gi", "the most is 4GiB"),
+        ("much", "is no amount of bytes"),
+        ("-1", "it is negative"),
+        ("0", "the least is 16MiB"),
+    ],
+)
+def test_a_memory_that_makes_no_sense_is_refused(site: Site, tmp_path: Path, asked: str, words: str) -> None:
     ran = site.copy(tmp_path, f"127.0.0.1:{site.data}", "--memory", asked, port=1)
-    assert ran.code == 2 and "no memory from 16Mi to 4Gi" in ran.out + ran.err, ran
+    assert ran.code == 2 and words in ran.out + ran.err, ran
+
+
+def test_directories_that_several_workers_make_are_counted_once(site: Site, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for number in range(400):
+        (tree / f"{number}").mkdir(parents=True)
+        (tree / f"{number}/file").write_bytes(b"contents")
+    site.serve()
+    for number in range(2):
+        done = site.copy(tree, f"127.0.0.1:{site.data}/to{number}")
+        assert done.code == 0, done
+        assert done.json["counts"]["directories"] == 400
+
+
+@pytest.mark.parametrize("push", [True, False])
+def test_what_messages_cannot_say_is_counted_as_lost(site: Site, tmp_path: Path, push: bool) -> None:
+    tree = (tmp_path if push else site.data) / "odd"
+    tree.mkdir()
+    os.mkfifo(tree / "pipe")
+    os.link(tree / "pipe", tree / "pipe-too")
+    os.symlink("pipe", tree / "link")
+    os.link(tree / "link", tree / "link-too", follow_symlinks=False)
+    (tree / "far").write_text("x")
+    os.utime(tree / "far", (9_300_000_000, 9_300_000_000))
+    held = (tree / "far").stat().st_mtime == 9_300_000_000
+    site.serve()
+    words = (tree, f"127.0.0.1:{site.data}/new") if push else (f"127.0.0.1:{tree}", tmp_path / "new")
+    ran = site.copy(*words)
+    assert ran.code == 8, ran
+    lost = sorted((p["path"], p["text"]) for p in ran.json["problems"] if p["kind"] == "lost")
+    # Of two names the one that is met first is kept.
+    assert [path.removesuffix("-too") for path, text in lost if "hard link" in text] == ["link", "pipe"], lost
+    assert [path for path, text in lost if "1677" in text] == (["far"] if held else [])
+    assert ran.json["counts"]["lost"] == len(lost)
+    assert site.end() == 0

@@ -33,15 +33,20 @@ def made(counts: dict[str, int]) -> dict[str, int]:
 def test_a_plan_says_what_a_copy_then_does(site: Site, tree: Path, tmp_path: Path, push: bool) -> None:
     site.serve()
     between, to = ends(site, tree, tmp_path, push)
-    dry = site.copy(*between, "--dry-run")
+    dry = site.copy(*between, "--privileged", "--dry-run")
     assert dry.code == 0, dry
     assert not to.exists()
     value = dry.json
     assert (value["dry_run"], value["limited_by"]) == ("plan", None)
     by_path = {each["path"]: each for each in value["would_copy"]}
-    assert by_path["large"] == {"path": "large", "kind": "file", "bytes": 2 * PART + 4}
+    assert by_path["large"] == {
+        "path": "large",
+        "path_base64": None,
+        "kind": "file",
+        "bytes": 2 * PART + 4,
+    }
     assert by_path["a/dangling"]["kind"] == "symbolic link"
-    done = site.copy(*between)
+    done = site.copy(*between, "--privileged")
     assert done.code == 0, done
     assert made(value["counts"]) == made(done.json["counts"])
     assert value["counts"]["directories"] == sum(
@@ -50,7 +55,7 @@ def test_a_plan_says_what_a_copy_then_does(site: Site, tree: Path, tmp_path: Pat
     (tree / "a/secret").write_text("another")
     (to / "a/dangling").unlink()
     before = snapshot(to)
-    again = site.copy(*between, "-n").json
+    again = site.copy(*between, "--privileged", "-n").json
     assert {each["path"] for each in again["would_copy"]} == {"a/secret", "a/dangling"}
     assert again["counts"]["bytes"] == 7 and again["counts"]["files"] == 1
     assert snapshot(to) == before
@@ -65,11 +70,13 @@ def test_the_disk_alone_and_the_network_alone_are_measured(
     site.serve()
     between, to = ends(site, tree, tmp_path, push)
     sizes = sum(
-        each["bytes"] for each in site.copy(*between, "-n").json["would_copy"] if each["kind"] == "file"
+        each["bytes"]
+        for each in site.copy(*between, "--privileged", "-n").json["would_copy"]
+        if each["kind"] == "file"
     )
 
     def tried(what: str) -> Any:
-        ran = site.copy(*between, f"--dry-run={what}")
+        ran = site.copy(*between, "--privileged", f"--dry-run={what}")
         assert ran.code == 0, ran
         assert not to.exists() and ran.json["counts"]["bytes"] == sizes, ran
         return ran.json

@@ -41,7 +41,7 @@ def test_three_connections_carry_one_tree_there_and_back(site: Site, tmp_path: P
         # Slow enough that all of them come to carry something.
         slow = ("--bandwidth-limit", "10M")
         there = site.copy(tree, f"127.0.0.1:{site.data}/copy", *more, *slow, port=port)
-        back = site.copy("127.0.0.1:copy", tmp_path / "back", *more, port=port)
+        back = site.copy("127.0.0.1:copy", tmp_path / "back", "--privileged", *more, port=port)
     finally:
         if box is not None:
             box.close()
@@ -92,3 +92,16 @@ def test_what_three_connections_had_brought_is_not_sent_again_after_a_crash(
     assert snapshot(site.data / "copy") == snapshot(tree)
     assert ran.json["counts"]["resumed_bytes"] >= 2 * PART
     assert leftovers(site.data) == []
+
+
+def test_what_comes_on_a_new_connection_before_its_welcome_is_not_lost(site: Site, tmp_path: Path) -> None:
+    tree = site.given / "tree"
+    make_small(tree)
+    (tree / "large").write_bytes(random.Random(4).randbytes(3 * PART))
+    site.serve()
+    # Over TCP the server may send on a connection at once.
+    for number in range(3):
+        to = tmp_path / f"to{number}"
+        done = site.copy(f"127.0.0.1:{tree}", to, "--connections", 2, "--udp-wait", 0)
+        assert done.code == 0, done
+        assert snapshot(to) == snapshot(tree)

@@ -186,3 +186,21 @@ def test_a_server_that_is_not_there_is_named(proxies: Proxies) -> None:
         port = listener.getsockname()[1]
     done = proxies.run("--socks", "0", port=port)
     assert done.code == 1 and f"cannot be reached at 127.0.0.1:{port}" in done.err
+
+
+def test_a_connection_that_was_only_asked_for_waits_for_the_next_session(proxies: Proxies) -> None:
+    """As that of a program which connects while the proxy has not noticed yet that the server is gone."""
+    proxies.serve()
+    with listening(echo) as port:
+        running = proxies.proxy("--forward", f"0:127.0.0.1:{port}", "--wait", str(WAIT_S))
+        server = proxies.process
+        assert server is not None
+        server.send_signal(signal.SIGSTOP)
+        with connect(running.port("forward")) as connection:
+            connection.sendall(b"x")
+            # The proxy has asked the server for it, which does not answer.
+            time.sleep(0.5)
+            proxies.end(signal.SIGKILL)
+            proxies.serve()
+            assert receive(connection, 1) == b"x"
+        running.end()

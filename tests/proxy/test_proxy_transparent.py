@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from harness import WAIT_S, wait_until
+from harness import wait_until
+from proxy_support import ECHO, FAR, does, running
 from waystage._native import wan_make_key, wan_read_key
-from waystage.worlds.lab import wan
-from waystage.worlds.lab.wan import paths
 
 pytestmark = pytest.mark.lab
 
-FAR, FAR6, PORT = "10.77.1.2", "fd77:1::2", 8080
-"""Addresses that only the right end has, and what listens there."""
-
-ECHO = """
-import socket, sys
-kind = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
-listener = socket.create_server((sys.argv[1], int(sys.argv[2])), family=kind)
-while True:
-    connection, _ = listener.accept()
-    while data := connection.recv(1 << 16):
-        connection.sendall(data)
-    connection.close()
-"""
+FAR6, PORT = "fd77:1::2", 8080
+"""An address that only the right end has, as FAR, and what listens there."""
 
 ASKER = """
 import socket, sys
@@ -46,35 +30,6 @@ while more := connection.recv(1 << 16):
     data += more
 print(data == b"hello" * 20000)
 """
-
-
-@contextmanager
-def running(path: str, side: str, *argv: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = paths.start(path, side, argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def does(path: str, side: str, *argv: str) -> tuple[int, str]:
-    process = paths.start(path, side, argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    out, _ = process.communicate(timeout=WAIT_S)
-    return process.returncode, out
-
-
-@pytest.fixture
-def path() -> Iterator[str]:
-    if os.geteuid() != 0:
-        pytest.skip("namespaces need root")
-    name = f"p{os.getpid()}"
-    paths.up(name, wan.Profile(both=wan.said({"delay": "1ms"})))
-    try:
-        assert does(name, "right", "ip", "addr", "add", f"{FAR}/32", "dev", "lo")[0] == 0
-        yield name
-    finally:
-        wan.down(name)
 
 
 @pytest.mark.parametrize("family", [4, 6])
@@ -119,7 +74,7 @@ def test_a_program_reaches_an_address_that_only_the_other_end_has(
     client = wan_read_key(tmp_path / "client.key")
     (tmp_path / "serve.toml").write_text(
         f'listen = "10.58.0.2:7900"\nkey = "server.key"\nlog = "serve.log"\n'
-        f'[users.ada]\nkeys = ["{client}"]\nproxy = ["allow {far if family == 4 else f"[{far}]"}:{PORT}"]\n',
+        f'[users.ada]\nkeys = ["{client}"]\naccount = "root"\nproxy = ["allow {far if family == 4 else f"[{far}]"}:{PORT}"]\n',
         encoding="utf-8",
     )
     waystage = (sys.executable, "-m", "waystage")

@@ -11,8 +11,9 @@ use waystage_copy::{CopyErrorKind, Counts, Problem, ProblemKind};
 use crate::error::{WanError, WanErrorKind};
 use crate::wire::{Malformed, Read, Reader, Writer};
 
-/// Problems that one end tells the other.
+/// Problems that one end tells the other, and their bytes: far less than a small message holds.
 const MOST_TOLD: usize = 1000;
+const MOST_TOLD_BYTES: usize = 1 << 20;
 
 #[derive(Default)]
 pub(crate) struct Book {
@@ -20,6 +21,8 @@ pub(crate) struct Book {
     /// What the sender has given to the connection.
     pub(crate) moved_files: AtomicU64,
     pub(crate) moved_bytes: AtomicU64,
+    /// Entries whose owners the other end may not give.
+    pub(crate) owners_left: AtomicU64,
     sum: Mutex<u128>,
     stop: AtomicBool,
     cancelled: AtomicBool,
@@ -159,7 +162,7 @@ impl Verdict {
         Self {
             failed,
             counts: counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-            problems: book.report.problems().into_iter().take(MOST_TOLD).collect(),
+            problems: told(book.report.problems()),
             sum: book.sum(),
             limit: limit.to_owned(),
         }
@@ -186,12 +189,16 @@ impl Verdict {
     pub(crate) fn read(bytes: &[u8]) -> Read<Self> {
         let mut reader = Reader(bytes);
         let (kind, text) = (reader.text()?, reader.text()?);
-        let failed = (!kind.is_empty()).then(|| WanError::new(WanErrorKind::of_name(&kind), text));
+        let failed = (!kind.is_empty()).then(|| WanError::told(&kind, text));
         let counts = (0..reader.count(12)?)
             .map(|_| Ok((reader.text()?, reader.u64()?)))
             .collect::<Read<_>>()?;
         let mut problems = Vec::new();
-        for _ in 0..reader.count(9)? {
+        let count = reader.count(9)?;
+        if count > MOST_TOLD {
+            return Err(Malformed);
+        }
+        for _ in 0..count {
             let path = reader.bytes()?.to_vec();
             let kind = KINDS.get(usize::from(reader.u8()?)).copied().ok_or(Malformed)?;
             problems.push(Problem { path, kind, text: reader.text()? });
@@ -211,6 +218,16 @@ impl Verdict {
             .map(|(name, count)| (name, count.saturating_add(theirs(name))))
             .collect()
     }
+}
+
+/// As many of them as are told.
+fn told(problems: Vec<Problem>) -> Vec<Problem> {
+    let mut bytes = 0;
+    let fits = |problem: &Problem| {
+        bytes += problem.path.len() + problem.text.len();
+        bytes <= MOST_TOLD_BYTES
+    };
+    problems.into_iter().take(MOST_TOLD).take_while(fits).collect()
 }
 
 const KINDS: [ProblemKind; 5] = [
@@ -254,7 +271,8 @@ mod tests {
         let read = Verdict::read(&verdict.encode()).unwrap();
         assert_eq!((read.sum, read.limit.as_str()), (2, "path"));
         assert_eq!(read.problems, verdict.problems);
-        assert_eq!(read.failed.unwrap().text, "the copy was stopped");
+        let failed = read.failed.unwrap();
+        assert!(failed.kind == WanErrorKind::Lost && failed.text.contains("the copy was stopped"));
         assert!(read.counts.contains(&("changed".to_owned(), 1)));
         let joined = verdict.joined(book.report.tally.read());
         assert!(joined.contains(&("changed", 2)));

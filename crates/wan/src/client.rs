@@ -11,6 +11,7 @@ use std::time::Duration;
 use waystage_copy::{Names, Planned, Problem};
 use waystage_protocol::modes::coupled::Group;
 
+use crate::asked::{names_it, Asked};
 use crate::book::{Book, Verdict};
 use crate::control::Control;
 use crate::dial::{dial, Dialled, Errand, Peer};
@@ -24,6 +25,7 @@ use crate::receive::receive;
 use crate::reception::Target;
 use crate::send::{send, Origin};
 use crate::session::{exchange, expect, kinds, nonsense, random, single_name, Ask, CopyOptions};
+use crate::trust::Trust;
 use crate::wire::Reader;
 
 /// Where a copy is from and to.
@@ -62,6 +64,8 @@ pub struct Request {
     pub ends: Ends,
     /// Only these of the source's entries, where [`CopyOptions::listed`] says so.
     pub names: Option<Names>,
+    /// Whether a server may give owners, set-user-id bits, devices and attributes of the system to what is made here.
+    pub privileged: bool,
     /// How.
     pub options: CopyOptions,
 }
@@ -248,6 +252,7 @@ fn run(shared: &Shared) -> Result<(), WanError> {
     let request = &shared.request;
     let (plan, ask) = Plan::of(request)?;
     let (inbox, room) = (Arc::new(Inbox::default()), Arc::new(Room::default()));
+    inbox.allow(request.memory_bytes);
     let connections = request.connections.max(1);
     let group = (connections > 1).then(Group::default);
     let errand = Errand {
@@ -281,6 +286,13 @@ fn run(shared: &Shared) -> Result<(), WanError> {
                 _ => lane.status().limit().map_or("", crate::lane::Holder::name).to_owned(),
             };
             progress.verdict = verdict;
+            let left = shared.book.owners_left.load(std::sync::atomic::Ordering::Relaxed);
+            if left > 0 {
+                progress.notes.push(format!(
+                    "{left} entries are this user's and not their owners': owners, like set-user-id bits, devices and attributes of \
+                     the system, are taken from another host with --privileged only (--no-owners leaves this note out)"
+                ));
+            }
         }
         let controls = shared.lock().controls.clone();
         // All goodbyes cross the path together.
@@ -335,6 +347,12 @@ impl Call<'_, '_> {
                     b"" => None,
                     name => Some(single_name(name).map_err(|_| nonsense())?),
                 };
+                if let Some(name) = single.as_ref().filter(|name| !names_it(remote, name)) {
+                    return Err(WanError::lost(format!(
+                        "the other end broke the protocol: it sends \"{}\", which was not asked for",
+                        String::from_utf8_lossy(name).escape_debug()
+                    )));
+                }
                 let held = place::target(
                     &place::of_this_machine,
                     bytes(local),
@@ -355,7 +373,8 @@ impl Call<'_, '_> {
                     rename: held.rename,
                     shown: local.to_path_buf(),
                     from,
-                    privileged: true,
+                    trust: Trust::in_server(request.privileged),
+                    asked: Asked::of(options, request.names.as_ref(), single.as_deref()),
                 };
                 Ok(exchange(
                     control,

@@ -20,7 +20,7 @@ use rustls::Connection;
 use waystage_copy::parts::Debt;
 
 use crate::error::WanError;
-use crate::lane::{Holder, Inbox, Message, Status, MEMORY_BYTES, MOST_BYTES};
+use crate::lane::{Holder, Inbox, Message, Status, MOST_BYTES};
 use crate::wire::framed;
 
 /// The kind of those messages that belong on a lane.
@@ -69,6 +69,8 @@ struct State {
     close: bool,
     abort: bool,
     ended: Option<String>,
+    /// Whether the other end has said anything, or cannot turn this one away.
+    heard: bool,
     /// Bytes a second of bulk that were agreed, and that hold for now; None for no limit.
     rates: [Option<u64>; 2],
     debt: Debt,
@@ -106,6 +108,7 @@ impl Control {
     ) -> Result<Self, WanError> {
         let failed = |error: std::io::Error| WanError::io("set up the connection", &error);
         tls.set_buffer_limit(Some(TLS_BYTES));
+        let is_server = matches!(tls, Connection::Server(_));
         stream.set_nonblocking(true).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         // A peer whose machine vanished is noticed where nothing is to be sent.
@@ -117,7 +120,7 @@ impl Control {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| failed(errno.into()))?;
         let shared = Arc::new(Shared {
-            state: Mutex::default(),
+            state: Mutex::new(State { heard: is_server, ..State::default() }),
             changed: Condvar::new(),
             wake,
             inbox: RwLock::new(inbox),
@@ -138,11 +141,14 @@ impl Control {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// From now on messages of a lane go there, and so does the connection's end.
+    /// From now on messages of a lane go there, those that have come already first, and so does the connection's end.
     pub(crate) fn deliver_to(&self, inbox: &Arc<Inbox>) {
         let mut held = self.shared.inbox.write().unwrap_or_else(PoisonError::into_inner);
-        *held = Arc::clone(inbox);
+        let before = std::mem::replace(&mut *held, Arc::clone(inbox));
+        before.pass_on(inbox);
         drop(held);
+        // There may be room again.
+        self.shared.look();
         if let Some(why) = &self.shared.lock().ended {
             inbox.end(why);
         }
@@ -225,6 +231,7 @@ impl Control {
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         match (state.small.pop_front(), &state.ended) {
             (Some(message), _) => Ok(Some(message)),
+            (None, Some(why)) if !state.heard => Err(WanError::turned_away(why)),
             (None, Some(why)) => Err(WanError::lost(format!("{why}: {}", self.shared.advice))),
             (None, None) => Ok(None),
         }
@@ -316,7 +323,8 @@ impl Pump {
                 self.linger();
                 return Ok(());
             }
-            let may_read = self.shared.inbox().held_bytes() < MEMORY_BYTES;
+            let inbox = self.shared.inbox();
+            let may_read = inbox.held_bytes() < inbox.most_bytes();
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, may_read);
             flags.set(PollFlags::OUT, self.tls.wants_write());
@@ -392,7 +400,10 @@ impl Pump {
 
     /// Hand out what TLS has opened.
     fn opened(&mut self) -> Result<(), String> {
-        let state = self.tls.process_new_packets().map_err(|error| match error {
+        let opened = self.tls.process_new_packets();
+        self.shared.lock().heard |=
+            opened.as_ref().map_or(true, |o| o.plaintext_bytes_to_read() > 0);
+        let state = opened.map_err(|error| match error {
             rustls::Error::AlertReceived(alert) => {
                 format!("the other end refused the connection ({alert:?})")
             }
@@ -413,7 +424,8 @@ impl Pump {
         if self.body.is_none() {
             let mut more = [0; 5];
             let wanted = (5 - self.head.len()).min(left);
-            let count = self.plaintext(|reader| reader.read(&mut more[..wanted]))?;
+            let count =
+                self.tls.reader().read(&mut more[..wanted]).map_err(|error| lost(&error))?;
             self.head.extend_from_slice(&more[..count]);
             if self.head.len() == 5 {
                 let length =
@@ -431,17 +443,11 @@ impl Pump {
         }
         let Some((kind, mut body, at)) = self.body.take() else { return Ok(0) };
         let wanted = (body.len() - at).min(left);
-        let count = self.plaintext(|reader| reader.read(&mut body[at..at + wanted]))?;
+        let count =
+            self.tls.reader().read(&mut body[at..at + wanted]).map_err(|error| lost(&error))?;
         self.body = Some((kind, body, at + count));
         self.deliver()?;
         Ok(count)
-    }
-
-    fn plaintext(
-        &mut self,
-        read: impl FnOnce(&mut rustls::Reader<'_>) -> std::io::Result<usize>,
-    ) -> Result<usize, String> {
-        read(&mut self.tls.reader()).map_err(|error| lost(&error))
     }
 
     /// Hand the message out if it is whole.
@@ -450,7 +456,9 @@ impl Pump {
             Some((kind, body, at)) if at == body.len() => {
                 if kind == BULK {
                     let length = body.len();
-                    self.shared.inbox().put(Message { buffer: body, length, by: None });
+                    // Held, so that none goes to an inbox that was just left.
+                    let inbox = self.shared.inbox.read().unwrap_or_else(PoisonError::into_inner);
+                    inbox.put(Message { buffer: body, length, by: None });
                     return Ok(());
                 }
                 let mut state = self.shared.lock();

@@ -4,7 +4,7 @@
 //! Must not know: files, connections. The form is in `docs/reference/wide-area-copy.md`.
 
 pub(crate) use waystage_copy::parts::split;
-use waystage_copy::parts::{About, Attribute, Seen};
+use waystage_copy::parts::{About, Attribute, Seen, Time};
 
 use crate::wire::{Malformed, Read, Reader, Writer};
 
@@ -47,9 +47,9 @@ impl Entry {
     pub(crate) fn put(&self, out: &mut Writer) {
         out.u8(self.letter).bytes(&self.path);
         let Seen { device, inode, size, mtime, ctime } = self.seen;
-        out.u64(device).u64(inode).u64(size).i64(mtime).i64(ctime);
+        out.u64(device).u64(inode).u64(size).i64(mtime.ns()).i64(ctime.ns());
         let About { mode, uid, gid, mtime: _, atime } = self.about;
-        out.u32(u32::from(mode)).u32(uid).u32(gid).i64(atime);
+        out.u32(u32::from(mode)).u32(uid).u32(gid).i64(atime.ns());
         out.bytes(&self.symlink).u64(self.device).count(self.xattrs.len());
         for (name, value) in &self.xattrs {
             out.bytes(name).bytes(value);
@@ -63,15 +63,15 @@ impl Entry {
             device: reader.u64()?,
             inode: reader.u64()?,
             size: reader.u64()?,
-            mtime: reader.i64()?,
-            ctime: reader.i64()?,
+            mtime: Time::from_ns(reader.i64()?),
+            ctime: Time::from_ns(reader.i64()?),
         };
         let about = About {
             mode: u16::try_from(reader.u32()? & 0o7777).map_err(|_| Malformed)?,
             uid: reader.u32()?,
             gid: reader.u32()?,
             mtime: seen.mtime,
-            atime: reader.i64()?,
+            atime: Time::from_ns(reader.i64()?),
         };
         let symlink = reader.bytes()?.to_vec();
         let device = reader.u64()?;
@@ -234,8 +234,20 @@ mod tests {
         Entry {
             letter: b'f',
             path: path.to_vec(),
-            seen: Seen { device: 1, inode: 2, size: 3, mtime: -4, ctime: 5 },
-            about: About { mode: 0o640, uid: 6, gid: 7, mtime: -4, atime: 8 },
+            seen: Seen {
+                device: 1,
+                inode: 2,
+                size: 3,
+                mtime: Time::from_ns(-4),
+                ctime: Time::from_ns(5),
+            },
+            about: About {
+                mode: 0o640,
+                uid: 6,
+                gid: 7,
+                mtime: Time::from_ns(-4),
+                atime: Time::from_ns(8),
+            },
             symlink: b"to".to_vec(),
             device: 9,
             xattrs: vec![(b"user.a".to_vec(), b"b".to_vec())],

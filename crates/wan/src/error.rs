@@ -10,6 +10,8 @@ use waystage_copy::{CopyError, CopyErrorKind};
 pub enum WanErrorKind {
     /// The other host cannot be reached, or speaks something else.
     Unreachable,
+    /// The other host ended the connection before it said anything: it may let a later one in.
+    TurnedAway,
     /// The server's key is not the one that is trusted; its fingerprint.
     Untrusted(String),
     /// The other end refuses: it does not know the key, or does not allow what was asked for.
@@ -28,6 +30,7 @@ impl WanErrorKind {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
+            Self::TurnedAway => "turned-away",
             Self::Untrusted(_) => "untrusted",
             Self::Refused => "denied",
             Self::Lost => "lost",
@@ -36,7 +39,8 @@ impl WanErrorKind {
         }
     }
 
-    /// The kind of this name, as the other end gave it.
+    /// The kind of this name, as the other end gave it. What the other end lost, or does no longer because it is being stopped, can
+    /// be gone on with: for this end, too, the connection is lost.
     pub(crate) fn of_name(name: &str) -> Self {
         use CopyErrorKind as Kind;
         let files = [
@@ -51,6 +55,7 @@ impl WanErrorKind {
         match known {
             Some(kind) => Self::Files(kind),
             None if name == Self::Input.name() => Self::Input,
+            None if name == Self::Lost.name() || name == Kind::Stopped.name() => Self::Lost,
             None => Self::Refused,
         }
     }
@@ -76,6 +81,21 @@ impl WanError {
 
     pub(crate) fn lost(text: impl Into<String>) -> Self {
         Self::new(WanErrorKind::Lost, text)
+    }
+
+    pub(crate) fn turned_away(why: &str) -> Self {
+        let text = format!("{why} before the other end said anything: try again in a minute");
+        Self::new(WanErrorKind::TurnedAway, text)
+    }
+
+    /// What the other end said of itself: the name of a kind, and a sentence.
+    pub(crate) fn told(name: &str, text: String) -> Self {
+        let text = if name == CopyErrorKind::Stopped.name() {
+            format!("the other end is being stopped ({text}): the same command goes on where it stopped")
+        } else {
+            text
+        };
+        Self::new(WanErrorKind::of_name(name), text)
     }
 
     pub(crate) fn stopped() -> Self {
@@ -104,3 +124,24 @@ impl fmt::Display for WanError {
 }
 
 impl std::error::Error for WanError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_other_end_lost_or_gave_up_because_it_stops_is_lost_here_too() {
+        for error in [WanError::lost("it said nothing for 30 s"), WanError::stopped()] {
+            let told = WanError::told(error.kind.name(), error.text.clone());
+            assert_eq!(told.kind, WanErrorKind::Lost, "{told}");
+            assert!(told.text.contains(&error.text));
+        }
+    }
+
+    #[test]
+    fn nothing_that_the_other_end_says_makes_this_one_believe_another_key() {
+        for name in ["untrusted", "unreachable", "turned-away", "denied", "", "odd"] {
+            assert_eq!(WanErrorKind::of_name(name), WanErrorKind::Refused);
+        }
+    }
+}

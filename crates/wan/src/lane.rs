@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,8 @@ pub(crate) struct Inbox {
     wake: Condvar,
     /// Rung beside `wake`, for one who waits for sockets as well.
     bell: OnceLock<Arc<Bell>>,
+    /// Memory that what comes in may fill; 0 for what is usual.
+    most_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -86,6 +89,15 @@ impl Inbox {
         self.ring();
     }
 
+    /// What waits here waits there from now on.
+    pub(crate) fn pass_on(&self, other: &Self) {
+        let waiting = std::mem::take(&mut self.lock().waiting);
+        for message in waiting {
+            self.done(message.length);
+            other.put(message);
+        }
+    }
+
     /// From now on this bell is rung when something has come, or there is room to send more.
     pub(crate) fn ring_at(&self, bell: Arc<Bell>) {
         let _ = self.bell.set(bell);
@@ -95,6 +107,19 @@ impl Inbox {
     pub(crate) fn ring(&self) {
         if let Some(bell) = self.bell.get() {
             bell.ring();
+        }
+    }
+
+    /// What comes in may fill so much memory, and what is kept of it as long as the copy lasts about as much again.
+    pub(crate) fn allow(&self, bytes: u64) {
+        self.most_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Memory that what comes in may fill.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        match self.most_bytes.load(Ordering::Relaxed) {
+            0 => MEMORY_BYTES,
+            bytes => bytes,
         }
     }
 
@@ -391,6 +416,19 @@ mod tests {
         status.held_ns[Holder::Path as usize] = 5;
         status.held_ns[Holder::Source as usize] = 4;
         assert_eq!(status.limit(), Some(Holder::Path));
+    }
+
+    #[test]
+    fn what_came_before_it_was_known_where_to_is_passed_on_in_order() {
+        let (early, inbox) = (Inbox::default(), Inbox::default());
+        for byte in [1, 2] {
+            early.put(Message { buffer: vec![byte; 8], length: 3, by: None });
+        }
+        early.pass_on(&inbox);
+        assert_eq!((early.held_bytes(), inbox.held_bytes()), (0, 6));
+        assert!(early.take(Duration::ZERO).is_none());
+        let came = [(); 2].map(|()| inbox.take(Duration::ZERO).unwrap()[0]);
+        assert_eq!(came, [1, 2]);
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! From the bottom up: [`identity`] and `tls` are who is who; `socket`, `endpoint`, `seat`, `member` and `lane` carry messages over UDP or,
 //! where it is blocked, over TCP; `entry`, `send` and `receive` are the two ends of a copy; [`client`] and [`server`] join them.
 
+mod account;
+mod asked;
 mod bell;
 mod book;
 mod client;
@@ -26,6 +28,7 @@ mod lane;
 mod list;
 pub mod loopback;
 mod member;
+mod pile;
 mod place;
 pub mod probe;
 pub mod proxy;
@@ -39,10 +42,13 @@ mod server;
 mod session;
 mod socket;
 mod tls;
+mod trust;
 mod udp;
 mod version;
+mod waiting;
 mod wire;
 
+pub use account::Account;
 pub use client::{Client, Ends, Request};
 pub use dial::Peer;
 pub use error::{WanError, WanErrorKind};

@@ -39,18 +39,24 @@ pub(crate) fn tell(control: &Control, names: &Names) -> Result<(), WanError> {
     Ok(())
 }
 
-/// Take the other end's list, of at most so many bytes.
+/// What a name takes beside its bytes, once the list is read.
+const NAME_BYTES: usize = 16;
+
+/// Take the other end's list, of which half of so much memory holds a copy; the other half is for what is made of it.
 pub(crate) fn hear(control: &Control, most_bytes: u64) -> Result<Names, WanError> {
-    let mut list = Vec::new();
+    let (mut list, mut names) = (Vec::new(), 0);
+    let most = most_bytes / 2;
     loop {
         let piece = expect(control, kinds::LIST)?;
         if piece.is_empty() {
             break;
         }
-        if piece.len() > MOST_PIECE_BYTES || (list.len() + piece.len()) as u64 > most_bytes {
+        names += piece.iter().filter(|byte| **byte == 0).count();
+        let bytes = list.len() + piece.len() + names * NAME_BYTES;
+        if piece.len() > MOST_PIECE_BYTES || bytes as u64 > most {
             return Err(WanError::input(format!(
-                "the list is longer than the {} MiB that the server takes: copy it in parts",
-                most_bytes >> 20
+                "the list takes more than the {} MiB that the server has for it: copy it in parts",
+                most >> 20
             )));
         }
         list.extend_from_slice(&piece);

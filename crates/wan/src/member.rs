@@ -105,6 +105,12 @@ impl Member {
         Self { control: None, udp: Some(udp), way: Mutex::new((Way::Udp, 0)), room }
     }
 
+    /// One that takes nothing, for tests of what is received.
+    #[cfg(test)]
+    pub(crate) fn mute(room: Arc<Room>) -> Self {
+        Self { control: None, udp: None, way: Mutex::new((Way::Tcp, 0)), room }
+    }
+
     /// The UDP of it, if there is any.
     pub(crate) fn udp(&self) -> Option<&UdpLane> {
         self.udp.as_ref()

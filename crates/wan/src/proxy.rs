@@ -6,12 +6,14 @@
 //! One session, over UDP or the TLS connection, carries all connections as streams (`waystage_protocol::streams`). Each end has one
 //! thread for all of them. The decision with its reasons is docs/decisions/0027-proxy.md.
 
+mod address;
 mod carrier;
 mod client;
 mod destination;
 mod engine;
 mod listener;
 mod names;
+mod own;
 mod poller;
 mod record;
 mod rules;

@@ -45,63 +45,108 @@ pub(crate) struct Reached {
     pub(crate) rtt: Duration,
 }
 
+/// Why a try came to nothing.
+enum Miss {
+    /// The server, or what stands before it, ended the connection without a word: another try may do better.
+    TurnedAway(WanError),
+    Failed(WanError),
+}
+
+/// Whether the other end put an end to a connection that it had taken.
+fn is_wordless(error: &std::io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
+    let wordless = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof];
+    wordless.contains(&error.kind())
+}
+
 /// Connect and come to know one another.
 pub(crate) fn reach(server: &Server<'_>) -> Result<Reached, WanError> {
     let mut pauses = 0;
     loop {
-        let (stream, address) = connect(server.host, server.port)?;
-        let began = Instant::now();
-        match handshake(server, &stream) {
-            Ok(tls) => return Ok(Reached { tls, stream, address, rtt: began.elapsed() }),
-            Err((_, true)) if pauses < MOST_PAUSES => {
+        match attempt(server) {
+            Ok(reached) => return Ok(reached),
+            Err(Miss::TurnedAway(_)) if pauses < MOST_PAUSES => {
                 std::thread::sleep(FIRST_PAUSE * (1 << pauses));
                 pauses += 1;
             }
-            Err((error, _)) => return Err(error),
+            Err(Miss::TurnedAway(error)) => {
+                let text = format!(
+                    "{error}: it turned away {} connections in a row, as it does where too many come from one address or at a \
+                     time: try again in a minute",
+                    pauses + 1
+                );
+                return Err(WanError { text, ..error });
+            }
+            Err(Miss::Failed(error)) => return Err(error),
         }
     }
 }
 
-fn connect(host: &str, port: u16) -> Result<(TcpStream, SocketAddr), WanError> {
+fn attempt(server: &Server<'_>) -> Result<Reached, Miss> {
+    let (stream, address) = connect(server.host, server.port)?;
+    let began = Instant::now();
+    let tls = handshake(server, &stream)?;
+    Ok(Reached { tls, stream, address, rtt: began.elapsed() })
+}
+
+fn connect(host: &str, port: u16) -> Result<(TcpStream, SocketAddr), Miss> {
     let unreachable = |text: String| WanError::new(WanErrorKind::Unreachable, text);
     let addresses = (host, port)
         .to_socket_addrs()
-        .map_err(|error| unreachable(format!("{host} is not known: {error}")))?;
-    let mut last = format!("{host} has no address");
+        .map_err(|error| Miss::Failed(unreachable(format!("{host} is not known: {error}"))))?;
+    let mut last = Miss::Failed(unreachable(format!("{host} has no address")));
     for address in addresses {
         match TcpStream::connect_timeout(&address, CONNECT_TIME) {
             Ok(stream) => return Ok((stream, address)),
+            // The reset of a server that turns a connection away may come before this call returns.
+            Err(error) if is_wordless(&error) => {
+                last = Miss::TurnedAway(turned_away(host, port, &error));
+            }
+            // One address that was turned away may let the next try in.
+            Err(_) if matches!(last, Miss::TurnedAway(_)) => {}
             Err(error) => {
-                last = format!(
+                last = Miss::Failed(unreachable(format!(
                     "{host} cannot be reached at {address}: {error}: is `waystage serve` running there, and does a \
                      firewall let TCP and UDP port {port} through?"
-                );
+                )));
             }
         }
     }
-    Err(unreachable(last))
+    Err(last)
 }
 
-/// The handshake; or why there was none, and whether the server went away without a word.
-fn handshake(server: &Server<'_>, mut stream: &TcpStream) -> Result<Connection, (WanError, bool)> {
-    let own = |error: WanError| (error, false);
+fn turned_away(host: &str, port: u16, error: &std::io::Error) -> WanError {
+    WanError::new(
+        WanErrorKind::Unreachable,
+        format!("{host}:{port} does not answer as `waystage serve` does: {error}"),
+    )
+}
+
+/// The handshake; or why there was none.
+fn handshake(server: &Server<'_>, mut stream: &TcpStream) -> Result<Connection, Miss> {
     let made = tls::client(server.identity, server.trusted.cloned(), server.alpn);
-    let (config, verifier) = made.map_err(own)?;
+    let (config, verifier) = made.map_err(Miss::Failed)?;
     // Keys say who the server is, not names: any name will do, and none is told.
-    let name = ServerName::try_from("waystage.invalid").map_err(|_| own(nonsense()))?;
+    let name = ServerName::try_from("waystage.invalid").map_err(|_| Miss::Failed(nonsense()))?;
     let mut tls = ClientConnection::new(config, name)
-        .map_err(|error| own(WanError::input(format!("TLS cannot be used: {error}"))))?;
-    let failed = |error: std::io::Error| own(WanError::io("set up the connection", &error));
+        .map_err(|error| Miss::Failed(WanError::input(format!("TLS cannot be used: {error}"))))?;
+    let failed = |error: std::io::Error| {
+        if is_wordless(&error) {
+            Miss::TurnedAway(turned_away(server.host, server.port, &error))
+        } else {
+            Miss::Failed(WanError::io("set up the connection", &error))
+        }
+    };
     stream.set_read_timeout(Some(CONNECT_TIME)).map_err(failed)?;
     stream.set_write_timeout(Some(CONNECT_TIME)).map_err(failed)?;
     while tls.is_handshaking() {
         if let Err(error) = tls.complete_io(&mut stream) {
-            let wordless = matches!(
-                error.kind(),
-                ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe
-            );
-            let seen = verifier.seen();
-            return Err((not_trusted(server, seen.clone(), &error), wordless && seen.is_none()));
+            // A key that is not believed is an error of another kind.
+            return Err(if is_wordless(&error) {
+                Miss::TurnedAway(turned_away(server.host, server.port, &error))
+            } else {
+                Miss::Failed(not_trusted(server, verifier.seen(), &error))
+            });
         }
     }
     Ok(Connection::Client(tls))
@@ -141,4 +186,20 @@ fn not_trusted(server: &Server<'_>, seen: Option<PublicKey>, error: &std::io::Er
 fn speaks_otherwise(error: &std::io::Error) -> bool {
     let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     matches!(told, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_of_ending_a_connection_without_a_word_is_one() {
+        use rustix::io::Errno;
+        for errno in [Errno::CONNRESET, Errno::PIPE, Errno::CONNABORTED, Errno::NOTCONN] {
+            assert!(is_wordless(&std::io::Error::from(errno)), "{errno}");
+        }
+        for errno in [Errno::CONNREFUSED, Errno::TIMEDOUT, Errno::HOSTUNREACH, Errno::INVAL] {
+            assert!(!is_wordless(&std::io::Error::from(errno)), "{errno}");
+        }
+    }
 }

@@ -5,19 +5,17 @@
 
 mod comparing;
 mod filling;
+mod placing;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{
-    chmodat, mkdirat, mknodat, openat, readlinkat, renameat, symlinkat, unlinkat, AtFlags,
-    FileType, Mode, OFlags,
-};
+use rustix::fs::{openat, Mode, OFlags};
 use rustix::io::Errno;
 use waystage_copy::journal::Record;
-use waystage_copy::parts::{add, letter, look, About, At, End, Failure, Folder, Seen};
+use waystage_copy::parts::{add, letter, look, About, At, End, Failure, Folder, Seen, NO_ROOM};
 use waystage_copy::Update;
 
 use crate::book::Book;
@@ -26,10 +24,16 @@ use crate::error::{WanError, WanErrorKind};
 use crate::lane::{Lane, CONTENT_BYTES};
 use crate::reception::{LargeIn, Reception, Target};
 use crate::session::CopyOptions;
-use crate::wire::{Malformed, Reader};
+use crate::wire::{Malformed, Reader, Writer};
 
 /// Threads that wait for messages look so often whether the copy is over.
 const LOOK_ROUND: Duration = Duration::from_millis(25);
+
+/// Attributes of a large file that wait in memory for its parts; longer ones are kept on storage.
+const FEW_XATTR_BYTES: usize = 4 << 10;
+
+/// Parts that earlier runs wrote, of files of one offer: what an answer names beside them fits into the same message.
+const MOST_HELD: u64 = CONTENT_BYTES as u64 / 4;
 
 /// What the sender says at the end.
 struct Done {
@@ -44,8 +48,29 @@ struct Done {
 enum Trouble {
     /// It makes no sense: the other end is wrong.
     Malformed,
+    /// It is of an entry that was not asked for: its path.
+    Unasked(Vec<u8>),
     /// The connection is gone.
     Lost(WanError),
+}
+
+impl From<Trouble> for WanError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Lost(error) => error,
+            Trouble::Unasked(path) => Self::lost(format!(
+                "the other end broke the protocol: it sends \"{}\", which was not asked for",
+                String::from_utf8_lossy(&path).escape_debug()
+            )),
+            Trouble::Malformed => {
+                Self::lost("the other end broke the protocol: a message cannot be read")
+            }
+        }
+    }
+}
+
+fn aside(error: &std::io::Error) -> Trouble {
+    Trouble::Lost(WanError::io("lay aside what the other end offers", error))
 }
 
 impl From<Malformed> for Trouble {
@@ -56,20 +81,26 @@ impl From<Malformed> for Trouble {
 
 /// Receive until the sender is done and everything stands.
 pub(crate) fn receive(
-    target: &Target,
+    target: &Target<'_>,
     options: &CopyOptions,
     lane: &Lane,
     book: &Book,
     workers: usize,
 ) -> Result<(), WanError> {
-    let reception = Reception::open(target, options, book)?;
+    let reception = Reception::open(target, options, book, lane.inbox().most_bytes())?;
+    let received = receive_all(&reception, lane, workers);
+    add(&book.report.tally.directories, reception.destination.made());
+    received
+}
+
+fn receive_all(reception: &Reception<'_>, lane: &Lane, workers: usize) -> Result<(), WanError> {
+    let book = reception.book;
     let done: (Mutex<Option<Done>>, Condvar) = Default::default();
     let end = std::thread::scope(|scope| {
         for number in 0..workers.max(1) {
-            let (reception, done) = (&reception, &done);
+            let done = &done;
             scope.spawn(move || {
-                let draft_name = reception.draft_name(number);
-                Worker { number, reception, lane, draft_name, entered: None, folder: None }
+                Worker { number, reception, lane, entered: None, folder: None, most_held: 0 }
                     .run(done);
             });
         }
@@ -109,11 +140,12 @@ struct Worker<'a> {
     number: usize,
     reception: &'a Reception<'a>,
     lane: &'a Lane,
-    draft_name: Vec<u8>,
     /// The directory in which this worker's draft may lie, as the journal has it.
     entered: Option<Vec<u8>>,
     /// The last directory, open.
     folder: Option<(Vec<u8>, Folder)>,
+    /// Parts that earlier runs wrote that the answer to this offer can still name.
+    most_held: u64,
 }
 
 impl Worker<'_> {
@@ -122,10 +154,15 @@ impl Worker<'_> {
         while !book.is_stopped() {
             let message = match self.lane.receive(LOOK_ROUND) {
                 Ok(Some(message)) => message,
-                Ok(None) => continue,
+                Ok(None) => {
+                    if let Err(trouble) = self.laid_aside() {
+                        return book.end_for(trouble.into());
+                    }
+                    continue;
+                }
                 Err(error) => return book.end_for(error),
             };
-            match self.message(&message) {
+            match self.message(&message).and_then(|said| self.laid_aside().map(|()| said)) {
                 Ok(said) => {
                     self.lane.done(message);
                     if let Some(said) = said {
@@ -135,12 +172,7 @@ impl Worker<'_> {
                     }
                     done.1.notify_all();
                 }
-                Err(Trouble::Lost(error)) => return book.end_for(error),
-                Err(Trouble::Malformed) => {
-                    return book.end_for(WanError::lost(
-                        "the other end broke the protocol: a message cannot be read",
-                    ))
-                }
+                Err(trouble) => return book.end_for(trouble.into()),
             }
         }
     }
@@ -148,10 +180,15 @@ impl Worker<'_> {
     fn message(&mut self, message: &[u8]) -> Result<Option<Done>, Trouble> {
         let mut reader = Reader(message);
         match reader.u8()? {
+            kinds::OFFER if self.reception.waiting.is_full() => {
+                if !self.reception.waiting.lay_aside(reader.0).map_err(|error| aside(&error))? {
+                    return Err(Trouble::Malformed);
+                }
+            }
             kinds::OFFER => self.offer(&mut reader)?,
             kinds::PACK => {
                 while !reader.is_empty() {
-                    let entry = Entry::read(&mut reader)?;
+                    let entry = self.read_entry(&mut reader)?;
                     let digest = reader.u128()?;
                     let (runs, contents) = read_runs(&mut reader, 0..entry.seen.size)?;
                     let made = self.small(&entry, digest, &runs, contents);
@@ -169,8 +206,7 @@ impl Worker<'_> {
                     if entry.seen != large.entry.seen || entry.path != large.entry.path {
                         return Err(Trouble::Malformed);
                     }
-                    large.lock().closed = Some(entry);
-                    let made = self.finish_large(&large);
+                    let made = self.close(&large, entry).and_then(|()| self.finish_large(&large));
                     self.large_said(&large, made);
                 }
             }
@@ -182,8 +218,12 @@ impl Worker<'_> {
             }
             kinds::LINKS => {
                 let first = path(reader.bytes()?)?;
+                self.asked_for(b'f', &first)?;
                 for _ in 0..reader.count(4)? {
-                    self.reception.remember_link(first.clone(), path(reader.bytes()?)?);
+                    let other = path(reader.bytes()?)?;
+                    self.asked_for(b'f', &other)?;
+                    let kept = self.reception.remember_link(first.clone(), other.clone());
+                    self.said(&other, kept);
                 }
             }
             kinds::DONE => {
@@ -197,6 +237,45 @@ impl Worker<'_> {
         Ok(None)
     }
 
+    /// An entry, if it was asked for.
+    fn read_entry(&self, reader: &mut Reader<'_>) -> Result<Entry, Trouble> {
+        let entry = Entry::read(reader)?;
+        self.asked_for(entry.letter, &entry.path)?;
+        Ok(entry)
+    }
+
+    fn asked_for(&self, letter: u8, path: &[u8]) -> Result<(), Trouble> {
+        if self.reception.target.asked.allows(letter, path) {
+            Ok(())
+        } else {
+            Err(Trouble::Unasked(path.to_vec()))
+        }
+    }
+
+    /// Go on with offers that had to wait, if they need no longer.
+    fn laid_aside(&mut self) -> Result<(), Trouble> {
+        while let Some(offer) =
+            self.reception.waiting.next_offer().map_err(|error| aside(&error))?
+        {
+            self.offer(&mut Reader(&offer))?;
+        }
+        Ok(())
+    }
+
+    /// All parts of it were sent: its attributes wait until all are there.
+    fn close(&self, large: &LargeIn, entry: Entry) -> Result<(), Failure> {
+        let mut state = large.lock();
+        let bytes: usize = entry.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes <= FEW_XATTR_BYTES {
+            state.closed = Some(entry);
+            return Ok(());
+        }
+        let mut out = Writer::default();
+        entry.put(&mut out);
+        state.shelved = Some(self.reception.shelve(&out.0)?);
+        Ok(())
+    }
+
     fn said(&self, path: &[u8], result: Result<(), Failure>) {
         if let Err(failure) = result {
             self.reception.book.failed(path, &failure);
@@ -207,15 +286,16 @@ impl Worker<'_> {
         let mut answer = Answer { batch: reader.u32()?, ..Answer::default() };
         let count = reader.u32()?;
         let mut compared = Vec::new();
+        self.most_held = MOST_HELD;
         for index in 0..count {
-            let entry = Entry::read(reader)?;
+            let entry = self.read_entry(reader)?;
             let path = entry.path.clone();
             match self.entry(entry) {
                 Ok(Wish::Nothing) => {}
                 Ok(Wish::Small | Wish::Planned) => answer.small.push(index),
                 Ok(Wish::Compared(digest)) => answer.compared.push((index, digest)),
                 Ok(Wish::Large(large)) => {
-                    let held = large.lock().written.iter().copied().collect();
+                    let held = large.lock().written.iter().collect();
                     let is_compared = large.compared.is_some();
                     answer.large.push(Wanted { index, id: large.id, held, compared: is_compared });
                     compared.extend(is_compared.then_some(large));
@@ -231,6 +311,8 @@ impl Worker<'_> {
     /// Make what is whole in the offer itself; for a file, say whether its contents are wanted.
     fn entry(&mut self, entry: Entry) -> Result<Wish, Failure> {
         let reception = self.reception;
+        reception.count_owner(&entry);
+        reception.may_be_made(&entry.path)?;
         match entry.letter {
             b'f' => self.file(entry),
             _ if reception.target.rename.is_some() => Err(Failure::Clash("is no regular file")),
@@ -250,8 +332,9 @@ impl Worker<'_> {
             Some(stat) if letter(stat.stx_mode) == b'd' => {
                 return Err(Failure::Clash("a directory bears its name at the destination"))
             }
-            // A link or a device makes room, as a file would.
             Some(stat) if letter(stat.stx_mode) == b'f' => Some(stat),
+            // A link makes room, as a file would.
+            Some(stat) if letter(stat.stx_mode) != b'l' => return Err(NO_ROOM),
             _ => None,
         };
         let mut there = None;
@@ -275,7 +358,8 @@ impl Worker<'_> {
         }
         reception.plan(&entry);
         if entry.seen.size > CONTENT_BYTES as u64 {
-            return Ok(Wish::Large(reception.expect(entry, there.map(|(file, _)| file))));
+            let compared = there.map(|(file, _)| file);
+            return Ok(Wish::Large(reception.expect(entry, compared, &mut self.most_held)?));
         }
         let digest = there.and_then(|(file, seen)| self.digest_of(&file, &entry, &seen));
         if let Some(digest) = digest {
@@ -358,90 +442,13 @@ impl Worker<'_> {
                 add(&reception.book.report.tally.directories, 1);
             }
             None => {
-                let folder = self.folder(&parent)?;
-                match mkdirat(folder.fd(), &name[..], Mode::from_raw_mode(0o700)) {
-                    // Another worker made it for what lies in it.
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(errno) => return Err(errno).at(End::Destination, "make directory"),
-                }
-                add(&reception.book.report.tally.directories, 1);
+                // Counted by who makes it: another worker may, for what lies in it.
+                reception.destination.make(&entry.path)?;
             }
         }
         let (_, _, lost) = reception.allowed(&entry);
         reception.lost(&entry.path, lost);
-        reception.remember_directory(entry.path.clone(), entry);
-        Ok(Wish::Nothing)
-    }
-
-    fn symlink(&mut self, entry: &Entry) -> Result<Wish, Failure> {
-        let reception = self.reception;
-        let (directory, name) = entry.split();
-        if let Some(stat) = self.found(directory, name)? {
-            if letter(stat.stx_mode) == b'd' {
-                return Err(Failure::Clash("a directory bears its name at the destination"));
-            }
-            let folder = self.folder(directory)?;
-            let same = letter(stat.stx_mode) == b'l'
-                && readlinkat(folder.fd(), name, Vec::new())
-                    .is_ok_and(|target| target.as_bytes() == entry.symlink)
-                && About::of(&stat).mtime == entry.about.mtime;
-            if same {
-                return Ok(Wish::Nothing);
-            }
-        }
-        if reception.plan(entry) {
-            return Ok(Wish::Planned);
-        }
-        self.enter(directory)?;
-        let (draft, keeper) = (self.draft_name.clone(), self.reception.keeper);
-        let folder = self.folder(directory)?;
-        drafted(folder.fd(), &draft, name, || {
-            symlinkat(&entry.symlink[..], folder.fd(), &draft[..])
-                .at(End::Destination, "make link")?;
-            keeper.give_name(folder.fd(), &draft, &entry.about)
-        })?;
-        add(&self.reception.book.report.tally.symlinks, 1);
-        Ok(Wish::Nothing)
-    }
-
-    fn special(&mut self, entry: &Entry) -> Result<Wish, Failure> {
-        if entry.letter != b'p' && !self.reception.target.privileged {
-            return Err(Failure::Clash("is a device, which this server does not take"));
-        }
-        let (directory, name) = entry.split();
-        if let Some(stat) = self.found(directory, name)? {
-            let device = rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor);
-            if letter(stat.stx_mode) == b'd' {
-                return Err(Failure::Clash("a directory bears its name at the destination"));
-            }
-            if letter(stat.stx_mode) == entry.letter
-                && (device, About::of(&stat).mode) == (entry.device, entry.about.mode)
-            {
-                return Ok(Wish::Nothing);
-            }
-        }
-        if self.reception.plan(entry) {
-            return Ok(Wish::Planned);
-        }
-        let kind = match entry.letter {
-            b'p' => FileType::Fifo,
-            b'b' => FileType::BlockDevice,
-            _ => FileType::CharacterDevice,
-        };
-        self.enter(directory)?;
-        let (_, about, _) = self.reception.allowed(entry);
-        let (draft, keeper) = (self.draft_name.clone(), self.reception.keeper);
-        let folder = self.folder(directory)?;
-        drafted(folder.fd(), &draft, name, || {
-            mknodat(folder.fd(), &draft[..], kind, Mode::from_raw_mode(0o600), entry.device)
-                .at(End::Destination, "make device or FIFO")?;
-            keeper.give_name(folder.fd(), &draft, &about)?;
-            // A name of our own, made a moment ago: no link that could be followed.
-            let mode = Mode::from_raw_mode(u32::from(about.mode));
-            chmodat(folder.fd(), &draft[..], mode, AtFlags::empty())
-                .at(End::Destination, "set mode")
-        })?;
-        add(&self.reception.book.report.tally.specials, 1);
+        reception.remember_directory(&entry)?;
         Ok(Wish::Nothing)
     }
 }
@@ -457,21 +464,5 @@ enum Wish {
     Large(Arc<LargeIn>),
 }
 
-/// Let `make` make something under our own name, and give it its final one.
-fn drafted(
-    folder: BorrowedFd<'_>,
-    draft: &[u8],
-    name: &[u8],
-    make: impl FnOnce() -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    match unlinkat(folder, draft, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(errno) => return Err(errno).at(End::Destination, "remove leftover"),
-    }
-    let made = make()
-        .and_then(|()| renameat(folder, draft, folder, name).at(End::Destination, "give name"));
-    if made.is_err() {
-        let _ = unlinkat(folder, draft, AtFlags::empty());
-    }
-    made
-}
+#[cfg(test)]
+mod tests;

@@ -4,34 +4,44 @@
 //!
 //! The journal and the names of drafts are those of copies on one machine (`docs/reference/copy-journal.md`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::os::fd::{AsFd, OwnedFd};
+mod finish;
+
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{ftruncate, linkat, openat, renameat, syncfs, unlinkat, AtFlags, Mode, OFlags};
+use rustix::fs::{ftruncate, renameat, unlinkat, AtFlags};
 use rustix::io::Errno;
 use waystage_copy::journal::{Half, Journal, Record};
 use waystage_copy::parts::{
-    add, begin, doubtful_since, large_name, letter, look, look_at, remove_larges, session_of,
-    unwritable, worker_name, At, Attribute, Beginning, Destination, End, Failure, Folder, Keeper,
-    Seen,
+    add, begin, create, doubtful_since, is_journal_folder, large_name, random, remove_larges,
+    reopen, session_of, unwritable, At, Attribute, Beginning, Destination, End, Failure, Folder,
+    Keeper, Parts, Time,
 };
 use waystage_copy::{CopyErrorKind, Fsync, ProblemKind};
 
+use crate::asked::Asked;
 use crate::book::Book;
 use crate::entry::{split, Entry};
 use crate::error::WanError;
 use crate::lane::CONTENT_BYTES;
+use crate::pile::{Pile, Place, Ticket};
 use crate::session::{CopyOptions, Dry};
+use crate::trust::Trust;
+use crate::waiting::Waiting;
+use crate::wire::{Reader, Writer};
 
 /// How long a copy to the same place that has just lost its connection may take to notice.
 const BUSY_TIME: Duration = Duration::from_secs(30);
 
+/// What a large file takes in memory beside its path, about.
+const LARGE_BYTES: usize = 512;
+
 /// Where a copy goes.
-pub(crate) struct Target {
+pub(crate) struct Target<'a> {
     /// A name of the root that stays right.
     pub(crate) root: PathBuf,
     /// What keeps that name valid.
@@ -42,14 +52,18 @@ pub(crate) struct Target {
     pub(crate) shown: PathBuf,
     /// How the journal calls the source.
     pub(crate) from: Vec<u8>,
-    /// Whether owners, set-user-id bits, devices and attributes of the system are for the other end to give.
-    pub(crate) privileged: bool,
+    /// What the other end may give to files here.
+    pub(crate) trust: Trust,
+    /// What may come.
+    pub(crate) asked: Asked<'a>,
 }
 
 /// A large file coming in.
 pub(crate) struct LargeIn {
     pub(crate) entry: Entry,
     pub(crate) id: u32,
+    /// The random number in its draft's name.
+    pub(crate) key: u64,
     /// What bears its name, where that is compared.
     pub(crate) compared: Option<OwnedFd>,
     pub(crate) state: Mutex<LargeState>,
@@ -58,13 +72,14 @@ pub(crate) struct LargeIn {
 #[derive(Default)]
 pub(crate) struct LargeState {
     pub(crate) opened: Option<Arc<(Folder, OwnedFd)>>,
-    pub(crate) written: BTreeSet<u32>,
+    pub(crate) written: Parts,
     /// Parts that are alike in what is there, and not in the draft, with their digests.
     pub(crate) alike: BTreeMap<u32, u128>,
     /// Workers who are copying such parts into the draft.
     pub(crate) taking: u32,
-    /// The entry with all its attributes, once every part was sent.
+    /// The entry with all its attributes, once every part was sent; or where it is kept.
     pub(crate) closed: Option<Entry>,
+    pub(crate) shelved: Option<Ticket>,
     pub(crate) over: bool,
 }
 
@@ -83,43 +98,61 @@ impl LargeIn {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What it takes in memory, about.
+    fn cost(&self) -> usize {
+        LARGE_BYTES + 2 * self.entry.path.len()
+    }
+
     fn draft_name(&self, session: u64) -> Vec<u8> {
-        large_name(session, self.id)
+        large_name(session, self.key)
     }
 }
-
-type Remembered = (Vec<u8>, Entry);
 
 pub(crate) struct Reception<'a> {
     pub(crate) options: &'a CopyOptions,
     pub(crate) book: &'a Book,
-    pub(crate) target: &'a Target,
+    pub(crate) target: &'a Target<'a>,
     pub(crate) destination: Destination,
     /// None in a dry run.
     journal: Option<Journal>,
     pub(crate) keeper: Keeper,
     /// For files that stand: their extended attributes are not asked for.
     pub(crate) plain_keeper: Keeper,
-    session: u64,
+    pub(crate) session: u64,
+    /// Whether drafts may lie where no journal says so.
+    sweeps: bool,
     larges: Mutex<HashMap<u32, Arc<LargeIn>>>,
     halves: Mutex<HashMap<Vec<u8>, Half>>,
-    directories: Mutex<Vec<Remembered>>,
-    links: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    /// Directories, the deepest first, whose attributes come last of all.
+    directories: Mutex<Pile>,
+    /// Further names of files, by the first one.
+    links: Mutex<Pile>,
+    pub(crate) waiting: Waiting,
     next_id: AtomicU32,
-    doubtful_since: Option<i64>,
+    doubtful_since: Option<Time>,
     pub(crate) handled: AtomicU64,
 }
 
 impl<'a> Reception<'a> {
     pub(crate) fn open(
-        target: &'a Target,
+        target: &'a Target<'a>,
         options: &'a CopyOptions,
         book: &'a Book,
+        memory_bytes: u64,
     ) -> Result<Self, WanError> {
         let dry = options.dry.is_dry();
         let destination = Destination::open(&target.root, dry)
             .map_err(|error| unwritable(&target.shown, &error))?;
-        let owners = options.owners && target.privileged;
+        // Nothing is written at the destination of a dry run.
+        let place = || match destination.root().filter(|_| !dry) {
+            Some(Ok(root)) => Place::In(root),
+            _ => Place::Anywhere,
+        };
+        let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
+        let pile = |descending| Mutex::new(Pile::new(place(), memory / 16, descending));
+        let (directories, links) = (pile(true), pile(false));
+        let waiting = Waiting::new(place(), memory);
+        let owners = options.owners && target.trust.gives_owners();
         let reception = Self {
             options,
             book,
@@ -129,22 +162,24 @@ impl<'a> Reception<'a> {
             keeper: Keeper::new(owners, options.xattrs),
             plain_keeper: Keeper::new(owners, false),
             session: 0,
+            sweeps: false,
             larges: Mutex::default(),
             doubtful_since: None,
             next_id: AtomicU32::new(0),
             halves: Mutex::default(),
-            directories: Mutex::default(),
-            links: Mutex::default(),
+            directories,
+            links,
+            waiting,
             handled: AtomicU64::new(0),
         };
         if dry {
             return Ok(reception);
         }
-        reception.with_journal()
+        reception.with_journal(memory / 8)
     }
 
     /// Find what an earlier run left, and say that one begins.
-    fn with_journal(self) -> Result<Self, WanError> {
+    fn with_journal(self, most_past_bytes: usize) -> Result<Self, WanError> {
         let Self { options, target, book, destination, .. } = &self;
         let root = || {
             destination.root().and_then(Result::ok).ok_or_else(|| {
@@ -154,7 +189,7 @@ impl<'a> Reception<'a> {
         let session = session_of(&root()?, target.rename.as_deref());
         let deadline = Instant::now() + BUSY_TIME;
         let (journal, mut past) = loop {
-            match Journal::open(root()?, target.rename.as_deref(), &target.shown) {
+            match Journal::open(root()?, target.rename.as_deref(), &target.shown, most_past_bytes) {
                 Err(error) if error.kind == CopyErrorKind::Busy && Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(100));
                 }
@@ -168,10 +203,12 @@ impl<'a> Reception<'a> {
             durable: options.fsync == Fsync::Each,
             restart: options.restart,
         };
+        let sweeps = past.found;
         begin(&how, &journal, &mut past, destination, &book.report)?;
         Ok(Self {
             journal: Some(journal),
             session,
+            sweeps,
             doubtful_since: doubtful_since(&past),
             next_id: AtomicU32::new(past.next_id),
             halves: Mutex::new(past.halves),
@@ -208,12 +245,8 @@ impl<'a> Reception<'a> {
         add(&tally.bytes, bytes);
     }
 
-    pub(crate) fn draft_name(&self, worker: usize) -> Vec<u8> {
-        worker_name(self.session, worker)
-    }
-
     /// Whether a file changed at this time may be one whose contents a power failure took.
-    pub(crate) fn doubtful(&self, ctime: i64) -> bool {
+    pub(crate) fn doubtful(&self, ctime: Time) -> bool {
         self.doubtful_since.is_some_and(|since| ctime >= since)
     }
 
@@ -233,50 +266,93 @@ impl<'a> Reception<'a> {
         }
     }
 
-    pub(crate) fn remember_directory(&self, path: Vec<u8>, entry: Entry) {
-        lock(&self.directories).push((path, entry));
+    /// Nothing is made where this copy's journal is: no sender that keeps to the rules names it.
+    pub(crate) fn may_be_made(&self, path: &[u8]) -> Result<(), Failure> {
+        let (directory, name) = self.place(path);
+        let above = directory.split(|byte| *byte == b'/').next().filter(|name| !name.is_empty());
+        if is_journal_folder(above.unwrap_or(name)) {
+            return Err(Failure::Clash("bears the name of a copy's own journal"));
+        }
+        Ok(())
     }
 
-    pub(crate) fn remember_link(&self, first: Vec<u8>, other: Vec<u8>) {
-        lock(&self.links).push((first, other));
+    pub(crate) fn remember_directory(&self, entry: &Entry) -> Result<(), Failure> {
+        let mut body = Writer::default();
+        entry.put(&mut body);
+        lock(&self.directories).put(entry.path.clone(), body.0).map_err(|error| unkept(&error))
     }
 
-    /// A large file that is wanted, with what an earlier run left of it.
-    pub(crate) fn expect(&self, entry: Entry, compared: Option<OwnedFd>) -> Arc<LargeIn> {
-        let seen = numbers(&entry.seen);
-        let half = lock(&self.halves).remove(&entry.path);
+    pub(crate) fn remember_link(&self, first: Vec<u8>, other: Vec<u8>) -> Result<(), Failure> {
+        lock(&self.links).put(first, other).map_err(|error| unkept(&error))
+    }
+
+    /// Keep the entry of a large file until all its parts are there.
+    pub(crate) fn shelve(&self, entry: &[u8]) -> Result<Ticket, Failure> {
+        self.waiting.keep(entry).map_err(|error| unkept(&error))
+    }
+
+    /// They are: the entry.
+    pub(crate) fn unshelve(&self, ticket: Ticket) -> Result<Entry, Failure> {
+        let bytes = self.waiting.kept(ticket).map_err(|error| unkept(&error))?;
+        Entry::read(&mut Reader(&bytes)).map_err(|_| unkept(&Errno::IO.into()))
+    }
+
+    /// A large file that is wanted, with what an earlier run left of it; `most_held` parts of that may still be told in the answer.
+    pub(crate) fn expect(
+        &self,
+        mut entry: Entry,
+        compared: Option<OwnedFd>,
+        most_held: &mut u64,
+    ) -> Result<Arc<LargeIn>, Failure> {
+        // What closes it brings them.
+        (entry.xattrs, entry.symlink) = Default::default();
+        let seen = entry.seen.numbers();
+        let half = lock(&self.halves).remove(&entry.path).map(|mut half| {
+            half.written.keep_first(*most_held);
+            if !self.waiting.runs(0, half.written.runs()) {
+                self.waiting.runs(half.written.runs(), 0);
+                half.written = Parts::default();
+            }
+            half
+        });
         let fits = |half: &Half| half.seen == seen && half.extent_bytes == CONTENT_BYTES as u64;
         let mut id = None;
         let mut state = LargeState::default();
         if let Some(half) = half {
             if fits(&half) {
-                if let Some(opened) = self.resumed(&entry, half.id) {
-                    let bytes = (half.written.len() * CONTENT_BYTES) as u64;
+                if let Some(opened) = self.resumed(&entry, half.key) {
+                    let bytes = half.written.len().saturating_mul(CONTENT_BYTES as u64);
+                    *most_held -= half.written.len();
                     add(&self.book.report.tally.resumed_bytes, bytes.min(entry.seen.size));
                     state.opened = Some(Arc::new(opened));
-                    state.written = half.written;
-                    id = Some(half.id);
+                    state.written = half.written.clone();
+                    id = Some((half.id, half.key));
                 }
             }
             if id.is_none() {
-                let stale = Half {
-                    written: BTreeSet::new(),
-                    id: half.id,
-                    directory: half.directory,
-                    ..half
-                };
+                self.waiting.runs(half.written.runs(), 0);
                 remove_larges(
                     &self.destination,
-                    [stale].into_iter(),
+                    [half].into_iter(),
                     self.session,
                     &self.book.report,
                 );
             }
         }
-        let id = id.unwrap_or_else(|| self.next_id.fetch_add(1, Ordering::Relaxed));
-        let large = Arc::new(LargeIn { entry, id, compared, state: Mutex::new(state) });
-        lock(&self.larges).insert(id, Arc::clone(&large));
-        large
+        let (id, key) = match id {
+            Some(of_half) => of_half,
+            None => {
+                let key = random().at(End::Destination, "find a name")?;
+                (self.next_id.fetch_add(1, Ordering::Relaxed), key)
+            }
+        };
+        let large = Arc::new(LargeIn { entry, id, key, compared, state: Mutex::new(state) });
+        // Nothing of it comes in those dry runs that send nothing.
+        if matches!(self.options.dry, Dry::No | Dry::Network) {
+            self.waiting.begins(large.cost());
+            lock(&self.larges).insert(id, Arc::clone(&large));
+        }
+        Ok(large)
     }
 
     pub(crate) fn large(&self, id: u32) -> Option<Arc<LargeIn>> {
@@ -284,14 +360,10 @@ impl<'a> Reception<'a> {
     }
 
     /// The draft that an earlier run left, if it is still what it was.
-    fn resumed(&self, entry: &Entry, id: u32) -> Option<(Folder, OwnedFd)> {
+    fn resumed(&self, entry: &Entry, key: u64) -> Option<(Folder, OwnedFd)> {
         let folder = self.destination.find(self.place(&entry.path).0).ok()??;
-        let draft = open_draft(&folder, &large_name(self.session, id), OFlags::empty()).ok()?;
-        let stat = look_at(draft.as_fd()).ok()?;
-        let fits = letter(stat.stx_mode) == b'f'
-            && stat.stx_size == entry.seen.size
-            && stat.stx_nlink == 1;
-        fits.then_some((folder, draft))
+        let draft = reopen(folder.fd(), &large_name(self.session, key), entry.seen.size)?;
+        Some((folder, draft))
     }
 
     /// Its draft, made where it is not there yet.
@@ -309,11 +381,12 @@ impl<'a> Reception<'a> {
             id: large.id,
             directory: directory.to_vec(),
             path: large.entry.path.clone(),
-            seen: numbers(&large.entry.seen),
+            key: large.key,
+            seen: large.entry.seen.numbers(),
             extent_bytes: CONTENT_BYTES as u64,
         })?;
         let name = large.draft_name(self.session);
-        let draft = open_draft(&folder, &name, OFlags::CREATE | OFlags::TRUNC)?;
+        let draft = create(folder.fd(), &name).at(End::Destination, "make file")?;
         ftruncate(&draft, large.entry.seen.size).at(End::Destination, "set size")?;
         let opened = Arc::new((folder, draft));
         state.opened = Some(Arc::clone(&opened));
@@ -326,18 +399,37 @@ impl<'a> Reception<'a> {
         renameat(folder.fd(), &large.draft_name(self.session)[..], folder.fd(), name)
             .at(End::Destination, "give name")?;
         self.record(&Record::Ended { id: large.id })?;
-        lock(&self.larges).remove(&large.id);
+        self.forget(large);
         Ok(())
     }
 
-    /// What is there is what was wanted: no draft was made.
-    pub(crate) fn stays(&self, large: &LargeIn) {
-        lock(&self.larges).remove(&large.id);
+    /// A part of a large file is there; whether it was not before. The other end must not have it grow without bounds.
+    pub(crate) fn wrote(&self, state: &mut LargeState, index: u32) -> Result<bool, Failure> {
+        let before = state.written.runs();
+        let is_new = state.written.insert(index);
+        if !self.waiting.runs(before, state.written.runs()) {
+            self.book.end_for(WanError::lost(
+                "the other end broke the protocol: it sends parts of large files in an order that takes more memory than there is",
+            ));
+            return Err(Failure::Stopped);
+        }
+        Ok(is_new)
+    }
+
+    /// Nothing more is to come of it.
+    pub(crate) fn forget(&self, large: &LargeIn) {
+        if lock(&self.larges).remove(&large.id).is_some() {
+            let mut state = large.lock();
+            self.waiting.runs(state.written.runs(), 0);
+            self.waiting.alike(state.alike.len(), 0);
+            (state.written, state.alike) = Default::default();
+            self.waiting.ends(large.cost());
+        }
     }
 
     /// Nobody will go on with it.
     pub(crate) fn give_up(&self, large: &LargeIn) {
-        lock(&self.larges).remove(&large.id);
+        self.forget(large);
         let (directory, _) = self.place(&large.entry.path);
         if let Ok(Some(folder)) = self.destination.find(directory) {
             // Where it was never made there is nothing to remove.
@@ -345,100 +437,6 @@ impl<'a> Reception<'a> {
             let _ = unlinkat(folder.fd(), &name[..], AtFlags::empty());
             let _ = self.record(&Record::Ended { id: large.id });
         }
-    }
-
-    /// All files are there: links to them, attributes of directories, and the journal is no longer needed.
-    pub(crate) fn finish(&self, root: Option<&Entry>) -> Result<(), WanError> {
-        for (first, other) in std::mem::take(&mut *lock(&self.links)) {
-            if self.book.is_stopped() {
-                return Err(self.book.verdict());
-            }
-            let linked =
-                if self.dry() { self.plan_link(&first, &other) } else { self.link(&first, &other) };
-            if let Err(failure) = linked {
-                self.book.failed(&other, &failure);
-            }
-        }
-        let Some(journal) = &self.journal else { return Ok(()) };
-        let mut directories = std::mem::take(&mut *lock(&self.directories));
-        // The deepest first: those above may close the way to them.
-        directories.sort_by(|one, other| other.0.cmp(&one.0));
-        for (path, entry) in &directories {
-            if self.book.is_stopped() {
-                return Err(self.book.verdict());
-            }
-            self.directory(path, entry);
-        }
-        let halves = std::mem::take(&mut *lock(&self.halves));
-        remove_larges(&self.destination, halves.into_values(), self.session, &self.book.report);
-        if self.options.fsync != Fsync::None {
-            if let Some(Ok(root)) = self.destination.root() {
-                syncfs(&root).map_err(|errno| unwritable(&self.target.shown, &errno.into()))?;
-            }
-        }
-        journal.remove();
-        if let (Some(root), None) = (root, &self.target.rename) {
-            self.directory(b"", root);
-        }
-        Ok(())
-    }
-
-    fn directory(&self, path: &[u8], entry: &Entry) {
-        let done = self.destination.find(path).and_then(|folder| {
-            // Not made, where nothing in it was wanted.
-            let Some(folder) = folder else { return Ok(None) };
-            let (xattrs, about, _) = self.allowed(entry);
-            let lost = self.keeper.give_known(&xattrs, folder.fd(), &about, false)?;
-            self.keeper.times(folder.fd(), &about)?;
-            Ok(lost)
-        });
-        match done {
-            Ok(lost) => self.lost(path, lost),
-            Err(failure) => self.book.failed(path, &failure),
-        }
-    }
-
-    fn plan_link(&self, first: &[u8], other: &[u8]) -> Result<(), Failure> {
-        let seen = |path: &[u8]| -> Result<Option<(u64, u64)>, Failure> {
-            let (directory, name) = split(path);
-            let folder = self.destination.find(directory)?;
-            let stat = folder.and_then(|folder| look(folder.fd(), name).ok());
-            Ok(stat.map(|stat| Seen::of(&stat)).map(|seen| (seen.device, seen.inode)))
-        };
-        let tally = &self.book.report.tally;
-        if seen(first)?.zip(seen(other)?).is_some_and(|(one, another)| one == another) {
-            add(&tally.same, 1);
-        } else {
-            add(&tally.hard_links, 1);
-            self.book.report.plan(other.to_vec(), b'h', 0);
-        }
-        Ok(())
-    }
-
-    fn link(&self, first: &[u8], other: &[u8]) -> Result<(), Failure> {
-        let ((from, name), (to, new_name)) = (split(first), split(other));
-        let (from, to) = (self.destination.make(from)?, self.destination.make(to)?);
-        let there = look(from.fd(), name)
-            .map_err(|_| Failure::Clash("the file that it is a link to was not copied"))?;
-        if let Ok(found) = look(to.fd(), new_name) {
-            let (one, another) = (Seen::of(&found), Seen::of(&there));
-            if (one.device, one.inode) == (another.device, another.inode) {
-                add(&self.book.report.tally.same, 1);
-                return Ok(());
-            }
-        }
-        let draft = self.draft_name(usize::MAX);
-        let _ = unlinkat(to.fd(), &draft[..], AtFlags::empty());
-        linkat(from.fd(), name, to.fd(), &draft[..], AtFlags::empty())
-            .at(End::Destination, "make hard link (--no-hard-links copies each name by itself)")?;
-        let named =
-            renameat(to.fd(), &draft[..], to.fd(), new_name).at(End::Destination, "give name");
-        if named.is_err() {
-            let _ = unlinkat(to.fd(), &draft[..], AtFlags::empty());
-        }
-        named?;
-        add(&self.book.report.tally.hard_links, 1);
-        Ok(())
     }
 
     pub(crate) fn lost(&self, path: &[u8], lost: Option<String>) {
@@ -452,34 +450,27 @@ impl<'a> Reception<'a> {
         &self,
         entry: &Entry,
     ) -> (Vec<Attribute>, waystage_copy::parts::About, Option<String>) {
-        let (mut xattrs, mut about, mut lost) = (entry.xattrs.clone(), entry.about, None);
-        if !self.target.privileged {
-            let before = xattrs.len();
-            xattrs.retain(|(name, _)| name.starts_with(b"user."));
-            if xattrs.len() < before {
-                lost = Some("attributes of the system, which this server does not take".to_owned());
-            }
-            if about.mode & 0o6000 != 0 && entry.letter != b'd' {
-                lost = Some(
-                    "set-user-id and set-group-id, which this server does not take".to_owned(),
-                );
-            }
-            about.mode &= 0o1777;
-        }
-        (xattrs, about, lost)
+        self.target.trust.allowed(entry)
     }
+
+    /// Count an entry whose owner would be another if the other end were trusted: only root could have given it away.
+    pub(crate) fn count_owner(&self, entry: &Entry) {
+        let owner = (entry.about.uid, entry.about.gid);
+        if self.options.owners
+            && rustix::process::geteuid().is_root()
+            && !self.target.trust.gives_owners()
+            && owner != (0, 0)
+        {
+            self.book.owners_left.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn unkept(error: &std::io::Error) -> Failure {
+    let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+    Failure::Call { end: End::Destination, doing: "keep what is to be done at the end", errno }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the journal says a file was at the source.
-fn numbers(seen: &Seen) -> [u64; 5] {
-    [seen.device, seen.inode, seen.size, seen.mtime as u64, seen.ctime as u64]
-}
-
-fn open_draft(folder: &Folder, name: &[u8], more: OFlags) -> Result<OwnedFd, Failure> {
-    let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | more;
-    openat(folder.fd(), name, how, Mode::from_raw_mode(0o600)).at(End::Destination, "make file")
 }

@@ -6,13 +6,14 @@
 //! Nothing waits for an answer but the files it is about: offers run ahead by tens of thousands of entries.
 
 mod comparing;
+mod linked;
+mod lost;
 mod reading;
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::makedev;
@@ -20,17 +21,21 @@ use waystage_catalog::walk::{Known, Next, Options as WalkOptions, Walk};
 use waystage_catalog::{Batch, Exclude, Root};
 use waystage_copy::parts::{
     add, listed, look, look_at, xattrs_of, About, At, Attribute, End, Failure, Item, Listed,
+    OwnFiles, Whose,
 };
-use waystage_copy::{journal::OWN_PREFIX, Names, ProblemKind};
+use waystage_copy::{Names, ProblemKind};
 
 use crate::book::Book;
 use crate::entry::{kinds, Answer, Digests, Entry, MOST_XATTR_BYTES};
 use crate::error::{WanError, WanErrorKind};
 use crate::lane::Lane;
 use crate::member::EARLY_BYTES;
+use crate::pile::{Pile, Place};
 use crate::sending::Sending;
 use crate::session::CopyOptions;
 use crate::wire::{Reader, Writer};
+
+use self::lost::{is_time_lost, SpecialLinks};
 
 /// Entries of an offer, and bytes of it at most.
 const OFFER: usize = 512;
@@ -68,6 +73,8 @@ struct Sender<'a> {
     messages: AtomicU64,
     /// Whether the first offer was made.
     begun: AtomicBool,
+    own: Mutex<OwnFiles>,
+    special_links: Mutex<SpecialLinks>,
 }
 
 /// Send everything that is wanted; returns when the connection has taken it all.
@@ -86,9 +93,11 @@ pub(crate) fn send(
         include: options.include.clone().map(Exclude::new),
         lane,
         book,
-        sending: Sending::new(options.dry),
+        sending: Sending::new(options.dry, lane.inbox().most_bytes()),
         messages: AtomicU64::new(0),
         begun: AtomicBool::new(false),
+        own: Mutex::default(),
+        special_links: Mutex::default(),
     };
     std::thread::scope(|scope| {
         let sender = &sender;
@@ -173,7 +182,8 @@ impl Sender<'_> {
     /// Offer all there is; false after a stop.
     fn feed(&self) -> Result<bool, WanError> {
         let tally = &self.book.report.tally;
-        let mut linked = Linked::new();
+        let memory = usize::try_from(self.lane.inbox().most_bytes()).unwrap_or(usize::MAX);
+        let mut linked = Pile::new(Place::Anywhere, memory / 16, false);
         let mut root = None;
         if let Some(item) = &self.origin.single {
             add(&tally.found, 1);
@@ -187,33 +197,8 @@ impl Sender<'_> {
                 return Ok(false);
             }
         }
-        let firsts: Vec<Item> = linked
-            .values_mut()
-            .map(|items| {
-                items.sort_by_key(Item::path);
-                items[0].clone()
-            })
-            .collect();
-        for group in firsts.chunks(OFFER) {
-            if !self.offer(group.to_vec()) {
-                return Ok(false);
-            }
-        }
-        if !self.sending.drain() {
+        if !self.firsts(&mut linked)? || !self.sending.drain() || !self.links(&mut linked)? {
             return Ok(false);
-        }
-        for items in linked.into_values().filter(|items| items.len() > 1) {
-            // A file may have more names than a message holds.
-            for others in items[1..].chunks(OFFER) {
-                let mut out = Writer::new(kinds::LINKS);
-                out.bytes(&items[0].path()).count(others.len());
-                for item in others {
-                    out.bytes(&item.path());
-                }
-                if !self.say(out.0) {
-                    return Ok(false);
-                }
-            }
         }
         let mut out = Writer::new(kinds::DONE);
         let counts = self.book.report.tally.read();
@@ -245,10 +230,8 @@ impl Sender<'_> {
     }
 
     /// Offer the tree, or what of it is listed; false after a stop.
-    fn tree(&self, linked: &mut Linked) -> Result<bool, WanError> {
-        let mut exclude = Exclude::new(self.options.exclude.clone());
-        // A journal or a leftover in the source is of a copy that the source was made by.
-        exclude.add([OWN_PREFIX, b"*"].concat());
+    fn tree(&self, linked: &mut Pile) -> Result<bool, WanError> {
+        let exclude = Exclude::new(self.options.exclude.clone());
         let tally = &self.book.report.tally;
         let Some(names) = self.names else {
             return self.walk(exclude, vec![Vec::new()], linked);
@@ -282,7 +265,7 @@ impl Sender<'_> {
         &self,
         exclude: Exclude,
         tops: Vec<Vec<u8>>,
-        linked: &mut Linked,
+        linked: &mut Pile,
     ) -> Result<bool, WanError> {
         let walk = Walk::start(WalkOptions {
             root: self.origin.walk.clone(),
@@ -319,7 +302,7 @@ impl Sender<'_> {
         }
     }
 
-    fn batch(&self, batch: &Batch, linked: &mut Linked) -> bool {
+    fn batch(&self, batch: &Batch, linked: &mut Pile) -> bool {
         for (path, text) in &batch.errors {
             self.book.problem(path, ProblemKind::Error, format!("source: {text}"));
         }
@@ -340,17 +323,45 @@ impl Sender<'_> {
     }
 
     /// The item, unless no pattern wants it, or it is one of several names of a file, which come last.
-    fn sorted_out(&self, item: Item, linked: &mut Linked) -> Option<Item> {
+    fn sorted_out(&self, item: Item, linked: &mut Pile) -> Option<Item> {
+        let own =
+            self.own.lock().unwrap_or_else(PoisonError::into_inner).of(&self.origin.root, &item);
+        match own {
+            None => {}
+            Some(Whose::Within) => return None,
+            Some(Whose::Copy(text)) => {
+                self.book.problem(&item.path(), ProblemKind::Skipped, text.to_owned());
+                return None;
+            }
+            Some(Whose::Taken(text)) => {
+                self.book.problem(&item.path(), ProblemKind::Error, text.to_owned());
+                return None;
+            }
+        }
         let unwanted = |include: &Exclude| !include.matches(&item.directory, &item.name);
         if item.letter != b'd' && self.include.as_ref().is_some_and(unwanted) {
             add(&self.book.report.tally.excluded, 1);
             return None;
         }
+        self.count_lost(&item);
         if item.letter == b'f' && item.links > 1 && self.options.hard_links {
-            linked.entry((item.seen.device, item.seen.inode)).or_default().push(item);
+            self.remember(&item, linked);
             return None;
         }
         Some(item)
+    }
+
+    /// Count what of the entry the other end is not told.
+    fn count_lost(&self, item: &Item) {
+        let mut met = self.special_links.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.options.hard_links && met.is_further_name(item) {
+            let text = "not kept: its hard link, which between hosts files alone have";
+            self.book.problem(&item.path(), ProblemKind::Lost, text.to_owned());
+        }
+        if is_time_lost(item) {
+            let text = "not kept: its time, which between hosts is from 1677 to 2262";
+            self.book.problem(&item.path(), ProblemKind::Lost, text.to_owned());
+        }
     }
 
     /// Offer entries; all but the contents of files is in the offer itself.
@@ -435,9 +446,6 @@ impl Sender<'_> {
         }
     }
 }
-
-/// Names of one file, by device and inode, in the order of their paths: the same in every run.
-type Linked = BTreeMap<(u64, u64), Vec<Item>>;
 
 fn entry(item: &Item) -> Entry {
     Entry {

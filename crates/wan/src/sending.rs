@@ -2,7 +2,7 @@
 //!
 //! Arrives: answers. Leaves: tasks. Must not know: how files are read, connections.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use waystage_copy::parts::Item;
 
+use waystage_copy::parts::{Parts, RUN_BYTES};
+
 use crate::entry::{Answer, Digests};
 use crate::lane::CONTENT_BYTES;
 use crate::session::Dry;
 
 /// Offers without an answer: with some hundred entries each, thirty thousand files, which cover a second's round trip.
-const MOST_OFFERS: usize = 64;
+pub(crate) const MOST_OFFERS: usize = 64;
 
 /// Wanted files that wait to be read; beyond it nothing more is offered.
 const MOST_WAITING: usize = 32_768;
@@ -26,6 +28,21 @@ const GROUP: usize = 64;
 /// Digests that may come before the answers that want them: of four tebibytes.
 const MOST_EARLY: usize = 1 << 20;
 
+/// What a digest takes, and a part that was compared.
+const DIGEST_BYTES: usize = 16;
+const PART_BYTES: usize = 64;
+
+/// Parts of which it may be known what the other end has, however little memory there is.
+const LEAST_PARTS: usize = 1024;
+
+/// What one answer makes of parts that the other end holds already takes no more: they are runs, of which a message holds few.
+const MOST_ANSWER_BYTES: usize = 4 << 20;
+
+/// What an entry takes in memory, about.
+fn cost(item: &Item) -> usize {
+    256 + item.directory.len() + item.name.len() + item.symlink.len()
+}
+
 /// Whoever waits looks again this often: a guard against a wake-up that comes between.
 const LOOK_ROUND: Duration = Duration::from_millis(100);
 
@@ -34,7 +51,9 @@ pub(crate) struct LargeOut {
     pub(crate) item: Item,
     pub(crate) id: u32,
     pub(crate) file: Mutex<Option<Arc<OwnedFd>>>,
-    todo: Mutex<VecDeque<u32>>,
+    todo: Mutex<Parts>,
+    /// What it takes in memory, about.
+    cost: usize,
     /// Parts not yet given to the connection.
     pub(crate) left: AtomicU32,
     pub(crate) over: AtomicBool,
@@ -53,12 +72,14 @@ pub(crate) enum Task {
 
 #[derive(Default)]
 struct State {
-    offers: HashMap<u32, Vec<Item>>,
+    /// With what they take in memory.
+    offers: HashMap<u32, (Vec<Item>, usize)>,
+    offered_bytes: usize,
     next_batch: u32,
     small: VecDeque<Vec<Item>>,
     compared: VecDeque<Vec<(Item, u128)>>,
     /// Large files, and the parts of them whose digests are still to come.
-    comparing: HashMap<u32, (Arc<LargeOut>, BTreeSet<u32>)>,
+    comparing: HashMap<u32, (Arc<LargeOut>, Parts)>,
     /// Digests of files that no answer has named yet: messages arrive in any order.
     early: HashMap<u32, Vec<Digests>>,
     early_count: usize,
@@ -66,6 +87,8 @@ struct State {
     closing: VecDeque<Arc<LargeOut>>,
     large: VecDeque<Arc<LargeOut>>,
     waiting: usize,
+    /// What those take in memory.
+    waiting_bytes: usize,
     running: usize,
     stopped: bool,
 }
@@ -74,6 +97,10 @@ struct State {
 pub(crate) struct Sending {
     /// Whether this only tries, so that whatever would be made is named in answers.
     dry: Dry,
+    /// What entries may take that were offered or are wanted.
+    most_bytes: usize,
+    most_early: usize,
+    most_parts: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -90,8 +117,13 @@ impl Sending {
     /// Keep entries until they are answered; waits while too many are. The number of their offer, None after a stop.
     pub(crate) fn offer(&self, items: Vec<Item>) -> Option<u32> {
         let mut state = self.lock();
-        while !state.stopped && (state.offers.len() >= MOST_OFFERS || state.waiting >= MOST_WAITING)
-        {
+        let cost = items.iter().map(cost).sum();
+        let is_full = |state: &State| {
+            state.offers.len() >= MOST_OFFERS
+                || state.waiting >= MOST_WAITING
+                || state.offered_bytes + state.waiting_bytes > self.most_bytes
+        };
+        while !state.stopped && is_full(&state) {
             state = self.wait(state);
         }
         if state.stopped {
@@ -99,20 +131,38 @@ impl Sending {
         }
         let batch = state.next_batch;
         state.next_batch = batch.wrapping_add(1);
-        state.offers.insert(batch, items);
+        state.offered_bytes += cost;
+        state.offers.insert(batch, (items, cost));
         Some(batch)
     }
 
-    pub(crate) fn new(dry: Dry) -> Self {
-        Self { dry, state: Mutex::default(), changed: Condvar::default() }
+    /// Nothing yet; in all it takes a part of `memory_bytes`.
+    pub(crate) fn new(dry: Dry, memory_bytes: u64) -> Self {
+        let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
+        Self {
+            dry,
+            most_bytes: memory / 4,
+            most_early: (memory / 8 / DIGEST_BYTES).min(MOST_EARLY),
+            most_parts: (memory / 8 / PART_BYTES).max(LEAST_PARTS),
+            state: Mutex::default(),
+            changed: Condvar::default(),
+        }
     }
 
     /// Take in an answer; `plan` is told of what a dry run would send. False where it answers nothing that was offered.
     pub(crate) fn answered(&self, answer: &Answer, plan: impl Fn(&Item)) -> bool {
         let mut state = self.lock();
-        let Some(items) = state.offers.remove(&answer.batch) else { return false };
-        let item = |index: u32| {
+        let Some((items, cost_of_offer)) = state.offers.remove(&answer.batch) else {
+            return false;
+        };
+        state.offered_bytes -= cost_of_offer;
+        let mut named = vec![false; items.len()];
+        let mut item = |index: u32| {
             let item = items.get(index as usize)?;
+            // Wanted once: else a short answer could ask for any number of files.
+            if std::mem::replace(&mut named[index as usize], true) {
+                return None;
+            }
             if self.dry.is_dry() {
                 plan(item);
             }
@@ -125,6 +175,7 @@ impl Sending {
             if !sends(&item) {
                 continue;
             }
+            state.waiting_bytes += cost(&item);
             group.push(item);
             state.waiting += 1;
             if group.len() >= GROUP {
@@ -138,6 +189,7 @@ impl Sending {
             let mut group = Vec::new();
             for (index, digest) in pairs {
                 let Some(item) = item(*index) else { return false };
+                state.waiting_bytes += cost(&item);
                 group.push((item, *digest));
             }
             state.waiting += group.len();
@@ -149,20 +201,23 @@ impl Sending {
                 continue;
             }
             let parts = u32::try_from(item.seen.size.div_ceil(CONTENT_BYTES as u64));
-            let mut todo: VecDeque<u32> =
-                (0..parts.unwrap_or(u32::MAX)).filter(|part| !wanted.held.contains(part)).collect();
-            state.waiting += 1;
-            let left = AtomicU32::new(todo.len() as u32);
-            let mut to_compare = BTreeSet::new();
-            if wanted.compared {
-                to_compare.extend(std::mem::take(&mut todo));
+            let mut todo = Parts::below(parts.unwrap_or(u32::MAX));
+            for part in &wanted.held {
+                todo.remove(*part);
             }
+            let cost = cost(&item) + todo.runs() * RUN_BYTES;
+            state.waiting += 1;
+            state.waiting_bytes += cost;
+            let left = AtomicU32::new(todo.len() as u32);
+            let to_compare =
+                if wanted.compared { std::mem::take(&mut todo) } else { Parts::default() };
             let large = Arc::new(LargeOut {
                 item,
                 id: wanted.id,
                 file: Mutex::new(None),
                 left,
                 todo: Mutex::new(todo),
+                cost,
                 over: AtomicBool::new(false),
             });
             if !to_compare.is_empty() {
@@ -170,7 +225,7 @@ impl Sending {
                 state.comparing.insert(id, (large, to_compare));
                 for said in state.early.remove(&id).unwrap_or_default() {
                     state.early_count -= said.digests.len();
-                    state.compare(&said);
+                    state.compare(&said, self.most_parts);
                 }
             } else if large.todo.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
                 state.closing.push_back(large);
@@ -179,7 +234,8 @@ impl Sending {
             }
         }
         self.changed.notify_all();
-        true
+        // Nobody who goes on with a copy holds so many pieces of large files.
+        state.waiting_bytes <= 2 * self.most_bytes + MOST_ANSWER_BYTES
     }
 
     /// Take in digests of what the other end has, which may come before the answer that names their file. False where no answer
@@ -187,12 +243,12 @@ impl Sending {
     pub(crate) fn digests(&self, said: Digests) -> bool {
         let mut state = self.lock();
         if state.comparing.contains_key(&said.id) {
-            state.compare(&said);
+            state.compare(&said, self.most_parts);
             self.changed.notify_all();
             return true;
         }
         let count = state.early_count + said.digests.len();
-        if said.digests.is_empty() || state.offers.is_empty() || count > MOST_EARLY {
+        if said.digests.is_empty() || state.offers.is_empty() || count > self.most_early {
             return false;
         }
         state.early_count = count;
@@ -252,33 +308,50 @@ impl Sending {
 
 impl State {
     /// Parts of a file that is compared can be read, now that it is known what the other end has of them.
-    fn compare(&mut self, said: &Digests) {
+    /// Of so many at most it is kept what the other end has; beyond that they are sent as if it had nothing.
+    fn compare(&mut self, said: &Digests, most: usize) {
         let Some((large, left)) = self.comparing.get_mut(&said.id) else { return };
         for (part, digest) in (said.first..).zip(&said.digests) {
-            if left.remove(&part) {
-                let there = Some(*digest).filter(|digest| *digest != 0);
-                self.parts.push_back((Arc::clone(large), part, there));
+            if !left.remove(part) {
+                continue;
             }
+            let there = Some(*digest).filter(|digest| *digest != 0);
+            if self.parts.len() < most {
+                self.parts.push_back((Arc::clone(large), part, there));
+                continue;
+            }
+            let mut todo = large.todo.lock().unwrap_or_else(PoisonError::into_inner);
+            if todo.is_empty() {
+                self.large.push_back(Arc::clone(large));
+                self.waiting += 1;
+                self.waiting_bytes += large.cost;
+            }
+            todo.insert(part);
         }
         if left.is_empty() {
+            let cost = large.cost;
             self.comparing.remove(&said.id);
             self.waiting -= 1;
+            self.waiting_bytes -= cost;
         }
     }
 
     fn group(&mut self) -> Option<Task> {
         if let Some(group) = self.compared.pop_front() {
             self.waiting -= group.len();
+            self.waiting_bytes -= group.iter().map(|(item, _)| cost(item)).sum::<usize>();
             return Some(Task::Compared(group));
         }
         let group = self.small.pop_front()?;
         self.waiting -= group.len();
+        self.waiting_bytes -= group.iter().map(cost).sum::<usize>();
         Some(Task::Small(group))
     }
 
     fn part(&mut self) -> Option<Task> {
         if let Some(large) = self.closing.pop_front() {
             self.waiting -= 1;
+            self.waiting_bytes -= large.cost;
             return Some(Task::Close(large));
         }
         if let Some((large, part, digest)) = self.parts.pop_front() {
@@ -286,10 +359,11 @@ impl State {
         }
         let large = Arc::clone(self.large.front()?);
         let mut todo = large.todo.lock().unwrap_or_else(PoisonError::into_inner);
-        let part = todo.pop_front()?;
+        let part = todo.pop_first()?;
         if todo.is_empty() {
             self.large.pop_front();
             self.waiting -= 1;
+            self.waiting_bytes -= large.cost;
         }
         drop(todo);
         Some(Task::Part(large, part, None))
@@ -298,7 +372,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use waystage_copy::parts::{About, Seen};
+    use waystage_copy::parts::{About, Seen, Time};
 
     use super::*;
     use crate::entry::Wanted;
@@ -311,11 +385,24 @@ mod tests {
             letter: b'f',
             directory: Arc::from(&b""[..]),
             name: b"large".to_vec(),
-            seen: Seen { device: 1, inode: 2, size, mtime: 3, ctime: 4 },
-            about: About { mode: 0o640, uid: 5, gid: 6, mtime: 3, atime: 7 },
+            seen: Seen {
+                device: 1,
+                inode: 2,
+                size,
+                mtime: Time::from_ns(3),
+                ctime: Time::from_ns(4),
+            },
+            about: About {
+                mode: 0o640,
+                uid: 5,
+                gid: 6,
+                mtime: Time::from_ns(3),
+                atime: Time::from_ns(7),
+            },
             links: 1,
             sparse: false,
             symlink: Vec::new(),
+            clamped: false,
         }
     }
 
@@ -329,7 +416,7 @@ mod tests {
     }
 
     fn offered() -> Sending {
-        let sending = Sending::new(Dry::No);
+        let sending = Sending::new(Dry::No, 256 << 20);
         assert_eq!(sending.offer(vec![large()]), Some(0));
         sending
     }

@@ -7,6 +7,7 @@
 
 mod door;
 mod more;
+mod places;
 mod rules;
 mod visit;
 
@@ -22,6 +23,7 @@ use rustls::ServerConfig;
 use waystage_catalog::Root;
 use waystage_protocol::modes::ModeName;
 
+use crate::account::Account;
 use crate::book::Book;
 use crate::control::Control;
 use crate::endpoint::Endpoint;
@@ -72,8 +74,10 @@ pub struct User {
     pub networks: Vec<(IpAddr, u8)>,
     /// Bytes a second at most; None for the server's own cap.
     pub rate_bytes_per_s: Option<u64>,
-    /// Connections at a time; None for the server's own cap.
+    /// Connections at a time; None for its share of the server's.
     pub connections: Option<usize>,
+    /// As whom the server acts for it; None for as itself.
+    pub account: Option<Account>,
     /// Destinations that it may reach from here; others are denied.
     pub reach: Vec<Rule>,
     /// Where it may have this server listen for it; nowhere else.

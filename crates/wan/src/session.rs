@@ -231,7 +231,7 @@ pub(crate) fn expect_within(
 fn refused(body: &[u8]) -> WanError {
     let mut reader = Reader(body);
     match (reader.text(), reader.text()) {
-        (Ok(name), Ok(text)) => WanError::new(WanErrorKind::of_name(&name), text),
+        (Ok(name), Ok(text)) => WanError::told(&name, text),
         _ => nonsense(),
     }
 }
@@ -323,11 +323,11 @@ pub(crate) fn exchange(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn options() -> CopyOptions {
+    pub(crate) fn options() -> CopyOptions {
         CopyOptions {
             exclude: vec![b"*.tmp".to_vec()],
             include: Some(vec![b"*.h5".to_vec()]),

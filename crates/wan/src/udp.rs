@@ -22,7 +22,7 @@ use waystage_protocol::protect::{Side, Suite};
 
 use crate::bell::Bell;
 use crate::endpoint::Endpoint;
-use crate::lane::{Holder, Inbox, Message, Status, CONTENT_BYTES};
+use crate::lane::{Holder, Inbox, Message, Status, CONTENT_BYTES, MOST_BYTES};
 use crate::member::Room;
 use crate::seat::Seat;
 use crate::socket::Socket;
@@ -35,8 +35,14 @@ const MOST_UNDERWAY: usize = 1024;
 /// However short the path, so much may wait to be sent: reading must not wait for the network's next turn.
 const LEAST_UNDERWAY_BYTES: u64 = 8 * CONTENT_BYTES as u64;
 
-/// Buffers kept for messages to come.
+/// Buffers kept for messages to come, at most: what they take is memory of the connection as well.
 const SPARE_BUFFERS: usize = 32;
+
+/// As many as a connection of this memory keeps.
+fn spare_buffers(memory_bytes: u64) -> usize {
+    let fit = memory_bytes / 8 / MOST_BYTES as u64;
+    usize::try_from(fit).unwrap_or(SPARE_BUFFERS).clamp(1, SPARE_BUFFERS)
+}
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -102,6 +108,7 @@ struct Mail {
     messages: VecDeque<Vec<u8>>,
     consumed_bytes: u64,
     spare: Vec<Vec<u8>>,
+    most_spare: usize,
     /// Messages that the peer does not hold yet.
     underway: usize,
     underway_bytes: u64,
@@ -168,7 +175,8 @@ impl UdpLane {
     ) -> io::Result<Self> {
         let bell = Arc::clone(seat.bell());
         let most_underway_bytes = LEAST_UNDERWAY_BYTES.min(agreed.memory_bytes);
-        let state = Mutex::new(Mail { most_underway_bytes, ..Mail::default() });
+        let most_spare = spare_buffers(agreed.memory_bytes);
+        let state = Mutex::new(Mail { most_underway_bytes, most_spare, ..Mail::default() });
         let mailbox = Arc::new(Mailbox { state, bell, heard: Condvar::new(), room });
         let worker = Worker {
             mailbox: Arc::clone(&mailbox),
@@ -240,7 +248,7 @@ impl UdpLane {
     pub(crate) fn consumed(&self, message: Message) {
         let mut mail = self.mailbox.lock();
         mail.consumed_bytes += message.length as u64;
-        if mail.spare.len() < SPARE_BUFFERS {
+        if mail.spare.len() < mail.most_spare {
             mail.spare.push(message.buffer);
         }
         self.mailbox.wake_up(&mail);

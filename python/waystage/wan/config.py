@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from waystage.units import UnitError, parse_rate, parse_size
+from waystage.wan.accounts import Account, parse_account
 from waystage.wan.address import DEFAULT_PORT
 from waystage.wan.errors import WanConfigError
-from waystage.wan.rates import UNLIMITED, RateError, Schedule, parse_rate, parse_schedule
+from waystage.wan.rates import UNLIMITED, RateError, Schedule, parse_schedule
 
 MODES = ("fast-start", "aggressive")
 """Those that need a grant; `fair` and `modest` are everybody's."""
@@ -30,7 +32,7 @@ LEAST_MEMORY, MOST_MEMORY = 16 << 20, 4 << 30
 class UserConfig:
     """Somebody who may come in; `rate` in bytes a second by the time of the week, `proxy` and `proxy_listen` rules of the proxy, the first that fits decides.
 
-    `probe` says whether the path may be measured.
+    `probe` says whether the path may be measured; `account` as whom the server acts for it, None for as the server's own.
     """
 
     name: str
@@ -42,6 +44,8 @@ class UserConfig:
     proxy: tuple[str, ...] = ()
     proxy_listen: tuple[str, ...] = ()
     probe: bool = False
+    keys_file: Path | None = None
+    account: Account | None = None
 
 
 @dataclass(frozen=True)
@@ -100,14 +104,19 @@ class _Table:
             raise self.wrong(key, f"{value!r} is no list of texts")
         return tuple(value)
 
-    def size(self, key: str, default: int | None) -> int | None:
+    def size(self, key: str, default: int, least: int, most: int) -> int:
         text = self.take(key, str)
-        if text is None:
-            return default
         try:
-            return parse_rate(text)
-        except RateError:
-            raise self.wrong(key, f"{text!r} is no number such as 100M, 1.5G or 256Mi") from None
+            return default if text is None else parse_size(text, least=least, most=most)
+        except UnitError as error:
+            raise self.wrong(key, str(error)) from None
+
+    def rate(self, key: str) -> int | None:
+        text = self.take(key, str)
+        try:
+            return None if text is None else parse_rate(text)
+        except UnitError as error:
+            raise self.wrong(key, str(error)) from None
 
     def schedule(self, key: str) -> Schedule:
         text = self.take(key, str)
@@ -157,7 +166,6 @@ def load_config(path: Path) -> ServeConfig:
     )
     roots = tuple(_root(number, table, path, top) for number, table in enumerate(top.take("root", list, [])))
     log = top.take("log", str)
-    memory = top.size("memory", 256 << 20)
     config = ServeConfig(
         listen=_listen(top),
         key=key,
@@ -167,12 +175,12 @@ def load_config(path: Path) -> ServeConfig:
         connections=top.count("connections", 32) or 32,
         copy_connections=top.count("copy_connections", 4) or 4,
         sockets=top.count("sockets", None) or _sockets(),
-        memory=min(max(LEAST_MEMORY, memory or 0), MOST_MEMORY),
+        memory=top.size("memory", 256 << 20, LEAST_MEMORY, MOST_MEMORY),
         udp=top.take("udp", bool, True),
         workers=top.count("workers", 4) or 4,
         log=here / log if log is not None else None,
         drain_s=float(top.count("drain_s", 60) or 60),
-        probe_rate=top.size("probe_rate", None),
+        probe_rate=top.rate("probe_rate"),
         probe_s=float(top.count("probe_s", 600) or 600),
     )
     top.end()
@@ -229,6 +237,11 @@ def _user(name: str, table: _Table | None, here: Path, top: _Table, probe: bool)
         except ValueError as error:
             raise table.wrong("networks", str(error)) from None
         networks.append((str(network.network_address), network.prefixlen))
+    if networks and not modes:
+        raise table.wrong(
+            "networks",
+            "says from where modes are granted, and none is: name them in modes (it does not say from where the user may come in)",
+        )
     user = UserConfig(
         name,
         tuple(keys),
@@ -237,13 +250,21 @@ def _user(name: str, table: _Table | None, here: Path, top: _Table, probe: bool)
         table.schedule("rate"),
         table.count("connections", None),
         _rules(table, "proxy"),
-        tuple(f"allow {place}" for place in table.texts("proxy_listen")),
+        _places(table),
         table.take("probe", bool, probe),
+        None if file is None else here / file,
+        _account(table),
     )
-    for line in user.proxy_listen:
-        _check_rule(line, table, "proxy_listen")
     table.end()
     return user
+
+
+def _account(table: _Table) -> Account | None:
+    text = table.take("account", str)
+    try:
+        return None if text is None else parse_account(text)
+    except ValueError as error:
+        raise table.wrong("account", str(error)) from None
 
 
 def _rules(table: _Table, key: str) -> tuple[str, ...]:
@@ -255,11 +276,26 @@ def _rules(table: _Table, key: str) -> tuple[str, ...]:
     return lines
 
 
-def _check_rule(line: str, table: _Table, key: str) -> None:
+def _places(table: _Table) -> tuple[str, ...]:
+    """Rules on the addresses at which connections may be taken."""
+    lines = []
+    for place in table.texts("proxy_listen"):
+        line = f"allow {place}"
+        if not _check_rule(line, table, "proxy_listen") and place.partition(":")[0].strip() != "*":
+            raise table.wrong(
+                "proxy_listen",
+                f"{place!r} is a name, and a client asks for an address: write one, such as 127.0.0.1:8000-8010",
+            )
+        lines.append(line)
+    return tuple(lines)
+
+
+def _check_rule(line: str, table: _Table, key: str) -> bool:
+    """Whether it is about addresses."""
     from waystage._native import wan_check_rule
 
     try:
-        wan_check_rule(line)
+        return wan_check_rule(line)
     except ValueError as error:
         raise table.wrong(key, str(error)) from None
 
@@ -325,10 +361,11 @@ connections = 32          # at a time
 # [users.ada]
 # keys = ["waystage-ed25519 0123..."]
 # modes = ["fast-start"]  # beside fair and modest
+# account = "ada"         # of this host, as which a server that runs as root acts for ada
 # networks = ["10.0.0.0/8"]  # from where these modes are granted
 # rate = "500M"
 # connections = 4
-# proxy = ["deny 127.0.0.0/8", "allow 10.0.0.0/8:22,80,443"]  # what `waystage proxy` may reach; else nothing
+# proxy = ["allow 10.0.0.0/8:22,80,443"]  # what `waystage proxy` may reach; this host itself only where a rule names it
 # proxy_listen = ["127.0.0.1:8000-8010"]  # where it may have this host listen
 # probe = true
 """

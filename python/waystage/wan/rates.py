@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "K": 1 << 10, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+from waystage import units
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 """As `time.struct_time.tm_wday` counts them."""
@@ -23,7 +23,6 @@ NO_LIMIT = "off"
 
 _ENTRY = re.compile(r"(?:(?P<days>[a-z+-]+)(?:\s+|$))?(?:(?P<begin>[\d:]+)\s*-\s*(?P<end>[\d:]+))?")
 _TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
-_RATE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([A-Za-z]*)", re.ASCII)
 
 
 class RateError(ValueError):
@@ -31,11 +30,11 @@ class RateError(ValueError):
 
 
 def parse_rate(text: str) -> int:
-    """Bytes a second of `100M`, `1.5G`, `800k`; at least 1. Raises RateError."""
-    found = _RATE.fullmatch(text)
-    if found is None or found[2] not in UNITS or float(found[1]) <= 0:
-        raise RateError(f"{text!r} is no rate such as 100M, 1.5G or 800k (bytes a second)")
-    return max(1, int(float(found[1]) * UNITS[found[2]]))
+    """Bytes a second of `100M`, `1.5G`, `800k`, `800 Mbit/s`; at least 1. Raises RateError."""
+    try:
+        return units.parse_rate(text)
+    except units.UnitError as error:
+        raise RateError(str(error)) from None
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,11 @@ impl Proxy {
         let bell = Arc::new(Bell::new().map_err(failed)?);
         let counts = Arc::new(Counts::default());
         let settings = Settings {
-            rules: Rules { rules: options.rules.clone(), otherwise: Verdict::Allow },
+            rules: Rules {
+                rules: options.rules.clone(),
+                otherwise: Verdict::Allow,
+                here: Verdict::Direct,
+            },
             side: Side::Client,
             reverse: options.reverse.iter().map(|(_, to)| to.clone()).collect(),
             wait: options.wait,

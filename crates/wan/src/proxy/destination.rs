@@ -7,10 +7,12 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use super::address::{is_numeric, loose_ipv4};
 use crate::wire::{Malformed, Read, Reader, Writer};
 
-/// Names of hosts are not longer (RFC 1035, section 2.3.4).
+/// Names of hosts, and what is between their dots, are not longer (RFC 1035, section 2.3.4).
 const LONGEST_NAME: usize = 255;
+const LONGEST_LABEL: usize = 63;
 
 /// What a log shows of who asked is not longer.
 const LONGEST_ORIGIN: usize = 64;
@@ -24,15 +26,21 @@ pub(crate) enum Host {
 }
 
 impl Host {
-    /// A name that is an address counts as one, so that rules on addresses are about it.
+    /// What a resolver would take for an address counts as one in whatever form, so that rules on addresses are about it. Zones
+    /// (`fe80::1%eth0`) and letters beyond ASCII are refused: other names are written in their ASCII form (`xn--`).
     pub(crate) fn read(bytes: &[u8]) -> Read<Self> {
         let text = std::str::from_utf8(bytes).map_err(|_| Malformed)?;
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self::Address(address.to_canonical()));
         }
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
-        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(good) {
+        if let Some(address) = loose_ipv4(&name) {
+            return Ok(Self::Address(address.into()));
+        }
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let label =
+            |label: &str| (1..=LONGEST_LABEL).contains(&label.len()) && label.chars().all(good);
+        if name.len() > LONGEST_NAME || !name.split('.').all(label) || is_numeric(&name) {
             return Err(Malformed);
         }
         Ok(Self::Name(name))
@@ -154,10 +162,42 @@ mod tests {
             ("127.0.0.1:1", "127.0.0.1:1"),
             ("[::1]:22", "[::1]:22"),
             ("[::ffff:10.0.0.1]:22", "10.0.0.1:22"),
+            ("0:22", "0.0.0.0:22"),
+            ("127.1.:22", "127.0.0.1:22"),
+            ("0X7F.1:22", "127.0.0.1:22"),
+            ("017700000001:22", "127.0.0.1:22"),
+            ("XN--Bcher-KVA.example:22", "xn--bcher-kva.example:22"),
+            ("1a.2b:22", "1a.2b:22"),
         ] {
             assert_eq!(text.parse::<Destination>().map(|d| d.to_string()), Ok(shown.to_owned()));
         }
-        for bad in ["", "host", "host:", ":1", "host:65536", "::1:22", "a b:1", "a\n:1", "[::1]"] {
+        for bad in [
+            "",
+            "host",
+            "host:",
+            ":1",
+            "host:65536",
+            "::1:22",
+            "a b:1",
+            "a\n:1",
+            "[::1]",
+            "[fe80::1%lo]:1",
+            "::1%lo:1",
+            "a..b:1",
+            "a..:1",
+            ".a:1",
+            ".:1",
+            "256.1:1",
+            "1.2.3.4.5:1",
+            "08.1:1",
+            "127.0.0.1..:1",
+            "b\u{fc}cher:1",
+            "\u{ff11}27.0.0.1:1",
+            "a%00:1",
+            "a/b:1",
+            "4294967296:1",
+            "0x:1",
+        ] {
             assert!(bad.parse::<Destination>().is_err(), "{bad:?}");
         }
     }

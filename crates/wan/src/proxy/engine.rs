@@ -25,7 +25,7 @@ use super::poller::Poller;
 use super::record::{add, Counts, Notice, Record};
 use super::rules::Rules;
 use super::splice::Splice;
-use super::tunnel::{self, Front, Tunnel};
+use super::tunnel::{self, Front, State, Tunnel};
 use crate::bell::Bell;
 use crate::error::WanError;
 use crate::udp::now_ns;
@@ -263,11 +263,18 @@ impl Engine {
         let Some(session) = self.session.take() else { return };
         self.forget(&session.carrier);
         session.carrier.control().abort();
-        let tokens: Vec<u64> = self.by_stream.values().copied().collect();
-        for token in tokens {
-            self.end(token, End::Lost(why.to_owned()));
+        for token in std::mem::take(&mut self.by_stream).into_values() {
+            match self.tunnels.get_mut(&token) {
+                // Nothing of it was carried yet: it waits for the next session, at the client that took it.
+                Some(tunnel)
+                    if matches!(tunnel.state, State::Asked) && !self.settings.wait.is_zero() =>
+                {
+                    tunnel.stream = None;
+                    self.ask(token);
+                }
+                _ => self.end(token, End::Lost(why.to_owned())),
+            }
         }
-        self.by_stream.clear();
     }
 
     /// Take in what the session has for us.

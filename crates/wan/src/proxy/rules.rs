@@ -1,10 +1,16 @@
 //! Which destinations may be reached, and by which way: the first rule that fits decides.
 //!
 //! Arrives: lines such as `allow 10.0.0.0/8:22,8000-8100`, a destination. Leaves: a verdict. Must not know: who asks.
+//!
+//! A service on loopback, or at an address of the host that connects, trusts whom it sees there: that host. So a rule lets none of
+//! the special addresses (`address.rs`) through unless it names them; `*` and networks around them do not. An IPv4 address inside
+//! one of IPv6 is denied where either is.
 
+use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use super::address::{embedded, special_of, Network, Special};
 use super::destination::Host;
 
 /// What a rule says.
@@ -21,7 +27,7 @@ pub(crate) enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pattern {
     Any,
-    Network(IpAddr, u8),
+    Network(Network),
     Name(String),
     /// Names below this one.
     Below(String),
@@ -41,30 +47,120 @@ pub struct Rule {
 pub(crate) struct Rules {
     pub(crate) rules: Vec<Rule>,
     pub(crate) otherwise: Verdict,
+    /// The verdict with which this host connects, or listens, itself.
+    pub(crate) here: Verdict,
 }
 
-impl Rules {
-    /// What holds for this host and port. `address` is what a name led to, where that is known.
-    pub(crate) fn verdict(&self, host: &Host, address: Option<IpAddr>, port: u16) -> Verdict {
-        let fits = |rule: &&Rule| rule.fits(host, address, port);
-        self.rules.iter().find(fits).map_or(self.otherwise, |rule| rule.verdict)
+/// What holds for a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    pub(crate) verdict: Verdict,
+    /// What an address is that a rule would have let through if it named it.
+    pub(crate) unnamed: Option<&'static str>,
+}
+
+impl Judgement {
+    fn of(verdict: Verdict) -> Self {
+        Self { verdict, unnamed: None }
+    }
+
+    /// For the end of a sentence that refuses.
+    pub(crate) fn mend(&self) -> String {
+        self.unnamed.map_or_else(String::new, |what| {
+            format!(": it is {what}, which only a rule that names it allows, and neither * nor a network around it")
+        })
     }
 }
 
+/// Why an address has to be named.
+#[derive(Clone, Copy)]
+enum Guard {
+    Special(&'static Special),
+    /// This host's own.
+    Own,
+    /// It holds an IPv4 address that is one of these.
+    Holds,
+}
+
+impl Guard {
+    fn what(self) -> &'static str {
+        match self {
+            Self::Special(special) => special.what,
+            Self::Own => "this host's own address",
+            Self::Holds => "an address with a special one inside",
+        }
+    }
+
+    fn of(address: IpAddr, own: &dyn Fn(IpAddr) -> bool) -> Option<Self> {
+        if let Some(special) = special_of(address) {
+            return Some(Self::Special(special));
+        }
+        if own(address) {
+            return Some(Self::Own);
+        }
+        let inside = |four: &IpAddr| special_of(*four).is_some() || own(*four);
+        embedded(address).iter().any(inside).then_some(Self::Holds)
+    }
+}
+
+impl Rules {
+    /// What holds for this host and port. `address` is what a name led to, where that is known; `own` says whether an address is
+    /// this host's, and is asked only where it matters.
+    pub(crate) fn judge(
+        &self,
+        host: &Host,
+        address: Option<IpAddr>,
+        port: u16,
+        own: &dyn Fn(IpAddr) -> bool,
+    ) -> Judgement {
+        let address = match host {
+            Host::Address(address) => Some(*address),
+            Host::Name(_) => address,
+        };
+        let address = address.map(|address| address.to_canonical());
+        let guard = OnceCell::new();
+        let guard = || *guard.get_or_init(|| Guard::of(address?, own));
+        let mut unnamed = None;
+        for rule in self.rules.iter().filter(|rule| rule.fits(host, address, port)) {
+            match guard_of(rule.verdict == self.here, guard) {
+                Some(guard) if !rule.names(host, address, guard) => unnamed = Some(guard.what()),
+                _ => return Judgement::of(rule.verdict),
+            }
+        }
+        if unnamed.is_none() {
+            unnamed = guard_of(self.otherwise == self.here, guard).map(Guard::what);
+        }
+        match unnamed {
+            Some(_) => Judgement { verdict: Verdict::Deny, unnamed },
+            None => Judgement::of(self.otherwise),
+        }
+    }
+}
+
+/// Only for what leads to a connection from here the kernel is asked.
+fn guard_of(here: bool, guard: impl Fn() -> Option<Guard>) -> Option<Guard> {
+    here.then(guard).flatten()
+}
+
 impl Rule {
+    /// Whether it is about addresses alone: what is no name, nor everything.
+    #[must_use]
+    pub fn is_of_addresses(&self) -> bool {
+        matches!(self.hosts, Pattern::Network(_))
+    }
+
     fn fits(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
         let port_fits = self.ports.is_empty()
             || self.ports.iter().any(|(from, to)| (*from..=*to).contains(&port));
-        let address = match host {
-            Host::Address(address) => Some(*address),
-            Host::Name(_) => address.map(|address| address.to_canonical()),
-        };
         port_fits
             && match (&self.hosts, host) {
                 (Pattern::Any, _) => true,
-                (Pattern::Network(network, bits), _) => {
-                    address.is_some_and(|address| lies_in(address, *network, *bits))
-                }
+                (Pattern::Network(network), _) => address.is_some_and(|address| {
+                    let inside = |four: &IpAddr| network.contains(*four);
+                    // What may be is denied, and only what is is allowed.
+                    network.contains(address)
+                        || (self.verdict == Verdict::Deny && embedded(address).iter().any(inside))
+                }),
                 (Pattern::Name(wanted), Host::Name(name)) => name == wanted,
                 (Pattern::Below(domain), Host::Name(name)) => {
                     name.strip_suffix(domain.as_str()).is_some_and(|rest| rest.ends_with('.'))
@@ -72,16 +168,26 @@ impl Rule {
                 (Pattern::Name(_) | Pattern::Below(_), Host::Address(_)) => false,
             }
     }
-}
 
-fn lies_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
-    let (address, network, width) = match (address, network) {
-        (IpAddr::V4(a), IpAddr::V4(n)) => (u128::from(a.to_bits()), u128::from(n.to_bits()), 32),
-        (IpAddr::V6(a), IpAddr::V6(n)) => (a.to_bits(), n.to_bits(), 128),
-        _ => return false,
-    };
-    let rest = width - u32::from(bits);
-    address.checked_shr(rest).unwrap_or(0) == network.checked_shr(rest).unwrap_or(0)
+    /// Whether it says that this very address, or nothing but addresses of its sort, is meant.
+    fn names(&self, host: &Host, address: Option<IpAddr>, guard: Guard) -> bool {
+        match (&self.hosts, guard) {
+            (Pattern::Network(network), Guard::Special(special)) => {
+                network.lies_in(&special.network)
+            }
+            (Pattern::Network(network), Guard::Own | Guard::Holds) => {
+                address.is_some_and(|address| *network == Network::of(address))
+            }
+            // RFC 6761, section 6.3: this name is loopback. Any other leads where its owner likes.
+            (Pattern::Name(name), Guard::Special(special)) => {
+                matches!(host, Host::Name(_))
+                    && name == "localhost"
+                    && special.what
+                        == special_of(std::net::Ipv4Addr::LOCALHOST.into()).map_or("", |s| s.what)
+            }
+            _ => false,
+        }
+    }
 }
 
 impl FromStr for Rule {
@@ -139,10 +245,9 @@ fn pattern(text: &str) -> Option<Pattern> {
         return Some(Pattern::Any);
     }
     if let Some((network, bits)) = text.split_once('/') {
-        let network: IpAddr = network.parse().ok()?;
-        let bits: u8 = bits.parse().ok()?;
-        return (bits <= if network.is_ipv4() { 32 } else { 128 })
-            .then_some(Pattern::Network(network, bits));
+        let digital = !bits.is_empty() && bits.chars().all(|digit| digit.is_ascii_digit());
+        let bits: u8 = bits.parse().ok().filter(|_| digital)?;
+        return Network::new(network.parse().ok()?, bits).map(Pattern::Network);
     }
     if let Some(domain) = text.strip_prefix("*.") {
         return match Host::read(domain.as_bytes()).ok()? {
@@ -151,9 +256,7 @@ fn pattern(text: &str) -> Option<Pattern> {
         };
     }
     Some(match Host::read(text.as_bytes()).ok()? {
-        Host::Address(address) => {
-            Pattern::Network(address, if address.is_ipv4() { 32 } else { 128 })
-        }
+        Host::Address(address) => Pattern::Network(Network::of(address)),
         Host::Name(name) => Pattern::Name(name),
     })
 }
@@ -172,86 +275,4 @@ fn ranges(text: &str) -> Option<Vec<(u16, u16)>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn rules(lines: &[&str]) -> Rules {
-        let rules = lines.iter().map(|line| line.parse().unwrap()).collect();
-        Rules { rules, otherwise: Verdict::Deny }
-    }
-
-    fn host(text: &str) -> Host {
-        Host::read(text.as_bytes()).unwrap()
-    }
-
-    #[test]
-    fn the_first_rule_that_fits_decides() {
-        let rules = rules(&[
-            "deny 10.1.0.0/16",
-            "allow 10.0.0.0/8:22,8000-8100",
-            "direct *.example.org:443",
-            "allow example.org",
-            "allow [fd00::/8]:80",
-            "deny *:25",
-            "allow ::1",
-        ]);
-        for (name, port, verdict) in [
-            ("10.1.2.3", 22, Verdict::Deny),
-            ("10.2.2.3", 22, Verdict::Allow),
-            ("10.2.2.3", 8050, Verdict::Allow),
-            ("10.2.2.3", 23, Verdict::Deny),
-            ("a.b.Example.ORG", 443, Verdict::Direct),
-            ("a.b.example.org", 80, Verdict::Deny),
-            ("badexample.org", 443, Verdict::Deny),
-            ("example.org", 25, Verdict::Allow),
-            ("fd12::1", 80, Verdict::Allow),
-            ("fe80::1", 80, Verdict::Deny),
-            ("::1", 9, Verdict::Allow),
-            ("::ffff:10.2.2.3", 22, Verdict::Allow),
-        ] {
-            assert_eq!(rules.verdict(&host(name), None, port), verdict, "{name}:{port}");
-        }
-    }
-
-    #[test]
-    fn a_name_is_judged_by_the_address_it_leads_to_as_well() {
-        let rules = rules(&["deny 127.0.0.0/8", "allow intra.example.org"]);
-        let name = host("intra.example.org");
-        assert_eq!(rules.verdict(&name, "10.0.0.1".parse().ok(), 80), Verdict::Allow);
-        assert_eq!(rules.verdict(&name, "127.0.0.1".parse().ok(), 80), Verdict::Deny);
-        assert_eq!(rules.verdict(&name, "::ffff:127.0.0.1".parse().ok(), 80), Verdict::Deny);
-    }
-
-    #[test]
-    fn what_is_no_rule_is_refused() {
-        for bad in [
-            "",
-            "allow",
-            "permit *",
-            "allow a b",
-            "allow 10.0.0.0/33",
-            "allow host:0-70000",
-            "allow host:9-8",
-            "allow [::1",
-            "allow [::1]22",
-            "allow *.10.0.0.1",
-            "allow a:",
-            "allow [::1]/64",
-        ] {
-            assert!(bad.parse::<Rule>().is_err(), "{bad:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_a_reader_panic(text in "(allow|deny|direct)? ?[ -~]{0,30}") {
-            if let Ok(rule) = text.parse::<Rule>() {
-                let rules = Rules { rules: vec![rule], otherwise: Verdict::Deny };
-                rules.verdict(&host("::1"), None, 1);
-                rules.verdict(&host("0.0.0.0"), None, 1);
-                rules.verdict(&host("a.b"), "1.2.3.4".parse().ok(), 1);
-            }
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Arrives: a carrier, rules, what the client wants listened at. Leaves: records of connections. Must not know: how the client was let in.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use waystage_protocol::protect::Side;
@@ -87,7 +87,11 @@ pub(crate) fn serve(
         carrier = carrier.over_tcp(limit);
     }
     let settings = Settings {
-        rules: Rules { rules: rights.reach.to_vec(), otherwise: Verdict::Deny },
+        rules: Rules {
+            rules: rights.reach.to_vec(),
+            otherwise: Verdict::Deny,
+            here: Verdict::Allow,
+        },
         side: Side::Server,
         reverse: Vec::new(),
         wait: std::time::Duration::ZERO,
@@ -142,18 +146,18 @@ fn listen(
     places: &[SocketAddr],
     rights: &Rights<'_>,
 ) -> Result<Vec<SocketAddr>, WanError> {
-    let rules = Rules { rules: rights.listen.to_vec(), otherwise: Verdict::Deny };
+    let listen = rights.listen.to_vec();
+    let rules = Rules { rules: listen, otherwise: Verdict::Deny, here: Verdict::Allow };
     if places.len() > MOST_PLACES {
         return Err(nonsense());
     }
     let mut bound = Vec::new();
     for (index, place) in places.iter().enumerate() {
-        let host = Host::Address(place.ip().to_canonical());
-        if rules.verdict(&host, None, place.port()) != Verdict::Allow {
+        if let Some(why) = denied(&rules, *place) {
             return Err(WanError::new(
                 WanErrorKind::Refused,
                 format!(
-                    "the server does not let this user listen at {place}: ask its administrator to add it to the user's \
+                    "the server does not let this user listen at {place}{why}: ask its administrator to add it to the user's \
                      proxy_listen"
                 ),
             ));
@@ -172,6 +176,25 @@ fn listen(
     Ok(bound)
 }
 
+/// Why a client may not have this host listen there, if it may not.
+fn denied(rules: &Rules, place: SocketAddr) -> Option<String> {
+    let mut taken = vec![place.ip().to_canonical()];
+    if place.ip() == std::net::Ipv6Addr::UNSPECIFIED {
+        // The kernel takes connections over IPv4 there as well.
+        taken.push(std::net::Ipv4Addr::UNSPECIFIED.into());
+    }
+    // Each place to listen at is this host's own.
+    let judge = |ip: IpAddr| rules.judge(&Host::Address(ip), None, place.port(), &|_| false);
+    let judged = taken.into_iter().map(|ip| (ip, judge(ip)));
+    let (ip, judged) = judged.into_iter().find(|(_, judged)| judged.verdict != Verdict::Allow)?;
+    let also = if ip == place.ip().to_canonical() {
+        String::new()
+    } else {
+        format!(", where it would take connections of {ip} too")
+    };
+    Some(also + &judged.mend())
+}
+
 /// What both ends say before streams are opened, from the client's side; where the server listens.
 pub(super) fn agree(dialled: &Dialled, places: &[SocketAddr]) -> Result<Vec<SocketAddr>, WanError> {
     dialled.control.send(kinds::PROXY, &put_addresses(places));
@@ -188,6 +211,37 @@ mod tests {
         let addresses: Vec<SocketAddr> =
             ["127.0.0.1:0", "[::1]:65535"].iter().map(|text| text.parse().unwrap()).collect();
         assert_eq!(read_addresses(&put_addresses(&addresses)).unwrap(), addresses);
+    }
+
+    #[test]
+    fn a_place_to_listen_at_is_judged_as_the_kernel_takes_it() {
+        let rules = |lines: &[&str]| Rules {
+            rules: lines.iter().map(|line| line.parse().unwrap()).collect(),
+            otherwise: Verdict::Deny,
+            here: Verdict::Allow,
+        };
+        let loopback = rules(&["allow 127.0.0.1:8000"]);
+        let wide = rules(&["allow *", "allow 0.0.0.0/0"]);
+        let six = rules(&["allow [::]"]);
+        let every = rules(&["allow [::]", "allow 0.0.0.0"]);
+        for (rules, place, may) in [
+            (&loopback, "127.0.0.1:8000", true),
+            (&loopback, "[::ffff:127.0.0.1]:8000", true),
+            (&loopback, "127.0.0.1:8001", false),
+            (&loopback, "0.0.0.0:8000", false),
+            (&loopback, "[::]:8000", false),
+            (&loopback, "[::1]:8000", false),
+            (&loopback, "[::ffff:0.0.0.0]:8000", false),
+            (&wide, "192.0.2.1:80", true),
+            (&wide, "0.0.0.0:80", false),
+            (&wide, "127.0.0.1:80", false),
+            (&wide, "[::]:80", false),
+            (&six, "[::]:80", false),
+            (&every, "[::]:80", true),
+            (&every, "0.0.0.0:80", true),
+        ] {
+            assert_eq!(denied(rules, place.parse().unwrap()).is_none(), may, "{place}");
+        }
     }
 
     proptest! {

@@ -55,7 +55,7 @@ impl Worker<'_> {
             }
             logical_digest(file.as_fd(), range, End::Destination).ok()
         };
-        for run in runs((0..large.parts()).filter(|part| !held.contains(part))) {
+        for run in runs((0..large.parts()).filter(|part| !held.contains(*part))) {
             let first = run.start;
             let digests = run.map(|part| known(part).unwrap_or_default()).collect();
             let said = Digests { id: large.id, first, digests };
@@ -67,7 +67,7 @@ impl Worker<'_> {
     /// Small files whose contents the sender found alike.
     pub(super) fn alike(&mut self, reader: &mut Reader<'_>) -> Result<(), Trouble> {
         while !reader.is_empty() {
-            let entry = Entry::read(reader)?;
+            let entry = self.read_entry(reader)?;
             let made = self.stands(&entry);
             self.said(&entry.path, made);
         }
@@ -75,6 +75,7 @@ impl Worker<'_> {
     }
 
     fn stands(&mut self, entry: &Entry) -> Result<(), Failure> {
+        self.reception.may_be_made(&entry.path)?;
         let (directory, name) = self.reception.place(&entry.path);
         let folder = self.folder(directory)?;
         let file = match open_file(folder.fd(), name, End::Destination) {
@@ -107,8 +108,13 @@ impl Worker<'_> {
         }
         let has_draft = {
             let mut state = large.lock();
+            if state.over {
+                return Ok(());
+            }
+            let before = state.alike.len();
             state.alike.insert(index, digest);
-            state.opened.is_some()
+            let fits = self.reception.waiting.alike(before, state.alike.len());
+            state.opened.is_some() || !fits
         };
         // Where nothing differs no draft is needed, so that until then it is only remembered.
         let made = if has_draft { self.take_over(&large) } else { Ok(()) };
@@ -123,6 +129,7 @@ impl Worker<'_> {
             let (index, digest, opened) = {
                 let mut state = large.lock();
                 let Some((index, digest)) = state.alike.pop_first() else { return Ok(()) };
+                self.reception.waiting.alike(1, 0);
                 state.taking += 1;
                 (index, digest, self.reception.opened(large, &mut state)?)
             };
@@ -130,7 +137,7 @@ impl Worker<'_> {
             let mut state = large.lock();
             state.taking -= 1;
             taken?;
-            state.written.insert(index);
+            self.reception.wrote(&mut state, index)?;
         }
     }
 

@@ -7,7 +7,7 @@ use rustix::fs::{fdatasync, fsync, ftruncate};
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 use waystage_copy::journal::Record;
-use waystage_copy::parts::{add, forget, write_all, At, Draft, End, Failure, Folder};
+use waystage_copy::parts::{add, both, forget, write_all, At, Draft, End, Failure, Folder};
 use waystage_copy::{Fsync, Verify};
 
 use super::{Trouble, Worker};
@@ -37,15 +37,16 @@ impl Worker<'_> {
             reception.arrived(1, contents.len() as u64);
             return Ok(());
         }
+        reception.may_be_made(&entry.path)?;
         let (directory, name) = reception.place(&entry.path);
         self.enter(directory)?;
         let (xattrs, about, not_taken) = reception.allowed(entry);
-        let draft_name = self.draft_name.clone();
         let folder = self.folder(directory)?;
         let (mode, mode_is_final) = reception.keeper.first_mode(&about, folder.plain);
         let verified = options.verify != Verify::None;
-        let draft = Draft::begin(folder.fd(), &draft_name, mode, verified)
+        let draft = Draft::begin(folder.fd(), reception.session, mode, verified)
             .at(End::Destination, "make file")?;
+        let mode_is_final = mode_is_final && draft.has_mode();
         if contents.len() as u64 != entry.seen.size {
             ftruncate(draft.fd(), entry.seen.size).at(End::Destination, "set size")?;
         }
@@ -55,7 +56,7 @@ impl Worker<'_> {
             add(&reception.book.report.tally.verified, 1);
         }
         let lost = reception.keeper.give_known(&xattrs, draft.fd(), &about, mode_is_final)?;
-        reception.keeper.times(draft.fd(), &about)?;
+        let lost = both(lost, reception.keeper.times(draft.fd(), &about)?);
         if options.fsync == Fsync::Each {
             fdatasync(draft.fd()).at(End::Destination, "sync")?;
         }
@@ -128,7 +129,10 @@ impl Worker<'_> {
     }
 
     fn part_is_there(&mut self, large: &LargeIn, index: u32, digest: u128) -> Result<(), Failure> {
-        if large.lock().written.insert(index) {
+        let mut state = large.lock();
+        let is_new = self.reception.wrote(&mut state, index)?;
+        drop(state);
+        if is_new {
             self.reception.book.add(piece_digest(&large.entry.path, index, digest));
         }
         self.finish_large(large)
@@ -139,8 +143,12 @@ impl Worker<'_> {
         let reception = self.reception;
         let (entry, opened) = {
             let mut state: std::sync::MutexGuard<'_, LargeState> = large.lock();
-            let there = state.written.len() + state.alike.len();
-            let whole = there as u64 == u64::from(large.parts()) && state.taking == 0;
+            let there = state.written.len() + state.alike.len() as u64;
+            let whole = there == u64::from(large.parts()) && state.taking == 0;
+            if let Some(ticket) = state.shelved.filter(|_| whole && !state.over) {
+                state.closed = Some(reception.unshelve(ticket)?);
+                state.shelved = None;
+            }
             let Some(entry) = state.closed.as_ref().filter(|_| whole && !state.over) else {
                 return Ok(());
             };
@@ -148,7 +156,8 @@ impl Worker<'_> {
                 if self.stands_whole(large, &state, entry)? {
                     state.over = true;
                     drop(state);
-                    reception.stays(large);
+                    // No draft was made.
+                    reception.forget(large);
                     return Ok(());
                 }
                 drop(state);
@@ -158,6 +167,7 @@ impl Worker<'_> {
             state.over = true;
             if reception.dry() {
                 drop(state);
+                reception.forget(large);
                 reception.arrived(1, 0);
                 return Ok(());
             }
@@ -170,7 +180,7 @@ impl Worker<'_> {
         let (folder, draft): &(Folder, OwnedFd) = &opened;
         let (xattrs, about, not_taken) = reception.allowed(&entry);
         let lost = reception.keeper.give_known(&xattrs, draft.as_fd(), &about, false)?;
-        reception.keeper.times(draft.as_fd(), &about)?;
+        let lost = both(lost, reception.keeper.times(draft.as_fd(), &about)?);
         if reception.options.fsync == Fsync::Each {
             fdatasync(draft).at(End::Destination, "sync")?;
         }

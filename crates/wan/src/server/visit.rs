@@ -12,8 +12,10 @@ use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::modes::grant::grant;
 use waystage_protocol::protect::Side;
 
+use super::places;
 use super::rules::rules;
 use super::{Shared, SharedRoot, User, NO_CAP_BYTES_PER_S};
+use crate::asked::Asked;
 use crate::book::Book;
 use crate::control::Control;
 use crate::dial::{coupled, part_of};
@@ -32,6 +34,7 @@ use crate::reception::Target;
 use crate::send::send;
 use crate::session::{exchange, expect, expect_within, kinds, nonsense, refusal, Ask};
 use crate::tls::{self, PacketKeys};
+use crate::trust::Trust;
 use crate::udp::{Agreed, UdpLane, LARGEST_DATAGRAM};
 use crate::wire::Writer;
 
@@ -154,6 +157,7 @@ impl<'a> Visit<'a> {
             None => coupled((connections > 1).then(Group::default), granted.mode),
         };
         let memory = memory_of_each(options.memory_bytes, connections).min(hello.memory);
+        inbox.allow(memory.saturating_mul(u64::from(connections)));
         let welcome = Welcome {
             version,
             mode: granted.mode,
@@ -215,6 +219,7 @@ impl<'a> Visit<'a> {
         limit: Option<u64>,
         user: &User,
     ) -> Result<String, WanError> {
+        take_on(user)?;
         let rights = Rights { reach: &user.reach, listen: &user.listen };
         let wish = || {
             if self.book.is_cancelled() {
@@ -330,21 +335,11 @@ impl<'a> Visit<'a> {
         self.comes_in();
         let options = &self.shared.options;
         let mut sessions = self.shared.lock();
-        let all = sessions.values().filter(|session| session.user.is_some()).count();
-        let own =
-            sessions.values().filter(|session| session.user.as_deref() == Some(&user.name)).count();
-        let most = user.connections.unwrap_or(usize::MAX);
-        if all >= options.connections || own >= most {
-            let (count, whose) = if own >= most {
-                (most, "this user's")
-            } else {
-                (options.connections, "the server's")
-            };
+        let held = sessions.values().filter_map(|session| session.user.as_deref());
+        if let Some(why) = places::refuses((options.connections, &options.users), held, user) {
             return Err(WanError::new(
                 WanErrorKind::Files(waystage_copy::CopyErrorKind::Busy),
-                format!(
-                    "{whose} cap of {count} connections is reached: try again when one has ended"
-                ),
+                format!("{why}: try again when one has ended"),
             ));
         }
         if let Some(session) = sessions.get_mut(&self.id) {
@@ -355,6 +350,7 @@ impl<'a> Visit<'a> {
     }
 
     fn copy(&self, control: &Arc<Control>, lane: &Lane, user: &User) -> Result<String, WanError> {
+        take_on(user)?;
         let options = &self.shared.options;
         let ask = Ask::read(&expect(control, kinds::ASK)?)?;
         let shown = PathBuf::from(String::from_utf8_lossy(&ask.path).into_owned());
@@ -378,7 +374,8 @@ impl<'a> Visit<'a> {
                 rename: held.rename,
                 shown: shown.clone(),
                 from,
-                privileged: shared_root.privileged,
+                trust: Trust::in_client(shared_root.privileged),
+                asked: Asked::anything(),
             };
             control.send(kinds::ACCEPTED, &[]);
             exchange(control, lane, book, hear, || {
@@ -483,4 +480,18 @@ impl<'a> Visit<'a> {
             Some(found) => Ok(found),
         }
     }
+}
+
+/// From here on this thread, and those that it starts, act as the user's account.
+fn take_on(user: &User) -> Result<(), WanError> {
+    let Some(account) = &user.account else { return Ok(()) };
+    account.take_on().map_err(|error| {
+        WanError::new(
+            WanErrorKind::Files(waystage_copy::CopyErrorKind::Failed),
+            format!(
+                "the server cannot act as the account {} that it has for {}: {error}",
+                account.uid, user.name
+            ),
+        )
+    })
 }

@@ -11,7 +11,7 @@ use waystage_protocol::modes::coupled::Group;
 use waystage_protocol::protect::Sealed;
 
 use super::store::{Coming, Store};
-use super::{now_ns, Agreed, SPARE_BUFFERS};
+use super::{now_ns, spare_buffers, Agreed};
 use crate::lane::{Message, Status, MOST_BYTES};
 use crate::socket::{Arrived, Socket, BATCH_BYTES};
 
@@ -63,6 +63,7 @@ impl Link {
         let store = Store {
             // Senders stay below the memory agreed on, but for the last message.
             most_coming_bytes: agreed.memory_bytes + 2 * MOST_BYTES as u64,
+            most_spare: spare_buffers(agreed.memory_bytes),
             ..Store::default()
         };
         Self {
@@ -139,7 +140,7 @@ impl Link {
 
     /// Buffers for messages to come.
     pub(crate) fn spare(&mut self, buffers: impl IntoIterator<Item = Vec<u8>>) {
-        let room = SPARE_BUFFERS.saturating_sub(self.store.spare.len());
+        let room = self.store.most_spare.saturating_sub(self.store.spare.len());
         self.store.spare.extend(buffers.into_iter().take(room));
     }
 

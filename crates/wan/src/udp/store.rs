@@ -15,6 +15,7 @@ pub(super) struct Store {
     pub(super) coming_bytes: u64,
     pub(super) most_coming_bytes: u64,
     pub(super) spare: Vec<Vec<u8>>,
+    pub(super) most_spare: usize,
     /// The peer broke a rule of messages: which.
     pub(super) broken: Option<&'static str>,
 }

@@ -1,13 +1,14 @@
 //! Connections until they are open: taken, told where to, judged, asked for or connected.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use waystage_protocol::protect::Side;
 
 use super::super::destination::{Destination, Host, Offer};
 use super::super::listener::Kind;
+use super::super::own::is_own;
 use super::super::poller::Ready;
 use super::super::record::add;
 use super::super::rules::Verdict;
@@ -146,10 +147,12 @@ impl Engine {
         let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
         tunnel.target = destination.to_string();
         tunnel.destination = Some(destination.clone());
-        match self.settings.rules.verdict(&destination.host, None, destination.port) {
+        let (host, port) = (&destination.host, destination.port);
+        let judged = self.settings.rules.judge(host, None, port, &is_own);
+        match judged.verdict {
             Verdict::Allow => self.ask(token),
             Verdict::Deny => {
-                let why = format!("a rule here denies {destination}");
+                let why = format!("a rule here denies {destination}{}", judged.mend());
                 self.refuse(token, replies::NOT_ALLOWED, &why);
             }
             Verdict::Direct => self.reach(token, destination),
@@ -239,23 +242,35 @@ impl Engine {
             Ok(found) => found,
             Err(why) => return self.refuse(token, replies::HOST_UNREACHABLE, &why),
         };
-        // A client's own rules were asked before, and say nothing of what the server's reverse forwards reach.
-        let judged = self.settings.side == Side::Server;
+        // What a client's reverse forward leads to was said with it: rules are about what others choose.
+        let named = self.settings.side == Side::Client && tunnel.front == Front::Offered;
         let target = tunnel.target.clone();
+        let rules = &self.settings.rules;
+        let mut mend = String::new();
+        let mut may = |host: &Host, address: SocketAddr| {
+            let judged = rules.judge(host, Some(address.ip()), address.port(), &is_own);
+            if judged.verdict != rules.here {
+                mend = judged.mend();
+            }
+            judged.verdict == rules.here
+        };
+        // What is judged is what is connected to.
+        let plain = found.into_iter().map(|found| match found.ip().to_canonical() {
+            four @ IpAddr::V4(_) => SocketAddr::new(four, found.port()),
+            // With its zone.
+            IpAddr::V6(_) => found,
+        });
         let allowed: VecDeque<SocketAddr> = match &tunnel.destination {
-            Some(destination) if judged => found
-                .into_iter()
-                .filter(|address| {
-                    let ip = Some(address.ip().to_canonical());
-                    let verdict =
-                        self.settings.rules.verdict(&destination.host, ip, destination.port);
-                    verdict == Verdict::Allow
-                })
-                .collect(),
-            _ => found.into(),
+            Some(destination) if !named => {
+                plain.filter(|address| may(&destination.host, *address)).collect()
+            }
+            _ => plain.collect(),
         };
         if allowed.is_empty() {
-            let why = format!("the server does not let this user reach {target}");
+            let why = match self.settings.side {
+                Side::Server => format!("the server does not let this user reach {target}{mend}"),
+                Side::Client => format!("a rule here denies {target}{mend}"),
+            };
             return self.refuse(token, replies::NOT_ALLOWED, &why);
         }
         self.try_next(token, allowed, None);
