@@ -51,6 +51,20 @@ enum ring_kind {
     RING_MADE = 8,       /* A directory, FIFO, device or socket made. */
     RING_TRUNCATED = 9,
     RING_ATTRIBUTES = 10, /* Mode, owner, times, extended attributes. */
+    RING_PROGRAM = 11,    /* A ring_program_of, then a name for people. `token` is the time in ns of CLOCK_MONOTONIC. */
+};
+
+/* What became of a process. One that begins a program in which no library comes cannot be seen. */
+enum ring_program {
+    RING_PROGRAM_BEGINS = 1,
+    RING_PROGRAM_FAILED = 2,
+    RING_PROGRAM_CAME = 3,
+    RING_PROGRAM_BLIND = 4, /* It does something that cannot be seen; the name says what. */
+};
+
+struct ring_program_of {
+    uint32_t process;
+    uint32_t state;
 };
 
 /* A multiple of 16 bytes, followed by the path: absolute, as the program named it, not resolved. */

@@ -11,27 +11,68 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "live.h"
 
+#define MOST_WORLDS 9999
 #define TAG 1
 #define CHUNK (1 << 28) /* a count of MPI's is an int */
 
-static char path[PATH_MAX], draft[PATH_MAX], part_path[PATH_MAX];
-static bool left_part;
+static char path[PATH_MAX], draft[PATH_MAX], part_path[PATH_MAX], live_path[PATH_MAX];
+static bool left_part, claimed;
 
-bool output_name(const char *given, int rank, bool spawned)
+bool output_name(const char *given, int rank, unsigned world, const char *label)
 {
-    char folder[PATH_MAX] = "";
+    char folder[PATH_MAX] = "", spawned[128] = "";
     /* The program may change its directory before it ends. */
     if (given[0] != '/' && getcwd(folder, sizeof folder - 1) != NULL)
         strcat(folder, "/");
-    int most = snprintf(path, sizeof path, "%s%s%s", folder, given, spawned ? ".spawned" : "");
+    if (label != NULL)
+        snprintf(spawned, sizeof spawned, ".spawned-%.100s", label);
+    else if (world != 0)
+        snprintf(spawned, sizeof spawned, world == 1 ? ".spawned" : ".spawned-%u", world);
+    /* What follows in a name begins with a dot. */
+    for (char *at = spawned; *at != '\0'; at++)
+        if (*at == '/' || (*at == '.' && at != spawned))
+            *at = '-';
+    int most = snprintf(path, sizeof path, "%s%s%s", folder, given, spawned);
     if (most < 0 || (size_t)most >= sizeof path)
         return false;
     most = snprintf(part_path, sizeof part_path, "%s.part-%06d", path, rank);
     if (most < 0 || (size_t)most >= sizeof part_path)
         return false;
+    most = snprintf(live_path, sizeof live_path, "%s.live-%06d", path, rank);
+    if (most < 0 || (size_t)most >= sizeof live_path)
+        return false;
     most = snprintf(draft, sizeof draft, "%s.draft-%06d-%ld", path, rank, (long)getpid());
     return most > 0 && (size_t)most < sizeof draft;
+}
+
+unsigned output_claim(const char *given)
+{
+    for (unsigned world = 1; world <= MOST_WORLDS; world++) {
+        if (!output_name(given, 0, world, NULL))
+            return world;
+        /* First the claim, then the look: a world that has just ended publishes before it gives up its claim. */
+        enum claim claim = live_make(live_path);
+        if (claim == CLAIM_TAKEN)
+            continue;
+        if (claim == CLAIM_MADE && access(path, F_OK) == 0) {
+            live_forget();
+            continue;
+        }
+        claimed = claim == CLAIM_MADE;
+        return world;
+    }
+    return MOST_WORLDS;
+}
+
+void output_begin(bool keep)
+{
+    if (claimed || !keep)
+        return;
+    /* Of an earlier run: its processes may have it mapped, so it is not made shorter. */
+    unlink(live_path);
+    live_make(live_path);
 }
 
 static bool write_all(int file, const void *data, size_t length)
@@ -75,14 +116,15 @@ static int open_draft(void)
     return open(draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
 }
 
-void output_part(const struct bytes *head, const struct bytes *part)
+bool output_part(const struct bytes *head, const struct bytes *part)
 {
     int file = open_draft();
     if (file < 0)
-        return;
+        return false;
     bool written = !head->failed && !part->failed && write_all(file, head->at, head->length) &&
                    write_all(file, part->at, part->length) && write_end(file);
     left_part = publish(file, written, part_path);
+    return left_part;
 }
 
 void output_remove_part(void)
@@ -181,5 +223,8 @@ void output_gather(const struct bytes *head, const struct bytes *part, int rank,
         fprintf(stderr, "waystage: profile: no memory to gather the ranks' parts; the program is not affected\n");
     }
     pages_give(lengths, (size_t)ranks * sizeof *lengths);
+    /* Until the file has its name, what each rank counted is kept: rank 0 may yet be killed. */
+    mpi.Barrier(comm);
     mpi.Comm_free(&comm);
+    live_remove();
 }

@@ -14,6 +14,7 @@
 #include "bypass.h"
 #include "encode.h"
 #include "fatal.h"
+#include "live.h"
 #include "output.h"
 #include "pml.h"
 #include "record.h"
@@ -66,6 +67,28 @@ static int programs(void)
     return count != NULL ? atoi(count) : 1;
 }
 
+static bool keeps(void)
+{
+    const char *wanted = getenv("WAYSTAGE_PROFILE_LIVE");
+    return wanted == NULL || strcmp(wanted, "off") != 0;
+}
+
+/* Names the files. Worlds that a program spawns one after the other have names of their own, which rank 0 chooses. */
+static bool name_output(const char *path, bool spawned)
+{
+    if (!spawned)
+        return output_name(path, own_rank, 0, NULL);
+    if (alone) {
+        /* Nothing collective: what the launcher calls this world. */
+        const char *name = getenv("PMIX_NAMESPACE");
+        return output_name(path, own_rank, 1, name != NULL ? name : getenv("PMI_JOBID"));
+    }
+    uint64_t mine = own_rank == 0 ? output_claim(path) : 0, world = 0;
+    if (mpi.Allreduce(&mine, &world, 1, mpi.uint64, mpi.max, mpi.world) != MPI_SUCCESS)
+        world = 1;
+    return output_name(path, own_rank, (unsigned)world, NULL);
+}
+
 static bool start_recording(uint64_t interval_ns)
 {
     int level = MPI_THREAD_SINGLE;
@@ -83,6 +106,11 @@ static bool start_recording(uint64_t interval_ns)
     profile_route = pml_start() ? ROUTE_PML : ucx_start() ? ROUTE_UCX : ROUTE_PMPI;
     sees_receives = pml_sees_receives() || ucx_sees_receives();
     return true;
+}
+
+static unsigned own_flags(bool finished)
+{
+    return (finished ? FLAG_FINISHED : 0) | (sees_receives ? FLAG_RECEIVES : 0);
 }
 
 static void encode_own_head(uint64_t interval_ns)
@@ -124,7 +152,7 @@ void profile_begin(void)
     if (mpi.Get_processor_name(node, &length) != MPI_SUCCESS)
         node[0] = '\0';
     if ((uint64_t)all_ranks >> KEY_PEER_BITS != 0 ||
-        !output_name(path != NULL && *path != '\0' ? path : DEFAULT_OUTPUT, own_rank, parent != mpi.comm_null)) {
+        !name_output(path != NULL && *path != '\0' ? path : DEFAULT_OUTPUT, parent != mpi.comm_null)) {
         if (own_rank == 0)
             fprintf(stderr, "waystage: profile: the name of the output is too long, or there are too many ranks: "
                             "nothing is recorded\n");
@@ -132,11 +160,14 @@ void profile_begin(void)
     }
     double seconds = number_from("WAYSTAGE_PROFILE_INTERVAL", DEFAULT_INTERVAL_S, LONGEST_INTERVAL_S);
     uint64_t interval_ns = (uint64_t)(seconds * 1e9 + 0.5);
+    output_begin(keeps());
     if (!start_recording(interval_ns)) {
         fprintf(stderr, "waystage: profile: rank %d has no memory to record: the program is not affected\n", own_rank);
         return;
     }
     encode_own_head(interval_ns);
+    if (!head.failed)
+        live_describe((uint32_t)own_rank, own_flags(false), node, head.at, head.length);
     fatal_watch();
 }
 
@@ -181,7 +212,7 @@ static void encode_own_part(struct bytes *part, bool finished)
     struct rank_part content = {
         .rank = (uint32_t)own_rank,
         .node = node,
-        .flags = (finished ? FLAG_FINISHED : 0) | (sees_receives ? FLAG_RECEIVES : 0),
+        .flags = own_flags(finished),
         .duration_ns = record_elapsed_ns(),
         .warnings = warnings,
     };
@@ -197,10 +228,13 @@ void profile_end(void)
     atomic_flag_test_and_set(&abandoned);
     pml_stop();
     ucx_stop();
-    if (profile_route != ROUTE_NONE)
+    if (profile_route != ROUTE_NONE) {
         encode_own_part(&part, true);
+        live_finish(own_flags(true), record_elapsed_ns());
+    }
     if (alone && profile_route != ROUTE_NONE) {
-        output_part(&head, &part);
+        if (output_part(&head, &part))
+            live_remove();
     } else if (!alone) {
         output_gather(&head, &part, own_rank, all_ranks);
         output_remove_part();

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "live.h"
+
 #define FIRST_ROWS 256
 #define MAX_PHASE ((UINT64_C(1) << KEY_PHASE_BITS) - 1)
 #define PHASE_MASK (MAX_PHASE << KEY_PHASE_SHIFT)
@@ -49,9 +51,16 @@ static size_t table_bytes(uint64_t rows)
 
 static struct table *table_make(uint64_t rows)
 {
-    struct table *table = pages_take(table_bytes(rows));
-    if (table != NULL)
+    uint64_t offset = LIVE_ELSEWHERE;
+    struct table *table = live_take(table_bytes(rows), &offset);
+    if (table == NULL) {
+        offset = LIVE_ELSEWHERE;
+        table = pages_take(table_bytes(rows));
+    }
+    if (table != NULL) {
         table->mask = rows - 1;
+        table->offset = offset;
+    }
     return table;
 }
 
@@ -104,6 +113,9 @@ struct recorder *recorder_make(void)
             free(recorder);
             return NULL;
         }
+        recorder->slot = live_slot();
+        for (int d = 0; d < DIRECTIONS; d++)
+            live_publish(recorder->slot, d, recorder->tables[d]->offset);
         recorder->in_use = true;
         recorder->next = atomic_load(&first_recorder);
         while (!atomic_compare_exchange_weak(&first_recorder, &recorder->next, recorder))
@@ -165,6 +177,7 @@ static struct table *rebuilt(struct recorder *recorder, enum direction direction
         if (row->key != 0)
             add(table, halve ? halve_phase(row->key) : row->key, row->messages, row->bytes);
     }
+    table->doublings = old->doublings + halve;
     return table;
 }
 
@@ -175,6 +188,7 @@ static void replace(struct recorder *recorder, enum direction direction, struct 
 {
     recorder->retired[direction] = recorder->tables[direction];
     __atomic_store_n(&recorder->tables[direction], table, __ATOMIC_RELEASE);
+    live_publish(recorder->slot, (int)direction, table->offset);
 }
 
 static void enter_phase(struct recorder *recorder, uint64_t now)

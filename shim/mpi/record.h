@@ -28,9 +28,12 @@ struct row {
     uint64_t bytes;
 };
 
+/* patterns/live.py reads it from the file of a rank that was killed. */
 struct table {
     uint64_t mask; /* rows less one; a power of two of them */
     uint64_t used;
+    uint64_t doublings; /* of the phases in its keys */
+    uint64_t offset;    /* in the file of live.h, or LIVE_ELSEWHERE */
     struct row rows[];
 };
 
@@ -64,6 +67,7 @@ struct recorder {
     uint64_t phase_key;    /* the phase of now, in its place in a key, with KEY_USED */
     uint64_t phase_end_ns; /* when to look again */
     uint64_t activity;     /* messages sent and receives posted, of any kind */
+    uint32_t slot;         /* of live.h */
     unsigned doublings;    /* a phase lasts interval << doublings */
     uint64_t lost_messages, lost_bytes; /* for want of memory */
     uint64_t outside_messages, outside_bytes;

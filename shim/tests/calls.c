@@ -7,14 +7,17 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -121,6 +124,16 @@ static int stream(FILE *file)
     X(open_by_syscall, fill((int)syscall(SYS_openat, AT_FDCWD, "n", O_CREAT | O_WRONLY, 0644)))                        \
     X(rename_by_syscall, (int)syscall(SYS_renameat2, AT_FDCWD, "d", AT_FDCWD, "n", 0))                                 \
     X(unlink_by_syscall, (int)syscall(SYS_unlinkat, AT_FDCWD, "a", 0))                                                 \
+    X(bind, local_socket("n", 0))                                                                                      \
+    X(bind_by_syscall, local_socket("d/n", 1))                                                                         \
+    X(by_handle, by_handle())                                                                                          \
+    X(chmod_by_syscall, (int)syscall(SYS_fchmodat, directory(), "x", 0600))                                            \
+    X(chown_by_syscall, (int)syscall(SYS_fchownat, AT_FDCWD, "a", -1, -1, 0))                                          \
+    X(utime_by_syscall, (int)syscall(SYS_utimensat, AT_FDCWD, "a", (struct timespec[2]){{1, 0}, {2, 0}}, 0))           \
+    X(setxattr_by_syscall, (int)syscall(SYS_setxattr, "a", "user.n", "v", 1, 0))                                       \
+    X(link_by_syscall, (int)syscall(SYS_linkat, AT_FDCWD, "a", directory(), "n", 0))                                   \
+    X(mknod_by_syscall, (int)syscall(SYS_mknodat, AT_FDCWD, "n", S_IFIFO | 0644, 0))                                   \
+    X(older_calls_by_syscall, older_calls())                                                                           \
     X(after_chdir, chdir("d/e") != 0 || fill(open("n", O_CREAT | O_WRONLY, 0644)) != 0 || chdir("..") != 0 ||          \
                        fill(open("n", O_CREAT | O_WRONLY, 0644)))                                                      \
     X(after_fchdir, fchdir(directory()) != 0 || fill(open("n", O_CREAT | O_WRONLY, 0644)))                             \
@@ -173,6 +186,45 @@ static int duplicated(void)
 {
     int fd = open("n", O_CREAT | O_WRONLY, 0644), copy = dup(fd);
     return fill(fd) != 0 || fill(copy);
+}
+
+static int local_socket(const char *name, int direct)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, name, strlen(name)); /* Not ended by a NUL that counts. */
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name));
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (direct)
+        return (int)syscall(SYS_bind, fd, &address, bytes);
+    return bind(fd, (struct sockaddr *)&address, bytes);
+}
+
+static int by_handle(void)
+{
+    struct {
+        struct file_handle handle;
+        unsigned char bytes[MAX_HANDLE_SZ];
+    } of = {.handle.handle_bytes = MAX_HANDLE_SZ};
+    int mount, fd = directory();
+    if (name_to_handle_at(AT_FDCWD, "a", &of.handle, &mount, 0) != 0)
+        return -1;
+    fd = open_by_handle_at(fd, &of.handle, O_WRONLY);
+    if (fd < 0 && errno == EPERM)
+        errno = ENOSYS;
+    return fill(fd);
+}
+
+/* Those that newer architectures do not have. */
+static int older_calls(void)
+{
+#ifdef SYS_link
+    return syscall(SYS_link, "a", "n1") != 0 || syscall(SYS_symlink, "a", "n2") != 0 ||
+           syscall(SYS_mknod, "n3", S_IFIFO | 0644, 0) != 0 || syscall(SYS_chmod, "b", 0600) != 0 ||
+           syscall(SYS_mkdir, "n4", 0755) != 0 || syscall(SYS_rename, "n4", "n5") != 0;
+#else
+    errno = ENOSYS;
+    return -1;
+#endif
 }
 
 static int copied(void)

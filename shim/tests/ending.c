@@ -40,10 +40,13 @@ int main(int argc, char **argv)
             raise(SIGKILL);
         if (strcmp(how, "term") == 0 || strcmp(how, "handler") == 0)
             raise(SIGTERM);
-        if (strcmp(how, "exit") == 0)
+        if (strcmp(how, "exit") == 0 || strcmp(how, "leave") == 0)
             exit(6);
+        if (strcmp(how, "vanish") == 0)
+            raise(SIGKILL);
     }
-    if (strcmp(how, "end") != 0)
+    /* With "leave" and "vanish" the others are within MPI_Finalize when rank 1 is gone. */
+    if (strcmp(how, "end") != 0 && strcmp(how, "leave") != 0 && strcmp(how, "vanish") != 0)
         sleep(30);
     MPI_Finalize();
     return 0;

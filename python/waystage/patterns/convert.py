@@ -11,8 +11,6 @@ import csv
 import gzip
 import io
 import json
-import os
-import secrets
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from waystage.patterns.errors import PatternError
+from waystage.patterns.output import write_whole
 from waystage.patterns.pattern import Pattern
 
 MOST_RANKS_DENSE = 4096
@@ -32,7 +31,7 @@ def convert(pattern: Pattern, path: Path) -> None:
     """Write `pattern` in the format of the path's ending. Raises PatternError."""
     for ending, encode in FORMATS.items():
         if path.name.endswith(ending):
-            _write(path, encode(pattern))
+            write_whole(path, encode(pattern))
             return
     raise PatternError(f"{path}: its ending tells no format: use one of {', '.join(FORMATS)}")
 
@@ -141,13 +140,3 @@ FORMATS: dict[str, Callable[[Pattern], bytes]] = {
 def _rows(pattern: Pattern) -> list[tuple[int, int, int, int, int, int]]:
     columns = [getattr(pattern.sent, name).tolist() for name in COLUMNS]
     return list(zip(*columns, strict=True))
-
-
-def _write(path: Path, data: bytes) -> None:
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        draft.write_bytes(data)
-        os.replace(draft, path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise PatternError(f"{path} cannot be written: {error.strerror}") from None

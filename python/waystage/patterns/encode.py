@@ -7,8 +7,6 @@ Must not know: other formats.
 
 from __future__ import annotations
 
-import os
-import secrets
 import struct
 import zlib
 from pathlib import Path
@@ -16,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from waystage.patterns import varints
-from waystage.patterns.errors import PatternError
 from waystage.patterns.layout import (
     COLUMNS,
     FINISHED,
@@ -31,6 +28,7 @@ from waystage.patterns.layout import (
     PatternFile,
     RankPart,
 )
+from waystage.patterns.output import write_whole
 from waystage.patterns.pattern import Pattern, Traffic
 
 
@@ -64,7 +62,7 @@ def to_file(pattern: Pattern) -> PatternFile:
             sent.get(rank, empty),
             received.get(rank, empty),
         )
-        sections[rank] = _encode_rank(part)
+        sections[rank] = encode_rank(part)
     return PatternFile(
         pattern.ranks,
         int(start) if start.isdigit() else 0,
@@ -96,19 +94,18 @@ def format_file(file: PatternFile) -> bytes:
     if file.warnings:
         pieces.append(_section(b"WARN", _numbers(len(file.warnings)) + b"".join(map(_text, file.warnings))))
     pieces += [_section(b"RANK", file.sections[rank]) for rank in sorted(file.sections)]
-    pieces.append(_section(b"END ", b""))
+    pieces.append(end_section())
     return b"".join(pieces)
 
 
 def write_file(file: PatternFile, path: Path) -> None:
     """Raises PatternError where the file cannot be written."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        draft.write_bytes(format_file(file))
-        os.replace(draft, path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise PatternError(f"{path} cannot be written: {error.strerror}") from None
+    write_whole(path, format_file(file))
+
+
+def end_section() -> bytes:
+    """The last section of every file."""
+    return _section(b"END ", b"")
 
 
 def _by_rank(pattern: Pattern, traffic: Traffic, *, sending: bool) -> dict[int, tuple[varints.U64, ...]]:
@@ -126,7 +123,8 @@ def _by_rank(pattern: Pattern, traffic: Traffic, *, sending: bool) -> dict[int, 
     }
 
 
-def _encode_rank(part: RankPart) -> bytes:
+def encode_rank(part: RankPart) -> bytes:
+    """A rank's section, without tag and checksum."""
     head = _numbers(part.rank) + _text(part.node) + _numbers(part.flags, part.doublings, part.duration_ns)
     warnings = _numbers(len(part.warnings)) + b"".join(map(_text, part.warnings))
     return head + warnings + _encode_table(part.sent) + _encode_table(part.received)

@@ -10,14 +10,13 @@ orders of magnitude, and a linear scale would show the busiest alone.
 
 from __future__ import annotations
 
-import os
-import secrets
+import io
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from waystage.patterns.errors import PatternError
+from waystage.patterns.output import write_whole
 from waystage.patterns.pattern import Pattern
 
 SHADES = " ░▒▓█"
@@ -88,11 +87,7 @@ def write_png(pattern: Pattern, path: Path, *, phase: int | None = None) -> None
     program = pattern.run.get("program", "")
     when = "" if phase is None else f", phase {phase}"
     axes.set_title(f"{program or 'pattern'}: {pattern.ranks} ranks{when}")
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.png")
-    try:
-        # Without the library's name and version: equal patterns give equal bytes.
-        FigureCanvasAgg(figure).print_figure(draft, dpi=DPI, format="png", metadata={"Software": None})
-        os.replace(draft, path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise PatternError(f"{path} cannot be written: {error.strerror}") from None
+    drawn = io.BytesIO()
+    # Without the library's name and version: equal patterns give equal bytes.
+    FigureCanvasAgg(figure).print_figure(drawn, dpi=DPI, format="png", metadata={"Software": None})
+    write_whole(path, drawn.getvalue())

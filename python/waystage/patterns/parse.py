@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage.patterns import varints
+from waystage.patterns.agreement import disagreement
 from waystage.patterns.errors import PatternError
 from waystage.patterns.kinds import KINDS, SIZE_CLASSES, SIZE_UNKNOWN, Kind
 from waystage.patterns.layout import (
@@ -26,6 +27,7 @@ from waystage.patterns.layout import (
     MOST_RANKS,
     PROTOCOL,
     PULLED,
+    RECEIVES,
     SECTION,
     PatternFile,
     RankPart,
@@ -107,6 +109,7 @@ def assemble(file: PatternFile, name: str, *, allow_missing: bool) -> Pattern:
         edges = _edges(file, last, doublings, end_ns)
     except ValueError as error:
         raise PatternError(f"{name} is damaged: {error}") from None
+    silent = set(range(file.ranks)) - {part.rank for part in parts if part.flags & RECEIVES}
     return Pattern(
         ranks=file.ranks,
         sent=sent,
@@ -118,6 +121,7 @@ def assemble(file: PatternFile, name: str, *, allow_missing: bool) -> Pattern:
         unfinished=tuple(part.rank for part in parts if not part.flags & FINISHED),
         warnings=(*file.warnings, *_warnings(parts, file.ranks)),
         run={**file.run, **({"start_unix_ns": str(file.start_ns)} if file.start_ns else {})},
+        differs=disagreement(sent, received, file.kinds, file.ranks, silent) or "",
     )
 
 

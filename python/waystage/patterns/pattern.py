@@ -124,7 +124,8 @@ class Pattern:
 
     `phase_edges` are seconds since the start, one more than there are phases. `nodes` has a name for each rank, empty
     where it is not known. `missing` are ranks that left nothing, `unfinished` those that did not reach MPI_Finalize.
-    `run` says what was run by which profiler. `warnings` say what the numbers do not hold.
+    `run` says what was run by which profiler. `warnings` say what the numbers do not hold; `differs`, where senders and
+    receivers counted different bytes.
     """
 
     ranks: int
@@ -137,6 +138,7 @@ class Pattern:
     unfinished: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     run: Mapping[str, str] = field(default_factory=dict)
+    differs: str = ""
 
     # -- files -------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from waystage.bounded import read_bounded
 from waystage.patterns.errors import PatternError
 from waystage.patterns.original import read_original
 from waystage.patterns.parse import parse
@@ -16,15 +17,16 @@ from waystage.patterns.pattern import Pattern
 
 GZIP = b"\x1f\x8b"
 
+MOST_BYTES = 1 << 32
+"""A file of 16,384 ranks that all speak with all has three gigabytes."""
+
 
 def read(path: Path, *, allow_missing: bool) -> Pattern:
     """See Pattern.read."""
     try:
-        with path.open("rb") as file:
-            begin = file.read(len(GZIP))
-            data = b"" if begin == GZIP else begin + file.read()
+        data = read_bounded(path, MOST_BYTES)
     except OSError as error:
         raise PatternError(f"{path} cannot be read: {error.strerror}") from None
-    if begin == GZIP:
+    if data.startswith(GZIP):
         return read_original(path, allow_missing=allow_missing)
     return parse(data, str(path), allow_missing=allow_missing)

@@ -45,7 +45,7 @@ def summarise(pattern: Pattern, *, top: int = 10, phase: int | None = None) -> d
         "run": dict(pattern.run),
         "missing": list(pattern.missing),
         "unfinished": list(pattern.unfinished),
-        "warnings": list(pattern.warnings),
+        "warnings": [*([pattern.differs] if pattern.differs else []), *pattern.warnings],
     }
 
 

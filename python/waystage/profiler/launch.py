@@ -7,21 +7,28 @@ Must not know: how the library sees messages.
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import secrets
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from waystage.outputs import refuse_special
 from waystage.patterns import PatternError
+from waystage.patterns.live import is_live
 from waystage.patterns.merge import merge
 from waystage.profiler.errors import ProfilerError
 from waystage.profiler.library import LAUNCHERS, build
 from waystage.program import preloading, run_to_end
 
 DEFAULT_OUTPUT = "waystage.pattern"
+OF_WORLD = re.compile(r"(?P<world>\.spawned(-[^.]+)?)?(\.(part|live)-\d+|\.draft-\d+-\d+)?")
+"""What the library puts behind the output's name."""
+
 PASSED_ON = ("LD_PRELOAD", "WAYSTAGE_PROFILE_OUTPUT", "WAYSTAGE_PROFILE_INTERVAL")
 """What ranks on other hosts need in their environment."""
 
@@ -31,13 +38,21 @@ THROUGH_NETWORK = {"MPIR_CVAR_NOLOCAL": "1"}
 
 @dataclass(frozen=True)
 class Profiled:
-    """`status` is the program's, as a shell gives it. `output` is None where it left nothing; `complete` is false
-    where ranks are missing or did not reach MPI_Finalize; `problem` says what went wrong with the profile."""
+    """`status` is the program's, as a shell gives it. `output` is None where it left nothing; `problem` says what went
+    wrong with the profile. `early` are ranks that did not reach MPI_Finalize, `missing` those that left nothing.
+    `spawned` are the same of worlds that the program spawned."""
 
     status: int
     output: Path | None
-    complete: bool = False
     problem: str | None = None
+    early: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    spawned: tuple[Profiled, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all ranks of the program reached MPI_Finalize."""
+        return self.output is not None and not self.early and not self.missing
 
 
 def profile(
@@ -58,6 +73,10 @@ def profile(
         raise ProfilerError(
             f"the folder {output.resolve().parent} does not exist: create it, or name another output"
         )
+    try:
+        refuse_special(output)
+    except OSError as error:
+        raise ProfilerError(f"{output}: {error.strerror}") from None
     launcher = command[0] if os.path.basename(command[0]).split(".")[0] in LAUNCHERS else None
     library = build(mpicc, launcher=launcher)
     # Under a name of its own until it is whole: an older file of this name must not pass for this run's.
@@ -98,22 +117,46 @@ def _is_open_mpi(launcher: str) -> bool:
 
 
 def _collect(draft: Path, output: Path, status: int) -> Profiled:
-    parts = sorted(draft.parent.glob(f"{draft.name}.part-*"))
-    leftovers = sorted(draft.parent.glob(f"{draft.name}.draft-*"))
+    """Give every world's file its name. Spawned worlds have the program's name and what is behind the draft's."""
+    worlds: dict[str, list[Path]] = {"": []}
+    for path in sorted(draft.parent.glob(f"{glob.escape(draft.name)}*")):
+        found = OF_WORLD.fullmatch(path.name.removeprefix(draft.name))
+        if found is not None:
+            worlds.setdefault(found["world"] or "", []).append(path)
+    collected = {
+        world: _collect_world(
+            draft.with_name(draft.name + world), output.with_name(output.name + world), status, left
+        )
+        for world, left in worlds.items()
+    }
+    main = collected.pop("")
+    order = sorted(collected.items(), key=lambda item: (len(item[0]), item[0]))
+    return replace(main, spawned=tuple(world for _, world in order))
+
+
+def _collect_world(draft: Path, output: Path, status: int, left: Sequence[Path]) -> Profiled:
     try:
-        if draft.exists():
+        if draft in left:
+            refuse_special(output)
             os.replace(draft, output)
-            return Profiled(status, output, complete=True)
+            return Profiled(status, output)
+        parts = [path for path in left if ".part-" in path.name or (".live-" in path.name and _counts(path))]
         if not parts:
             problem = "it left no profile: it did not reach MPI_Init, or its MPI is linked statically"
-            return Profiled(status, None, problem=problem)
+            return Profiled(status, None, problem)
         try:
             merged = merge(parts, output)
         except PatternError as error:
-            return Profiled(status, None, problem=str(error))
-        return Profiled(status, output, complete=not merged.missing and not merged.unfinished)
+            return Profiled(status, None, str(error))
+        return Profiled(status, output, early=merged.unfinished, missing=merged.missing)
     except OSError as error:
-        return Profiled(status, None, problem=f"{output} cannot be written: {error.strerror}")
+        return Profiled(status, None, f"{output} cannot be written: {error.strerror}")
     finally:
-        for path in (*parts, *leftovers):
+        for path in left:
             path.unlink(missing_ok=True)
+
+
+def _counts(path: Path) -> bool:
+    """Whether a rank had begun to count in this file."""
+    with path.open("rb") as file:
+        return is_live(file.read(8))
