@@ -1,10 +1,10 @@
 """The statistics that results and benchmarks quote, computed one way everywhere.
 
 Arrives: plain numbers.
-Leaves: medians, percentiles and bootstrap intervals.
+Leaves: medians, percentiles and intervals.
 Must not know: what was measured.
 
-Every interval is a percentile bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap",
+Intervals of means are Student's; every other is a percentile bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap",
 1993, chapter 13) from a seeded generator, so that the same samples always give the same interval.
 """
 
@@ -83,15 +83,78 @@ def bootstrap_interval(
     return Interval(float(low), float(high))
 
 
+LEAST_SAMPLES = 5
+"""Of fewer, an interval says more of the method than of the samples: their range is given instead."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """`low` and `high` of a statistic over `count` samples: a 95 % interval, or the range where they are few."""
+
+    low: float
+    high: float
+    count: int
+    is_range: bool
+
+    def text(self, digits: int, of: str) -> str:
+        """`95 %: 1.2 .. 1.4 (10 sets)`, or `range: 1.2 .. 1.4 (2 sets)`."""
+        kind = "range" if self.is_range else "95 %"
+        return f"{kind}: {self.low:.{digits}f} .. {self.high:.{digits}f} ({self.count} {of})"
+
+
+def spread(
+    rows: Sequence[float] | Sequence[Sequence[float]], statistic: Statistic | None = None
+) -> Spread | None:
+    """What is known of `statistic` (the mean by default) from independent `rows`; None for fewer than two.
+
+    Student's t on the jackknife's pseudo-values (Tukey, 1958), which for the mean are the values themselves. A percentile
+    bootstrap of ten samples is too narrow by a tenth; here is no such bias. Of fewer than `LEAST_SAMPLES` rows the range of
+    the statistic over single rows is given.
+    """
+    sample = _array(rows)
+    compute: Statistic = statistic if statistic is not None else (lambda values: float(np.mean(values)))
+    count = len(sample)
+    if count < 2:
+        return None
+    if count < LEAST_SAMPLES:
+        single = [compute(sample[i : i + 1]) for i in range(count)]
+        return Spread(min(single), max(single), count, True)
+    whole = compute(sample)
+    pseudo = [count * whole - (count - 1) * compute(np.delete(sample, i, axis=0)) for i in range(count)]
+    half = student_t(count - 1) * float(np.std(pseudo, ddof=1)) / count**0.5
+    return Spread(whole - half, whole + half, count, False)
+
+
+def student_t(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t.
+
+    Exact to three digits to 4 degrees of freedom, beyond them Cornish and Fisher's expansion (Abramowitz and Stegun,
+    26.7.5), wrong by less than 0.001.
+    """
+    if freedom < len(_T_OF_FEW):
+        return _T_OF_FEW[freedom]
+    z, n = 1.959963984540054, float(freedom)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / n ** (i + 1) for i, term in enumerate(terms))
+
+
+_T_OF_FEW = (float("inf"), 12.706, 4.303, 3.182, 2.776, 2.571, 2.447)
+
+
 def reduction_pct(before: Sequence[float], after: Sequence[float]) -> float:
     """By how many percent the mean of `after` lies below that of `before`; negative where it lies above."""
     rows = _pairs(before, after)
     return _reduction(rows)
 
 
-def reduction_interval(before: Sequence[float], after: Sequence[float], *, seed: int = 0) -> Interval:
-    """The 95 % interval of `reduction_pct`; `before[i]` and `after[i]` belong to the same repetition."""
-    return bootstrap_interval(_pairs(before, after).tolist(), _reduction, seed=seed)
+def reduction_spread(before: Sequence[float], after: Sequence[float]) -> Spread | None:
+    """The spread of `reduction_pct`; `before[i]` and `after[i]` belong to the same repetition."""
+    return spread(_pairs(before, after).tolist(), _reduction)
 
 
 def summary(values: Sequence[float], *, seed: int = 0) -> Summary:

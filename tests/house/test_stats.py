@@ -13,8 +13,10 @@ from waystage.stats import (
     bootstrap_interval,
     median,
     percentile,
-    reduction_interval,
     reduction_pct,
+    reduction_spread,
+    spread,
+    student_t,
     summary,
 )
 
@@ -53,12 +55,40 @@ def test_the_same_sample_has_the_same_interval() -> None:
 
 
 def test_rows_are_resampled_whole() -> None:
-    """Each `after` is exactly half its `before`, so every resample says 50 %."""
-    before = [10.0, 400.0, 7000.0, 2.0]
+    """Each `after` is exactly half its `before`, so every sample says 50 %."""
+    before = [10.0, 400.0, 7000.0, 2.0, 77.0]
     after = [v / 2 for v in before]
     assert reduction_pct(before, after) == pytest.approx(50)
-    interval = reduction_interval(before, after)
-    assert (interval.low, interval.high) == (pytest.approx(50), pytest.approx(50))
+    for count in (2, 5):
+        found = reduction_spread(before[:count], after[:count])
+        assert found is not None and found.is_range is (count == 2)
+        assert (found.low, found.high) == (pytest.approx(50), pytest.approx(50))
+
+
+def test_few_samples_have_a_range_and_no_interval() -> None:
+    assert spread([1.0]) is None
+    two = spread([3.0, 1.0])
+    assert two is not None and (two.low, two.high, two.is_range) == (1.0, 3.0, True)
+    assert two.text(1, "sets") == "range: 1.0 .. 3.0 (2 sets)"
+    five = spread([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert five is not None and not five.is_range
+    # Mean 3, standard deviation 1.5811, t 2.776 at 4 degrees of freedom.
+    assert (five.low, five.high) == (pytest.approx(1.0371, abs=1e-3), pytest.approx(4.9629, abs=1e-3))
+
+
+@pytest.mark.parametrize(("freedom", "t"), [(4, 2.776), (7, 2.365), (9, 2.262), (29, 2.045), (1000, 1.962)])
+def test_students_quantiles_are_those_of_the_tables(freedom: int, t: float) -> None:
+    assert student_t(freedom) == pytest.approx(t, abs=6e-4)
+
+
+def test_an_interval_of_five_covers_the_mean_as_often_as_it_says() -> None:
+    generator = random.Random(3)
+    covered = 0
+    for _ in range(400):
+        found = spread([generator.gauss(10, 2) for _ in range(5)])
+        assert found is not None
+        covered += found.low <= 10 <= found.high
+    assert 367 <= covered <= 394  # 380 expected, within three standard deviations
 
 
 def test_a_rise_is_a_negative_reduction() -> None:

@@ -20,6 +20,13 @@ pub fn hash(seed: u64, words: &[u64]) -> u64 {
     })
 }
 
+/// The seed of one algorithm's own stream: algorithms that are given one seed must not draw the same numbers.
+#[must_use]
+pub fn stream(seed: u64, name: &str) -> u64 {
+    name.bytes()
+        .fold(hash(seed, &[name.len() as u64]), |state, byte| hash(state, &[u64::from(byte)]))
+}
+
 /// 2^64 divided by the golden ratio, the increment of SplitMix64.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 

@@ -11,6 +11,7 @@ msgspec cannot know raises `Problem` with the key, and `complaint` finds its lin
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import typing
 from collections.abc import Callable
@@ -18,15 +19,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.constructor import DuplicateKeyError
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from waystage import yaml_text
+from waystage.bounded import read_bounded
 from waystage.experiment.problems import ExperimentError, Key, Problem
 
-MAX_FILE_BYTES = 1 << 20
-"""A hand-written file is a few kilobytes; what is larger is another file."""
+LARGEST = 2**63
+"""What is larger fits no counter of any world."""
 
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
@@ -40,33 +40,13 @@ def read(path: Path, what: str, keys: str) -> CommentedMap:
     """The document in `path`; `what` it should be (`an experiment`), with which `keys`. Raises ExperimentError."""
     noun = what.split(maxsplit=1)[1]
     try:
-        data = path.read_bytes()
+        document = yaml_text.load(read_bounded(path, yaml_text.MAX_BYTES))
     except FileNotFoundError:
         raise ExperimentError(f"{path}: there is no such {noun} file") from None
     except OSError as error:
-        raise ExperimentError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise ExperimentError(
-            f"{path}: {len(data)} bytes are no {noun} file; at most {MAX_FILE_BYTES} are read"
-        )
-    try:
-        document = YAML(typ="rt").load(data.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise ExperimentError(f"{path}: is no UTF-8 text: give {what} in YAML") from None
-    except DuplicateKeyError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
-        found = re.search(r'found duplicate key "?([^"\s]+)', str(error.problem))
-        name = found[1] if found else "a key"
-        raise ExperimentError(f"{path.name}:{line}: {name}: is there twice: keep one") from None
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 1
-        raise ExperimentError(
-            f"{path.name}:{line}: is no valid YAML: {error.problem or error.context}"
-        ) from None
-    except (YAMLError, RecursionError, ValueError) as error:
-        first = (str(error).splitlines() or ["it is nested too deeply"])[0]
-        raise ExperimentError(f"{path.name}:1: is no valid YAML: {first}") from None
+        raise ExperimentError(f"{path}: cannot be read as {what}: {error.strerror}") from None
+    except yaml_text.YamlError as error:
+        raise ExperimentError(f"{path.name}:{error.line}: {error}") from None
     if not isinstance(document, CommentedMap):
         raise ExperimentError(f"{path.name}:1: {what} is a mapping with the keys {keys}")
     return document
@@ -82,18 +62,20 @@ def complaint(path: Path, document: CommentedMap, problem: Problem) -> Experimen
 
 def plain(node: Any, rewrite: Rewrite, key: Key = ()) -> Any:
     """YAML nodes to plain values, each list and scalar through `rewrite`. Raises Problem."""
-    if len(key) > 32:
-        raise Problem(key[:4], "is nested too deeply")
     if isinstance(node, CommentedMap):
         return {_name(k, key): plain(v, rewrite, (*key, str(k))) for k, v in node.items()}
     if isinstance(node, CommentedSeq | list):
         return rewrite(key, [plain(v, rewrite, (*key, i)) for i, v in enumerate(node)])
-    return rewrite(key, _scalar(node))
+    return rewrite(key, _scalar(node, key))
 
 
-def _scalar(node: Any) -> Any:
+def _scalar(node: Any, key: Key) -> Any:
     if isinstance(node, bool) or node is None:
         return node
+    if isinstance(node, int) and abs(node) > LARGEST:
+        raise Problem(key, f"a number of {node.bit_length()} bits is too large: give at most 2^63")
+    if isinstance(node, float) and not math.isfinite(node):
+        raise Problem(key, f"{float(node)} is no number to reckon with: give a finite one")
     for kind in (int, float, str):
         if isinstance(node, kind):
             return kind(node)

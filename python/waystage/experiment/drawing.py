@@ -40,16 +40,33 @@ def style(axes: Any) -> None:
     axes.tick_params(labelsize=8)
 
 
-def draw_lines(axes: Any, ends: Any, shares: Any, widths: Any, label: str) -> None:
-    """Lines between pairs of points, coloured by `shares` from 0 to 1, with a bar that says which colour is which."""
-    lines = LineCollection(list(ends), cmap="YlOrRd", linewidths=widths)
-    lines.set_array(shares)
-    lines.set_clim(-0.15, 1.0)  # the palest tenth of the map cannot be seen on white
+def draw_lines(
+    axes: Any, ends: Any, values: Any, widths: Any, most: float, label: str, mark: float = 0.0
+) -> None:
+    """Lines between pairs of points, coloured by `values` from 0 to `most`, with a bar that says which colour is which.
+
+    A `mark` above zero is drawn across the bar.
+    """
+    lines = LineCollection(list(ends), cmap="YlOrRd", linewidths=widths, capstyle="butt")
+    lines.set_array(values)
+    lines.set_clim(-0.15 * most, most)  # the palest tenth of the map cannot be seen on white
     axes.add_collection(lines)
     bar = axes.figure.colorbar(lines, ax=axes, fraction=0.03, pad=0.01)
-    bar.ax.set_ylim(0.0, 1.0)
+    bar.ax.set_ylim(0.0, most)
     bar.set_label(label, fontsize=7)
     bar.ax.tick_params(labelsize=7)
+    if 0 < mark <= most:
+        bar.ax.axhline(mark, color="#222", linewidth=1.5)
+        bar.ax.annotate(
+            "bound",
+            (0, mark),
+            xycoords=("axes fraction", "data"),
+            xytext=(-2, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            fontsize=6,
+        )
 
 
 def svg(figure: Figure) -> str:

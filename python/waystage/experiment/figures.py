@@ -26,7 +26,7 @@ CLASS_COLOURS = {"mpi": "#4269d0", "staging": "#ff725c", "io": "#efb118", "wan":
 
 
 def times_by_policy(result: RunResult, summary: Summary) -> str:
-    """Fig. 11: mean job, computation and staging time per policy, with 95 % intervals."""
+    """Fig. 11: mean job, computation and staging time per policy, with 95 % intervals, or the range of fewer than five sets."""
     figure, axes = new_figure(7.2, 3.4)
     policies = list(summary.times_s)
     width = 0.8 / max(1, len(policies))
@@ -49,6 +49,10 @@ def times_by_policy(result: RunResult, summary: Summary) -> str:
             )
     axes.set_xticks(range(len(QUANTITIES)), [f"{name} time" for name in QUANTITIES])
     axes.set_ylabel("seconds")
+    shown = [e for times in summary.times_s.values() for e in times.values() if e.low is not None]
+    if shown:
+        kind = "range" if shown[0].is_range else "95 % interval"
+        axes.set_title(f"mean and {kind} over {shown[0].count} sets", fontsize=9)
     axes.legend(frameon=False, fontsize=8)
     return svg(figure)
 

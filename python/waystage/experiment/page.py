@@ -52,5 +52,8 @@ def text(value: str) -> str:
 def write(path: Path, content: str) -> None:
     """Nobody ever reads half a report."""
     part = path.with_suffix(".part")
-    part.write_text(content, encoding="utf-8")
-    os.replace(part, path)
+    try:
+        part.write_text(content, encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -31,7 +31,7 @@ def render(result: RunResult, summary: Summary, samples: Sequence[PortSample]) -
         _status(result),
         "<h2>Comparison</h2>",
         page.table(table_rows(result, summary), list(TABLE_COLUMNS)),
-        "<p class=note>Means with 95 % bootstrap intervals. Policies are compared set by set: a set has the same jobs, "
+        "<p class=note>Means with 95 % intervals (Student's t) over sets; of fewer than five sets the range of their means. Policies are compared set by set: a set has the same jobs, "
         "arrival times and hash seed under each policy. The paper's numbers are those of its own cluster at 1 Gbit/s.</p>",
     ]
     if summary.times_s:

@@ -182,8 +182,11 @@ def save_timelines(path: Path, samples: Sequence[PortSample]) -> None:
     }
     table = pa.table({n: pa.array(v, type=kinds.get(n, pa.string())) for n, v in columns.items()})
     whole = path.with_suffix(".part")
-    pq.write_table(table, whole, compression="zstd")
-    os.replace(whole, path)
+    try:
+        pq.write_table(table, whole, compression="zstd")
+        os.replace(whole, path)
+    finally:
+        whole.unlink(missing_ok=True)
 
 
 def load_timelines(folder: Path) -> list[PortSample]:
@@ -207,5 +210,8 @@ class _Version(msgspec.Struct):
 
 def _write(path: Path, data: bytes) -> None:
     whole = path.with_name(path.name + ".part")
-    whole.write_bytes(data)
-    os.replace(whole, path)
+    try:
+        whole.write_bytes(data)
+        os.replace(whole, path)
+    finally:
+        whole.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """What a run says: times per policy, reductions against the baseline, switching times.
 
 Arrives: a `RunResult`.
-Leaves: numbers with 95 % intervals, and the table that the terminal, the report and benchmarks show.
+Leaves: numbers with 95 % intervals over sets, and the table that the terminal, the report and benchmarks show.
 Must not know: how they are drawn or printed.
 
 Policies are compared set by set: a set has the same jobs, arrival times and hash seed under every
@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from waystage.experiment.results import JobRecord, RunResult, SwitchOver
-from waystage.stats import Interval, bootstrap_interval, reduction_interval, reduction_pct
+from waystage.stats import Spread, reduction_pct, reduction_spread, spread
 
 BASELINE = "ecmp"
 """What others are compared with where it is among the policies; the first policy otherwise."""
@@ -38,12 +38,16 @@ PAPER_SWITCH_PARTS_MS = {"processor": 8.5, "planner": 170.0, "install": 2010.0}
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A number with the bounds of its 95 % interval; the bounds are None where there is one sample only."""
+    """A number and its spread over `count` sets, which are the independent samples: jobs of one set share links.
+
+    `low` and `high` are a 95 % interval, or with `is_range` the range, of fewer than five sets; None for one.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
     count: int = 0
+    is_range: bool = False
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +87,7 @@ def summarise(result: RunResult) -> Summary:
     done = [job for job in result.jobs if job.status == "done"]
     times = {
         policy: {
-            name: _mean_estimate([of(job) for job in done if job.policy == policy])
+            name: _by_set([(job.set, of(job)) for job in done if job.policy == policy])
             for name, of in QUANTITIES.items()
         }
         for policy in result.policies
@@ -139,7 +143,7 @@ def table_rows(result: RunResult, summary: Summary) -> list[dict[str, Any]]:
                 "quantity": "job sets improved",
                 "policy": comparison.policy,
                 "ours": better,
-                "95 %": "",
+                "spread": "",
                 "paper": paper,
             }
         )
@@ -152,7 +156,7 @@ def table_rows(result: RunResult, summary: Summary) -> list[dict[str, Any]]:
     return rows
 
 
-TABLE_COLUMNS = ("quantity", "policy", "ours", "95 %", "paper")
+TABLE_COLUMNS = ("quantity", "policy", "ours", "spread", "paper")
 
 
 def _is(result: RunResult, label: str, name: str) -> bool:
@@ -167,23 +171,38 @@ def _row(
     interval = ""
     if estimate.low is not None and estimate.high is not None:
         low, high = sorted((sign * estimate.low, sign * estimate.high))
-        interval = f"{low:{plus}.{digits}f} .. {high:{plus}.{digits}f}"
+        kind = "range" if estimate.is_range else "95 %"
+        of = f"{estimate.count} sets"
+        interval = f"{kind}: {low:{plus}.{digits}f} .. {high:{plus}.{digits}f} ({of})"
     ours = f"{sign * estimate.value:{plus}.{digits}f}{unit}"
-    return {"quantity": quantity, "policy": policy, "ours": ours, "95 %": interval, "paper": paper}
+    return {"quantity": quantity, "policy": policy, "ours": ours, "spread": interval, "paper": paper}
 
 
 def _mean(rows: Any) -> float:
     return float(np.mean(rows))
 
 
-def _mean_estimate(values: Sequence[float]) -> Estimate:
-    """Mean with interval; NaN where there is no value."""
+def _by_set(values: Sequence[tuple[int, float]]) -> Estimate:
+    """The mean of all values, each with its set, and its spread over the sets; NaN where there is no value."""
     if not values:
         return Estimate(value=float("nan"))
-    if len(values) == 1:
-        return Estimate(value=values[0], count=1)
-    interval = bootstrap_interval(values, _mean)
-    return Estimate(value=_mean(values), low=interval.low, high=interval.high, count=len(values))
+    sums: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for number, value in values:
+        sums[number][0] += value
+        sums[number][1] += 1.0
+    rows = [sums[number] for number in sorted(sums)]
+    return _estimate(_mean([value for _, value in values]), spread(rows, _ratio), len(rows))
+
+
+def _ratio(rows: Any) -> float:
+    total, count = np.asarray(rows).sum(axis=0)
+    return float(total / count)
+
+
+def _estimate(value: float, found: Spread | None, count: int) -> Estimate:
+    if found is None:
+        return Estimate(value=value, count=count)
+    return Estimate(value=value, low=found.low, high=found.high, count=count, is_range=found.is_range)
 
 
 def _set_means(result: RunResult, policy: str) -> dict[int, dict[str, float]]:
@@ -211,20 +230,14 @@ def _compare(means: dict[str, dict[int, dict[str, float]]], policy: str, baselin
         if not any(before):
             continue  # nothing of this kind happened: there is no staging in an experiment without it
         value = reduction_pct(before, after)
-        interval: Interval | None = reduction_interval(before, after) if len(common) > 1 else None
-        reductions[name] = Estimate(
-            value=value,
-            low=interval.low if interval else None,
-            high=interval.high if interval else None,
-            count=len(common),
-        )
+        reductions[name] = _estimate(value, reduction_spread(before, after), len(common))
     better = [float(means[policy][s]["job"] < means[baseline][s]["job"]) for s in common]
     return Comparison(
         policy=policy,
         baseline=baseline,
         sets=len(common),
         reduction_pct=reductions,
-        improved_share=_mean_estimate(better),
+        improved_share=_estimate(_mean(better), None, len(better)),
     )
 
 
@@ -236,7 +249,7 @@ def _switching(result: RunResult, policy: str, to: str) -> Switching | None:
         policy=policy,
         to=to,
         count=len(found),
-        total_ms=_mean_estimate([s.total_ms for s in found]),
+        total_ms=_by_set([(s.set, s.total_ms) for s in found]),
         processor_ms=_mean([s.processor_ms for s in found]),
         planner_ms=_mean([s.planner_ms for s in found]),
         install_ms=_mean([s.install_ms for s in found]),

@@ -15,7 +15,7 @@ import difflib
 import hashlib
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -80,7 +80,11 @@ class HostSelector(Protocol):
 
 @runtime_checkable
 class ProcessMapper(Protocol):
-    """Gives each rank a host: one of `hosts`, none with more ranks than slots (`cluster.slots`)."""
+    """Gives each rank a host: one of `hosts`, none with more ranks than slots (`cluster.slots`).
+
+    A mapper that has `judged_by(judge)` is given a function before the run: `judge(traffic, host_of)` is the largest load
+    of a link between switches under the scenario's own router, on an empty network.
+    """
 
     def map(self, traffic: Traffic, hosts: Sequence[int], cluster: Cluster) -> Sequence[int]: ...
 
@@ -111,6 +115,12 @@ class KernelRouter(Protocol):
     sees_loads: bool
 
 
+Judge = Callable[[Traffic, Sequence[int]], float]
+"""The largest load of a job's mapping under the scenario's router."""
+
+NOT_MINIMAL = frozenset({"valiant", "ugal-l", "ugal-g"})
+"""Kernels whose paths need not be shortest ones."""
+
 SHIPPED: dict[Task, dict[str, str]] = {
     "scheduler": {
         "fcfs": "waystage.simulate.schedulers.fcfs:Fcfs",
@@ -135,7 +145,11 @@ SHIPPED: dict[Task, dict[str, str]] = {
         "ecmp": "waystage.simulate.routers.ecmp:Ecmp",
         "greedy-sum": "waystage.simulate.routers.greedy_sum:GreedySum",
         "greedy-max": "waystage.simulate.routers.greedy_max:GreedyMax",
+        "adaptive-minimal": "waystage.simulate.routers.adaptive_minimal:AdaptiveMinimal",
         "joint": "waystage.simulate.routers.joint:Joint",
+        "valiant": "waystage.simulate.routers.valiant:Valiant",
+        "ugal-l": "waystage.simulate.routers.ugal_l:UgalL",
+        "ugal-g": "waystage.simulate.routers.ugal_g:UgalG",
     },
 }
 """Short name -> dotted path. Users name their own by dotted path, `my.module:Class`."""
@@ -201,10 +215,12 @@ def build(task: Task, name: str, options: dict[str, Any], seed: int) -> Any:
     make = factory(task, name)
     what = f"{task.replace('_', ' ')} {name!r}"
     try:
-        takes_seed = "seed" in inspect.signature(make).parameters
-    except (TypeError, ValueError):
-        takes_seed = False
-    given = {"seed": seed, **options} if takes_seed else options
+        parameters = dict(inspect.signature(make).parameters)
+    except (TypeError, ValueError):  # it cannot be told what it takes
+        parameters = {}
+    else:
+        _check_options(what, parameters, options)
+    given = {"seed": seed, **options} if "seed" in parameters else options
     try:
         made = make(**given)
     except Exception as error:
@@ -215,6 +231,25 @@ def build(task: Task, name: str, options: dict[str, Any], seed: int) -> Any:
     ):
         raise AlgorithmError(f"{what}: has no method {_METHODS[task]}: see docs/reference/simulator.md")
     return made
+
+
+def _check_options(
+    what: str, parameters: Mapping[str, inspect.Parameter], options: Mapping[str, Any]
+) -> None:
+    """Raises AlgorithmError for an option that the class does not take."""
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD in kinds:
+        return
+    named = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    known = [name for name, parameter in parameters.items() if parameter.kind in named and name != "seed"]
+    for option in options:
+        if option in known:
+            continue
+        near = difflib.get_close_matches(str(option), known, n=1)
+        takes = f"it takes {', '.join(known)}" if known else "it takes none: remove it"
+        raise AlgorithmError(
+            f"{what} has no option {str(option)!r}: " + (f"did you mean {near[0]}?" if near else takes)
+        )
 
 
 def identity(task: Task, name: str) -> str:

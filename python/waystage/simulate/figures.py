@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from waystage.experiment.drawing import COLOURS, draw_lines, new_figure, svg
 from waystage.simulate.cluster import Cluster
+from waystage.simulate.places import Places
 from waystage.simulate.summary import Row, columns
 
 F64 = NDArray[np.float64]
@@ -25,30 +26,51 @@ MOST_CABLES = 20_000
 
 
 def largest_loads(rows: Sequence[Row]) -> str:
-    """A bar for each combination, as the dissertation's Fig. 2.11: colours tell routers apart."""
+    """A bar for each combination, as the dissertation's Fig. 2.11: colours tell routers apart.
+
+    A line through the end of a bar is the spread over seeds, a tick the bound that no routing can beat.
+    """
     shown = [row for row in rows if row.failed < len(row.runs)][:MOST_BARS]
     routers = list(dict.fromkeys(row.choices["router"] for row in shown))
     others = [c for c in columns(rows) if c != "router"]
-    figure, axes = new_figure(9, 1.0 + 0.24 * max(3, len(shown)))
+    figure, axes = new_figure(9, 1.3 + 0.26 * max(3, len(shown)))
     for y, row in enumerate(shown):
         colour = COLOURS[routers.index(row.choices["router"]) % len(COLOURS)]
-        value = row.max_load_bytes if row.relative is None else row.relative
+        base = row.max_load_bytes / row.relative if row.relative else 1.0
+        value = row.max_load_bytes / base
         first = row.choices["router"] not in [r.choices["router"] for r in shown[:y]]
         axes.barh(y, value, height=0.7, color=colour, label=row.choices["router"] if first else None)
-        axes.annotate(f" {value:.4g}", (value, y), va="center", fontsize=7)
+        end = value
+        if row.low is not None and row.high is not None:
+            low, high = max(0.0, row.low) / base, row.high / base
+            axes.plot([low, high], [y, y], color="#222", linewidth=1.2, marker="|", markersize=5)
+            end = max(end, high)
+        if row.bound_bytes:
+            axes.plot([row.bound_bytes / base] * 2, [y - 0.42, y + 0.42], color="#d0402b", linewidth=1.6)
+        axes.annotate(f" {value:.4g}", (end, y), va="center", fontsize=7)
     labels = [" ".join([*(row.choices[c] for c in others), row.choices["router"]]) for row in shown]
     axes.set_yticks(range(len(shown)), labels, fontsize=7)
     axes.invert_yaxis()
     axes.margins(x=0.12)
+    axes.set_xlim(left=0)
     axes.set_xlabel("largest load of a link between switches, relative to the first combination", fontsize=8)
+    seeds = max((len(row.runs) for row in shown), default=1)
+    kind = "range" if any(row.is_range for row in shown) else "95 % interval"
+    over = f"; black: {kind} over {seeds} seeds" if seeds > 1 else ""
+    axes.set_title(
+        f"Largest load by combination; red: what no routing over its paths can beat{over}", fontsize=9
+    )
     return svg(figure)
 
 
-def load_distribution(cluster: Cluster, peaks: Mapping[str, F64]) -> str:
+def load_distribution(cluster: Cluster, peaks: Mapping[str, F64], title: str) -> str:
     """The loads of the links between switches from the largest to the smallest, one curve for each of `peaks`."""
-    figure, axes = new_figure(9, 3.4)
-    for i, (name, peak) in enumerate(list(peaks.items())[:MOST_CURVES]):
-        loads = np.sort(peak[cluster.between_switches])[::-1] / 1e9
+    figure, axes = new_figure(9, 3.6)
+    shown = list(peaks.items())[:MOST_CURVES]
+    most = max((float(peak[cluster.between_switches].max(initial=0.0)) for _, peak in shown), default=0.0)
+    unit, factor = byte_unit(most)
+    for i, (name, peak) in enumerate(shown):
+        loads = np.sort(peak[cluster.between_switches])[::-1] / factor
         share = (np.arange(loads.size) + 0.5) / max(1, loads.size) * 100
         style = ("-", "--", ":")[i // len(COLOURS) % 3]
         axes.plot(
@@ -60,86 +82,104 @@ def load_distribution(cluster: Cluster, peaks: Mapping[str, F64]) -> str:
             label=name,
             linewidth=1.3,
         )
-    axes.set_xlabel("links between switches, the most loaded first, %", fontsize=8)
-    axes.set_ylabel("peak load, GB", fontsize=8)
+    axes.set_xlabel("links between switches, each direction by itself, the most loaded first, %", fontsize=8)
+    axes.set_ylabel(f"peak load, {unit}", fontsize=8)
     axes.set_ylim(bottom=0)
+    axes.set_title(title, fontsize=9)
     axes.legend(frameon=False, fontsize=7)
     return svg(figure)
 
 
-def coloured_topology(cluster: Cluster, peak: F64) -> str | None:
-    """Hosts below, switches above by their distance from hosts; None where there are too many links to see any.
+def coloured_topology(cluster: Cluster, peak: F64, places: Places, title: str, bound: float) -> str | None:
+    """Both directions of each cable side by side, traffic keeping to the right; None where there are too many to see any.
 
-    A cable has the colour of its busier direction.
+    The scale goes from nothing to the largest load that is drawn. `bound` is marked on it.
     """
-    a, b = cluster.links_from[::2].astype(np.int64), cluster.links_to[::2].astype(np.int64)
-    load = np.maximum(peak[::2], peak[1::2])
-    between = cluster.between_switches[::2]
-    if a.size > MOST_CABLES:
-        a, b, load = a[between], b[between], load[between]
-        between = np.ones(a.size, dtype=bool)
-    if a.size == 0 or a.size > MOST_CABLES:
+    drawn = np.ones(peak.size, dtype=bool) if places.shows_hosts else cluster.between_switches.copy()
+    if np.count_nonzero(drawn) > 2 * MOST_CABLES:
+        drawn = cluster.between_switches.copy()
+    if not 0 < np.count_nonzero(drawn) <= 2 * MOST_CABLES:
         return None
-    x, y = _places(cluster)
-    busiest = float(load[between].max(initial=0.0)) or float(load.max()) or 1.0
-    share = np.minimum(load / busiest, 1.0)
-    order = np.argsort(share, kind="stable")
-    figure, axes = new_figure(9, 1.4 + 1.1 * (y.max() + 1))
-    ends = np.stack([np.stack([x[a], y[a]], axis=1), np.stack([x[b], y[b]], axis=1)], axis=1)
-    thickness = 3.0 if a.size < 300 else 1.0
+    links = np.flatnonzero(drawn)
+    # The busiest last, on top.
+    links = links[np.argsort(peak[links], kind="stable")]
+    figure, axes = new_figure(9, places.height)
+    unit, factor = byte_unit(float(peak[links].max(initial=0.0)))
+    load = peak[links] / factor
+    most = float(load.max(initial=0.0)) or 1.0
+    thick = 3.2 if links.size < 400 else 1.4
+    ends, owner = _directed(cluster, places, links)
+    axes.set_aspect("auto" if places.shows_hosts else "equal")
     draw_lines(
-        axes, ends[order], share[order], 0.4 + thickness * share[order], "share of the busiest link's load"
+        axes,
+        ends,
+        load[owner],
+        0.5 + thick * load[owner] / most,
+        most,
+        f"peak load of a link, {unit}",
+        bound / factor,
     )
     hosts = len(cluster.hosts)
-    drawn = np.unique(np.concatenate((a, b)))
-    for part, marker, size in ((drawn[drawn >= hosts], "s", 26), (drawn[drawn < hosts], "o", 10)):
+    nodes = np.unique(np.concatenate((cluster.links_from[links], cluster.links_to[links]))).astype(np.int64)
+    for part, marker, size in ((nodes[nodes >= hosts], "s", 30), (nodes[nodes < hosts], "o", 12)):
         axes.scatter(
-            x[part], y[part], marker=marker, s=min(size, 9000 / max(1, part.size)), color="#333", zorder=3
+            places.x[part],
+            places.y[part],
+            marker=marker,
+            s=min(size, 9000 / max(1, part.size)),
+            color="#333",
+            zorder=3,
         )
-    if drawn.size <= 80:
-        for node in drawn.tolist():
+    if nodes.size <= 90:
+        for node in nodes.tolist():
             below = node < hosts
             axes.annotate(
                 cluster.names[node],
-                (x[node], y[node]),
+                (places.x[node], places.y[node]),
                 (0, -9 if below else 7),
                 textcoords="offset points",
                 ha="center",
                 va="top" if below else "bottom",
                 rotation=90 if below and hosts > 12 else 0,
                 fontsize=6,
+                zorder=4,
             )
+    between = cluster.between_switches
+    if between.any() and peak[between].any():
+        at = int(np.flatnonzero(between)[np.argmax(peak[between])])
+        title += f"; busiest between switches: {cluster.link_names[at]}, {peak[at] / factor:.4g} {unit}"
+    axes.set_title(title, fontsize=9)
     axes.set_axis_off()
-    axes.margins(0.03, 0.22)
+    axes.margins(0.04, 0.16 if places.shows_hosts else 0.06)
     return svg(figure)
 
 
-def _places(cluster: Cluster) -> tuple[F64, F64]:
-    """Where each node is drawn: its level, and on it the mean place of what is below it."""
-    hosts = len(cluster.hosts)
-    level = np.full(len(cluster.names), -1, dtype=np.int64)
-    level[:hosts] = 0
-    front = np.arange(hosts)
-    while front.size:
-        reached = cluster.links_to[np.isin(cluster.links_from, front)]
-        reached = np.unique(reached[level[reached] < 0])
-        level[reached] = level[front[0]] + 1
-        front = reached.astype(np.int64)
-    level[level < 0] = 0
-    x = np.zeros(len(cluster.names))
-    edges = np.array(cluster.edge_of)
-    x[np.lexsort((np.arange(hosts), edges))] = _spread(hosts)
-    for height in range(1, int(level.max()) + 1):
-        here = np.flatnonzero(level == height)
-        # Links from below, by the switch that they lead to.
-        up = (level[cluster.links_to] == height) & (level[cluster.links_from] == height - 1)
-        to, below = cluster.links_to[up], x[cluster.links_from[up]]
-        place = np.bincount(to, weights=below, minlength=x.size) / np.maximum(
-            np.bincount(to, minlength=x.size), 1
-        )
-        x[here[np.lexsort((here, place[here]))]] = _spread(here.size)
-    return x, level.astype(np.float64)
+def byte_unit(most: float) -> tuple[str, float]:
+    """The unit in which `most` has one to three digits before the point."""
+    units = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+    return next(((unit, factor) for unit, factor in units if most >= factor), ("B", 1.0))
 
 
-def _spread(count: int) -> F64:
-    return (np.arange(count) + 0.5) / max(1, count)
+def _directed(cluster: Cluster, places: Places, links: NDArray[np.int64]) -> tuple[F64, NDArray[np.int64]]:
+    """Lines from end to end, a little to the right of the way, and the link of each; two stubs for one that wraps."""
+    a, b = cluster.links_from[links].astype(np.int64), cluster.links_to[links].astype(np.int64)
+    start = np.stack([places.x[a], places.y[a]], axis=1)
+    stop = np.stack([places.x[b], places.y[b]], axis=1)
+    wide = np.array([np.ptp(places.x) or 1.0, np.ptp(places.y) or 1.0])
+    # In units of the drawing, not of the data: layers are wider than they are high.
+    inches = np.array([8.0, max(1.0, places.height - 1.0)]) if places.shows_hosts else np.full(2, 8.0)
+    unit = inches / (wide if places.shows_hosts else np.full(2, wide.max()))
+    way = (stop - start) * unit
+    length = np.maximum(np.hypot(way[:, 0], way[:, 1]), 1e-9)
+    right = np.stack([way[:, 1], -way[:, 0]], axis=1) / length[:, None] * 0.042 / unit
+    wraps = places.wraps[links]
+    plain = np.stack([start + right, stop + right], axis=1)[~wraps]
+    # Away from the other end: out of the grid at one side, in again at the other.
+    out = -(stop - start) / np.maximum(np.hypot(*(stop - start).T), 1e-9)[:, None] * 0.45
+    leaving = np.stack([start + right, start + out + right], axis=1)[wraps]
+    coming = np.stack([stop - out + right, stop + right], axis=1)[wraps]
+    number = np.arange(links.size)
+    lines = np.concatenate((plain, leaving, coming))
+    owner = np.concatenate((number[~wraps], number[wraps], number[wraps]))
+    order = np.argsort(owner, kind="stable")
+    return lines[order], owner[order]

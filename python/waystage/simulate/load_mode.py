@@ -63,6 +63,10 @@ class LoadMode:
         self._until_s = until_s
         self._loads: F64 = np.zeros(links)
         self._of_job: dict[int, F64] = {}
+        self._sent: dict[int, Pairs] = {}
+        self._most = 0.0
+        self._at_peak: list[Pairs] = []
+        self._between = cluster.between_switches
         self._ends: list[tuple[float, int]] = []
         self._kept: dict[tuple[int, bytes], _Placement] = {}
 
@@ -85,6 +89,10 @@ class LoadMode:
                 self._start(started, now_s)
             tick(now_s)
 
+    def at_peak(self) -> list[Pairs]:
+        """What the jobs sent that ran when a link carried most."""
+        return self._at_peak
+
     def _start(self, started: Started, now_s: float) -> None:
         submission = started.submission
         routed = self._route(started)
@@ -92,12 +100,17 @@ class LoadMode:
         np.maximum(self.peak, self._loads, out=self.peak)
         self.total += routed.loads
         self._of_job[submission.job] = routed.loads
+        self._sent[submission.job] = self._placement(started).pairs
+        most = float(self._loads[self._between].max(initial=0.0))
+        if most > self._most:
+            self._most, self._at_peak = most, list(self._sent.values())
         self.journal.started(submission.job, started.hosts, now_s)
         heapq.heappush(self._ends, (now_s + submission.duration_s, submission.job))
 
     def _end(self, job: int, now_s: float) -> None:
         # Whole numbers of bytes are exact in a double up to 2^53, so nothing is left behind.
         self._loads -= self._of_job.pop(job)
+        del self._sent[job]
         self._queue.finish(job)
         self.journal.ended(job, now_s)
 

@@ -10,8 +10,8 @@ PFSim's files are read as they are: its names of algorithms, distributions and t
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,11 @@ from waystage.patterns import PatternError
 from waystage.simulate import topologies
 from waystage.simulate.algorithms import TASKS, AlgorithmError, build, canonical
 from waystage.simulate.arrivals import TooManyJobs, submissions
-from waystage.simulate.cluster import Cluster
+from waystage.simulate.cluster import BITS_PER_BYTE, Cluster
 from waystage.simulate.distributions import sampler
 from waystage.simulate.scenario import AlgorithmChoice, JobSource, Scenario, TopologyChoice, shown
-from waystage.simulate.traffic import Traffic, generate, read_trace
+from waystage.simulate.traffic import MOST_PAIRS, Traffic, generate, pair_count, read_trace
+from waystage.topology import slow_links
 
 _KEYS = "duration, topology, algorithms, jobs"
 
@@ -37,31 +38,27 @@ _ALIAS_OPTIONS = {"pfsim.process_mapper.RandomProcessMapper": {"by": "host"}}
 
 @dataclass(frozen=True)
 class Loaded:
-    """`labels[i]` is what topology i is called in results; `traffics[s]` is what a job of source s sends."""
+    """`labels[i]` is what topology i is called in results; `traffics[s]` is what a job of source s sends. `warnings` are
+    for people: what may not be what they meant."""
 
     scenario: Scenario
     clusters: tuple[Cluster, ...]
     labels: tuple[str, ...]
     traffics: tuple[Traffic, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def load(path: Path) -> Loaded:
     """Raises ExperimentError."""
     document = documents.read(path, "a scenario", _KEYS)
     try:
-        tree = _normal(documents.plain(document, _finite))
+        tree = _normal(documents.plain(document, lambda key, value: value))
         scenario = documents.convert(tree, Scenario)
         if "name" not in tree:
             scenario = msgspec.structs.replace(scenario, name=_name_of(path))
         return _check(scenario, path.resolve().parent)
     except Problem as problem:
         raise documents.complaint(path, document, problem) from None
-
-
-def _finite(key: Key, value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Problem(key, f"{value} is no number to simulate with: give a finite one")
-    return value
 
 
 def _normal(tree: dict[str, Any]) -> dict[str, Any]:
@@ -107,22 +104,44 @@ def _check(scenario: Scenario, folder: Path) -> Loaded:
         _under(("topology", i), topologies.build, t, folder) for i, t in enumerate(scenario.topology)
     )
     labels = _labels(scenario, clusters)
+    for cluster, label in zip(clusters, labels, strict=True):
+        for i, source in enumerate(scenario.jobs):
+            if source.pattern is not None:  # before its pairs are made
+                _fits(cluster, label, source.pattern.ranks, ("jobs", i, "pattern"))
     traffics = tuple(_source(scenario, i, folder) for i in range(len(scenario.jobs)))
     for cluster, label in zip(clusters, labels, strict=True):
         for i, traffic in enumerate(traffics):
-            if traffic.ranks > cluster.total_slots:
-                key = "trace" if scenario.jobs[i].trace is not None else "pattern"
-                raise Problem(
-                    ("jobs", i, key),
-                    f"has {traffic.ranks} ranks, and topology {label} runs {cluster.total_slots} at once: "
-                    "give a larger topology, more slots a host (node data capacity), or a smaller job",
-                )
+            if scenario.jobs[i].trace is not None:
+                _fits(cluster, label, traffic.ranks, ("jobs", i, "trace"))
         _storage(scenario, cluster, label)
     try:
         submissions(scenario, scenario.seeds[0])
     except TooManyJobs as error:
         raise Problem(("jobs", error.source, "submit"), str(error)) from None
-    return Loaded(scenario, clusters, labels, traffics)
+    return Loaded(
+        scenario, clusters, labels, traffics, tuple(_warnings(scenario, clusters, labels, traffics))
+    )
+
+
+def _warnings(
+    scenario: Scenario, clusters: Sequence[Cluster], labels: Sequence[str], traffics: Sequence[Traffic]
+) -> Iterator[str]:
+    for cluster, label in zip(clusters, labels, strict=True):
+        slow = slow_links((cluster.capacity * BITS_PER_BYTE).tolist())
+        if slow:
+            yield f"topology {label}: {slow}"
+    for source, traffic in zip(scenario.jobs, traffics, strict=True):
+        if traffic.warning:
+            yield f"{source.trace}: {traffic.warning}"
+
+
+def _fits(cluster: Cluster, label: str, ranks: int, key: Key) -> None:
+    if ranks > cluster.total_slots:
+        raise Problem(
+            key,
+            f"has {ranks} ranks, and topology {label} runs {cluster.total_slots} at once: "
+            "give a larger topology, more slots a host (node data capacity), or a smaller job",
+        )
 
 
 def _storage(scenario: Scenario, cluster: Cluster, label: str) -> None:
@@ -196,6 +215,13 @@ def _source(scenario: Scenario, index: int, folder: Path) -> Traffic:
     if (source.trace is None) == (source.pattern is None):
         raise Problem(key, "give either trace, the path of a pattern file or archive, or pattern, a rule")
     if source.pattern is not None:
+        pairs = pair_count(source.pattern)
+        if pairs > MOST_PAIRS:
+            raise Problem(
+                (*key, "pattern", "ranks"),
+                f"{source.pattern.kind} of {source.pattern.ranks:,} ranks has {pairs:,} pairs; "
+                f"at most {MOST_PAIRS:,} are simulated: give fewer ranks or partners",
+            )
         return generate(source.pattern)
     assert source.trace is not None
     path = folder / source.trace

@@ -8,13 +8,25 @@ Must not know: other runs, files, processes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
-from waystage.simulate.algorithms import TASKS, AlgorithmError, Task, build
+from waystage.simulate.algorithms import (
+    NOT_MINIMAL,
+    TASKS,
+    AlgorithmError,
+    Judge,
+    KernelRouter,
+    Task,
+    build,
+    guarded,
+)
 from waystage.simulate.arrivals import TooManyJobs, submissions
+from waystage.simulate.bounds import lower_bound
+from waystage.simulate.cluster import Cluster
 from waystage.simulate.load_mode import LoadMode
 from waystage.simulate.loading import Loaded
 from waystage.simulate.metrics import measure
@@ -23,6 +35,7 @@ from waystage.simulate.records import FinishedRun
 from waystage.simulate.routing import Routing
 from waystage.simulate.scenario import AlgorithmChoice
 from waystage.simulate.time_mode import TimeMode
+from waystage.simulate.traffic import Traffic, placed
 
 Tick = Callable[[float], None]
 
@@ -48,6 +61,10 @@ def simulate(loaded: Loaded, which: Combination, tick: Tick = lambda at_s: None)
         queue = JobQueue(
             cluster, loaded.traffics, made["scheduler"], made["host_selector"], made["process_mapper"]
         )
+        judged_by = getattr(made["process_mapper"], "judged_by", None)
+        if callable(judged_by):
+            judge = _judge(cluster, _made(loaded, which, "router"), which.seed)
+            guarded("the process mapper", lambda: judged_by(judge))
         timed = scenario.mode == "time"
         routing = Routing(cluster, made["router"], seed_of(which.seed, "router"), keep_paths=timed)
         mode: LoadMode | TimeMode
@@ -59,12 +76,32 @@ def simulate(loaded: Loaded, which: Combination, tick: Tick = lambda at_s: None)
     except (AlgorithmError, TooManyJobs) as error:
         return FinishedRun(status="failed", cause=str(error))
     jobs, peak, total = mode.journal.records(), mode.peak, mode.total
+    metrics = measure(cluster, peak, total, jobs, scenario.duration)
+    minimal = isinstance(made["router"], KernelRouter) and made["router"].kernel not in NOT_MINIMAL
+    least = lower_bound(cluster, mode.at_peak(), shortest=minimal)
     return FinishedRun(
-        metrics=measure(cluster, peak, total, jobs, scenario.duration),
+        metrics=msgspec.structs.replace(
+            # A bound is a sum of products: its last digits may lie above what was reached exactly.
+            metrics,
+            bound_bytes=min(least, metrics.max_load_bytes),
+            bound_over="shortest paths" if minimal else "all paths",
+        ),
         peak=peak.astype("<f8").tobytes(),
         total=total.astype("<f8").tobytes(),
         jobs=jobs,
     )
+
+
+def _judge(cluster: Cluster, router: Any, seed: int) -> Judge:
+    """A router of its own, made anew: what a user's router keeps between calls must not come from here."""
+    routing = Routing(cluster, router, seed_of(seed, "router"))
+    nothing = np.zeros(cluster.capacity.size)
+
+    def judge(traffic: Traffic, host_of: Sequence[int]) -> float:
+        pairs = placed(traffic.total, np.asarray(host_of, dtype=np.uint32))
+        return cluster.network.max_load(routing.route(pairs, nothing).loads)
+
+    return judge
 
 
 def choice_of(loaded: Loaded, which: Combination, task: Task) -> AlgorithmChoice:

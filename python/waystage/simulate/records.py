@@ -41,7 +41,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     `max_load_bytes`: the largest load of any link at any time: load mode adds up what all running jobs send in their
     whole life; in time mode, which knows when bytes cross, it is what crossed the busiest link by the end.
     `max_congestion_s`: the same in seconds at the link's full rate, for the link where that is most.
-    `imbalance`: the load of the busiest link by the mean of all. Means are over the jobs that got so far.
+    `bound_bytes`: what the busiest link carries at least, whatever the routing over `bound_over` (shortest paths, or all
+    paths where the router may take others) of the jobs that ran when the largest load was reached, on the same hosts; 0
+    where nothing crossed a link. `imbalance`: the load of the busiest link by the mean of all. Means are over the jobs that got so far.
     """
 
     submitted: int = 0
@@ -56,6 +58,13 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     mean_job_s: float = 0.0
     last_end_s: float = 0.0
     node_use: float = 0.0
+    bound_bytes: float = 0.0
+    bound_over: str = ""
+
+    @property
+    def gap(self) -> float | None:
+        """By what share the largest load is above the bound; None where there is no bound."""
+        return self.max_load_bytes / self.bound_bytes - 1 if self.bound_bytes > 0 else None
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,12 +15,15 @@ from waystage.experiment import page
 from waystage.experiment.results import REPORT_FILE
 from waystage.experiment.units import format_bytes
 from waystage.simulate import figures
+from waystage.simulate.cluster import BITS_PER_BYTE
 from waystage.simulate.loading import Loaded
+from waystage.simulate.places import place
 from waystage.simulate.records import FinishedRun, RunRecord
 from waystage.simulate.results import ScenarioResult, best_runs
 from waystage.simulate.runner import combinations
 from waystage.simulate.store import Store
 from waystage.simulate.summary import Row, columns, summarise, table_rows
+from waystage.topology import format_rate
 
 PLOTS_FOLDER = "plots"
 
@@ -37,6 +40,7 @@ def write_report(loaded: Loaded, folder: Path, result: ScenarioResult) -> Path:
     plots: dict[str, str] = {}
     parts = [
         f"<p>{page.text(result.description)}</p>" if result.description else "",
+        *(f"<p class=invalid>{page.text(text)}</p>" for text in loaded.warnings),
         *_status(result),
         "<h2>Combinations</h2>",
         _table(rows, result.mode),
@@ -47,7 +51,7 @@ def write_report(loaded: Loaded, folder: Path, result: ScenarioResult) -> Path:
         parts += ["<h2>Largest load by combination (as Figs. 2.11 and 2.12)</h2>", plots["largest-loads"]]
     for label in loaded.labels:
         parts += _topology(loaded, folder, result, label, plots)
-    parts += ["<h2>Scenario</h2>", page.facts(_facts(result))]
+    parts += ["<h2>Scenario</h2>", page.facts(_facts(loaded, result))]
     target = folder / PLOTS_FOLDER
     target.mkdir(exist_ok=True)
     for name, drawing in plots.items():
@@ -95,7 +99,10 @@ def _explained(result: ScenarioResult) -> str:
         else "the most that all jobs running at the same time send over one link between two switches"
     )
     return (
-        f"Max load: {what}; relative: to the first combination. Imbalance: the busiest link by the mean. "
+        f"Max load: {what}; bound: what no routing over the same kind of paths (shortest ones, or all for valiant, ugal and "
+        "your own) can beat with the same jobs on the same hosts; gap: how far above it. "
+        "Relative: to the first combination. Imbalance: the busiest link by the mean. "
+        "The spread is over seeds: a 95 % interval (Student's t) of five or more, the range of fewer. "
         "Every combination has the same jobs, arrivals and lengths under the same seed."
     )
 
@@ -120,10 +127,20 @@ def _topology(
     }
     curves = {names[n]: loads[n].peak_loads() for n in sorted(wanted) if n in loads}
     suffix = "" if len(loaded.labels) == 1 else f"-{label}"
-    plots[f"load-distribution{suffix}"] = figures.load_distribution(cluster, curves)
+    plots[f"load-distribution{suffix}"] = figures.load_distribution(
+        cluster, curves, f"Load of every link, {label}"
+    )
     parts = [f"<h2>Load distribution, {page.text(label)}</h2>", plots[f"load-distribution{suffix}"]]
+    choice = loaded.scenario.topology[loaded.labels.index(label)]
+    places = place(cluster, choice.kind, choice.params)
     for run, what in dict.fromkeys([(runs[0], "the first run"), (best[0], "the best run")]):
-        drawing = figures.coloured_topology(cluster, loads[run.number].peak_loads())
+        drawing = figures.coloured_topology(
+            cluster,
+            loads[run.number].peak_loads(),
+            places,
+            names[run.number] if "topology" in differing else f"{label}: {names[run.number]}",
+            run.metrics.bound_bytes,
+        )
         if drawing is not None:
             plots[f"topology{suffix}-run-{run.number}"] = drawing
             parts += [f"<h2>{page.text(label)} in {what}: {page.text(names[run.number])}</h2>", drawing]
@@ -146,17 +163,18 @@ def _peaks(loaded: Loaded, folder: Path, numbers: set[int]) -> dict[int, Finishe
     return found
 
 
-def _facts(result: ScenarioResult) -> dict[str, Any]:
+def _facts(loaded: Loaded, result: ScenarioResult) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "mode": result.mode,
         "simulated time": f"{result.duration_s:g} s",
         "seeds": ", ".join(map(str, result.seeds[:20])) + (", ..." if len(result.seeds) > 20 else ""),
         "runs": f"{len(result.runs)} of {result.planned}",
     }
-    for topology in result.topologies:
+    for topology, cluster in zip(result.topologies, loaded.clusters, strict=True):
+        rates = sorted({format_rate(rate) for rate in (cluster.capacity * BITS_PER_BYTE).tolist()})
         facts[f"topology {topology.label}"] = (
             f"{topology.hosts} hosts with {topology.slots} slots for jobs, {topology.switches} switches, "
-            f"{topology.links} links"
+            f"{topology.links} links of {', '.join(rates[:4])}{' and other rates' if len(rates) > 4 else ''}"
         )
     for source in result.sources:
         facts[f"jobs {source.name}"] = f"{source.ranks} ranks, {format_bytes(source.bytes)}"

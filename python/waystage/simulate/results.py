@@ -48,12 +48,13 @@ class TopologyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A source of jobs: how many ranks, and what all of them send in one iteration."""
+    """A source of jobs: how many ranks, and what all of them send in one iteration. `warning`: why not to trust it."""
 
     name: str
     ranks: int
     bytes: float
     digest: str
+    warning: str = ""
 
 
 class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +112,7 @@ def save(loaded: Loaded, folder: Path) -> ScenarioResult:
                 ranks=traffic.ranks,
                 bytes=float(traffic.total.amount.sum()),
                 digest=traffic.digest,
+                warning=traffic.warning,
             )
             for i, traffic in enumerate(loaded.traffics)
         ),
@@ -248,12 +250,15 @@ class _Tables:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        for writer, part, path in zip(self._writers, self._parts, self._paths, strict=True):
-            writer.close()
+        try:
+            for writer in self._writers:
+                writer.close()
             if kind is None:
-                os.replace(part, path)
-            else:
-                part.unlink()
+                for part, path in zip(self._parts, self._paths, strict=True):
+                    os.replace(part, path)
+        finally:
+            for part in self._parts:
+                part.unlink(missing_ok=True)
 
     def add(self, loaded: Loaded, which: Combination, run: FinishedRun) -> None:
         import pyarrow as pa
@@ -296,5 +301,8 @@ class _Tables:
 
 def _write(path: Path, data: bytes) -> None:
     part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    os.replace(part, path)
+    try:
+        part.write_bytes(data)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

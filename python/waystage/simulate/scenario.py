@@ -23,7 +23,9 @@ SCHEMA = 1
 Mode = Literal["load", "time"]
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
-Count = Annotated[int, Meta(ge=1)]
+Count = Annotated[int, Meta(ge=1, le=2**31)]
+Amount = Annotated[int, Meta(ge=0, le=2**53)]
+"""Bytes: beyond 2^53 a double, in which loads are added up, skips whole numbers."""
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 DEFAULT_LIMIT_S = 600.0
@@ -71,7 +73,7 @@ class GeneratedPattern(_Part, frozen=True, kw_only=True):
 
     kind: Literal["all-to-all", "ring", "grid", "random"]
     ranks: Count
-    bytes: Annotated[int, Meta(ge=1)] = 1
+    bytes: Annotated[int, Meta(ge=1, le=2**53)] = 1
     partners: Count = 4
 
 
@@ -93,8 +95,8 @@ class JobSource(_Part, frozen=True, kw_only=True):
     estimate: Annotated[float, Meta(ge=1)] = 1.0
     iterations: Count = 1
     compute_s: NotNegative = 0.0
-    stage_in: Annotated[int, Meta(ge=0)] = 0
-    stage_out: Annotated[int, Meta(ge=0)] = 0
+    stage_in: Amount = 0
+    stage_out: Amount = 0
 
 
 class Scenario(_Part, frozen=True, kw_only=True):

@@ -23,6 +23,9 @@ from waystage.simulate.scenario import AlgorithmChoice
 
 RUNS_FOLDER = "runs"
 
+MADE_BY = 2
+"""Raised when the same scenario would give another run: kept runs of before are made again."""
+
 
 class Store:
     """Under `folder`/runs, spread over 256 folders: a scenario may have a million runs."""
@@ -36,7 +39,7 @@ class Store:
             for source, traffic in zip(scenario.jobs, loaded.traffics, strict=True)
         ]
         self._common = msgspec.json.encode(
-            [__version__, SCHEMA, scenario.duration, scenario.mode, sources], order="deterministic"
+            [__version__, SCHEMA, MADE_BY, scenario.duration, scenario.mode, sources], order="deterministic"
         )
 
     def path(self, which: Combination) -> Path:
@@ -56,8 +59,11 @@ class Store:
         path = self.path(which)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
-        part.write_bytes(msgspec.msgpack.encode(run))
-        os.replace(part, path)
+        try:
+            part.write_bytes(msgspec.msgpack.encode(run))
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
 
     def _key(self, which: Combination) -> str:
         digest = hashlib.sha256(self._common)

@@ -14,14 +14,16 @@ import msgspec
 
 from waystage.simulate.records import RunRecord
 from waystage.simulate.results import ScenarioResult
-from waystage.stats import bootstrap_interval
+from waystage.stats import spread
 
 CHOICES = ("topology", "scheduler", "host_selector", "process_mapper", "router")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A combination. Means over its seeds; `low` and `high` bound the mean of the largest load with 95 %
-    confidence, where there are several seeds. `relative` is to the first combination of the same topology."""
+    confidence (Student's t), or with `is_range`, for fewer than five seeds, they are the least and the most.
+    `relative` is to the first combination of the same topology, `gap` by what share the largest load is above
+    `bound_bytes`, which no routing can beat."""
 
     choices: dict[str, str]
     runs: tuple[int, ...]
@@ -30,6 +32,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     max_load_bytes: float = 0.0
     low: float | None = None
     high: float | None = None
+    is_range: bool = False
+    bound_bytes: float = 0.0
+    gap: float | None = None
     relative: float | None = None
     max_congestion_s: float = 0.0
     imbalance: float = 0.0
@@ -75,9 +80,9 @@ def table_rows(rows: Sequence[Row], mode: str, shown: Sequence[str]) -> list[dic
         else:
             line |= {"max load": _bytes(row.max_load_bytes)}
             if several:
-                line["95 %"] = (
-                    "" if row.low is None or row.high is None else f"{_bytes(row.low)} to {_bytes(row.high)}"
-                )
+                line["spread"] = _spread(row)
+            line["bound"] = _bytes(row.bound_bytes) if row.bound_bytes else ""
+            line["gap"] = "" if row.gap is None else f"{row.gap:.1%}"
             line["relative"] = "" if row.relative is None else f"{row.relative:.4f}"
             line["imbalance"] = f"{row.imbalance:.3f}"
             line["wait s"] = f"{row.mean_wait_s:.4g}"
@@ -104,12 +109,16 @@ def _row(choices: dict[str, str], runs: Sequence[RunRecord]) -> Row:
     if not done:
         return row
     loads = [metrics.max_load_bytes for metrics in done]
-    bounds = bootstrap_interval(loads, lambda sample: float(sample.mean())) if len(loads) > 1 else None
+    bounds = spread(loads)
+    gaps = [metrics.gap for metrics in done if metrics.gap is not None]
     return msgspec.structs.replace(
         row,
         max_load_bytes=_mean(loads),
         low=None if bounds is None else bounds.low,
         high=None if bounds is None else bounds.high,
+        is_range=bounds is not None and bounds.is_range,
+        bound_bytes=_mean([m.bound_bytes for m in done]),
+        gap=_mean(gaps) if gaps else None,
         max_congestion_s=_mean([m.max_congestion_s for m in done]),
         imbalance=_mean([m.imbalance for m in done]),
         mean_wait_s=_mean([m.mean_wait_s for m in done]),
@@ -118,6 +127,13 @@ def _row(choices: dict[str, str], runs: Sequence[RunRecord]) -> Row:
         submitted=_mean([float(m.submitted) for m in done]),
         node_use=_mean([m.node_use for m in done]),
     )
+
+
+def _spread(row: Row) -> str:
+    if row.low is None or row.high is None:
+        return ""
+    kind = "range" if row.is_range else "95 %"
+    return f"{kind}: {_bytes(max(0.0, row.low))} to {_bytes(row.high)}"
 
 
 def _bytes(amount: float) -> str:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from waystage._native import FlowClock, FlowProgram
 from waystage.simulate.arrivals import Submission
+from waystage.simulate.bounds import joined
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.journal import Journal
 from waystage.simulate.queue import JobQueue, Started
@@ -30,6 +31,9 @@ F64 = NDArray[np.float64]
 Tick = Callable[[float], None]
 """Called now and then with the simulated time reached."""
 
+MOST_APART = 256
+"""Lists of what ended jobs sent before they are added up."""
+
 MPI, STAGING = 0, 1
 """Classes of flows."""
 
@@ -41,6 +45,7 @@ class _Job:
     job: int
     programs: list[FlowProgram]
     loads: F64
+    sent: list[Pairs]
     following: int = field(default=0)
 
 
@@ -63,6 +68,7 @@ class TimeMode:
         self._clock = FlowClock(cluster.capacity)
         self._loads: F64 = np.zeros(cluster.capacity.size)
         self._running: dict[int, _Job] = {}
+        self._carried: list[Pairs] = []
 
     @property
     def total(self) -> F64:
@@ -73,6 +79,10 @@ class TimeMode:
     def peak(self) -> F64:
         """The same: in this mode a link's load is what crosses it, and there is no second measure of it."""
         return self.total
+
+    def at_peak(self) -> list[Pairs]:
+        """What the jobs sent that ended: all of it has crossed the links."""
+        return self._carried
 
     def run(self, submissions: Sequence[Submission], tick: Tick) -> None:
         """Raises AlgorithmError."""
@@ -111,19 +121,22 @@ class TimeMode:
                 routes = np.array([number[pair] for pair in _pair_keys(part, hosts)], dtype=np.uint32)
                 communicate.flows(routes, part.amount, flow_class=MPI)
         programs = [communicate]
+        sent = [whole]
         if source.stage_in:
-            moved, program = self._staging(started.hosts, source.stage_in, inward=True)
+            moved, program, staged = self._staging(started.hosts, source.stage_in, inward=True)
             loads = loads + moved
+            sent.append(staged)
             programs.insert(0, program)
         if source.stage_out:
-            moved, program = self._staging(started.hosts, source.stage_out, inward=False)
+            moved, program, staged = self._staging(started.hosts, source.stage_out, inward=False)
             loads = loads + moved
+            sent.append(staged)
             programs.append(program)
         self._loads += loads
         self.journal.started(submission.job, started.hosts, now_s)
-        self._begin(_Job(submission.job, programs, loads))
+        self._begin(_Job(submission.job, programs, loads, sent))
 
-    def _staging(self, nodes: Sequence[int], amount: int, *, inward: bool) -> tuple[F64, FlowProgram]:
+    def _staging(self, nodes: Sequence[int], amount: int, *, inward: bool) -> tuple[F64, FlowProgram, Pairs]:
         """`amount` bytes between each node and a storage host, which the nodes share out in turn."""
         storage = self._cluster.storage
         served = np.array([storage[i % len(storage)] for i in range(len(nodes))], dtype=np.uint32)
@@ -135,7 +148,7 @@ class TimeMode:
         program = FlowProgram(1)
         program.step(0.0)
         program.flows(keys, pairs.amount, flow_class=STAGING)
-        return loads, program
+        return loads, program, pairs
 
     def _route(self, pairs: Pairs) -> tuple[F64, NDArray[np.uint32]]:
         """The loads of the pairs, and the key of each one's route in the clock."""
@@ -156,6 +169,9 @@ class TimeMode:
             self._begin(job)
             return
         self._loads -= job.loads
+        self._carried += job.sent
+        if len(self._carried) > MOST_APART:
+            self._carried = [joined(self._carried, len(self._cluster.hosts))]
         self._queue.finish(job.job)
         self.journal.ended(job.job, self._clock.now)
 

@@ -24,7 +24,7 @@ from waystage.interconnect.graphml import MAX_CAPACITY_MBPS, MAX_SLOTS, read_top
 from waystage.interconnect.graphml_parser import parse
 from waystage.simulate.cluster import BITS_PER_BYTE, Cluster, from_topology
 from waystage.simulate.scenario import TopologyChoice
-from waystage.topology import TopologyError
+from waystage.topology import TopologyError, parse_megabits
 
 DEFAULT_MBPS = 10_000
 """What links carry where nothing is said. Load mode does not look at it."""
@@ -97,10 +97,16 @@ class _Params:
 
     def megabits(self, key: str, default: float) -> float:
         value = self._values.get(key, default)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not 0 < value <= MAX_CAPACITY_MBPS:
-            raise Problem(("params", key), f"{value!r} is no capacity: give a number above zero, in Mbit/s")
-        return float(value)
+        try:
+            number = parse_megabits(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number <= MAX_CAPACITY_MBPS:
+            raise Problem(
+                ("params", key),
+                f"{value!r} is no capacity: give a number above zero, in Mbit/s, or with a unit such as 100 Gbit/s",
+            )
+        return number
 
     def agrees(self, key: str, count: int, what: str) -> None:
         """PFSim asks for the length of a list beside the list."""

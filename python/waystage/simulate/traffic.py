@@ -7,7 +7,6 @@ Must not know: topologies, routes, jobs.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import random
 import re
@@ -18,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from waystage.patterns import Pattern
+from waystage.patterns import Pattern, PatternError
+from waystage.patterns.original import members
 from waystage.simulate.scenario import GeneratedPattern
 
 U32 = NDArray[np.uint32]
@@ -26,7 +26,11 @@ F64 = NDArray[np.float64]
 
 _GZIP = b"\x1f\x8b"
 
-_TAR_BLOCK = 512
+MOST_PAIRS = 1 << 24
+"""Pairs of ranks of one job: four thousand ranks that all speak with all. More take several gigabytes."""
+
+MOST_PHASES = 4096
+"""Phases of a trace, each of which is a step of the job; the profiler itself writes no more than a thousand."""
 
 _RANK = re.compile(rb'"rank"\s*:\s*(\d+)')
 
@@ -45,26 +49,52 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """`total` is what the job sends in one iteration, `phases` the same in the order in which it is sent."""
+    """`total` is what the job sends in one iteration, `phases` the same in the order in which it is sent.
+
+    `warning`: what a reader of the results should know of where they come from.
+    """
 
     ranks: int
     total: Pairs
     phases: tuple[Pairs, ...]
     digest: str
     nodes: tuple[str, ...] = field(default=())
+    warning: str = ""
 
 
 def read_trace(path: Path) -> Traffic:
     """The traffic in a file. Raises PatternError."""
     pattern = Pattern.read(path)
+    if pattern.phases > MOST_PHASES:
+        raise PatternError(
+            f"{path} has {pattern.phases:,} phases; at most {MOST_PHASES:,} are simulated: "
+            "join them with `waystage pattern convert --phases change`"
+        )
+    if len(pattern.sent) > MOST_PAIRS:
+        raise PatternError(
+            f"{path} has {len(pattern.sent):,} rows; at most {MOST_PAIRS:,} are simulated: "
+            "join its phases with `waystage pattern convert --phases one`"
+        )
     order = _archive_order(path, pattern.ranks)
     phases = (
         tuple(_pairs(pattern, order, phase) for phase in range(pattern.phases)) if pattern.phases > 1 else ()
     )
     total = _pairs(pattern, order, None)
     return Traffic(
-        pattern.ranks, total, phases or (total,), _digest(pattern.ranks, phases or (total,)), pattern.nodes
+        pattern.ranks,
+        total,
+        phases or (total,),
+        _digest(pattern.ranks, phases or (total,)),
+        pattern.nodes,
+        pattern.differs,
     )
+
+
+def pair_count(rule: GeneratedPattern) -> int:
+    """How many pairs of ranks `generate` makes at most."""
+    n = rule.ranks
+    of_each = {"all-to-all": n - 1, "ring": 2, "grid": 4, "random": min(rule.partners, n - 1)}
+    return n * of_each[rule.kind]
 
 
 def generate(rule: GeneratedPattern) -> Traffic:
@@ -130,20 +160,11 @@ def _archive_order(path: Path, ranks: int) -> list[int] | None:
 
     None for other files, and where it cannot be told: then ranks come by number.
     """
-    data = path.read_bytes()
-    if not data.startswith(_GZIP):
-        return None
-    # The archive was read, and so checked, before; only a glance at each member is wanted here.
-    data = gzip.decompress(data)
-    order, at = [], 0
-    while at + _TAR_BLOCK <= len(data):
-        size, kind = data[at + 124 : at + 136].strip(b"\0 "), data[at + 156 : at + 157]
-        at += _TAR_BLOCK
-        length = int(size, 8) if size.isdigit() else 0
-        found = _RANK.search(data, at, at + length) if kind in (b"0", b"\0") else None
-        if found is not None:
-            order.append(int(found[1]))
-        at += -(-length // _TAR_BLOCK) * _TAR_BLOCK
+    with path.open("rb") as file:
+        if file.read(len(_GZIP)) != _GZIP:
+            return None
+    found = (_RANK.search(data) for _, data in members(path))
+    order = [int(rank[1]) for rank in found if rank is not None]
     return order if sorted(order) == list(range(ranks)) else None
 
 

@@ -4,22 +4,29 @@
 //! Leaves: [`Routes`]: loads and, where wanted, the paths; bounds that no routing can beat.
 //! Must not know: time, jobs, where the demands come from.
 //!
-//! Every router takes shortest paths only, and never lists them: from each switch the hops towards a group of hosts give
-//! the links that begin a shortest way, which is all that a choice needs. What each file chooses:
+//! Every router but those of `non_minimal` takes shortest paths only, and never lists them: from each switch the hops
+//! towards a group of hosts give the links that begin a shortest way, which is all that a choice needs. Each draws from a
+//! stream of its own, named after it. What each file chooses:
 //!
 //! | file | choice |
 //! |---|---|
 //! | `d_mod_k`, `s_mod_k`, `ecmp_hash`, `random` | at each node by host number or hash; pairs do not affect each other |
 //! | `greedy` | pair after pair, the heaviest first: the least sum, or the least busiest link ("dynamic") |
+//! | `adaptive` | pair after pair, at each node the least loaded link |
 //! | `joint` | all pairs together, towards the bound of `splittable` |
+//! | `non_minimal` | by way of a random switch (Valiant), or so where shortest paths are loaded (UGAL) |
+//!
+//! `splittable` bounds what routing over shortest paths can reach, `any_path` what any routing can.
 
+pub mod adaptive;
+pub mod any_path;
 pub mod d_mod_k;
 pub mod demands;
 pub mod ecmp_hash;
 pub mod fixed;
 pub mod greedy;
 pub mod joint;
-
+pub mod non_minimal;
 pub mod paths;
 pub mod random;
 pub mod s_mod_k;
@@ -28,7 +35,9 @@ pub mod splittable;
 pub(crate) mod ways;
 
 use crate::network::{same_length, Network, NetworkError};
+use crate::seeded;
 pub use demands::Demands;
+use non_minimal::Knowledge;
 pub use paths::Paths;
 
 /// How paths are chosen.
@@ -46,26 +55,54 @@ pub enum Router {
     GreedySum,
     /// The path whose busiest link carries least: the original's "dynamic" routing.
     GreedyMax,
+    /// At each switch the least loaded link that leads nearer.
+    AdaptiveMinimal,
     /// All pairs together.
     Joint,
+    /// By way of a random intermediate switch.
+    Valiant,
+    /// A shortest path or Valiant's, by the load next to the sender.
+    UgalL,
+    /// A shortest path or Valiant's, by the loads of whole paths.
+    UgalG,
 }
 
 impl Router {
     /// Whether a pair's path depends on what other pairs send: only then must what two hosts send be added up first.
     #[must_use]
     pub fn weighs_pairs(self) -> bool {
-        matches!(self, Self::GreedySum | Self::GreedyMax | Self::Joint)
+        let apart = matches!(
+            self,
+            Self::DModK | Self::SModK | Self::Random | Self::EcmpHash | Self::Valiant
+        );
+        !apart
+    }
+
+    /// Whether every path is a shortest one.
+    #[must_use]
+    pub fn is_minimal(self) -> bool {
+        !matches!(self, Self::Valiant | Self::UgalL | Self::UgalG)
+    }
+
+    /// The name users give.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, router)| *router == self).map_or("", |(name, _)| name)
     }
 
     /// Every router with the name users give.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("d-mod-k", Self::DModK),
         ("s-mod-k", Self::SModK),
         ("random", Self::Random),
         ("ecmp-hash", Self::EcmpHash),
         ("greedy-sum", Self::GreedySum),
         ("greedy-max", Self::GreedyMax),
+        ("adaptive-minimal", Self::AdaptiveMinimal),
         ("joint", Self::Joint),
+        ("valiant", Self::Valiant),
+        ("ugal-l", Self::UgalL),
+        ("ugal-g", Self::UgalG),
     ];
 
     /// The router of a name, or None.
@@ -90,6 +127,8 @@ pub struct RouteOptions {
     pub keep_paths: bool,
     /// How long joint routing searches: 1 is its own measure.
     pub effort: f64,
+    /// UGAL: how many shortest paths, and how many of Valiant's, each pair chooses among.
+    pub candidates: u32,
 }
 
 impl Default for RouteOptions {
@@ -101,6 +140,7 @@ impl Default for RouteOptions {
             by_capacity: false,
             keep_paths: false,
             effort: 1.0,
+            candidates: 2,
         }
     }
 }
@@ -137,7 +177,9 @@ pub fn route(
     options: &RouteOptions,
 ) -> Result<Routes, NetworkError> {
     options.check(network)?;
-    let (keep, seed, per_flow) = (options.keep_paths, options.seed, options.per_flow);
+    let seed = seeded::stream(options.seed, router.name());
+    let options = &RouteOptions { seed, ..options.clone() };
+    let (keep, per_flow) = (options.keep_paths, options.per_flow);
     match router {
         Router::DModK => fixed::route(network, demands, &d_mod_k::DModK, keep),
         Router::SModK => fixed::route(network, demands, &s_mod_k::SModK, keep),
@@ -147,6 +189,10 @@ pub fn route(
         Router::Random => fixed::route(network, demands, &random::Random { seed, per_flow }, keep),
         Router::GreedySum => greedy::route(network, demands, greedy::Cost::Sum, options),
         Router::GreedyMax => greedy::route(network, demands, greedy::Cost::Max, options),
+        Router::AdaptiveMinimal => adaptive::route(network, demands, options),
         Router::Joint => joint::route(network, demands, options),
+        Router::Valiant => non_minimal::valiant(network, demands, options),
+        Router::UgalL => non_minimal::ugal(network, demands, Knowledge::Local, options),
+        Router::UgalG => non_minimal::ugal(network, demands, Knowledge::Global, options),
     }
 }

@@ -123,18 +123,25 @@ impl<'a> Exchanger<'a> {
             let mut made = 0;
             for &process in &order {
                 for at in 0..self.peers[process as usize].len() {
+                    // Where all speak with all, a pass alone is the cube of the processes.
+                    if self.visits > budget {
+                        return;
+                    }
                     let peer = self.peers[process as usize][at].process;
                     let (here, there) = (self.host(process), self.host(peer));
                     if here == there || self.network.group(here) != self.network.group(there) {
                         continue;
                     }
                     let group = self.network.group(there) as usize;
+                    let peers = |process: u32| self.peers[process as usize].len();
+                    let mut tried = self.members[group].len() as f64;
                     let best = (0..self.members[group].len())
                         .map(|at| self.members[group][at])
                         .filter(|&other| self.host(other) == there && other != peer)
+                        .inspect(|&other| tried += (peers(process) + peers(other)) as f64)
                         .map(|other| (self.bytes_saved(process, other), other))
                         .max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-                    self.visits += self.members[group].len() as f64;
+                    self.visits += tried;
                     if let Some((saved, other)) = best {
                         if saved > 0.0 {
                             self.host_of.swap(process as usize, other as usize);

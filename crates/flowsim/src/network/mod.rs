@@ -296,6 +296,16 @@ impl Network {
         self.source_group[host as usize]
     }
 
+    /// Whether one switch alone delivers to a group of hosts.
+    pub(crate) fn delivers_alone(&self, group: u32) -> bool {
+        self.group_switches[group as usize].len() == 1
+    }
+
+    /// Whether a host enters the network by one link only.
+    pub(crate) fn enters_alone(&self, host: u32) -> bool {
+        self.to_switches.ends(host).len() == 1 && self.from_switches.ends(host).len() == 1
+    }
+
     /// The first link from a host to a switch.
     pub(crate) fn link_of_host(&self, host: u32, switch: u32) -> Option<u32> {
         self.to_switches.of(host).filter(|&(_, end)| end == switch).map(|(link, _)| link).min()

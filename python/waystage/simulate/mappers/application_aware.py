@@ -6,8 +6,12 @@ Must not know: routes.
 
 From the top down the ranks are divided among the parts of the tree of switches by METIS (`partition`), which keeps the sum
 of all cuts small. What holds a job up is its busiest link, so the compiled module then lets ranks change places for as
-long as that carries less. METIS answers differently to each seed: several answers, and block mapping, are looked at, and the
-most promising ones go on.
+long as that carries less. METIS answers differently to each seed: several answers, and block mapping, are looked at, and each
+that is better than those before it goes on.
+
+The compiled module reckons with an even split of every pair, which no router gives. All that was found is therefore judged
+by the scenario's own router, and the best is taken. More `effort` or more `starts` add to what is judged and take nothing
+away, so that they never give a worse mapping.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from waystage.simulate.algorithms import Judge
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.mappers.partition import Graph, divide
 from waystage.simulate.traffic import Traffic
@@ -31,8 +36,11 @@ MOST_KEPT = 256
 MOST_EFFORT = 100
 """A hundred times its own measure: what takes longer was mistyped."""
 
-MOST_REFINED = 2
-"""Answers of METIS that go on: refining takes ten times as long as dividing."""
+LADDER = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Efforts that are tried, up to the one asked for: each rung's answer is judged, so a higher one cannot be worse."""
+
+MOST_STARTS = 1000
+"""More answers of METIS differ in nothing that matters."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +52,24 @@ class _Part:
 
 
 class ApplicationAware:
-    """`starts`: how many answers of METIS are looked at. `effort`: how long ranks change places; 1 is its own measure."""
+    """`starts`: how many answers of METIS are looked at. `effort`: how long ranks change places; 1 is its own measure, and
+    the steps are those of `LADDER`."""
 
     def __init__(self, starts: int = 4, effort: float = 1.0, seed: int = 0) -> None:
-        if starts < 1:
-            raise ValueError(f"starts: {starts} is less than 1")
-        if not 0 <= effort <= MOST_EFFORT:
-            raise ValueError(f"effort: {effort} is not from 0 to {MOST_EFFORT}")
+        if isinstance(starts, bool) or not isinstance(starts, int) or not 1 <= starts <= MOST_STARTS:
+            raise ValueError(f"starts: {starts!r} is not a whole number from 1 to {MOST_STARTS}")
+        number = isinstance(effort, int | float) and not isinstance(effort, bool)
+        if not number or not 0 <= effort <= MOST_EFFORT:
+            raise ValueError(f"effort: {effort!r} is not from 0 to {MOST_EFFORT}")
         self._starts = starts
-        self._effort = effort
+        self._efforts = [rung for rung in LADDER if rung <= effort]
+        self._judge: Judge | None = None
         self._seed = seed
         self._kept: dict[tuple[str, tuple[int, ...], str], list[int]] = {}
+
+    def judged_by(self, judge: Judge) -> None:
+        """Without it an even split of every pair decides."""
+        self._judge = judge
 
     def map(self, traffic: Traffic, hosts: Sequence[int], cluster: Cluster) -> Sequence[int]:
         # A job that comes back to the same hosts, as with linear selection, is not worked out again.
@@ -81,13 +96,23 @@ class ApplicationAware:
             host_of = np.zeros(traffic.ranks, dtype=np.uint32)
             _place(graph, np.arange(traffic.ranks), tree, room, host_of, self._seed + start)
             found.append(host_of)
-        # Sorting is stable: block mapping is kept where nothing is better.
-        promising = sorted(found, key=lambda host_of: self._refined(traffic, host_of, cluster, 0.0)[1])
-        refined = [
-            self._refined(traffic, host_of, cluster, self._effort) for host_of in promising[:MOST_REFINED]
-        ]
-        best, _ = min(refined, key=lambda answer: answer[1])
+        answers: dict[bytes, tuple[U32, float]] = {}
+        least = float("inf")
+        for host_of in found:
+            _, even = self._refined(traffic, host_of, cluster, 0.0)
+            answers.setdefault(host_of.tobytes(), (host_of, even))
+            if even < least:
+                least = even
+                for effort in self._efforts:
+                    better, evenly = self._refined(traffic, host_of, cluster, effort)
+                    answers.setdefault(better.tobytes(), (better, evenly))
+        # The first of equals: block mapping is kept where nothing is better.
+        best, _ = min(answers.values(), key=lambda answer: (self._judged(traffic, answer), answer[1]))
         return [int(host) for host in best]
+
+    def _judged(self, traffic: Traffic, answer: tuple[U32, float]) -> float:
+        host_of, even = answer
+        return even if self._judge is None else self._judge(traffic, host_of.tolist())
 
     def _refined(self, traffic: Traffic, host_of: U32, cluster: Cluster, effort: float) -> tuple[U32, float]:
         """A mapping no worse, and what its busiest link carries where every pair is split evenly."""

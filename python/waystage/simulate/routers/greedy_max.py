@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from waystage.simulate.routers.options import yes_or_no
+
 
 class GreedyMax:
     """`by_capacity`: loads are compared by what a link can carry, not by bytes as PFSim does."""
@@ -19,4 +21,4 @@ class GreedyMax:
     sees_loads = True
 
     def __init__(self, by_capacity: bool = False) -> None:
-        self.options: dict[str, Any] = {"by_capacity": by_capacity}
+        self.options: dict[str, Any] = {"by_capacity": yes_or_no("by_capacity", by_capacity)}

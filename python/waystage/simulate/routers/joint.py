@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from waystage.simulate.routers.options import effort as checked_effort
+from waystage.simulate.routers.options import yes_or_no
+
 
 class Joint:
     """`by_capacity`: loads are compared by what a link can carry, not by bytes as PFSim does. `effort`: how long it searches; 1 is its own measure."""
@@ -19,4 +22,7 @@ class Joint:
     sees_loads = True
 
     def __init__(self, effort: float = 1.0, by_capacity: bool = False) -> None:
-        self.options: dict[str, Any] = {"effort": effort, "by_capacity": by_capacity}
+        self.options: dict[str, Any] = {
+            "effort": checked_effort(effort),
+            "by_capacity": yes_or_no("by_capacity", by_capacity),
+        }

@@ -11,8 +11,10 @@
 //!    `sum over links of exp(sharpness * load / bound)`. The sharpness rises from round to round, so that early
 //!    rounds spread everything and late ones look at the busiest links only. The sum falls with every move, so rounds end.
 //! 3. Pairs on the busiest link move where every link they meet stays below it; where none can, two pairs change places.
-//! 4. Where that ends above the bound, a few pairs are moved at random, from the seed, and 2 and 3 go on; what is
-//!    worse is taken back. Should greedy routing do better after all, its routes are given.
+//! 4. Where that ends above the bound, some pairs are taken out, those on the busiest links and those that are in their
+//!    way, and put back one after the other (Shaw, "Using constraint programming and local search methods to solve
+//!    vehicle routing problems", 1998); or a few are moved at random, from the seed. 3 goes on; what is much worse is taken
+//!    back. Should greedy routing do better after all, its routes are given.
 //!
 //! A pair costs one pass over the links of its shortest ways in each round. To round the split of the bound at random
 //! (Raghavan and Thompson, 1987) was rejected: it forgets which pairs are large, and the rounds mend what it leaves at the
@@ -33,8 +35,17 @@ use placement::Placement;
 /// Link visits that one unit of effort pays for: about a fifth of a second.
 const VISITS: f64 = 3e7;
 
-/// Kicks in a row that gain nothing before the search gives up, for one unit of effort.
-const FRUITLESS_KICKS: f64 = 300.0;
+/// Steps in a row that gain nothing before the search gives up, for one unit of effort.
+const FRUITLESS_KICKS: f64 = 3000.0;
+
+/// Steps for each kick; the others take pairs out and put them back.
+const KICK_EVERY: usize = 12;
+
+/// How much worse than the best a placement may be to go on from.
+const DEVIATION: f64 = 0.01;
+
+/// Steps that gain nothing after which the search goes back to the best.
+const RETURN_AFTER: f64 = 200.0;
 
 /// The rounds that are made whatever they cost.
 const LEAST_ROUNDS: f64 = 6.0;
@@ -102,28 +113,40 @@ fn search_paths(placement: &mut Placement<'_>, aim: f64, options: &RouteOptions)
     placement.relieve(good, budget);
     let mut random = Random::new(options.seed);
     let mut best = placement.snapshot();
+    let mut now = best.clone();
     let mut fruitless = 0.0;
     let most_fruitless = FRUITLESS_KICKS * options.effort;
     while best.rank.0 > good && fruitless < most_fruitless && placement.visits < budget {
         if !placement.can_kick() {
             break;
         }
-        // Between 2 and 5 pairs: fewer fall back, more are a new start.
-        let pairs = 2 + random.below(4);
-        placement.kick(pairs, &mut random);
-        if round * 4.0 < budget {
-            placement.round(SHARPNESS[3]);
+        if random.below(KICK_EVERY) == 0 {
+            // Between 2 and 5 pairs: fewer fall back, more are a new start.
+            let pairs = 2 + random.below(4);
+            placement.kick(pairs, &mut random);
+            if round * 4.0 < budget {
+                placement.round(SHARPNESS[3]);
+            }
+        } else {
+            let sharpness = SHARPNESS[1 + random.below(SHARPNESS.len() - 1)];
+            placement.ruin(3 + random.below(12), sharpness, &mut random);
         }
         placement.relieve(good, budget);
         fruitless += 1.0;
         let rank = placement.rank();
         if rank < best.rank {
             fruitless = 0.0;
-        }
-        if rank <= best.rank {
             best = placement.snapshot();
+        }
+        // Record-to-record travel (Dueck, 1993): a little worse than the best is gone on from.
+        if rank.0 <= best.rank.0 * (1.0 + DEVIATION) {
+            now = placement.snapshot();
         } else {
+            placement.restore(&now);
+        }
+        if fruitless % RETURN_AFTER == RETURN_AFTER - 1.0 {
             placement.restore(&best);
+            now = placement.snapshot();
         }
     }
     placement.restore(&best);

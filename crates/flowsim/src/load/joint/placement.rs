@@ -45,6 +45,7 @@ pub(super) struct Placement<'a> {
 }
 
 /// Paths to come back to.
+#[derive(Clone)]
 pub(super) struct Snapshot {
     pub rank: (f64, usize),
     links: Vec<u32>,
@@ -200,6 +201,55 @@ impl<'a> Placement<'a> {
                 at = head as usize;
             }
             self.put(demand, &path);
+        }
+    }
+
+    /// Take pairs off the busiest link, and others that are in their way, and put all of them back one after the other.
+    pub fn ruin(&mut self, pairs: usize, sharpness: f64, random: &mut Random) {
+        self.make_lists();
+        let near = self.busiest() * (1.0 - SAME);
+        let busy: Vec<u32> =
+            self.counted.iter().copied().filter(|&l| self.loads[l as usize] >= near).collect();
+        let mut taken: Vec<u32> = Vec::with_capacity(pairs);
+        let mut path = Vec::new();
+        let mut from = busy.get(random.below(busy.len().max(1))).copied();
+        // A link on which every pair is taken already gives none: the tries are bounded.
+        for _ in 0..3 * pairs {
+            if taken.len() == pairs {
+                break;
+            }
+            let there = from.map_or(&self.order[..], |link| &self.on_link[link as usize]);
+            let demand = match there.len() {
+                0 => self.order[random.below(self.order.len())],
+                count => there[random.below(count)],
+            };
+            // The next one comes from a link that this one could take.
+            let ways = self.ways(demand);
+            from = match random.below(3) {
+                0 => None,
+                1 => busy.get(random.below(busy.len().max(1))).copied(),
+                _ => (!ways.links.is_empty()).then(|| ways.links[random.below(ways.links.len())].0),
+            };
+            if !taken.contains(&demand) {
+                taken.push(demand);
+            }
+        }
+        let mut old = Vec::new();
+        for &demand in &taken {
+            self.take(demand, &mut old);
+            self.visits += old.len() as f64;
+        }
+        // Mostly the heaviest first; sometimes in another order, which is what finds other arrangements.
+        if random.below(3) > 0 {
+            let bytes = &self.demands.bytes;
+            taken.sort_by(|&a, &b| bytes[b as usize].total_cmp(&bytes[a as usize]));
+        }
+        self.weigh_all(sharpness);
+        self.visits += self.counted.len() as f64;
+        for &demand in &taken {
+            self.cheapest_by_weight(demand, sharpness, &mut path);
+            self.put(demand, &path);
+            self.weigh(&path, sharpness);
         }
     }
 
