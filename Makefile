@@ -17,7 +17,7 @@ BENCH ?= rules switching probes backplane mixes collision pfsim-oracle mapping s
   copy copy-crash dedup wan-path wan-loopback wan-loss \
   wan-start wan-fairness wan-files wan-crash wan-reorder probe proxy
 
-.PHONY: help demo test lint build lab-up lab-down lab-test bench fuzz docs dist lock clean packages
+.PHONY: help demo test lint build lab-up lab-down lab-test bench fuzz audit docs dist lock clean packages
 
 help: ## List the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -48,6 +48,9 @@ bench: build ## Run the benchmarks: make bench BENCH="rules switching"; results 
 
 fuzz: build ## Feed the parsers of foreign bytes with far more random input than `make test` does.
 	@WAYSTAGE_FUZZ_EXAMPLES=$${WAYSTAGE_FUZZ_EXAMPLES:-20000} $(BIN)/pytest fuzz
+
+audit: ## Compare the locked packages with known advisories; needs the network or an advisory database, so no part of `make test`.
+	@scripts/audit
 
 docs: build ## Write the generated pages of docs/reference.
 	@$(BIN)/python scripts/write_cli_reference.py

@@ -126,7 +126,7 @@ class Ends:
         (folder / "serve.toml").write_text(
             f'listen = "{peers.RIGHT}:{PORT}"\nkey = "server.key"\nlog = "serve.log"\n'
             f'[[root]]\npath = "{self.far}"\nwrite = true\nprivileged = true\n'
-            f'[users.bench]\nkeys = ["{client}"]\nmodes = ["fast-start", "aggressive"]\nprobe = true\n',
+            f'[users.bench]\nkeys = ["{client}"]\naccount = "root"\nmodes = ["fast-start", "aggressive"]\nprobe = true\n',
             encoding="utf-8",
         )
 

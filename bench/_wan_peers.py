@@ -85,9 +85,9 @@ def path(
 
 def path_cpu_s(name: str) -> float:
     """Processor time of a path's process so far: user and system, which includes the receiving stack's part."""
-    process = wan.find(name).process
-    assert process is not None, "a path that is found has a process"
-    text = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    recorded = wan.find(name).process
+    assert recorded is not None, "a path that is found has a process"
+    text = Path(f"/proc/{recorded.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(text[11]) + int(text[12])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -176,7 +176,7 @@ def _proxy(name: str, ports: list[int]) -> Iterator[None]:
         config = folder / "serve.toml"
         config.write_text(
             f'listen = "{peers.RIGHT}:{SERVER_PORT}"\nkey = "server.key"\nlog = "serve.log"\n'
-            f'[users.bench]\nkeys = ["{wan_read_key(folder / "client.key")}"]\nproxy = ["allow 127.0.0.1"]\n',
+            f'[users.bench]\nkeys = ["{wan_read_key(folder / "client.key")}"]\naccount = "root"\nproxy = ["allow 127.0.0.1"]\n',
             encoding="utf-8",
         )
         waystage = [sys.executable, "-m", "waystage"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,9 @@ from waystage.interconnect import arp, lldp, openflow_wire
 from waystage.interconnect.graphml import format_topology, parse_topology, read_topology
 from waystage.jobs.hostlist import HostlistError, expand
 from waystage.patterns import KINDS, Pattern, PatternError, Traffic
+from waystage.patterns import live as patterns_live
 from waystage.patterns.convert import to_original
-from waystage.patterns.encode import format_file, to_file
+from waystage.patterns.encode import end_section, format_file, to_file
 from waystage.patterns.parse import parse as parse_pattern
 from waystage.topology import TopologyError
 
@@ -107,6 +108,17 @@ def unchecked(data: bytes) -> bytes:
     return b"".join(pieces)
 
 
+def live(pattern: Pattern) -> bytes:
+    """What rank 1 of such a run had counted when it was killed: in one table, one row."""
+    head = format_file(replace(to_file(pattern), sections={}))[: -len(end_section())]
+    header = patterns_live.HEADER.pack(patterns_live.MAGIC, 1, 0, 10**9, len(head), 1, b"n1")
+    table_at = patterns_live.SLOTS_AT + 16 * patterns_live.SLOTS
+    table = patterns_live.TABLE.pack(0, 1, 0, table_at) + np.array([1 << 6, 3, 300], np.uint64).tobytes()
+    slots = np.array([table_at, 0], np.uint64).tobytes()
+    data = header.ljust(patterns_live.HEAD_AT, b"\0") + head
+    return (data.ljust(patterns_live.SLOTS_AT, b"\0") + slots).ljust(table_at, b"\0") + table
+
+
 ENVELOPES = tuple(
     encode(envelope(event, source="host.1", seq=7))
     for event in (
@@ -135,7 +147,7 @@ TARGETS: dict[str, Target] = {
     "backplane configuration": Target(
         in_file("site.yaml", lambda path: config_from(load_config(path), str(path))),
         (BackplaneError,),
-        (b"name: site\nlisten: [tcp/127.0.0.1:7447]\nqueue: 10\ntls: {ca: a, certificate: b, key: c}\n",),
+        (b"name: site\nlisten: [tls/127.0.0.1:7447]\nqueue: 10\ntls: {ca: a, certificate: b, key: c}\n",),
     ),
     "topology": Target(
         lambda data, _: parse_topology(data, "fuzzed.graphml"),
@@ -170,6 +182,9 @@ TARGETS: dict[str, Target] = {
         lambda data, _: parse_pattern(unchecked(data), "fuzzed", allow_missing=True),
         (PatternError,),
         (format_file(to_file(PATTERN)),),
+    ),
+    "a killed rank's counters": Target(
+        lambda data, _: patterns_live.parse_live(data, "fuzzed"), (PatternError,), (live(PATTERN),)
     ),
     "the original's pattern": Target(
         in_file("fuzzed.tar.gz", Pattern.read), (PatternError,), (to_original(PATTERN),)

@@ -267,10 +267,12 @@ class Network:
         by_capacity: bool = False,
         keep_paths: bool = False,
         effort: float = 1.0,
+        candidates: int = 2,
     ) -> FlowRoutes:
-        """Choose a path for each pair of hosts, always a shortest one, and add up what each link carries.
+        """Choose a path for each pair of hosts, and add up what each link carries.
 
-        `router`: d-mod-k, s-mod-k, random, ecmp-hash, greedy-sum, greedy-max or joint. Entries of one pair
+        `router`: d-mod-k, s-mod-k, random, ecmp-hash, greedy-sum, greedy-max, adaptive-minimal or joint, which take
+        shortest paths; valiant, ugal-l or ugal-g, which take others too, of `candidates` each. Entries of one pair
         are added up first, in the order of first appearance; with `per_flow` each has a path of its own.
         `initial` are loads that greedy and joint routing avoid. `by_capacity` compares loads by what a
         link can carry. The GIL is released. Raises FlowError.
@@ -291,6 +293,17 @@ class Network:
         Returns (bound, busiest link of the best split found, weights): all bytes together weigh at least
         bound, each pair by its shortest way under `weights`, which add up to 1. Raises FlowError.
         """
+
+    def any_path_bound(
+        self,
+        src: NDArray[np.uint32],
+        dst: NDArray[np.uint32],
+        bytes: NDArray[np.float64],
+        *,
+        by_capacity: bool = False,
+        effort: float = 1.0,
+    ) -> float:
+        """A load that the busiest link between switches has at least, whatever paths are taken. Raises FlowError."""
 
     def refine_mapping(
         self,
@@ -454,6 +467,12 @@ ENTRY_TYPES: list[str]
 LAYOUT_KINDS: list[str]
 """The kinds of file systems that have layouts, by their number in a walk's column `layout_kind`."""
 
+def digest_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> list[int]:
+    """XXH3, 64 bits, of runs of a file's bytes, each (first byte, length). Raises OSError where one cannot be read whole."""
+
+def digest_bytes(data: bytes) -> int:
+    """XXH3, 64 bits."""
+
 def exchange_paths(one: Path, other: Path) -> None:
     """Let two paths of one file system change their names at one moment. Raises OSError where it cannot."""
 
@@ -540,7 +559,7 @@ class CheckedTree:
         """
 
     def sum(
-        self, path: bytes, recorded: tuple[int, int, int, int, int, int, int]
+        self, path: bytes, recorded: tuple[int, int, int, int, int, int, int], version: int
     ) -> tuple[
         int,
         tuple[int, int, int, int, int, int, int] | None,
@@ -549,7 +568,7 @@ class CheckedTree:
     ]:
         """(differences as bits, what the file is now, sums, errno).
 
-        A sum is (component or -1, object, target, offset, length, digest); a digest is None where the object could not be
+        By the rule of files of checksums of this version. A sum is (component or -1, object, target, offset, length, digest); a digest is None where the object could not be
         read, all are None where the file changed while it was read.
         """
 
@@ -558,6 +577,7 @@ class CheckedTree:
         donor: CheckedTree,
         path: bytes,
         recorded: tuple[int, int, int, int, int, int, int],
+        version: int,
         wanted: Sequence[tuple[int, bytes]],
     ) -> list[bool]:
         """Make objects, (place in the list of sums, digest), whole from the same path below `donor`: which were.
@@ -581,6 +601,9 @@ class CheckedTree:
 
     def counts(self) -> dict[str, int]:
         """`checked`, `stale`, and how many differed in each of CHECK_KINDS."""
+
+    def summed_bytes(self) -> int:
+        """Bytes of files summed so far, holes and files in hand among them."""
 
     def stale_paths(self) -> tuple[list[bytes], bool]:
         """Paths of entries that did not hold, 100,000 at most, and whether these are all."""
@@ -606,6 +629,9 @@ class CatalogAgent:
     def records(self) -> int:
         """Records read so far."""
 
+    def started(self, process: int, name: bytes) -> None:
+        """A process was started with the library, as the program `name`: whether it can be seen is told at the end."""
+
     def finish(
         self,
         *,
@@ -618,6 +644,9 @@ class CatalogAgent:
 
 class CatalogChanges:
     """The paths that changed while an agent worked. Paths are given in Arrow's form: offsets, bytes."""
+
+    def unseen(self) -> list[bytes]:
+        """The first programs that could not be seen, as they were named, and ways past the library, such as io_uring."""
 
     def counts(self) -> dict[str, int]:
         """What became of records, by name."""
@@ -736,7 +765,8 @@ class Loading:
     """An epoch being read: an iterator of (path, memoryview), or of (path, offset, memoryview) where not `whole_files`.
 
     `runs` and `parts` are what was delivered before, as `progress` gives them. With `raises` a file that cannot be
-    delivered raises FileNotLoaded in its place, else it is counted. Raises LoadRefused, and OSError where the root cannot be opened.
+    delivered raises FileNotLoaded in its place, else it is counted. With `resized` one of another size than recorded is
+    delivered as it is. Raises LoadRefused, and OSError where the root cannot be opened.
     """
 
     def __new__(
@@ -757,6 +787,7 @@ class Loading:
         piece_bytes: int,
         steal: bool,
         raises: bool,
+        resized: bool,
         runs: Sequence[tuple[int, int]],
         parts: Sequence[tuple[int, Sequence[int]]],
     ) -> Loading: ...
@@ -853,8 +884,8 @@ class TreeCopy:
 
     def __new__(
         cls,
-        source: Path,
-        destination: Path,
+        source: str | Path,
+        destination: str | Path,
         *,
         workers: int,
         exclude: Sequence[bytes] = ...,
@@ -896,6 +927,7 @@ class WanError(RuntimeError):
 
     kind: Literal[
         "unreachable",
+        "turned-away",
         "untrusted",
         "denied",
         "lost",
@@ -962,6 +994,7 @@ class WanCopy:
         xattrs: bool = True,
         owners: bool = True,
         hard_links: bool = True,
+        privileged: bool = False,
     ) -> WanCopy: ...
     def wait(self, timeout_s: float) -> bool:
         """Whether it has ended; WanError where it could not go on."""
@@ -1014,6 +1047,7 @@ class WanServer:
         probe_s: float = 0.0,
         copy_connections: int = 1,
         sockets: int = 1,
+        accounts: Sequence[tuple[str, int, int, Sequence[int]]] = (),
     ) -> WanServer: ...
     @property
     def address(self) -> str: ...
@@ -1036,8 +1070,8 @@ class WanServer:
     def stop(self) -> None:
         """End every connection; all threads are gone when this returns."""
 
-def wan_check_rule(line: str) -> None:
-    """ValueError where `line` is no rule of a proxy, such as `allow 10.0.0.0/8:22`."""
+def wan_check_rule(line: str) -> bool:
+    """Whether a rule of a proxy, such as `allow 10.0.0.0/8:22`, is about addresses, and not about names or all hosts. ValueError where `line` is none."""
 
 @final
 class WanProxy:
@@ -1168,11 +1202,12 @@ class TreeComparison:
         threads: int,
     ) -> TreeComparison: ...
     def wait(self, timeout_s: float) -> bool: ...
-    def progress(self) -> tuple[int, int]:
-        """Pairs taken up, bytes read of each side."""
+    def progress(self) -> tuple[int, int, int]:
+        """Pairs taken up, bytes read of each side, bytes compared with holes among them."""
 
-    def unlike(self) -> list[tuple[int, tuple[int, str, str] | None, bool, str]]:
-        """(index of the pair, (first byte, digests) where contents differ, whether xattrs do, why it cannot be told)."""
+    def unlike(self) -> list[tuple[int, tuple[int, str | None, str | None] | None, bool, bool, str]]:
+        """(index of the pair, (first byte, digests) where contents differ, whether xattrs do, whether they are other devices, why
+        it cannot be told). There are no digests of files with large holes."""
 
     def stop(self) -> None: ...
 

@@ -161,6 +161,19 @@ class SwitchDown(Event, frozen=True, kw_only=True):
     switch: str
 
 
+class SwitchRefused(Event, frozen=True, kw_only=True):
+    """A connection claimed to be `switch` and was not believed, `times` times since this was last told.
+
+    `certificate` holds the names in what it showed, where switches use TLS.
+    """
+
+    switch: str
+    address: str
+    certificate: str = ""
+    reason: str
+    times: int = 1
+
+
 class CablingError(Event, frozen=True, kw_only=True):
     """LLDP found something else on a port than the topology says; `found` is empty for nothing."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 
 def preloading(library: str) -> str:
@@ -19,9 +19,17 @@ def preloading(library: str) -> str:
     return f"{library}:{before}" if before else library
 
 
-def run_to_end(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Its exit status; 128 and the signal's number where one ended it. Raises OSError where it cannot be started."""
+def run_to_end(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    started: Callable[[int], None] = lambda process: None,
+) -> int:
+    """Its exit status; 128 and the signal's number where one ended it. Raises OSError where it cannot be started.
+
+    `started` is called with the process's id once it runs.
+    """
     process = subprocess.Popen(command, env={**os.environ, **environment})
+    started(process.pid)
     while True:
         try:
             status = process.wait()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import heapq
 import ipaddress
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -21,9 +22,49 @@ from typing import Literal
 
 import msgspec
 
+from waystage.units import UnitError, parse_bit_rate
+
 Role = Literal["compute", "storage"]
 
 NAME_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
+
+
+SLOWEST_MBPS = 10.0
+"""A link below 10 Mbit/s, the first Ethernet's, is rather a number of Gbit/s without its unit."""
+
+
+def parse_megabits(value: object) -> float:
+    """`100`, `100 Mbit/s` or `0.1 Gbit/s` -> 100.0: a bare number is in Mbit/s. Raises ValueError."""
+    text = str(value)
+    try:
+        megabits = float(text) if "_" not in text else math.nan
+    except ValueError:
+        try:
+            megabits = parse_bit_rate(text) / 1e6
+        except UnitError:
+            megabits = math.nan
+    if not math.isfinite(megabits) or isinstance(value, bool):
+        raise ValueError("give a number above zero, in Mbit/s, or with a unit such as 100 Gbit/s")
+    return megabits
+
+
+def format_rate(bits_per_s: float) -> str:
+    """1e9 -> `1 Gbit/s`."""
+    for unit, factor in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bits_per_s >= factor:
+            return f"{bits_per_s / factor:.4g} {unit}"
+    return f"{bits_per_s:.4g} bit/s"
+
+
+def slow_links(rates_bps: Iterable[float]) -> str:
+    """What to warn of where links are slower than any network's; else nothing."""
+    slowest = min(rates_bps, default=SLOWEST_MBPS * 1e6)
+    if slowest >= SLOWEST_MBPS * 1e6:
+        return ""
+    return (
+        f"links carry {format_rate(slowest)}, since a capacity without a unit is in Mbit/s: "
+        f"write {slowest / 1e6:g} Gbit/s where that is meant"
+    )
 
 
 class TopologyError(ValueError):

@@ -27,14 +27,20 @@ from waystage.display import display
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it, 0 to 1."""
 
-ATTRIBUTES = ("type", "size", "mtime", "mode", "uid", "gid", "links", "symlink")
-"""What is compared of an entry: what a copy keeps. Not inodes, and of directories neither size nor links, which file
-systems count in their own ways."""
+ATTRIBUTES = ("type", "size", "mtime", "mode", "uid", "gid", "symlink")
+"""What is compared of an entry: what a copy keeps. Besides these `links`: which names in the tree are of one file, not how many it has
+altogether, since some may be elsewhere. Not inodes; sizes of regular files alone, as file systems count others in
+their own ways; not modes of symbolic links, which no call sets."""
 
-OF_FILES = ("size", "links")
+OF_ROOT = ("mtime", "mode", "uid", "gid")
 
-OWN_FILES = ".waystage-copy*"
-"""What an interrupted copy leaves for itself is nobody's data."""
+_HEX = "[0-9a-f]"
+OWN_FILES = (
+    ".waystage-copy",
+    f".waystage-copy-{_HEX * 32}",
+    f".waystage-copy-{_HEX * 16}-*{_HEX}.part",
+)
+"""What an interrupted copy leaves for itself, its journal's folder and its drafts, is no data. Other names are."""
 
 LOOK_S = 0.2
 
@@ -45,11 +51,11 @@ class TreeError(ValueError):
 
 @dataclass(frozen=True)
 class Contents:
-    """Where contents differ first, and the digests (XXH3, 128 bits) of both."""
+    """Where contents differ first, and the digests (XXH3, 128 bits) of both; None of a file with large holes."""
 
     first_byte: int
-    digest: str
-    other_digest: str
+    digest: str | None
+    other_digest: str | None
 
 
 @dataclass
@@ -59,7 +65,7 @@ class Comparison:
     only_first: list[bytes]
     only_second: list[bytes]
     changed: dict[bytes, list[str]]
-    """What differs of the entries in both, `xattrs` and `content` among the attributes' names."""
+    """What differs of the entries in both, `links`, `xattrs`, `device` and `content` among the attributes' names."""
 
     contents: dict[bytes, Contents] = field(default_factory=dict)
     errors: list[tuple[bytes, str]] = field(default_factory=list)
@@ -94,17 +100,24 @@ def compare(first: Path, second: Path, wanted: Wanted, progress: Progress | None
         ]
         columns = tuple(name for name in ATTRIBUTES if name not in wanted.ignore)
         different = diff(sides[0], sides[1], columns, progress=progress)
-        changed = _without_counts(sides[0], different)
+        changed = _that_matters(sides[0], different)
+        if "links" not in wanted.ignore:
+            for path in _other_links(sides, different):
+                changed.setdefault(path, []).append("links")
+        if of_root := _root_differs(sides, wanted):
+            changed[b""] = of_root
         comparison = Comparison(different.removed, different.added, changed)
         comparison.errors = [
             (os.fsencode(path), text) for side in sides for path, text in side.manifest.errors
         ]
         roots = (sides[0].root, sides[1].root)
         # A tree beside a catalog of itself: there is nothing to read twice.
-        if (wanted.content or wanted.xattrs) and roots[0] != roots[1]:
-            pairs = _pairs(sides[0], different, wanted)
-            _read(roots, pairs, wanted, comparison, progress)
-        total = different.same + len(different.changed)
+        if roots[0] != roots[1] and all(root.is_dir() for root in roots):
+            pairs, size = _pairs(sides[0], different, wanted)
+            if pairs:
+                _read(roots, pairs, size, wanted, comparison, progress)
+        # The root is in both.
+        total = 1 + different.same + different.changed_count
     comparison.same = total - len(comparison.changed)
     return comparison
 
@@ -120,41 +133,108 @@ def _side(path: Path, folder: Path, wanted: Wanted, progress: Progress | None) -
         return catalog
     if not path.is_dir():
         raise TreeError(f"{display(str(path))} is neither a directory nor a catalog: name the top of a tree")
-    options = BuildOptions(wanted.threads, (*wanted.exclude, OWN_FILES), layouts=None)
+    options = BuildOptions(wanted.threads, (*wanted.exclude, *OWN_FILES), layouts=None)
     build(path, folder, options, progress)
     return Catalog(folder)
 
 
-def _without_counts(catalog: Catalog, different: Difference) -> dict[bytes, list[str]]:
-    """What changed, less what file systems count of directories in their own ways."""
-    paths = pa.array([path for path, _ in different.changed], pa.binary())
-    table = catalog.entries(["directory", "name", "type"])
-    table = table.filter(pc.equal(table["type"].cast(pa.string()), "d"))
-    there = paths_of(table)
-    directories = set(there.filter(pc.is_in(there, paths)).to_pylist())
+def _that_matters(catalog: Catalog, different: Difference) -> dict[bytes, list[str]]:
+    """What changed, less what file systems count or make in their own ways."""
+    kinds = _types_of(catalog, [path for path, _ in different.changed])
+
+    def matters(path: bytes, name: str) -> bool:
+        if name == "size":
+            return kinds[path] == "f"
+        return name != "mode" or kinds[path] != "l"
+
     changed = {
-        path: [name for name in what if path not in directories or name not in OF_FILES]
+        path: list(what) if "type" in what else [name for name in what if matters(path, name)]
         for path, what in different.changed
     }
     return {path: what for path, what in changed.items() if what}
 
 
-def _pairs(catalog: Catalog, different: Difference, wanted: Wanted) -> list[tuple[bytes, bool]]:
-    """Entries of both trees whose files are to be opened, and whether contents are to be read."""
-    table = catalog.entries(["directory", "name", "type"])
-    paths, types = paths_of(table), table["type"].cast(pa.string())
-    unlike = {path for path, what in different.changed if "type" in what or "size" in what}
+def _types_of(catalog: Catalog, paths: list[bytes]) -> dict[bytes, str]:
+    """The types of these entries."""
+    wanted = pa.array(paths, pa.binary())
+    found: dict[bytes, str] = {}
+    for batch in catalog.batches(["directory", "name", "type"]) if paths else ():
+        table = pa.Table.from_batches([batch])
+        there = paths_of(table)
+        chosen = pc.is_in(there, wanted)
+        names, types = there.filter(chosen), table["type"].cast(pa.string()).filter(chosen)
+        found |= zip(names.to_pylist(), types.to_pylist(), strict=True)
+    return found
+
+
+def _other_links(sides: list[Catalog], different: Difference) -> list[bytes]:
+    """Names that are of one file with others in one tree and not in the other, as far as both trees have these names."""
+    in_one = ({*different.removed}, {*different.added})
+    first, second = (_linked(side, gone) for side, gone in zip(sides, in_one, strict=True))
+    return sorted(path for path in {*first, *second} if first.get(path, path) != second.get(path, path))
+
+
+def _linked(catalog: Catalog, gone: set[bytes]) -> dict[bytes, bytes]:
+    """For each name of a file that has several in the tree, the first of them. Without those that are gone."""
+    files: dict[tuple[int, int], list[bytes]] = {}
+    columns = ["directory", "name", "type", "links", "device", "inode"]
+    for batch in catalog.batches(columns, which=pc.field("links") > 1):
+        table = pa.Table.from_batches([batch])
+        table = table.filter(pc.not_equal(table["type"].cast(pa.string()), "d"))
+        rows = (paths_of(table), table["device"], table["inode"])
+        for path, device, inode in zip(*(row.to_pylist() for row in rows), strict=True):
+            if path not in gone:
+                files.setdefault((device, inode), []).append(path)
+    return {path: min(names) for names in files.values() if len(names) > 1 for path in names}
+
+
+def _root_differs(sides: list[Catalog], wanted: Wanted) -> list[str]:
+    """In what the roots differ; nothing where a catalog does not tell of its root."""
+    roots = [_root_of(side) for side in sides]
+    if not all(roots):
+        return []
+    one, other = roots
+    return [name for name in OF_ROOT if name not in wanted.ignore and one[name] != other[name]]
+
+
+def _root_of(catalog: Catalog) -> dict[str, int]:
+    table = catalog.directories()
+    table = table.filter(pc.and_(pc.equal(table["path"], b""), pc.equal(table["state"], 0)))
+    if not table.num_rows:
+        return {}
+    return {name: table[name].cast(pa.int64())[0].as_py() for name in OF_ROOT}
+
+
+def _pairs(catalog: Catalog, different: Difference, wanted: Wanted) -> tuple[list[tuple[bytes, bool]], int]:
+    """Entries of both trees that are to be opened, and whether contents are to be read; the bytes of these."""
+    other_size = {path for path, what in different.changed if "size" in what}
+    unlike = {path for path, what in different.changed if "type" in what}
     gone = pa.array(sorted({*different.removed, *unlike}), pa.binary())
-    kinds = ["f", "d"] if wanted.xattrs else ["f"]
-    there = pc.and_(pc.is_in(types, pa.array(kinds)), pc.invert(pc.is_in(paths, gone)))
-    kept, is_file = paths.filter(there).to_pylist(), pc.equal(types.filter(there), "f").to_pylist()
-    pairs = [(path, wanted.content and file) for path, file in zip(kept, is_file, strict=True)]
-    return [(b"", False), *pairs] if wanted.xattrs else pairs
+    pairs: list[tuple[bytes, bool]] = [(b"", False)] if wanted.xattrs else []
+    total = 0
+    for batch in catalog.batches(["directory", "name", "type", "size"]):
+        table = pa.Table.from_batches([batch])
+        paths, types = paths_of(table), table["type"].cast(pa.string())
+        # Devices are always looked at: their numbers are in no catalog.
+        chosen = pc.is_in(types, pa.array(["b", "c"]))
+        if wanted.content:
+            chosen = pc.or_(chosen, pc.equal(types, "f"))
+        if wanted.xattrs:
+            chosen = pc.or_(chosen, pc.not_equal(types, "?"))
+        chosen = pc.and_(chosen, pc.invert(pc.is_in(paths, gone)))
+        rows = (paths.filter(chosen), types.filter(chosen), table["size"].filter(chosen))
+        for path, kind, size in zip(*(row.to_pylist() for row in rows), strict=True):
+            read = wanted.content and kind == "f" and path not in other_size
+            if read or kind != "f" or wanted.xattrs:
+                pairs.append((path, read))
+                total += size if read else 0
+    return pairs, total
 
 
 def _read(
     roots: tuple[Path, Path],
     pairs: list[tuple[bytes, bool]],
+    size: int,
     wanted: Wanted,
     comparison: Comparison,
     progress: Progress | None,
@@ -163,13 +243,15 @@ def _read(
     reading = TreeComparison(*roots, pairs, xattrs=wanted.xattrs, threads=threads)
     try:
         while not reading.wait(LOOK_S):
-            taken, size = reading.progress()
+            taken, _, compared = reading.progress()
             if progress is not None:
-                progress(f"comparing {taken:,} of {len(pairs):,}, {size / 1e9:.2f} GB", taken / len(pairs))
+                share = compared / size if size else taken / len(pairs)
+                said = f"comparing {taken:,} of {len(pairs):,}, {compared / 1e9:.2f} of {size / 1e9:.2f} GB"
+                progress(said, min(share, 0.99))
     finally:
         reading.stop()
     comparison.bytes_read = reading.progress()[1]
-    for index, contents, xattrs, error in reading.unlike():
+    for index, contents, xattrs, device, error in reading.unlike():
         path = pairs[index][0]
         if error:
             comparison.errors.append((path, error))
@@ -177,6 +259,8 @@ def _read(
         what = comparison.changed.setdefault(path, [])
         if xattrs:
             what.append("xattrs")
+        if device:
+            what.append("device")
         if contents is not None:
             what.append("content")
             comparison.contents[path] = Contents(*contents)

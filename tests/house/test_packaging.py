@@ -39,12 +39,13 @@ def test_the_command_is_installed() -> None:
     assert command.value == "waystage.cli.main:main"
 
 
-def test_every_dependency_is_locked() -> None:
-    lines = (REPOSITORY / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    locked = {normal(line) for line in lines if line and not line.startswith("#")}
-    assert all(re.fullmatch(r"#.*|[\w.-]+==[\w.]+", line) for line in lines), (
-        "only exact versions, from anywhere"
+def test_every_dependency_is_locked_with_the_hashes_of_its_files() -> None:
+    text = (REPOSITORY / "requirements.lock").read_text(encoding="utf-8")
+    pins = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace(" \\\n", " ").splitlines()
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", pin) for pin in pins), (
+        "only exact versions and their hashes, from anywhere"
     )
+    locked = {normal(pin) for pin in pins}
     wanted = {normal(r) for r in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"])}
     assert wanted <= locked
 

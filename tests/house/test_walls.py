@@ -20,7 +20,7 @@ LIBRARY_ROOMS = {
     "rich": ("waystage.cli",),
     "matplotlib": ("waystage.experiment", "waystage.patterns.heatmap", "waystage.web"),
     "pymetis": ("waystage.simulate.mappers",),
-    "ruamel": ("waystage.experiment", "waystage.backplane.config"),
+    "ruamel": ("waystage.experiment.documents", "waystage.yaml_text"),
 }
 """Library -> the only modules (by the start of their name) that may import it."""
 

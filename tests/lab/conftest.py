@@ -77,11 +77,9 @@ def traces() -> Traces:
 def traces_of(name: str) -> list[str]:
     """What a lab of that name has left on this machine: empty after a clean end."""
     found = [f"namespace {p.name}" for p in Path("/run/netns").glob(f"ws-{name}-*")]
-    found += [
-        str(p) for p in (Path("/run/waystage") / name, Path(f"/run/waystage/{name}.lock")) if p.exists()
-    ]
+    found += [str(p) for p in (Path("/run/ws-lab") / name, Path(f"/run/ws-lab/{name}.lock")) if p.exists()]
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    found += [f"mount {m.split()[4]}" for m in mounts if f"/run/waystage/{name}/" in m or f"/ws-{name}-" in m]
+    found += [f"mount {m.split()[4]}" for m in mounts if f"/run/ws-lab/{name}/" in m or f"/ws-{name}-" in m]
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
             try:
@@ -89,7 +87,7 @@ def traces_of(name: str) -> list[str]:
                 status = (process / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if f"/run/waystage/{name}/" in words and status != "Z":
+            if f"/run/ws-lab/{name}/" in words and status != "Z":
                 found.append(f"process {process.name} {words[:80]}")
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     found += [f"device {d}" for d in re.findall(r"^\d+: (s\d+p\d+)[@:]", links, re.MULTILINE)]

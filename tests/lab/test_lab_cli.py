@@ -144,7 +144,7 @@ def test_failures_have_their_own_status_and_one_sentence(waystage: Waystage, up:
 
 
 def test_a_switch_program_that_died_is_shown_by_status(waystage: Waystage, up: str) -> None:
-    os.kill(int(Path(f"/run/waystage/{up}/ovs/ovs-vswitchd.pid").read_text()), signal.SIGKILL)
+    os.kill(int(Path(f"/run/ws-lab/{up}/ovs/ovs-vswitchd.pid").read_text()), signal.SIGKILL)
     deadline = time.monotonic() + 10
     while (ran := waystage("lab", "status", "--name", up)).code == 0:
         assert time.monotonic() < deadline

@@ -305,7 +305,7 @@ def test_without_root_nothing_is_done(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(NotRoot, match="needs root"):
         Lab(lab_name, paper).up()
-    assert not Path(f"/run/waystage/{lab_name}.lock").exists()
+    assert not Path(f"/run/ws-lab/{lab_name}.lock").exists()
     monkeypatch.undo()
 
 

@@ -51,7 +51,7 @@ def test_a_path_whose_process_was_killed_is_found_and_mended(waystage: Waystage,
     places = paths.up(new_name, Profile())
     process = places.process
     assert process is not None
-    os.kill(process.pid, signal.SIGKILL)
+    os.kill(process.process.pid, signal.SIGKILL)
     wait_until(lambda: not process.alive)
     found = waystage("lab", "wan", "status", new_name)
     assert (found.code, "has died" in found.err) == (1, True)
@@ -98,7 +98,7 @@ def test_sigterm_ends_the_process_and_its_devices(new_name: str) -> None:
     places = paths.up(new_name, Profile())
     process = places.process
     assert process is not None
-    os.kill(process.pid, signal.SIGTERM)
+    os.kill(process.process.pid, signal.SIGTERM)
     wait_until(lambda: not process.alive)
     left = subprocess.run(
         [*places.enter("left"), "ip", "-br", "link"], capture_output=True, text=True, check=True

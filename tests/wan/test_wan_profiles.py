@@ -94,7 +94,7 @@ def test_a_file_and_options_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("both: {rate: fast}", "mine.yaml:1: both.rate: fast is not a rate"),
+        ("both: {rate: fast}", "mine.yaml:1: both.rate: 'fast' is no rate"),
         ("both:\n  delays: 1 ms", "mine.yaml:2: both.delays: unknown key: did you mean delay?"),
         ("both:\n  loss: 0.1", "mine.yaml:2: both.loss: 0.1 is no share"),
         ("forward: {buffer: 2 BDP}", "a path without a rate has no bandwidth-delay product"),

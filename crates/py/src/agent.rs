@@ -48,6 +48,11 @@ impl CatalogAgent {
         self.0.records()
     }
 
+    /// A process was started with the library, as the program `name`.
+    fn started(&self, process: u32, name: &[u8]) {
+        self.0.started(process, name);
+    }
+
     /// The program is over: what changed. RuntimeError when it was asked before.
     #[pyo3(signature = (*, threads, exclude=Vec::new(), one_file_system=false, layouts=None))]
     fn finish(
@@ -86,10 +91,17 @@ impl CatalogChanges {
             ("damaged", counts.damaged),
             ("doubtful", counts.doubtful),
             ("running", counts.running),
+            ("unseen", counts.unseen),
+            ("blind", counts.blind),
         ] {
             by_name.set_item(name, count)?;
         }
         Ok(by_name)
+    }
+
+    /// The first programs that could not be seen, as they were named, and ways past the library.
+    fn unseen<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        Ok(self.held()?.unseen().iter().map(|name| PyBytes::new(py, name)).collect())
     }
 
     /// (number, name) of every storage target met so far.

@@ -1,5 +1,6 @@
 //! Catalogs for Python: `TreeWalk`, `WalkBatch`, `exchange_paths`.
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ENTRY_TYPES", TYPE_LETTERS.to_vec())?;
     module.add("LAYOUT_KINDS", Kind::ALL.map(Kind::name).to_vec())?;
     module.add_function(wrap_pyfunction!(exchange_paths, module)?)?;
+    module.add_function(wrap_pyfunction!(digest_ranges, module)?)?;
+    module.add_function(wrap_pyfunction!(digest_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(generated_batch, module)?)?;
     module.add_class::<TreeWalk>()?;
     module.add_class::<WalkBatch>()
@@ -29,6 +32,22 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn exchange_paths(py: Python<'_>, one: PathBuf, other: PathBuf) -> PyResult<()> {
     py.detach(|| waystage_catalog::exchange_paths(&one, &other))?;
     Ok(())
+}
+
+/// XXH3, 64 bits, of runs of a file's bytes, each (first byte, length); OSError where one cannot be read whole.
+#[pyfunction]
+fn digest_ranges(py: Python<'_>, path: PathBuf, ranges: Vec<(u64, u64)>) -> PyResult<Vec<u64>> {
+    let found = py.detach(|| {
+        let file = std::fs::File::open(&path)?;
+        waystage_catalog::seal::digests(file.as_fd(), &ranges)
+    });
+    Ok(found?)
+}
+
+/// XXH3, 64 bits, of bytes.
+#[pyfunction]
+fn digest_bytes(bytes: &[u8]) -> u64 {
+    waystage_catalog::seal::digest(bytes)
 }
 
 /// Entries of a tree that there is not, as a walk gives them, for measurements.
@@ -196,6 +215,9 @@ impl WalkBatch {
         put(&entries, "object_target", e.object_target)?;
         put(&entries, "object_offset", e.object_offset)?;
         put(&entries, "object_length", e.object_length)?;
+        put(&entries, "beyond_row", e.beyond.row)?;
+        put(&entries, "beyond_which", e.beyond.which)?;
+        put(&entries, "beyond_seconds", e.beyond.seconds)?;
         Ok((entries, directories, errors))
     }
 }

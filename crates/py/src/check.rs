@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::check::{Differences, Recorded};
+use waystage_catalog::checksum::Rule;
 use waystage_catalog::layout::Kind;
 use waystage_catalog::{self as data, Columns, Objects};
 
@@ -95,9 +96,10 @@ impl CheckedTree {
         py: Python<'py>,
         path: &[u8],
         recorded: PyRecorded,
+        version: u32,
     ) -> PyResult<PySummed<'py>> {
-        let recorded = unpacked(recorded);
-        let summed = match py.detach(|| self.0.sum_file(path, &recorded)) {
+        let (recorded, rule) = (unpacked(recorded), rule_of(version)?);
+        let summed = match py.detach(|| self.0.sum_file(path, &recorded, rule)) {
             Ok(summed) => summed,
             Err(failed) => {
                 return Ok((failed.differences.bits(), None, None, failed.error.raw_os_error()));
@@ -122,10 +124,12 @@ impl CheckedTree {
         donor: &Self,
         path: &[u8],
         recorded: PyRecorded,
+        version: u32,
         wanted: Vec<(usize, [u8; 16])>,
     ) -> PyResult<Vec<bool>> {
-        let recorded = unpacked(recorded);
-        py.detach(|| self.0.mend_file(&donor.0, path, &recorded, &wanted)).map_err(|error| {
+        let (recorded, rule) = (unpacked(recorded), rule_of(version)?);
+        let mended = py.detach(|| self.0.mend_file(&donor.0, path, &recorded, rule, &wanted));
+        mended.map_err(|error| {
             let text = std::io::Error::from(error).to_string();
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
             PyOSError::new_err((error.raw_os_error(), text))
@@ -176,6 +180,11 @@ impl CheckedTree {
         Ok(by_name)
     }
 
+    /// Bytes of files summed so far, those of files in hand among them.
+    fn summed_bytes(&self) -> u64 {
+        self.0.summed_bytes()
+    }
+
     /// Paths of entries that did not hold, and whether these are all.
     fn stale_paths<'py>(&self, py: Python<'py>) -> (Vec<Bound<'py, PyBytes>>, bool) {
         let (paths, all) = self.0.stale_paths();
@@ -186,6 +195,11 @@ impl CheckedTree {
     fn targets(&self) -> Vec<(u32, String)> {
         self.0.targets()
     }
+}
+
+fn rule_of(version: u32) -> PyResult<Rule> {
+    Rule::of_version(version)
+        .ok_or_else(|| PyValueError::new_err(format!("checksums have no version {version}")))
 }
 
 fn unpacked((kind, size, mtime, ctime, inode, layout, generation): PyRecorded) -> Recorded {

@@ -176,8 +176,11 @@ pub(crate) fn py_planned<'py>(py: Python<'py>, planned: &Planned) -> PyPlanned<'
 #[pyclass(frozen, module = "waystage._native")]
 struct TreeComparison(Comparison);
 
-/// Index, first differing byte and both digests, whether extended attributes differ, why it could not be told.
-type PyUnlike = (usize, Option<(u64, String, String)>, bool, String);
+/// The first differing byte, and both digests where there are any.
+type PyDiffering = (u64, Option<String>, Option<String>);
+
+/// Index, how contents differ, whether extended attributes do, whether devices do, why it could not be told.
+type PyUnlike = (usize, Option<PyDiffering>, bool, bool, String);
 
 #[pymethods]
 impl TreeComparison {
@@ -210,20 +213,20 @@ impl TreeComparison {
         Ok(true)
     }
 
-    /// Pairs taken up so far, and bytes read of each side.
-    fn progress(&self) -> (usize, u64) {
+    /// Pairs taken up so far, bytes read of each side, and bytes compared, holes among them.
+    fn progress(&self) -> (usize, u64, u64) {
         self.0.progress()
     }
 
     /// What differs, in order; complete once it has ended.
     fn unlike(&self, py: Python<'_>) -> Vec<PyUnlike> {
         let unlike = py.detach(|| self.0.unlike());
-        let hex = |digest: u128| format!("{digest:032x}");
+        let hex = |digest: Option<u128>| digest.map(|digest| format!("{digest:032x}"));
         unlike
             .into_iter()
             .map(|u| {
                 let contents = u.contents.map(|(at, one, other)| (at, hex(one), hex(other)));
-                (u.index, contents, u.xattrs, u.error)
+                (u.index, contents, u.xattrs, u.device, u.error)
             })
             .collect()
     }

@@ -13,8 +13,8 @@ use waystage_protocol::modes::ModeName;
 use waystage_wan::identity::{Identity, PublicKey};
 use waystage_wan::probe::Probing;
 use waystage_wan::{
-    loopback, Client, CopyOptions, Dry, Ends, Peer, Request, Server, ServerOptions, SharedRoot,
-    User, MEMORY_BYTES,
+    loopback, Account, Client, CopyOptions, Dry, Ends, Peer, Request, Server, ServerOptions,
+    SharedRoot, User, MEMORY_BYTES,
 };
 
 use crate::copy::{duration, one_of, py_planned, words, NameList, PyPlanned};
@@ -96,7 +96,7 @@ impl WanCopy {
     #[pyo3(signature = (local, remote, *, push, host, port, user, key, trusted, mode, rate_bytes_per_s, udp_wait_s,
         workers, connections=1, memory_bytes=MEMORY_BYTES, known_as=None, exclude=Vec::new(), include=None, names=None, one_file_system=false, update="changed", fsync="none",
         verify="none",
-        dry_run=None, restart=false, xattrs=true, owners=true, hard_links=true))]
+        dry_run=None, restart=false, xattrs=true, owners=true, hard_links=true, privileged=false))]
     fn new(
         py: Python<'_>,
         local: PathBuf,
@@ -126,6 +126,7 @@ impl WanCopy {
         xattrs: bool,
         owners: bool,
         hard_links: bool,
+        privileged: bool,
     ) -> PyResult<Self> {
         let (update, fsync, verify) = words(update, fsync, verify)?;
         let dry = match dry_run {
@@ -154,6 +155,7 @@ impl WanCopy {
             memory_bytes,
             ends: if push { Ends::Push { local, remote } } else { Ends::Pull { remote, local } },
             names: names.as_ref().map(|names| names.get().0.clone()),
+            privileged,
             options: CopyOptions {
                 exclude,
                 include,
@@ -254,6 +256,9 @@ type PyUser = (String, Vec<String>, Vec<String>, Vec<(String, u8)>, Option<u64>,
 /// Name of a user, rules on what it may reach, rules on where it may have the server listen.
 type PyRights = (String, Vec<String>, Vec<String>);
 
+/// Name of a user, user id, group and groups of the account of this host as which the server acts for it.
+type PyAccount = (String, u32, u32, Vec<u32>);
+
 /// Path, whether it may be written, users, whether attributes of the system are taken over.
 type PyRoot = (PathBuf, bool, Vec<String>, bool);
 
@@ -266,7 +271,7 @@ impl WanServer {
     #[new]
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
     #[pyo3(signature = (listen, key, users, roots, *, rate_bytes_per_s, connections, memory_bytes, udp, workers, proxy=Vec::new(),
-        probe_users=Vec::new(), probe_rate_bytes_per_s=None, probe_s=0.0, copy_connections=1, sockets=1))]
+        probe_users=Vec::new(), probe_rate_bytes_per_s=None, probe_s=0.0, copy_connections=1, sockets=1, accounts=Vec::new()))]
     fn new(
         py: Python<'_>,
         listen: &str,
@@ -284,6 +289,7 @@ impl WanServer {
         probe_s: f64,
         copy_connections: u32,
         sockets: usize,
+        accounts: Vec<PyAccount>,
     ) -> PyResult<Self> {
         let listen: SocketAddr = listen.parse().map_err(|_| {
             PyValueError::new_err(format!("{listen:?} is no address and port, such as [::]:7900"))
@@ -294,6 +300,11 @@ impl WanServer {
         for (name, reach, listen) in &proxy {
             for user in users.iter_mut().filter(|user| user.name == *name) {
                 (user.reach, user.listen) = (rules(reach)?, rules(listen)?);
+            }
+        }
+        for (name, uid, gid, groups) in accounts {
+            for user in users.iter_mut().filter(|user| user.name == name) {
+                user.account = Some(Account { uid, gid, groups: groups.clone() });
             }
         }
         let roots = roots
@@ -383,8 +394,8 @@ fn user_of(py: Python<'_>, user: PyUser) -> PyResult<User> {
             Ok((address, bits))
         })
         .collect::<PyResult<_>>()?;
-    let (reach, listen) = Default::default();
-    Ok(User { name, keys, modes, networks, rate_bytes_per_s, connections, reach, listen })
+    let (account, reach, listen) = Default::default();
+    Ok(User { name, keys, modes, networks, rate_bytes_per_s, connections, account, reach, listen })
 }
 
 pub(crate) fn mode_of(name: &str) -> PyResult<ModeName> {

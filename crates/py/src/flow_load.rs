@@ -168,7 +168,7 @@ impl PyNetwork {
 
     /// Choose a path for each pair of hosts and add up what each link carries.
     #[pyo3(signature = (router, src, dst, bytes, *, seed=0, initial=None, per_flow=false,
-                        by_capacity=false, keep_paths=false, effort=1.0))]
+                        by_capacity=false, keep_paths=false, effort=1.0, candidates=2))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn route_loads(
         &self,
@@ -183,6 +183,7 @@ impl PyNetwork {
         by_capacity: bool,
         keep_paths: bool,
         effort: f64,
+        candidates: u32,
     ) -> PyResult<FlowRoutes> {
         let router = router_by_name(router)?;
         let (src, dst, bytes) = (list(&src), list(&dst), list(&bytes));
@@ -193,6 +194,7 @@ impl PyNetwork {
             by_capacity,
             keep_paths,
             effort,
+            candidates,
         };
         py.detach(|| {
             let apart = per_flow || !(keep_paths || router.weighs_pairs());
@@ -228,6 +230,26 @@ impl PyNetwork {
             })
             .map_err(raise)?;
         Ok((bound.least_max, bound.split_max, bound.weights.to_pyarray(py)))
+    }
+
+    /// A load that the busiest link between switches has at least, whatever paths are taken.
+    #[pyo3(signature = (src, dst, bytes, *, by_capacity=false, effort=1.0))]
+    fn any_path_bound(
+        &self,
+        py: Python<'_>,
+        src: PyReadonlyArray1<'_, u32>,
+        dst: PyReadonlyArray1<'_, u32>,
+        bytes: PyReadonlyArray1<'_, f64>,
+        by_capacity: bool,
+        effort: f64,
+    ) -> PyResult<f64> {
+        let (src, dst, bytes) = (list(&src), list(&dst), list(&bytes));
+        let options = RouteOptions { by_capacity, effort, ..RouteOptions::default() };
+        py.detach(|| {
+            let demands = Demands::between_hosts(&self.0, &src, &dst, &bytes)?;
+            load::any_path::bound(&self.0, &demands, &options)
+        })
+        .map_err(raise)
     }
 
     /// Let the processes of a job change places; their hosts, and the busiest link under an even split.

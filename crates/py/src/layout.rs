@@ -153,8 +153,13 @@ fn of_component<'py>(py: Python<'py>, component: &Component) -> PyResult<Bound<'
     of.set_item("start", component.start)?;
     of.set_item("end", limited(component.end))?;
     of.set_item("flags", flag_names(component.flags))?;
-    of.set_item("stripe_size", limited(component.striping.unit))?;
-    of.set_item("stripe_count", component.striping.count)?;
+    if let Some(planned) = component.planned {
+        of.set_item("stripe_size", planned.unit)?;
+        of.set_item("stripe_count", planned.count)?;
+    } else {
+        of.set_item("stripe_size", limited(component.striping.unit))?;
+        of.set_item("stripe_count", component.striping.count)?;
+    }
     of.set_item("object_size", limited(component.striping.object_size))?;
     of.set_item("pool", component.pool.as_deref())?;
     let objects = component.objects.iter().map(|object| of_object(py, object));

@@ -227,6 +227,7 @@ fn trouble(failure: &Failure) -> &'static str {
         Trouble::NotAFile => "not_a_file",
         Trouble::Unreadable => "unreadable",
         Trouble::Grown => "grown",
+        Trouble::Resized => "resized",
     }
 }
 
@@ -235,7 +236,7 @@ impl PyLoading {
     #[new]
     #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
     #[pyo3(signature = (files, *, whole_files, seed, epoch, shuffle, rank, world, uneven, loaders, best_loaders,
-                        in_order, memory_bytes, piece_bytes, steal, raises, runs, parts))]
+                        in_order, memory_bytes, piece_bytes, steal, raises, resized, runs, parts))]
     fn new(
         py: Python<'_>,
         files: &LoadFiles,
@@ -253,6 +254,7 @@ impl PyLoading {
         piece_bytes: u64,
         steal: bool,
         raises: bool,
+        resized: bool,
         runs: Vec<(u32, u32)>,
         parts: Vec<(u32, Vec<u32>)>,
     ) -> PyResult<Self> {
@@ -272,6 +274,7 @@ impl PyLoading {
             loaders,
             binding: if steal { Binding::Steal } else { Binding::Strict },
             most_readers: best_loaders,
+            resized,
         };
         let files = files.get();
         let started = py.detach(|| {
@@ -321,7 +324,7 @@ impl PyLoading {
         let counts = self.loading.counts();
         let checks = self.loading.checks();
         let by_name = PyDict::new(py);
-        let [vanished, not_a_file, unreadable, grown] = counts.failed;
+        let [vanished, not_a_file, unreadable, grown, resized] = counts.failed;
         for (name, count) in [
             ("units", counts.units),
             ("delivered", counts.delivered),
@@ -331,6 +334,7 @@ impl PyLoading {
             ("not_a_file", not_a_file),
             ("unreadable", unreadable),
             ("grown", grown),
+            ("resized", resized),
             ("shrunk", counts.shrunk),
             ("stolen", counts.stolen),
             ("checked", checks.checked),

@@ -100,6 +100,7 @@ fn simulate_load<'py>(
         loaders,
         binding: if steal { Binding::Steal } else { Binding::Strict },
         most_readers,
+        resized: true,
     };
     let outcome = py.detach(|| {
         let units = units(&files, delivery, &share, loaders, most_readers).map_err(refused)?;

@@ -22,10 +22,10 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(wan_check_rule, module)?)
 }
 
-/// ValueError where a line is no rule of a proxy.
+/// Whether a rule of a proxy is about addresses, and not about names or all hosts. ValueError where the line is no rule.
 #[pyfunction]
-fn wan_check_rule(line: &str) -> PyResult<()> {
-    rule(line).map(|_| ())
+fn wan_check_rule(line: &str) -> PyResult<bool> {
+    rule(line).map(|rule| rule.is_of_addresses())
 }
 
 pub(crate) fn rule(line: &str) -> PyResult<Rule> {

@@ -19,8 +19,8 @@ const POSIX: Sources = sources! {
     "include":
         "waystage_ring.h";
     "posix":
-        "life.c" "opened.c" "opened.h" "real.h" "ring.c" "ring.h" "touch.c" "touch.h" "wrap.h"
-        "wrap_attributes.c" "wrap_close.c" "wrap_names.c" "wrap_open.c" "wrap_syscall.c";
+        "life.c" "opened.c" "opened.h" "program.c" "program.h" "real.h" "ring.c" "ring.h" "touch.c" "touch.h" "wrap.h"
+        "wrap_attributes.c" "wrap_blind.c" "wrap_close.c" "wrap_exec.c" "wrap_names.c" "wrap_open.c" "wrap_syscall.c";
 };
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

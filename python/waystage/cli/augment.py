@@ -7,13 +7,15 @@ Must not know: how images are changed.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from waystage.cli.common import Output, output_options
-from waystage.cli.quantities import amount, byte_count
+from waystage.cli.common import ExitCode, Output, UserError, output_options, readable_source
+from waystage.cli.quantities import Rate, amount
+from waystage.outputs import refuse_special
 from waystage.ranks import find_rank
 
 if TYPE_CHECKING:
@@ -47,13 +49,16 @@ SHOWN_ERRORS = 20
 )
 @click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="Of JPEG.")
 @click.option("--max-pixels", type=click.IntRange(1), help="Images with more are not opened. Default: 2^26.")
-@click.option(
-    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
-)
+@click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
 @click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
 @click.option("--overwrite", is_flag=True, help="Make images anew that are there already.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: two for each core.")
-@click.option("--bandwidth", metavar="BYTES", help="Read at most so much in a second, such as 200M.")
+@click.option(
+    "--bandwidth",
+    type=Rate(),
+    metavar="RATE",
+    help="Limit the rate of reading, in bytes a second, such as 200M (docs/reference/units.md).",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be looked at, and open nothing.")
 @click.option("--rank", type=int, help="This process, from 0. Default: as mpirun or srun says.")
 @click.option("--ranks", type=int, help="How many processes share the work. Default: as mpirun or srun says.")
@@ -71,7 +76,7 @@ def command(
     one_file_system: bool,
     overwrite: bool,
     threads: int | None,
-    bandwidth: str | None,
+    bandwidth: int | None,
     dry_run: bool,
     rank: int | None,
     ranks: int | None,
@@ -81,11 +86,14 @@ def command(
 
     TARGET is a folder, or one shard where its name ends with .tar. The same seed gives the same bytes, with any
     number of threads and processes. What is there already is kept, so that an interrupted run goes on. Broken
-    images are counted and told, and do not end the run.
+    images, among them those that are cut off, are counted and named and do not end the run, whose status is then 8. TARGET must be apart from SOURCE:
+    neither the same folder, nor inside it, nor around it.
     """
     from waystage import augment
     from waystage.augment.options import MAX_PIXELS
 
+    readable_source(source)
+    _check_target(target)
     options = augment.AugmentOptions(
         operations,
         seed,
@@ -95,18 +103,30 @@ def command(
         exclude,
         one_file_system,
         threads,
-        byte_count(bandwidth, "--bandwidth") if bandwidth else 0,
+        bandwidth or 0,
         max_pixels or MAX_PIXELS,
     )
     of_ranks = find_rank(rank, ranks)
     if dry_run:
-        dry = augment.dry_run(source, options, of_ranks)
+        dry = augment.dry_run(source, target, options, of_ranks)
         text = f"would look at {dry['files']:,} files of {amount(dry['bytes'])}, for {copies} new images of each image"
         output.result(dry, text)
         return
     with output.progress() as progress:
         written = augment.write(source, target, options, of_ranks, progress, overwrite=overwrite)
     _say(written, output)
+    click.get_current_context().exit(ExitCode.PARTIAL if written.errors else ExitCode.OK)
+
+
+def _check_target(target: Path) -> None:
+    """Raise UserError where new images would take the place of a device, FIFO or socket."""
+    try:
+        if target.suffix == ".tar":
+            refuse_special(target)
+        elif not target.is_dir() and os.path.lexists(target):
+            raise UserError(f"{target} is no folder: name another", ExitCode.USAGE)
+    except OSError as error:
+        raise UserError(f"{target}: {error.strerror}", ExitCode.USAGE) from None
 
 
 def _say(written: Written, output: Output) -> None:

@@ -7,7 +7,6 @@ Must not know: how trees are walked or catalogs stored.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -20,7 +19,9 @@ from waystage.cli.catalog_checksum import make_sums, plain_sums, said_sums, veri
 from waystage.cli.catalog_layout import command as layout
 from waystage.cli.catalog_query import query
 from waystage.cli.catalog_record import record
-from waystage.cli.common import ExitCode, Output, UserError, output_options
+from waystage.cli.common import ExitCode, Output, UserError, output_options, readable_source
+from waystage.cli.paths import named_lists, null_option, print_null, refuse_both, to_copy
+from waystage.outputs import is_descriptor, written
 
 if TYPE_CHECKING:
     from waystage.catalog import Built
@@ -58,6 +59,7 @@ command.add_command(record)
 @click.option("--checksums", is_flag=True, help="Read every file, too, and keep checksums of its objects.")
 @click.option("--no-layouts", is_flag=True, help="Do not ask how files lie on storage targets.")
 @click.option("--restart", is_flag=True, help="Throw away what an interrupted build left.")
+@click.option("--replace", is_flag=True, help="Replace a catalog of another tree that has this name.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
 @output_options
 def build(
@@ -68,6 +70,7 @@ def build(
     checksums: bool,
     no_layouts: bool,
     restart: bool,
+    replace: bool,
     threads: int | None,
     output: Output,
 ) -> None:
@@ -80,7 +83,10 @@ def build(
     from waystage.catalog import BuildOptions
     from waystage.catalog import build as build_catalog
 
-    options = BuildOptions(threads, exclude, one_file_system, restart, layouts=None if no_layouts else "each")
+    readable_source(tree, directory=True)
+    options = BuildOptions(
+        threads, exclude, one_file_system, restart, None if no_layouts else "each", replace=replace
+    )
     with output.progress() as progress:
         built = build_catalog(tree, target, options, progress)
         made = make_sums(target, threads, progress) if checksums else None
@@ -133,13 +139,14 @@ def refresh(
 @click.option(
     "--repair-from",
     metavar="TREE",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    type=click.Path(path_type=Path),
     help="With --checksums: mend damaged objects from this copy of the tree.",
 )
+@null_option("Print paths that were added or changed, as they are, each ended by a NUL.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
 @output_options
 def verify(
-    target: Path, checksums: bool, repair_from: Path | None, threads: int | None, output: Output
+    target: Path, checksums: bool, repair_from: Path | None, null: bool, threads: int | None, output: Output
 ) -> int:
     """Say what changed in the tree since CATALOG was made. Exit status 1 where anything did.
 
@@ -153,24 +160,30 @@ def verify(
             "--repair-from needs --checksums: only they tell which object is whole", ExitCode.USAGE
         )
     if checksums:
+        if null:
+            raise UserError("--null is for what verify finds without --checksums", ExitCode.USAGE)
         return verify_sums(target, repair_from, threads, output)
+    refuse_both(null, output)
     with output.progress() as progress:
-        found = difference.verify(Catalog(target), threads, progress, limit=None if output.json else SHOWN)
-    return _tell(found, output)
+        limit = None if output.json or null else SHOWN
+        found = difference.verify(Catalog(target), threads, progress, limit=limit)
+    return _tell(found, null, output)
 
 
 @command.command()
 @click.argument("old", type=FOLDER)
 @click.argument("new", type=FOLDER)
+@null_option("Print paths that were added or changed, as they are, each ended by a NUL.")
 @output_options
-def diff(old: Path, new: Path, output: Output) -> int:
+def diff(old: Path, new: Path, null: bool, output: Output) -> int:
     """Say what differs between two catalogs, by path. Exit status 1 where anything does."""
     from waystage.catalog import Catalog, difference
 
+    refuse_both(null, output)
     with output.progress() as progress:
-        limit = None if output.json else SHOWN
+        limit = None if output.json or null else SHOWN
         found = difference.diff(Catalog(old), Catalog(new), limit=limit, progress=progress)
-    return _tell(found, output)
+    return _tell(found, null, output)
 
 
 @command.command()
@@ -201,15 +214,14 @@ def export(target: Path, form: str, to: Path | None, output: Output) -> None:
         for piece in pieces:
             sys.stdout.buffer.write(piece)
         return
-    unfinished = to.with_name(to.name + ".unfinished")
     try:
         # A catalog is its builder's alone, and so is what was drawn from it.
-        with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        with written(to, 0o600) as file:
             file.writelines(pieces)
-        unfinished.rename(to)
-    finally:
-        unfinished.unlink(missing_ok=True)
-    output.result({"file": str(to), "entries": catalog.rows}, f"{to}: {catalog.rows:,} entries")
+    except OSError as error:
+        raise UserError(f"{to} cannot be written: {error.strerror}") from None
+    if not is_descriptor(to):
+        output.result({"file": str(to), "entries": catalog.rows}, f"{to}: {catalog.rows:,} entries")
 
 
 @command.command()
@@ -236,9 +248,13 @@ def share(source: Path, target: Path, output: Output) -> None:
 
 def _say(built: Built, output: Output, sums: SumsMade | None = None) -> None:
     from waystage.catalog import Catalog
+    from waystage.catalog.query import Filter, totals
+    from waystage.display import named
 
-    manifest = Catalog(built.path).manifest
-    counts = built.counts
+    catalog = Catalog(built.path)
+    manifest = catalog.manifest
+    # A walk counts a file's bytes for each of its names, totals once.
+    counts = built.counts | {"bytes": totals(catalog, Filter())["bytes"]}
     value: dict[str, Any] = {
         "catalog": str(built.path),
         "entries": built.entries,
@@ -246,7 +262,7 @@ def _say(built: Built, output: Output, sums: SumsMade | None = None) -> None:
         "seconds": round(built.seconds, 3),
         "resumed": built.resumed,
         "counts": {name: count for name, count in counts.items() if name != "pending"},
-        "errors": [{"path": path, "error": text} for path, text in manifest.errors],
+        "errors": [named(path) | {"error": text} for path, text in manifest.errors],
     }
     text = f"{built.path}: {built.entries:,} entries in {built.seconds:.1f} s"
     if sums is not None:
@@ -268,13 +284,15 @@ def _say(built: Built, output: Output, sums: SumsMade | None = None) -> None:
             output.note(f"{display(path)}: {error}")
 
 
-def _tell(found: Difference, output: Output) -> int:
-    from waystage.display import display
+def _tell(found: Difference, null: bool, output: Output) -> int:
+    from waystage.display import display, named
 
+    if null:
+        print_null(to_copy(found.added, (path for path, _ in found.changed)), output)
+        return ExitCode.FAILED if found else ExitCode.OK
     value = {
-        "added": [display(path) for path in found.added],
-        "removed": [display(path) for path in found.removed],
-        "changed": [{"path": display(path), "what": list(what)} for path, what in found.changed],
+        **named_lists(added=found.added, removed=found.removed),
+        "changed": [named(path) | {"what": list(what)} for path, what in found.changed],
         "same": found.same,
         "kinds": found.kinds,
     }

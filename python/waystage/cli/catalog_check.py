@@ -7,12 +7,12 @@ Must not know: how entries are compared.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from waystage.cli.common import ExitCode, Output, UserError, output_options
+from waystage.cli.common import ExitCode, Output, output_options
+from waystage.cli.paths import named_lists, print_null, refuse_both
 
 SHOWN = 20
 """Paths that a person is shown; --json and --null give all."""
@@ -46,8 +46,7 @@ def command(
     from waystage.catalog import BuildOptions, Catalog, check, refresh
     from waystage.display import display
 
-    if null and output.json:
-        raise UserError("--null and --json exclude each other: give one", ExitCode.USAGE)
+    refuse_both(null, output)
     with output.progress() as progress:
         found = check(Catalog(target), sample=sample, threads=threads, seed=seed, progress=progress)
         mended = None
@@ -57,7 +56,7 @@ def command(
             mended = refresh(target, BuildOptions(threads), progress, stale=stale)
     counts = found.counts
     if null:
-        sys.stdout.buffer.write(b"".join(path + b"\0" for path in found.stale))
+        print_null(found.stale, output)
     elif not output.json:
         for path in found.stale[:SHOWN]:
             output.say(f"~ {display(path)}")
@@ -70,7 +69,7 @@ def command(
     output.result(
         {
             "counts": counts,
-            "stale": [display(path) for path in found.stale],
+            **named_lists(stale=found.stale),
             "complete": found.complete,
             "mended": None if mended is None else {"entries": mended.entries, "kept": mended.kept},
         }

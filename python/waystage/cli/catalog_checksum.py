@@ -51,14 +51,14 @@ def make_sums(target: Path, threads: int | None, progress: ProgressCall) -> Sums
 
 def plain_sums(made: SumsMade) -> dict[str, Any]:
     """What making checksums did, for JSON."""
-    from waystage.display import display
+    from waystage.display import named
 
     return {
         "file": str(made.path),
         "files": made.files,
         "bytes": made.bytes_read,
         "kept": made.kept,
-        "unread": [{"path": display(path), "error": why} for path, why in made.unread],
+        "unread": [named(path) | {"error": why} for path, why in made.unread],
     }
 
 
@@ -73,7 +73,7 @@ def verify_sums(target: Path, repair_from: Path | None, threads: int | None, out
     from dataclasses import asdict
 
     from waystage.catalog import Catalog, checksums
-    from waystage.display import display
+    from waystage.display import display, named
 
     with output.progress() as progress:
         found = checksums.verify(Catalog(target), threads, progress, repair_from=repair_from)
@@ -92,9 +92,9 @@ def verify_sums(target: Path, repair_from: Path | None, threads: int | None, out
             "files": found.files,
             "objects": found.objects,
             "bytes": found.bytes_read,
-            "damaged": [asdict(damage) | {"path": display(damage.path)} for damage in found.damaged],
-            "changed": [{"path": display(path), "what": list(what)} for path, what in found.changed],
-            "failed": [{"path": display(path), "error": why} for path, why in found.failed],
+            "damaged": [asdict(damage) | named(damage.path) for damage in found.damaged],
+            "changed": [named(path) | {"what": list(what)} for path, what in found.changed],
+            "failed": [named(path) | {"error": why} for path, why in found.failed],
         },
         f"{found.files:,} files, {found.objects:,} objects verified; {len(found.damaged):,} objects damaged,"
         f" {mended:,} of them mended; {len(found.changed):,} files changed since",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+from waystage.cli.paths import print_null, refuse_both
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,12 +29,20 @@ if TYPE_CHECKING:
 @click.option("--name", metavar="PATTERN", help="Names that match, as find's -name.")
 @click.option("--path", metavar="PATTERN", help="Paths below the root that match; * crosses slashes.")
 @click.option("--type", "types", metavar="LETTERS", default="", help="Of f, d, l, b, c, p, s.")
-@click.option("--size", metavar="[+-]N[kMGT]", help="Larger, smaller or as large.")
+@click.option(
+    "--size",
+    metavar="[+-]N[cwbkMGT]",
+    help="Larger, smaller or as large, as find's -size: rounded up to whole units, so -1M is empty files alone. Without a unit, bytes.",
+)
 @click.option("--age", metavar="[+-]N[smhdw]", help="Content last changed longer ago, or more recently.")
-@click.option("--uid", type=click.IntRange(0), help="Owner, by number.")
-@click.option("--gid", type=click.IntRange(0), help="Group, by number.")
+@click.option("--uid", type=click.IntRange(0, (1 << 32) - 1), help="Owner, by number.")
+@click.option("--gid", type=click.IntRange(0, (1 << 32) - 1), help="Group, by number.")
 @click.option("--links", metavar="[+-]N", help="Hard links.")
-@click.option("--storage-target", type=click.IntRange(0), help="With an object on the target of this number.")
+@click.option(
+    "--storage-target",
+    type=click.IntRange(0, (1 << 32) - 1),
+    help="With an object on the target of this number.",
+)
 @click.option("--count", "answer", flag_value="count", help="Only how many, and their bytes.")
 @click.option("--histogram", type=click.Choice(["size", "age"]), help="Regular files by size or age.")
 @click.option(
@@ -74,12 +83,17 @@ def query(
     sql: str | None,
     output: Output,
 ) -> None:
-    """Ask CATALOG. All predicates given must hold; without more, the paths are listed."""
+    """Ask CATALOG. All predicates given must hold; without more, the paths are listed.
+
+    Bytes are those of regular files. A file with several names counts once in a total, and once in each group of --by and
+    --histogram that any of its names is in.
+    """
     from waystage.catalog import Catalog
     from waystage.catalog import query as ask
     from waystage.catalog.sql import sql as ask_sql
     from waystage.catalog.store import explain
 
+    refuse_both(null, output)
     asked = [option for option in (answer, histogram, by, top, sql) if option is not None]
     if len(asked) > 1:
         raise UserError("ask for one of --count, --histogram, --by, --top and --sql", ExitCode.USAGE)
@@ -120,10 +134,14 @@ def query(
         rows = ask.by_target(catalog, which).to_pylist()
         _show([row | {"name": names.get(row["target"], "")} for row in rows], limit, output)
     elif by is not None:
-        _show(_plain(ask.by_column(catalog, which, by)), limit or (None if output.json else 50), output)
+        _show(
+            _plain(ask.by_column(catalog, which, by), exact=output.json),
+            limit or (None if output.json else 50),
+            output,
+        )
     elif top is not None:
         found_top = ask.top(catalog, which, order, top)
-        _show(_listed(found_top), limit, output)
+        _show(_listed(found_top, output.json), limit, output)
     else:
         _list(catalog, which, limit, null, output)
 
@@ -145,8 +163,8 @@ def _list(catalog: Catalog, which: Filter, limit: int | None, null: bool, output
             entries += rows(piece)
         else:
             paths = paths_of(piece).to_pylist()
-            if null and not output.quiet:
-                sys.stdout.buffer.write(b"".join(path + b"\0" for path in paths))
+            if null:
+                print_null(paths, output)
             elif not output.quiet:
                 sys.stdout.write("".join(display(path) + "\n" for path in paths))
         if left is not None:
@@ -156,21 +174,25 @@ def _list(catalog: Catalog, which: Filter, limit: int | None, null: bool, output
     output.result({"entries": entries})
 
 
-def _listed(found: pa.Table) -> list[dict[str, Any]]:
+def _listed(found: pa.Table, exact: bool) -> list[dict[str, Any]]:
     from waystage.catalog.store import paths_of
-    from waystage.display import display
+    from waystage.display import display, named
 
-    return [
-        {"path": display(path), "size": row["size"], "mtime": str(row["mtime"]), "uid": row["uid"]}
-        for path, row in zip(paths_of(found).to_pylist(), _plain(found), strict=True)
-    ]
+    rows = []
+    for path, row in zip(paths_of(found).to_pylist(), _plain(found), strict=True):
+        seconds = row["mtime_seconds"]
+        # As date(1) writes a time by its seconds: years beyond 9999 have no other form here.
+        mtime = str(row["mtime"]) if seconds is None else f"@{seconds}"
+        about = {"size": row["size"], "mtime": mtime, "uid": row["uid"]}
+        rows.append((named(path) if exact else {"path": display(path)}) | about)
+    return rows
 
 
-def _plain(found: pa.Table) -> list[dict[str, Any]]:
-    """Rows whose bytes are text and whose times have no more digits than Python's."""
+def _plain(found: pa.Table, exact: bool = False) -> list[dict[str, Any]]:
+    """Rows whose bytes are text and whose times have no more digits than Python's; with `exact`, the bytes in base 64 as well."""
     import pyarrow as pa
 
-    from waystage.display import display
+    from waystage.display import base64_of, display
 
     for index, column in enumerate(found.schema):
         if pa.types.is_timestamp(column.type):
@@ -184,7 +206,12 @@ def _plain(found: pa.Table) -> list[dict[str, Any]]:
         # DuckDB sums whole numbers as decimals of 38 digits.
         return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
-    return [{key: plain(value) for key, value in row.items()} for row in found.to_pylist()]
+    rows = [{key: plain(value) for key, value in row.items()} for row in found.to_pylist()]
+    for column in found.schema if exact else ():
+        if pa.types.is_binary(column.type):
+            for row, value in zip(rows, found[column.name].to_pylist(), strict=True):
+                row[f"{column.name}_base64"] = None if value is None else base64_of(value)
+    return rows
 
 
 def _show(rows: list[dict[str, Any]], limit: int | None, output: Output) -> None:

@@ -18,6 +18,8 @@ from waystage.cli.common import Output
 if TYPE_CHECKING:
     from waystage.recorder import Ran
 
+SHOWN_UNSEEN = 10
+
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--tree",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    type=click.Path(path_type=Path),
     help="The tree of a new catalog. Default: the working directory.",
 )
 @click.option(
@@ -69,7 +71,8 @@ def record(
 
     The program needs no change: waystage catalog record -c run.catalog -- ./program. Its output and its exit status are
     its own. When it is over, every path that it created, wrote, renamed, linked, truncated or removed is looked at.
-    Programs that are linked statically, io_uring and set-user-ID programs cannot be seen: `refresh` finds what they did.
+    Programs that are linked statically or written in Go, set-user-ID programs, programs without the environment's variables and
+    io_uring cannot be seen: a warning names them, the catalog counts them among its gaps, and `refresh` finds what they did.
     """
     from waystage.catalog import BuildOptions
     from waystage.recorder import RecordOptions
@@ -83,6 +86,7 @@ def record(
 
 def _say(ran: Ran, target: Path, output: Output, as_json: bool) -> None:
     from waystage.catalog.store import explain
+    from waystage.display import display
 
     gaps = ran.applied.gaps if ran.applied is not None else {}
     if as_json:
@@ -91,6 +95,7 @@ def _say(ran: Ran, target: Path, output: Output, as_json: bool) -> None:
             "status": ran.status,
             "counts": ran.counts,
             "gaps": gaps,
+            "unseen": [display(name) for name in ran.unseen],
         }
         if ran.applied is not None:
             value |= {
@@ -106,8 +111,11 @@ def _say(ran: Ran, target: Path, output: Output, as_json: bool) -> None:
         click.echo(f"waystage: warning: nothing was recorded: {ran.problem}", err=True)
         return
     if gaps:
+        named = ", ".join(display(name) for name in ran.unseen[:SHOWN_UNSEEN])
+        more = ", ..." if len(ran.unseen) > SHOWN_UNSEEN else ""
+        of = f" ({named}{more})" if ran.unseen else ""
         click.echo(
-            f"waystage: warning: {target} may miss {explain(gaps)}: run 'waystage catalog refresh {target}'",
+            f"waystage: warning: {target} may miss {explain(gaps)}{of}: run 'waystage catalog refresh {target}'",
             err=True,
         )
     output.note(

@@ -11,12 +11,14 @@ import functools
 import json
 import os
 import resource
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
@@ -75,7 +77,9 @@ class Output:
     def result(self, value: Any, text: str | None = None) -> None:
         """The answer: `value` as one JSON object with --json, else `text`, which --quiet suppresses."""
         if self.json:
-            click.echo(json.dumps(value, ensure_ascii=False, default=str))
+            line = json.dumps(value, ensure_ascii=False, default=str)
+            # A name that is no UTF-8 is a lone surrogate here, for which JSON has an escape and UTF-8 has no bytes.
+            click.echo(line.encode("utf-8", "backslashreplace"))
         elif text is not None:
             self.say(text)
 
@@ -102,6 +106,58 @@ def output_options(function: Callable[P, R]) -> Callable[..., R]:
         return function(*args, **kwargs)
 
     return with_output
+
+
+class GivenPath(click.Path):
+    """A path that was given: an empty one would be taken for the current directory, and a device for a folder to be made."""
+
+    @classmethod
+    def like(cls, other: click.Path) -> GivenPath:
+        """The same with this check."""
+        return cls(
+            exists=other.exists,
+            file_okay=other.file_okay,
+            dir_okay=other.dir_okay,
+            writable=other.writable,
+            readable=other.readable,
+            resolve_path=other.resolve_path,
+            allow_dash=other.allow_dash,
+            path_type=other.type,
+            executable=other.executable,
+        )
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click does; an empty path is a usage error, and so is anything but a directory where one is to be."""
+        if value in ("", b""):
+            self.fail("a path cannot be empty; . is the current directory", param, ctx)
+        given = super().convert(value, param, ctx)
+        if not self.file_okay and os.path.lexists(given) and not os.path.isdir(given):
+            self.fail(f"{os.fspath(value)!r} is no directory", param, ctx)
+        return given
+
+
+def refuse_empty_paths(command: click.Command) -> click.Command:
+    """Let every path that a command takes, and those of its subcommands, be a given one."""
+    for param in command.params:
+        if isinstance(param.type, click.Path) and not isinstance(param.type, GivenPath):
+            param.type = GivenPath.like(param.type)
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            refuse_empty_paths(below)
+    return command
+
+
+def readable_source(path: Path, *, directory: bool = False) -> None:
+    """Raise UserError where a tree or file to read from is not there or cannot be opened."""
+    try:
+        about = os.stat(path)
+        if directory and not stat.S_ISDIR(about.st_mode):
+            raise UserError(f"{path} is no directory: name the top of a tree", ExitCode.BAD_INPUT)
+        if not stat.S_ISDIR(about.st_mode) and not stat.S_ISREG(about.st_mode):
+            raise UserError(f"{path} is neither a directory nor a file", ExitCode.BAD_INPUT)
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}", ExitCode.BAD_INPUT) from None
 
 
 def needs_root(doing: str) -> None:

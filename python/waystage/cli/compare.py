@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+from waystage.cli.paths import null_option, refuse_both
 from waystage.cli.trees import compare_trees
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ SHOWN = 8
 @click.option(
     "--threads", type=click.IntRange(1, 1024), help="Trees. Default: two for each core, at most 16."
 )
+@null_option(
+    "Print what is lacking or unlike alone, each path as it is and ended by a NUL, for copy --files-from - -0."
+)
 @output_options
 def command(
     first: Path,
@@ -54,26 +58,33 @@ def command(
     ignore: tuple[str, ...],
     exclude: tuple[str, ...],
     threads: int | None,
+    null: bool,
     output: Output,
 ) -> int:
     """Compare A with B: two trees, or two runs of an experiment.
 
     Trees are directories, or catalogs of them, which saves walking. What differs is told by existence, type, size, time,
     mode, owner, links and target of symbolic links, and with --xattrs and --content by what must be read. Exit
-    status 1 where anything differs.
+    status 1 where anything differs. Hard links are compared as far as both names are in the tree. Holes are not read.
 
     Where both folders hold results of `waystage run`, A, from the simulator say, is compared with what B measured.
     Errors are relative to B. The two are runs of one experiment: the same jobs at the same times.
     """
     from waystage.experiment.results import RESULT_FILE
 
+    refuse_both(null, output)
+    for path in (first, second):
+        if not path.exists():
+            raise UserError(f"{path} is not there: name two trees, catalogs or runs", ExitCode.BAD_INPUT)
     if not any((path / RESULT_FILE).is_file() for path in (first, second)) and (
         first.is_dir() and second.is_dir()
     ):
         from waystage.trees import Wanted
 
-        return compare_trees(first, second, Wanted(content, xattrs, ignore, exclude, threads), top, output)
-    if content or xattrs or ignore or exclude or threads:
+        return compare_trees(
+            first, second, Wanted(content, xattrs, ignore, exclude, threads), top, null, output
+        )
+    if content or xattrs or ignore or exclude or threads or null:
         raise UserError("options for trees, and not both are trees: name two directories", ExitCode.USAGE)
     _compare_runs(first, second, top, output)
     return ExitCode.OK

@@ -22,7 +22,7 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--endpoint",
             envvar="WAYSTAGE_ENDPOINT",
-            help="Where a controller listens [default: tcp/127.0.0.1:7447, or $WAYSTAGE_ENDPOINT].",
+            help="Where a controller listens [default: unixsock-stream//run/waystage/backplane.sock, or $WAYSTAGE_ENDPOINT].",
         ),
         click.option(
             "--config",

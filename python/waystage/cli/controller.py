@@ -7,6 +7,7 @@ Must not know: what controllers do.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.service import write_ready
+from waystage.outputs import remove_written
 
 SIGNAL_POLL_S = 0.2
 """A signal may be taken by any thread, but its handler runs only once the main one wakes: so it must wake."""
@@ -37,7 +39,10 @@ SIGNAL_POLL_S = 0.2
     help="Place in the hierarchy [default: global].",
 )
 @click.option(
-    "--listen", multiple=True, metavar="ENDPOINT", help="Where those below connect, such as tls/HOST:7447."
+    "--listen",
+    multiple=True,
+    metavar="ENDPOINT",
+    help="Where those below connect: unixsock-stream//PATH on this machine, tls/HOST:7447 from others.",
 )
 @click.option(
     "--connect", multiple=True, metavar="ENDPOINT", help="Where the tier above listens (tiers below global)."
@@ -50,6 +55,25 @@ SIGNAL_POLL_S = 0.2
 )
 @click.option(
     "--openflow", metavar="HOST:PORT", help="Where switches connect; without it none is controlled."
+)
+@click.option(
+    "--openflow-allow",
+    multiple=True,
+    metavar="NETWORK",
+    help="Address or network that switches connect from (repeatable).",
+)
+@click.option(
+    "--openflow-tls-ca",
+    type=click.Path(dir_okay=False),
+    help="PEM file of the authority that signed the switches' certificates: they connect with ssl:.",
+)
+@click.option(
+    "--openflow-tls-certificate",
+    type=click.Path(dir_okay=False),
+    help="PEM file of the certificate shown to switches.",
+)
+@click.option(
+    "--openflow-tls-key", type=click.Path(dir_okay=False), help="PEM file of that certificate's private key."
 )
 @click.option(
     "--state-dir",
@@ -66,7 +90,10 @@ SIGNAL_POLL_S = 0.2
 )
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM file of this controller's private key.")
 @click.option(
-    "--insecure", is_flag=True, help="Listen beyond this machine without TLS: anyone may read and publish."
+    "--insecure",
+    is_flag=True,
+    help="Allow endpoints without TLS, such as tcp/127.0.0.1:7447: every process that reaches them, of any user, "
+    "may read and publish.",
 )
 @click.option("--name", help="Name in the source of published events [default: host and process id].")
 @click.option("--scope", help="Where this controller is: node3, job-17 [default: site].")
@@ -90,6 +117,9 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     site = _start(options)
+    # What was imported stays: a search of all of it would hold up a switch-over for tens of milliseconds.
+    gc.collect()
+    gc.freeze()
     try:
         about = site.describe()
         where = ", ".join(about["listen"]) or "this process alone"
@@ -103,21 +133,21 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
         _tell_systemd("STOPPING=1")
     finally:
         if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
+            remove_written(ready_file)
         site.close()
 
 
 def _start(options: dict[str, Any]) -> Any:
     from waystage.backplane import BackplaneError
     from waystage.controllers import JournalError, site
-    from waystage.interconnect.openflow import OpenFlowError
+    from waystage.interconnect.openflow_errors import AccessError, OpenFlowError
     from waystage.jobs.database import DatabaseError
     from waystage.policies.base import PolicyError
     from waystage.topology import TopologyError
 
     try:
         return site.start(_configuration(options))
-    except (site.SiteError, PolicyError) as error:
+    except (site.SiteError, PolicyError, AccessError) as error:
         raise UserError(str(error), ExitCode.USAGE) from None
     except TopologyError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
@@ -132,9 +162,10 @@ def _configuration(options: dict[str, Any]) -> Any:
     path: Path | None = options["config"]
     try:
         values = load_config(path) if path is not None else {}
-        for name in ("tier", "topology", "openflow", "state_dir"):
+        for name in ("tier", "topology", "state_dir"):
             if options[name] is not None:
                 values[name] = options[name]
+        _switches_from(options, values)
         if options["policy"] is not None:
             values["policy"], values["policy_options"] = site.parse_policy(options["policy"])
         values.setdefault("state_dir", site.default_state_dir())
@@ -145,7 +176,8 @@ def _configuration(options: dict[str, Any]) -> Any:
         if options["listen"]:
             below["listen"] = list(options["listen"])
         if options["insecure"]:
-            below["insecure"] = True
+            for side in (below, above) if above else (below,):
+                side["insecure"] = True
         tls = {
             k: options[f"tls_{k}"] for k in ("ca", "certificate", "key") if options[f"tls_{k}"] is not None
         }
@@ -158,6 +190,25 @@ def _configuration(options: dict[str, Any]) -> Any:
         return site.site_from(values, str(path) if path is not None else "options")
     except BackplaneError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
+
+
+def _switches_from(options: dict[str, Any], values: dict[str, Any]) -> None:
+    """The settings of `openflow`, which may be a text or a mapping; options go before it."""
+    tls = {k: options[f"openflow_tls_{k}"] for k in ("ca", "certificate", "key")}
+    tls = {k: v for k, v in tls.items() if v is not None}
+    if options["openflow"] is None and not options["openflow_allow"] and not tls:
+        return
+    given = values.get("openflow")
+    switches: dict[str, Any] = {"listen": given} if isinstance(given, str) else dict(given or {})
+    if options["openflow"] is not None:
+        switches["listen"] = options["openflow"]
+    if options["openflow_allow"]:
+        switches["allow"] = list(options["openflow_allow"])
+    if tls:
+        switches["tls"] = {**(switches.get("tls") or {}), **tls}
+    if "listen" not in switches:
+        raise UserError("give --openflow HOST:PORT too: where switches connect", ExitCode.USAGE)
+    values["openflow"] = switches
 
 
 def _tell_systemd(text: str) -> None:

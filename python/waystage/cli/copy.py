@@ -28,10 +28,11 @@ from waystage.cli.copy_remote import (
     begun_by_ssh,
     copy_far,
     persisting,
+    refuse_idle,
     refuse_unknown,
     remote_ends,
 )
-from waystage.cli.reaching import Memory, RateSchedule, Trust, server_options, show_key
+from waystage.cli.reaching import RateSchedule, Trust, memory, server_options, show_key_option
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
 from waystage.wan.ssh import Shell
 
@@ -76,14 +77,7 @@ class Copying(Protocol):
 @click.command(cls=DryRunCommand)
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
-@click.option(
-    "--show-key",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=show_key,
-    help="Print the line by which a server knows this user, and end.",
-)
+@show_key_option
 @server_options("Between hosts: ")
 @click.option(
     "--ssh",
@@ -147,7 +141,8 @@ class Copying(Protocol):
     "schedule",
     type=RateSchedule(),
     metavar="RATE",
-    help="Bytes a second, as 100M or 1.5G, or a schedule, as '08:00-18:00=200M,sat+sun=off'; @FILE holds one.",
+    help="Bytes a second, as 100M or 1.5G, or a schedule, as '08:00-18:00=200M,sat+sun=off'; @FILE holds one"
+    " (docs/reference/units.md).",
 )
 @click.option(
     "--workers",
@@ -164,7 +159,7 @@ class Copying(Protocol):
 )
 @click.option(
     "--memory",
-    type=Memory(),
+    type=memory(),
     default="256Mi",
     show_default=True,
     help="Between hosts: for what is underway, at each end; the server may give less.",
@@ -193,6 +188,12 @@ class Copying(Protocol):
 @click.option("--restart", is_flag=True, help="Throw away what an interrupted copy left unfinished.")
 @click.option("--no-xattrs", is_flag=True, help="Leave extended attributes and access control lists.")
 @click.option("--no-owners", is_flag=True, help="Do not set owners and groups.")
+@click.option(
+    "--privileged",
+    is_flag=True,
+    help="From another host: take over owners, set-user-id bits, devices, access control lists and capabilities too; only where"
+    " that host may do anything on this one.",
+)
 @click.option("--no-hard-links", is_flag=True, help="Copy each name of a file by itself.")
 @output_options
 def command(
@@ -217,6 +218,7 @@ def command(
     restart: bool,
     no_xattrs: bool,
     no_owners: bool,
+    privileged: bool,
     no_hard_links: bool,
     mode: str,
     port: int,
@@ -234,11 +236,14 @@ def command(
     started over ssh with --ssh.
 
     The contents of the directory SRC become those of DST; what else is in DST stays. Holes, hard links, symbolic links,
-    devices, FIFOs, extended attributes, access control lists, times, modes and owners are kept. A file bears its
-    name at DST only when it is whole. After an interruption of any sort the same command goes on where it stopped.
+    devices, FIFOs, extended attributes, access control lists, times, modes and owners are kept; of what another host sends
+    only what gives no rights, without --privileged. A file bears its name at DST only when it is whole. After an interruption of any sort the same command goes on where it stopped.
 
     Exit status 8: something could not be copied, or changed meanwhile; the same command tries it again.
     """
+    for name, given in (("SRC", source), ("DST", destination)):
+        if not given:
+            raise UserError(f"{name} is empty: name it; . is the current directory", ExitCode.USAGE)
     if from_storage and not verify:
         raise UserError("--from-storage says where --verify reads from: give --verify too", ExitCode.USAGE)
     options: dict[str, Any] = {
@@ -258,6 +263,7 @@ def command(
     began = time.monotonic()
     lines = None if statistics is None else Statistics(statistics, began)
     ends = remote_ends(source, destination)
+    refuse_idle(ends, by_ssh or rsh is not None)
     word = WORDS.get(dry_run or "", "copied")
     if ends is not None:
         refuse_unknown(update, dry_run)
@@ -268,6 +274,7 @@ def command(
             "udp_wait_s": udp_wait or None,
             "connections": connections,
             "memory_bytes": memory,
+            "privileged": privileged,
             "workers": workers or max(4, connections),
         }
         ssh = Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage) if by_ssh or rsh is not None else None
@@ -295,8 +302,8 @@ def command(
         _say(far, source, destination, time.monotonic() - began, output, more | connection, words, paths)
         return ExitCode.OK if far.complete else ExitCode.PARTIAL
     copying = _start(
-        Path(source),
-        Path(destination),
+        source,
+        destination,
         workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
         rate_bytes_per_s=schedule.now(),
         rate_changes=schedule.changes,
@@ -314,7 +321,8 @@ def command(
     return ExitCode.OK if copying.complete else ExitCode.PARTIAL
 
 
-def _start(source: Path, destination: Path, **options: Any) -> TreeCopy:
+def _start(source: str, destination: str, **options: Any) -> TreeCopy:
+    # Not as Path, which drops the slash at the end that says what it is to be.
     from waystage._native import TreeCopy
 
     with _failures():
@@ -400,7 +408,7 @@ def _say(
     words: str,
     listing: list[str],
 ) -> None:
-    from waystage.display import display
+    from waystage.display import display, named
 
     counts = copying.counts()
     problems = copying.problems()
@@ -410,7 +418,7 @@ def _say(
         "complete": copying.complete,
         "seconds": round(seconds, 3),
         "counts": counts,
-        "problems": [{"path": display(path), "kind": kind, "text": text} for path, kind, text in problems],
+        "problems": [named(path) | {"kind": kind, "text": text} for path, kind, text in problems],
     }
     value |= more
     done = [f"{counts[key]:,} {words}" for key, words in PARTS if counts[key]]

@@ -59,12 +59,12 @@ def local_dry_run(what: str | None) -> dict[str, bool]:
 
 def about_dry_run(dry: Dry, what: str | None) -> tuple[dict[str, Any], list[str]]:
     """For programs, and the paths for people; nothing where it was no dry run."""
-    from waystage.display import display
+    from waystage.display import named
 
     if what is None:
         return {"dry_run": None}, []
     planned = [
-        {"path": display(path), "kind": KINDS.get(letter, letter), "bytes": size}
+        named(path) | {"kind": KINDS.get(letter, letter), "bytes": size}
         for path, letter, size in dry.planned()
     ]
     value = {"dry_run": what, "would_copy": planned}

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from waystage.cli.combining import refuse
 from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.reaching import Trust, Unreached, believing
 from waystage.wan.address import Remote, parse_remote
@@ -59,6 +62,32 @@ def remote_ends(source: str, destination: str) -> FarEnds | None:
         return FarEnds(Path(destination), there[0], push=False)
     if there[1] is not None:
         return FarEnds(Path(source), there[1], push=True)
+    return None
+
+
+BETWEEN = ("mode", "port", "identity", "known_hosts", "server_key", "trust_new", "by_ssh", "rsh", "remote_waystage",
+           "udp_wait", "connections", "memory", "retry_for")  # fmt: skip
+"""Options of copies between hosts alone."""
+
+AT_A_SERVER = ("port", "identity", "known_hosts", "server_key", "trust_new")
+"""Those that say how a server is reached which runs already."""
+
+
+def refuse_idle(ends: FarEnds | None, by_ssh: bool) -> None:
+    """Options that would do nothing. Raises UserError."""
+    if ends is None:
+        why = "of copies between hosts, and both ends are on this one: leave it out, or write an end as HOST:PATH"
+        return refuse(BETWEEN, why)
+    if by_ssh:
+        refuse(
+            AT_A_SERVER,
+            "for a `waystage serve` that runs, and ssh starts one with a key of its own: ssh's port and key are"
+            " options of --rsh, such as --rsh 'ssh -p 2222 -i key'",
+        )
+        return None
+    refuse(["remote_waystage"], "what ssh calls at the other end: give --ssh or --rsh too")
+    if click.get_current_context().params.get("udp_wait") == 0:
+        refuse(["mode"], "how datagrams are paced, and --udp-wait 0 does without them: leave one of both out")
     return None
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from waystage.cli.common import ExitCode, Output, UserError, output_options, table
-from waystage.cli.quantities import amount, byte_count, rate
+from waystage.cli.common import ExitCode, Output, UserError, output_options, readable_source, table
+from waystage.cli.quantities import Rate, amount, rate
 from waystage.ranks import find_rank
 
 if TYPE_CHECKING:
@@ -53,7 +53,12 @@ def _method(context: click.Context, parameter: click.Parameter, value: str) -> s
 )
 @click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: two for each core.")
-@click.option("--bandwidth", metavar="BYTES", help="Read at most so much in a second, such as 200M.")
+@click.option(
+    "--bandwidth",
+    type=Rate(),
+    metavar="RATE",
+    help="Limit the rate of reading, in bytes a second, such as 200M (docs/reference/units.md).",
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be read, and read nothing.")
 @click.option(
     "--parts-in",
@@ -85,7 +90,7 @@ def command(
     exclude: tuple[str, ...],
     one_file_system: bool,
     threads: int | None,
-    bandwidth: str | None,
+    bandwidth: int | None,
     dry_run: bool,
     parts_in: Path | None,
     parts: int | None,
@@ -128,9 +133,8 @@ def command(
         )
     if source is None:
         raise UserError("name a tree or a catalog, or parts with --merge", ExitCode.USAGE)
-    options = dedup.DedupOptions(
-        method, exclude, one_file_system, threads, byte_count(bandwidth, "--bandwidth") if bandwidth else 0
-    )
+    readable_source(source)
+    options = dedup.DedupOptions(method, exclude, one_file_system, threads, bandwidth or 0)
     of_ranks = find_rank(rank, ranks)
     if parts_in is None and of_ranks.of > 1 and not dry_run:
         raise UserError(

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 WATCH_S = 0.2
 
+MOST_BYTES = 2**50
+"""Of one file, as in shape files."""
+
 HONEST = "emulated: it shows what a way of reading does to queues, and measures no Lustre"
 
 
@@ -53,9 +56,11 @@ def pfs() -> None:
 )
 @click.option("--folder", type=click.Path(path_type=Path), help="Serve the files of this folder, writable.")
 @click.option("--files", type=click.IntRange(1, 100_000_000), help="Make up so many files, read-only.")
-@click.option("--size", help="The size of each made-up file, such as '1 MB'.")
+@click.option("--size", help="The size of each made-up file, such as '1 MB' (docs/reference/units.md).")
 @click.option(
-    "--files-per-directory", type=click.IntRange(1), help="How many made-up files lie in a directory."
+    "--files-per-directory",
+    type=click.IntRange(1, 10_000_000),
+    help="How many made-up files lie in a directory.",
 )
 @click.option(
     "--dilation",
@@ -179,9 +184,12 @@ def _changed(
         tree["files_per_directory"] = files_per_directory
     if size is not None:
         try:
-            tree |= {"size": parse_bytes(size), "sizes": None, "sizes_file": None}
+            parsed = parse_bytes(size)
         except ValueError as error:
             raise UserError(f"--size: {error}", ExitCode.USAGE) from None
+        if not 1 <= parsed <= MOST_BYTES:
+            raise UserError(f"--size {size}: give 1 byte to 1 PiB, such as '1 MB'", ExitCode.USAGE)
+        tree |= {"size": parsed, "sizes": None, "sizes_file": None}
     if tree and shape.tree is not None:
         changes["tree"] = msgspec.structs.replace(shape.tree, **tree)
     elif tree:

@@ -28,7 +28,10 @@ LATE_HINT = "lower the rate, leave the machine alone, or give a longer --late if
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PROPERTIES = {
-    "rate": ("RATE", "Bits a second of whole IP packets, such as 100Mbit, or none."),
+    "rate": (
+        "RATE",
+        "Bits a second of whole IP packets, such as 100Mbit, or none (docs/reference/units.md).",
+    ),
     "delay": ("TIME", "One way, in each direction, such as 10ms: a round trip takes twice as long."),
     "jitter": ("TIME", "Each packet is later by up to this; packets may overtake each other."),
     "buffer": ("SIZE", "What may wait for the link: bytes, such as 64kB, or '0.5 BDP'.  [default: 1 BDP]"),

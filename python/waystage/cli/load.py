@@ -14,6 +14,7 @@ from typing import Any, Literal
 import click
 
 from waystage.cli.common import ExitCode, Output, output_options, table
+from waystage.cli.quantities import Size
 
 SHOWN = 20
 """Targets and failures that a person is shown; --json gives all."""
@@ -42,6 +43,14 @@ TOGETHER = 256
     type=click.Path(path_type=Path, dir_okay=False),
     help="What waystage profile-targets measured: how many loaders a target takes.",
 )
+@click.option(
+    "--resized",
+    type=click.Choice(["error", "deliver"]),
+    default="error",
+    show_default=True,
+    help="What becomes of a file of another size than recorded, or cut off while it is read: named as an error, or"
+    " delivered as it is.",
+)
 @click.option("--strict", is_flag=True, help="No loader leaves its target.")
 @click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Which process this is.")
 @click.option(
@@ -51,10 +60,18 @@ TOGETHER = 256
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="What the order is drawn from."
 )
 @click.option(
-    "--memory", type=click.IntRange(1), default=256, show_default=True, help="MiB read ahead at most."
+    "--memory",
+    type=Size(1 << 20, unit="Mi"),
+    default="256Mi",
+    show_default=True,
+    help="Read ahead at most, such as 1Gi (docs/reference/units.md).",
 )
 @click.option(
-    "--piece", type=click.IntRange(1), default=4096, show_default=True, help="KiB of a piece at most."
+    "--piece",
+    type=Size(1 << 10, unit="Ki"),
+    default="4Mi",
+    show_default=True,
+    help="Read in pieces of at most this size, such as 4Mi.",
 )
 @output_options
 def command(
@@ -64,6 +81,7 @@ def command(
     whole: bool,
     loaders: int | None,
     profile: Path | None,
+    resized: Literal["error", "deliver"],
     strict: bool,
     rank: int,
     world: int,
@@ -94,9 +112,10 @@ def command(
             rank=rank,
             world=world,
             seed=seed,
-            memory_bytes=memory << 20,
-            piece_bytes=piece << 10,
+            memory_bytes=memory,
+            piece_bytes=piece,
             on_error="skip",
+            resized=resized,
             progress=progress,
         )
         opened_s = time.monotonic() - began
@@ -111,7 +130,7 @@ def command(
                     progress(f"{counts['bytes'] / 1e6:,.0f} MB", done)
             counts = loader.counts()
     seconds = time.monotonic() - began
-    failed = sum(counts[name] for name in ("vanished", "not_a_file", "unreadable", "grown"))
+    failed = sum(counts[name] for name in ("vanished", "not_a_file", "unreadable", "grown", "resized"))
     value: dict[str, Any] = {
         "source": str(source),
         "mode": loader.files.mode,
@@ -151,6 +170,7 @@ COUNTED = (
     "not_a_file",
     "unreadable",
     "grown",
+    "resized",
     "shrunk",
     "stolen",
     "checked",
@@ -161,6 +181,7 @@ REMARKS = (
     ("not_a_file", "no regular file any more"),
     ("unreadable", "unreadable"),
     ("grown", "grown beyond memory"),
+    ("resized", "of another size than recorded"),
     ("shrunk", "shrunk meanwhile"),
     ("stale", "not as the catalog says"),
 )

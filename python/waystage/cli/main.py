@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 import click
 
 from waystage import __version__
-from waystage.cli.common import ExitCode, UserError
+from waystage.cli.common import ExitCode, UserError, refuse_empty_paths
 
 SUBCOMMANDS: dict[str, str] = {
     "doctor": "Say what this machine can run, what is missing, and how to get it.",
@@ -64,7 +64,8 @@ ERRORS: dict[str, ExitCode] = {
     "waystage.experiment.results.ResultError": ExitCode.BAD_INPUT,
     "waystage.jobs.database.DatabaseError": ExitCode.FAILED,
     "waystage.backplane.config.BackplaneError": ExitCode.FAILED,
-    "waystage.interconnect.openflow.OpenFlowError": ExitCode.FAILED,
+    "waystage.interconnect.openflow_errors.AccessError": ExitCode.USAGE,
+    "waystage.interconnect.openflow_errors.OpenFlowError": ExitCode.FAILED,
     "waystage.worlds.lab.errors.NotRoot": ExitCode.NEEDS_ROOT,
     "waystage.worlds.lab.errors.MissingProgram": ExitCode.MISSING,
     "waystage.worlds.lab.errors.LabBusy": ExitCode.BUSY,
@@ -76,6 +77,7 @@ ERRORS: dict[str, ExitCode] = {
     "waystage.catalog.errors.CatalogError": ExitCode.BAD_INPUT,
     "waystage.catalog.errors.CatalogBusy": ExitCode.BUSY,
     "waystage.catalog.errors.DuckdbMissing": ExitCode.MISSING,
+    "waystage.catalog.errors.SourceMissing": ExitCode.BAD_INPUT,
     "waystage.catalog.errors.BuildError": ExitCode.FAILED,
     "waystage.loader.errors.LoaderError": ExitCode.BAD_INPUT,
     "waystage.worlds.base.WorldError": ExitCode.FAILED,
@@ -105,7 +107,7 @@ class LazyGroup(click.Group):
             return None
         module = importlib.import_module(_module_of(cmd_name))
         command: click.Command = module.command
-        return command
+        return refuse_empty_paths(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

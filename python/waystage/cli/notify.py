@@ -31,7 +31,11 @@ _DIRECTION = click.option(
     help="in: to the job's nodes; out: back to the storage.",
 )
 _BYTES = click.option(
-    "--bytes", "amount", default="0", metavar="AMOUNT", help="How much will move, such as 8000000 or '8 GB'."
+    "--bytes",
+    "amount",
+    default="0",
+    metavar="AMOUNT",
+    help="How much will move, such as 8000000 or '8 GB' (docs/reference/units.md).",
 )
 
 

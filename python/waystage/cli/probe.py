@@ -15,30 +15,21 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
+from waystage.cli.combining import given, refuse
 from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
-from waystage.cli.reaching import Trust, believing, show_key, trust_options
+from waystage.cli.quantities import BitRate
+from waystage.cli.reaching import Trust, believing, show_key_option, trust_options
 from waystage.wan.address import DEFAULT_PORT
 from waystage.wan.probing.plan import PARTS, Direction, Part, Plan
 
 if TYPE_CHECKING:
     from waystage.wan.probing.report import Report
 
-UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+LEAST_BPS = 32_000
+"""A probe's packets of 400 bytes are then ten in a second."""
 
 QUICK_S = 2.0
 """--quick is --duration 2, unless that is said otherwise."""
-
-
-class BitRate(click.ParamType[float]):
-    """`100Mbit`, bits a second, as for `lab wan`."""
-
-    name = "bit/s"
-
-    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG]?)(?:bit(?:/s)?)?", str(value))
-        if found is None or float(found[1]) * UNITS[found[2]] < 32_000:
-            self.fail(f"{value!r} is no rate of at least 32kbit, such as 100Mbit (bits a second)", param, ctx)
-        return float(found[1]) * UNITS[found[2]]
 
 
 @click.command()
@@ -59,15 +50,15 @@ class BitRate(click.ParamType[float]):
 @click.option("--quick", is_flag=True, help=f"The same as --duration {QUICK_S:g}.")
 @click.option(
     "--max-rate",
-    type=BitRate(),
+    type=BitRate(LEAST_BPS),
     default="1Gbit",
     show_default=True,
     metavar="RATE",
-    help="Bits a second that are tried at most. The server may allow less.",
+    help="Bits a second that are tried at most, such as 100Mbit (docs/reference/units.md). The server may allow less.",
 )
 @click.option(
     "--rate",
-    type=BitRate(),
+    type=BitRate(LEAST_BPS),
     metavar="RATE",
     help="Measure loss at this rate.  [default: 40 % of the rate found, at most 10,000 packets a second]",
 )
@@ -87,14 +78,7 @@ class BitRate(click.ParamType[float]):
     help="UDP is blocked where nothing comes for so long.",
 )
 @click.option("--no-plot", is_flag=True, help="Without the picture of the rates that were tried.")
-@click.option(
-    "--show-key",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=show_key,
-    help="Print the line by which a server knows this user, and end.",
-)
+@show_key_option
 @trust_options
 @output_options
 def command(
@@ -119,6 +103,7 @@ def command(
     Exit status 8: UDP is blocked in a direction. 7: one of the machines, and not the path, lost packets.
     """
     user, name, port = parse_host(host)
+    _refuse_idle(only, no_tcp, max_rate, rate)
     directions: tuple[Direction, ...] = ("up", "down") if direction == "both" else (_direction(direction),)
     parts = tuple(p for p in PARTS if (not only or p in only) and not (no_tcp and p == "tcp"))
     plan = Plan(
@@ -140,6 +125,18 @@ def command(
     if report.blocked or report.udp is False:
         return ExitCode.PARTIAL
     return ExitCode.INVALID if report.invalid else ExitCode.OK
+
+
+def _refuse_idle(only: tuple[Part, ...], no_tcp: bool, max_rate: float, rate: float | None) -> None:
+    """Options that would do nothing beside others. Raises UserError."""
+    if "tcp" in only and no_tcp:
+        raise UserError("--only tcp measures what --no-tcp leaves out: give one of them", ExitCode.USAGE)
+    if given(["quick"]):
+        refuse(["duration"], "and --quick is --duration 2: give one of them")
+    if only and "loss" not in only:
+        refuse(["rate"], "at which loss is measured, and --only leaves loss out")
+    if rate is not None and rate > max_rate and given(["max_rate"]):
+        raise UserError("--rate is above --max-rate, the most that may be sent: lower it", ExitCode.USAGE)
 
 
 def parse_host(text: str) -> tuple[str, str, int]:

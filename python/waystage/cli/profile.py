@@ -8,10 +8,16 @@ Must not know: how messages are seen.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError
+
+if TYPE_CHECKING:
+    from waystage.profiler.launch import Profiled
+
+SHOWN_RANKS = 10
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -64,10 +70,23 @@ def command(
         raise UserError(str(error), ExitCode.MISSING) from None
     except ProfilerError as error:
         raise UserError(str(error), ExitCode.FAILED) from None
+    _say(done, output)
+    for world in done.spawned:
+        _say(world, output)
+    click.get_current_context().exit(done.status)
+
+
+def _say(done: Profiled, output: Output) -> None:
     if done.problem is not None:
         click.echo(f"waystage: warning: no profile: {done.problem}", err=True)
-    elif not done.complete:
-        output.note(f"profile: {done.output}, of a run that did not end well: see 'waystage pattern show'")
-    else:
+    elif done.complete:
         output.note(f"profile: {done.output}")
-    click.get_current_context().exit(done.status)
+    else:
+        told = [(done.early, "ended before MPI_Finalize"), (done.missing, "left nothing")]
+        how = "; ".join(f"{_ranks(ranks)} {what}" for ranks, what in told if ranks)
+        output.note(f"profile: {done.output}, of a run that did not end well: {how}")
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    listed = ", ".join(map(str, ranks[:SHOWN_RANKS])) + (", ..." if len(ranks) > SHOWN_RANKS else "")
+    return f"{'rank' if len(ranks) == 1 else f'{len(ranks)} ranks:'} {listed}"

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from waystage.cli.common import Output, output_options, table
+from waystage.cli.quantities import Size
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,7 +38,11 @@ from waystage.cli.common import Output, output_options, table
     "--most", type=click.IntRange(1, 1024), default=64, show_default=True, help="Readers of a target at most."
 )
 @click.option(
-    "--piece", type=click.IntRange(1), default=1024, show_default=True, help="KiB of a piece at most."
+    "--piece",
+    type=Size(1 << 10, unit="Ki"),
+    default="1Mi",
+    show_default=True,
+    help="Read in pieces of at most this size, such as 1Mi (docs/reference/units.md).",
 )
 @click.option(
     "--tree", type=click.Path(path_type=Path), help="Where the catalogued tree lies on this machine."
@@ -57,7 +62,7 @@ def command(
     with output.progress() as progress:
         files = file_set(source, tree=tree, progress=progress)
         profile = profile_targets(
-            files, most_readers=most, share=share / 100, piece_bytes=piece << 10, progress=progress
+            files, most_readers=most, share=share / 100, piece_bytes=piece, progress=progress
         )
     profile.save(to)
     rows = [

@@ -19,9 +19,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from waystage.cli.combining import refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
-from waystage.cli.reaching import Rate, Trust, believing, server_options, show_key
+from waystage.cli.quantities import Rate
+from waystage.cli.reaching import Trust, believing, server_options, show_key_option
 from waystage.cli.service import appended_log, write_line, write_ready
+from waystage.outputs import remove_written
 from waystage.wan.address import parse_forward, parse_listen, parse_server
 
 if TYPE_CHECKING:
@@ -41,14 +44,7 @@ class _Wanted:
 
 @click.command()
 @click.argument("server", metavar="[USER@]HOST")
-@click.option(
-    "--show-key",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=show_key,
-    help="Print the line by which a server knows this user, and end.",
-)
+@show_key_option
 @click.option(
     "--socks", multiple=True, metavar="[ADDRESS:]PORT", help="Take connections of SOCKS 5 clients here."
 )
@@ -93,7 +89,11 @@ class _Wanted:
 )
 @server_options()
 @click.option(
-    "--bandwidth-limit", "rate", type=Rate(), metavar="RATE", help="Bytes a second, as 100M or 1.5G."
+    "--bandwidth-limit",
+    "rate",
+    type=Rate(),
+    metavar="RATE",
+    help="Bytes a second, as 100M or 1.5G (docs/reference/units.md).",
 )
 @click.option(
     "--wait",
@@ -169,6 +169,13 @@ def command(
         raise UserError(
             "give --socks, --forward, --reverse, --redirect or --tproxy: nothing would come", ExitCode.USAGE
         )
+    if not wanted.places:
+        refuse(
+            ["rule", "rule_file"],
+            "for connections that are taken here, and none are: --reverse needs no rule",
+        )
+    if udp_wait == 0:
+        refuse(["mode"], "how datagrams are paced, and --udp-wait 0 does without them: leave one of both out")
     options = {
         "host": host,
         "port": port,
@@ -235,7 +242,7 @@ class _Proxying:
             raise UserError(str(error), ExitCode.USAGE) from None
         finally:
             if self.ready_file is not None:
-                self.ready_file.unlink(missing_ok=True)
+                remove_written(self.ready_file)
 
     def _signal(self, *_: object) -> None:
         self.signals += 1

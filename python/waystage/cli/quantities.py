@@ -1,28 +1,82 @@
-"""Bytes and shares, as people write and read them.
+"""Bytes, rates and shares, as people write them on a command line and read them.
 
 Arrives: text from a command line; numbers.
-Leaves: numbers, or a UserError; text.
-Must not know: what is counted.
+Leaves: numbers, or a usage error that names the option; text.
+Must not know: what is counted; how units are read (`waystage.units`).
 """
 
 from __future__ import annotations
 
-import re
+from typing import Any, Generic, TypeVar
 
-from waystage.cli.common import ExitCode, UserError
+import click
 
-UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+from waystage.units import UnitError, parse_bit_rate, parse_rate, parse_size
+
+N = TypeVar("N", int, float)
 
 
-def byte_count(text: str, option: str) -> int:
-    """`200M` as a number of bytes; units are powers of 1024. Raises UserError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
-    value = int(float(match[1]) * UNITS[match[2]]) if match else 0
-    if value < 1:
-        raise UserError(
-            f"{option} {text!r} is no number of bytes: write one such as 500K, 200M or 1.5G", ExitCode.USAGE
-        )
-    return value
+class _Quantity(click.ParamType[N], Generic[N]):
+    """What `waystage.units` reads, between two bounds."""
+
+    def __init__(self, least: N, most: N | None) -> None:
+        self._bounds: dict[str, Any] = {"least": least} | ({} if most is None else {"most": most})
+
+    def read(self, value: object) -> N:
+        """What the text says. Raises UnitError."""
+        raise NotImplementedError
+
+    def convert(self, value: str | N, param: click.Parameter | None, ctx: click.Context | None) -> N:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.read(value)
+        except UnitError as error:
+            self.fail(f"{error} (docs/reference/units.md)", param, ctx)
+
+
+class Size(_Quantity[int]):
+    """`256Mi`, bytes."""
+
+    name = "size"
+
+    def __init__(self, least: int = 0, most: int | None = None, *, unit: str = "") -> None:
+        """`unit` is what a bare number meant in earlier releases: such a number is refused, since it cannot be told which is meant."""
+        super().__init__(least, most)
+        self._unit = unit
+
+    def read(self, value: object) -> int:
+        """The size in bytes. Raises UnitError."""
+        if self._unit and str(value).strip().isdigit():
+            text = str(value).strip()
+            raise UnitError(f"{text!r} has no unit: write {text}{self._unit}, or {text}B for bytes")
+        return parse_size(value, **self._bounds)
+
+
+class Rate(_Quantity[int]):
+    """`100M`, bytes a second."""
+
+    name = "bytes/s"
+
+    def __init__(self, least: int = 1, most: int | None = None) -> None:
+        super().__init__(least, most)
+
+    def read(self, value: object) -> int:
+        """The rate in bytes a second. Raises UnitError."""
+        return parse_rate(value, **self._bounds)
+
+
+class BitRate(_Quantity[float]):
+    """`100Mbit`, bits a second."""
+
+    name = "bit/s"
+
+    def __init__(self, least: float = 1, most: float | None = None) -> None:
+        super().__init__(least, most)
+
+    def read(self, value: object) -> float:
+        """The rate in bits a second. Raises UnitError."""
+        return parse_bit_rate(value, **self._bounds)
 
 
 def amount(number: int) -> str:

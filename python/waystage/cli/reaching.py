@@ -8,7 +8,8 @@ Must not know: what is done there.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError
+from waystage.cli.quantities import Size
 from waystage.wan.config import LEAST_MEMORY, MOST_MEMORY
-from waystage.wan.rates import RateError, Schedule, parse_rate, parse_schedule
+from waystage.wan.rates import RateError, Schedule, parse_schedule
 
 if TYPE_CHECKING:
     from waystage._native import WanError
@@ -35,6 +37,10 @@ STATUS = {
 """Exit statuses of failures that have one of their own."""
 
 
+FIRST_PAUSE_S, MOST_PAUSES, LONGEST_KNOCKING_S = 0.2, 5, 7.0
+"""A server that turned a connection away before it said a word is tried again, as `crates/wan/src/reach.rs` does before TLS is up."""
+
+
 class Unreached(UserError):
     """The other end was lost, cannot be reached, or has no room at the moment: a later try may do better. `lost` where it had been reached."""
 
@@ -43,31 +49,9 @@ class Unreached(UserError):
         self.lost = lost
 
 
-class Rate(click.ParamType[int]):
-    """`100M`, bytes a second."""
-
-    name = "bytes/s"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_rate(str(value))
-        except RateError as error:
-            self.fail(str(error), param, ctx)
-
-
-class Memory(click.ParamType[int]):
-    """`256Mi`, bytes of memory for what is underway."""
-
-    name = "bytes"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            found = parse_rate(str(value))
-        except RateError:
-            found = 0
-        if not LEAST_MEMORY <= found <= MOST_MEMORY:
-            self.fail(f"{value!r} is no memory from 16Mi to 4Gi, such as 512Mi", param, ctx)
-        return found
+def memory() -> Size:
+    """What may be given for what is in flight, at each end."""
+    return Size(LEAST_MEMORY, MOST_MEMORY)
 
 
 class RateSchedule(click.ParamType[Schedule]):
@@ -102,6 +86,13 @@ class Trust:
     known_hosts: Path | None
     server_key: str | None
     trust_new: bool
+
+    def __post_init__(self) -> None:
+        # An empty key is none: the file of known hosts decides.
+        if self.server_key and self.trust_new:
+            raise UserError(
+                "--server-key believes this key alone, and --trust-new any: give one of them", ExitCode.USAGE
+            )
 
     def hosts(self) -> KnownHosts:
         from waystage.wan.trust import KnownHosts, wan_dir
@@ -193,18 +184,45 @@ def server_options(prefix: str = "") -> Callable[[F], F]:
     return with_options
 
 
-def show_key(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Callback of --show-key: print this user's line and end."""
-    if not value or ctx.resilient_parsing:
-        return
-    from waystage._native import WanError, wan_read_key
+class _ShowKey(click.Option):
+    """Prints the line of the key that --identity names, wherever in the command line that is, and ends."""
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """As click does, but for the end."""
+        if opts.get(self.name or "") and not ctx.resilient_parsing:
+            parameters = {parameter.name: parameter for parameter in ctx.command.params}
+            identity, _ = parameters["identity"].handle_parse_result(ctx, opts, args)
+            _print_key(
+                identity if isinstance(identity, Path) else None, Output(json=bool(opts.get("as_json")))
+            )
+            ctx.exit()
+        return super().handle_parse_result(ctx, opts, args)
+
+
+def _print_key(identity: Path | None, output: Output) -> None:
+    from waystage._native import WanError, wan_fingerprint, wan_read_key
     from waystage.wan.trust import own_key
 
     try:
-        click.echo(wan_read_key(own_key(None)))
+        line = wan_read_key(own_key(identity))
+        output.result({"key": line, "fingerprint": wan_fingerprint(line)}, line)
     except WanError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
-    ctx.exit()
+
+
+def show_key_option(function: F) -> F:
+    """`--show-key`, for a command that has --identity."""
+    option = click.option(
+        "--show-key",
+        cls=_ShowKey,
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        help="Print the line by which a server knows this user, of the key --identity if given, and end.",
+    )
+    return option(function)
 
 
 def believing(
@@ -218,10 +236,16 @@ def believing(
     try:
         key = own_key(trust.identity)
         known = trust.pinned() if trust.server_key else trust.hosts().find(host, port)
+        turned_away, began = 0, time.monotonic()
         while True:
             try:
                 return attempt(known, key)
             except WanError as error:
+                if error.kind == "turned-away" and turned_away < MOST_PAUSES:
+                    time.sleep(FIRST_PAUSE_S * 2**turned_away)
+                    turned_away += 1
+                    if time.monotonic() - began < LONGEST_KNOCKING_S:
+                        continue
                 shown = believed(error, known, trust)
                 if shown is None:
                     raise
@@ -233,7 +257,7 @@ def believing(
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
     except WanError as error:
         status = STATUS.get(error.kind, ExitCode.FAILED)
-        if error.kind in ("lost", "unreachable", "busy"):
+        if error.kind in ("lost", "unreachable", "turned-away", "busy"):
             raise Unreached(str(error), status, lost=error.kind == "lost") from None
         raise UserError(str(error), status) from None
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+from waystage.cli.folders import writing
 
 if TYPE_CHECKING:
     from waystage.experiment.results import RunResult
@@ -36,7 +37,8 @@ def command(folder: Path, output: Output) -> None:
         if scenario is not None:
             output.result(*describe_scenario(folder, scenario))
             return
-        value, text = describe(folder)
+        with writing(folder):
+            value, text = describe(folder)
         result = load(folder)
     except ResultError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None

@@ -7,14 +7,13 @@ Must not know: how any world works.
 
 from __future__ import annotations
 
-import datetime
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
+from waystage.cli.folders import check_folder, default_folder, writing
 
 if TYPE_CHECKING:
     from waystage.experiment.schema import Experiment
@@ -70,6 +69,7 @@ def command(
     from waystage.experiment.kinds import kind_of
     from waystage.experiment.loading import load
     from waystage.experiment.problems import ExperimentError
+    from waystage.topology import slow_links
     from waystage.worlds.base import WorldError
 
     kind = kind_of(experiment)
@@ -86,23 +86,29 @@ def command(
         run_scenario(experiment, out, seed, processes, agreed, output)
         return
     try:
-        loaded, _ = load(experiment)
+        loaded, topology = load(experiment)
         chosen = _adjust(loaded, policies, sets, seed)
     except ExperimentError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    slow = slow_links(link.capacity_bps for link in topology.links)
+    if slow:
+        output.note(f"warning: topology {topology.name}: {slow}")
     place = _world(world)
     folder = out or default_folder(chosen.name)
     check_folder(folder)
     try:
-        with output.progress() as progress:
+        with output.progress() as progress, writing(folder):
             place.run(chosen, folder, progress)
     except KeyboardInterrupt:
-        _show(folder, output)
+        with writing(folder):
+            _show(folder, output)
         raise
     except WorldError as error:
-        _show(folder, output)
+        with writing(folder):
+            _show(folder, output)
         raise UserError(str(error), _exit_code(error)) from None
-    invalid, failed = _show(folder, output)
+    with writing(folder):
+        invalid, failed = _show(folder, output)
     if failed:  # before anything is said of its figures
         click.get_current_context().exit(ExitCode.FAILED)
     if invalid:
@@ -158,28 +164,6 @@ def _world(name: str) -> World:
     from waystage.worlds.lab.runner import LabWorld
 
     return LabWorld()
-
-
-def default_folder(name: str) -> Path:
-    """`results/NAME-20260102T030405Z`, with a number behind where two runs start in one second."""
-    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-    folder = Path("results") / f"{name}-{stamp}"
-    number = 1
-    while folder.exists():
-        number += 1
-        folder = Path("results") / f"{name}-{stamp}-{number}"
-    return folder
-
-
-def check_folder(folder: Path) -> None:
-    """Before minutes are spent: results of another run are not overwritten, and these can be written."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"--out {folder} is there already and not empty: name another folder", ExitCode.USAGE)
-    parent = folder
-    while not parent.exists():
-        parent = parent.parent
-    if not os.access(parent, os.W_OK):
-        raise UserError(f"--out {folder}: cannot write in {parent}: name another folder", ExitCode.USAGE)
 
 
 def _show(folder: Path, output: Output) -> tuple[bool, bool]:

@@ -19,7 +19,7 @@ def run_contention(
     """Run the study, write the results, print the table. `unused` are options that only experiments have."""
     import msgspec
 
-    from waystage.cli.run import check_folder, default_folder
+    from waystage.cli.folders import check_folder, default_folder, writing
     from waystage.experiment.problems import ExperimentError
     from waystage.simulate.contention.report import REPORT_FILE, table_rows
     from waystage.simulate.contention.run import save, simulate
@@ -40,7 +40,8 @@ def run_contention(
     check_folder(folder)
     with output.progress() as progress:
         result = simulate(study, progress)
-    save(result, folder)
+    with writing(folder):
+        save(result, folder)
     report = folder / REPORT_FILE
     rows = table_rows(result.points)
     lines = [

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, table
+from waystage.cli.folders import check_folder, default_folder, writing
 
 if TYPE_CHECKING:
     from waystage.simulate.loading import Loaded
     from waystage.simulate.results import ScenarioResult
     from waystage.simulate.summary import Row
+
+KEPT = "finished runs are kept, and the same command makes those that are missing"
 
 MOST_ROWS = 40
 """Combinations in the terminal: the first and the best; all are in the report and in result.json."""
@@ -54,16 +57,20 @@ def run_scenario(
         agreed = True
     folder = out or _folder(loaded, path)
     _check_folder(folder)
+    for text in loaded.warnings:
+        output.note(f"warning: {text}")
     try:
-        with output.progress() as progress:
+        with output.progress() as progress, writing(folder, KEPT):
             run(loaded, folder, progress, processes=processes, agreed=agreed)
     except KeyboardInterrupt:
         # With --json the answer to what was interrupted is the error alone.
-        _show(loaded, folder, save(loaded, folder), Output(quiet=output.quiet or output.json))
+        with writing(folder, KEPT):
+            _show(loaded, folder, save(loaded, folder), Output(quiet=output.quiet or output.json))
         output.note(f"interrupted; the same command with --out {folder} makes the runs that are missing")
         raise
-    result = save(loaded, folder)
-    _show(loaded, folder, result, output)
+    with writing(folder, KEPT):
+        result = save(loaded, folder)
+        _show(loaded, folder, result, output)
     failed = [record for record in result.runs if record.status == "failed"]
     if failed and output.quiet and not output.json:  # else the table has said so
         text = f"{len(failed)} of {result.planned} runs failed, the first because {failed[0].cause}"
@@ -74,8 +81,6 @@ def run_scenario(
 
 def _folder(loaded: Loaded, path: Path) -> Path:
     """The file's `output`, beside the file as with PFSim; else a new folder under results."""
-    from waystage.cli.run import default_folder
-
     if loaded.scenario.output is not None:
         return path.parent / loaded.scenario.output
     return default_folder(loaded.scenario.name)
@@ -83,7 +88,6 @@ def _folder(loaded: Loaded, path: Path) -> Path:
 
 def _check_folder(folder: Path) -> None:
     """A folder with runs of a scenario is gone on with; one with anything else is left alone."""
-    from waystage.cli.run import check_folder
     from waystage.simulate.store import RUNS_FOLDER
 
     if not (folder / RUNS_FOLDER).is_dir():

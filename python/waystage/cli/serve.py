@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from waystage.cli.combining import given, refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
 from waystage.cli.service import appended_log, write_line, write_ready
+from waystage.outputs import remove_written
 
 if TYPE_CHECKING:
     from waystage._native import WanServer
@@ -50,7 +52,11 @@ POLL_S = 0.2
     help="Serve the one client that began this over ssh, with all rights of this user, until stdin ends.",
 )
 @click.option("--show-key", is_flag=True, help="Print the server's public key and its fingerprint, and end.")
-@click.option("--check", is_flag=True, help="Only say whether the configuration is right.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Only say whether the configuration is right, and whether this user may use what it names; exit status 3 if not.",
+)
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -71,6 +77,7 @@ def command(
     On the first of these signals nobody is let in any more, and who is there may finish for as long as `drain_s` says;
     a second one ends every connection. Copies that were ended go on with the same command later.
     """
+    _one_of(init, on_demand, show_key, check)
     if init is not None:
         _init(init, output)
         return
@@ -86,7 +93,7 @@ def command(
         _show_key(settings.key, output)
         return
     if check:
-        _read_key(settings.key)
+        _check(settings)
         names = ", ".join(user.name for user in settings.users) or "nobody"
         value = {"listen": settings.listen, "users": [user.name for user in settings.users]}
         output.result(value, f"{config} is right: {settings.listen}, {names}")
@@ -100,9 +107,38 @@ def command(
             _serve(server, settings, stop, log)
         finally:
             if ready_file is not None:
-                ready_file.unlink(missing_ok=True)
+                remove_written(ready_file)
             server.stop()
             _write_log(server, log)
+
+
+def _one_of(init: Path | None, on_demand: bool, show_key: bool, check: bool) -> None:
+    """Refuse options of which one would do nothing. Raises UserError."""
+    jobs = ("init", "on_demand", "show_key", "check")
+    asked = given(jobs)
+    if len(asked) > 1:
+        raise UserError(f"{' and '.join(asked)} are different jobs: give one of them", ExitCode.USAGE)
+    if asked:
+        refuse(["ready_file"], f"for a server that runs, and {asked[0]} starts none that listens for others")
+    if init is not None:
+        refuse(["config"], "read by a server, and --init makes a new one in DIR: give one of them")
+    if on_demand:
+        refuse(
+            ["config", "as_json"], "for a server that stays, and --on-demand serves the client that began it"
+        )
+
+
+def _check(settings: ServeConfig) -> None:
+    """Say all that would keep the server from its work. Raises UserError."""
+    from waystage.wan.serve_check import problems
+
+    found = problems(settings)
+    try:
+        _read_key(settings.key)
+    except UserError as error:
+        found.insert(0, str(error))
+    if found:
+        raise UserError("; ".join(found), ExitCode.BAD_INPUT)
 
 
 class _Stop:
@@ -181,7 +217,13 @@ def _load(path: Path) -> ServeConfig:
 
 def _start(settings: ServeConfig) -> WanServer:
     from waystage._native import WanError, WanServer
+    from waystage.wan.accounts import accounts_taken
+    from waystage.wan.errors import WanConfigError
 
+    try:
+        accounts = accounts_taken(settings)
+    except WanConfigError as error:
+        raise UserError(str(error), ExitCode.BAD_INPUT) from None
     users = [
         (u.name, list(u.keys), list(u.modes), list(u.networks), u.rate.most, u.connections)
         for u in settings.users
@@ -204,6 +246,7 @@ def _start(settings: ServeConfig) -> WanServer:
             probe_s=settings.probe_s,
             copy_connections=settings.copy_connections,
             sockets=settings.sockets,
+            accounts=accounts,
         )
     except WanError as error:
         code = ExitCode.BAD_INPUT if error.kind == "input" else ExitCode.FAILED

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from waystage.cli.common import UserError
+from waystage.outputs import write_whole
 
 
 @contextlib.contextmanager
@@ -39,9 +40,7 @@ def write_line(log: TextIO, text: str) -> None:
 def write_ready(path: Path, text: str) -> None:
     """Say in a file that the service listens, and where. Raises UserError."""
     # Who waits for the file never sees it empty.
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(text, encoding="ascii")
-        draft.replace(path)
+        write_whole(path, text.encode("ascii"))
     except OSError as error:
         raise UserError(f"cannot write --ready-file {path}: {error.strerror}") from None

@@ -14,6 +14,7 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.connecting import configuration, connection_options
+from waystage.outputs import write_whole
 
 
 @click.group()
@@ -49,7 +50,7 @@ def save(file: Path, endpoint: str | None, config: Path | None, output: Output) 
     """Write the state of the running controller to FILE."""
     data = _snapshot(endpoint, config)
     try:
-        file.write_bytes(data)
+        write_whole(file, data)
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror}") from None
     output.result({"file": str(file), "bytes": len(data)}, f"saved to {file}")

@@ -11,41 +11,50 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waystage.cli.common import ExitCode, Output
+from waystage.cli.paths import named_lists, print_null, to_copy
 
 if TYPE_CHECKING:
     from waystage.trees import Comparison, Wanted
 
 
-def compare_trees(first: Path, second: Path, wanted: Wanted, top: int, output: Output) -> int:
+def compare_trees(first: Path, second: Path, wanted: Wanted, top: int, null: bool, output: Output) -> int:
     """Say what differs in either direction."""
     from waystage.trees import compare
 
     with output.progress() as progress:
         found = compare(first, second, wanted, progress)
-    return _tell(found, (found.only_first, found.only_second), top, output)
+    return _tell(found, (found.only_first, found.only_second), top, null, output)
 
 
-def verify_copy(first: Path, second: Path, wanted: Wanted, top: int, output: Output) -> int:
+def verify_copy(first: Path, second: Path, wanted: Wanted, top: int, null: bool, output: Output) -> int:
     """Say what of the first tree the second lacks or holds otherwise; what it has besides does not matter."""
     from waystage.trees import compare
 
     with output.progress() as progress:
         found = compare(first, second, wanted, progress)
-    return _tell(found, (found.only_first, []), top, output)
+    return _tell(found, (found.only_first, []), top, null, output)
 
 
-def _tell(found: Comparison, lacking: tuple[list[bytes], list[bytes]], top: int, output: Output) -> int:
-    from waystage.display import display
+def _tell(
+    found: Comparison, lacking: tuple[list[bytes], list[bytes]], top: int, null: bool, output: Output
+) -> int:
+    from waystage.display import display, named
+
+    if null:
+        print_null(to_copy(found.only_first, found.changed), output)
+        for path, text in found.errors[:top]:
+            output.note(f"{display(path)}: {text}")
+        return _status(found, lacking)
 
     value: dict[str, Any] = {
-        "only_first": [display(path) for path in found.only_first],
-        "only_second": [display(path) for path in found.only_second],
+        **named_lists(only_first=found.only_first, only_second=found.only_second),
         "changed": [
-            {"path": display(path), "what": what}
+            named(path)
+            | {"what": what}
             | ({"content": vars(found.contents[path])} if path in found.contents else {})
             for path, what in sorted(found.changed.items())
         ],
-        "errors": [{"path": display(path), "error": text} for path, text in found.errors],
+        "errors": [named(path) | {"error": text} for path, text in found.errors],
         "same": found.same,
         "bytes_read": found.bytes_read,
     }
@@ -61,6 +70,10 @@ def _tell(found: Comparison, lacking: tuple[list[bytes], list[bytes]], top: int,
     if not output.json:
         for path, text in found.errors[:top]:
             output.note(f"{display(path)}: {text}")
+    return _status(found, lacking)
+
+
+def _status(found: Comparison, lacking: tuple[list[bytes], list[bytes]]) -> int:
     if found.changed or any(lacking):
         return ExitCode.FAILED
     return ExitCode.PARTIAL if found.errors else ExitCode.OK

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from waystage.cli.common import Output, output_options
+from waystage.cli.paths import null_option, refuse_both
 from waystage.cli.trees import verify_copy
 
 
@@ -35,6 +36,9 @@ from waystage.cli.trees import verify_copy
 @click.option(
     "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Paths of each sort to print."
 )
+@null_option(
+    "Print what is lacking or unlike alone, each path as it is and ended by a NUL, for copy --files-from - -0."
+)
 @output_options
 def command(
     source: Path,
@@ -45,15 +49,18 @@ def command(
     ignore: tuple[str, ...],
     threads: int | None,
     top: int,
+    null: bool,
     output: Output,
 ) -> int:
     """Check that DST holds what SRC holds: every entry, its attributes and its contents.
 
-    What DST holds besides does not matter. Either may be a catalog (`waystage catalog build`): then that tree is not
+    The roots themselves are compared as other entries are. Hard links are compared as far as both names are in the tree. Holes are not
+    read. What DST holds besides does not matter. Either may be a catalog (`waystage catalog build`): then that tree is not
     walked again, and its files are read where the catalog says they are. A catalog of SRC itself tells what changed
     in SRC since. Exit status 1 where anything is lacking or unlike, 8 where something could not be read.
     """
     from waystage.trees import Wanted
 
+    refuse_both(null, output)
     wanted = Wanted(not no_content, not no_xattrs, ignore, exclude, threads)
-    return verify_copy(source, copy, wanted, top, output)
+    return verify_copy(source, copy, wanted, top, null, output)

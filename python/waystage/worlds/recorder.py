@@ -25,6 +25,7 @@ from waystage.events import (
 )
 from waystage.experiment.results import PortSample, SwitchOver
 from waystage.topology import Topology
+from waystage.worlds.settle import settle
 
 CAUSES_KEPT = 4096
 """Times of recent events remembered, to measure from a switch-over's cause; a set has some dozens."""
@@ -43,7 +44,7 @@ class Recorder:
     """
 
     def __init__(self, topology: Topology, start_ns: int, interval_s: float = 1.0) -> None:
-        self.samples: list[PortSample] = []
+        self._samples: list[PortSample] = []
         self.switch_overs: list[SwitchOver] = []
         self.events: list[bytes] = []
         self.problems: list[str] = []
@@ -51,6 +52,8 @@ class Recorder:
         cores = set(topology.core_switches)
         ends = [(link.a, link.a_port, link.b) for link in topology.switch_links]
         ends += [(link.b, link.b_port, link.a) for link in topology.switch_links]
+        self._capacity_bps = {(link.a, link.a_port): link.capacity_bps for link in topology.switch_links}
+        self._capacity_bps |= {(link.b, link.b_port): link.capacity_bps for link in topology.switch_links}
         self._ports = {(node, port): (peer, node in cores) for node, port, peer in ends}
         self._start_ns = start_ns
         self._interval_ns = interval_s * 1e9
@@ -60,6 +63,12 @@ class Recorder:
         self._policy, self._set = "", 0
         self._causes: OrderedDict[str, int] = OrderedDict()
         self._lock = threading.Lock()
+
+    @property
+    def samples(self) -> list[PortSample]:
+        """Link use so far, what was counted late in its own interval."""
+        with self._lock:
+            return settle(self._samples, self._capacity_bps)
 
     def begin(self, policy: str, set_index: int) -> None:
         with self._lock:
@@ -146,7 +155,7 @@ class Recorder:
     def _emit(self, at_s: float) -> None:
         for (node, port, traffic), count in self._sums.items():
             peer, core = self._ports[node, port]
-            self.samples.append(
+            self._samples.append(
                 PortSample(
                     policy=self._policy,
                     set=self._set,

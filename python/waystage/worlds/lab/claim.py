@@ -19,8 +19,8 @@ from typing import Literal
 
 import msgspec
 
-from waystage.worlds.lab.errors import LabBusy
-from waystage.worlds.lab.processes import KILL_PATIENCE_S, ProcessId
+from waystage.worlds.lab.errors import LabBusy, LabError
+from waystage.worlds.lab.processes import KILL_PATIENCE_S, ProcessId, boot_id
 
 _POLL_SECONDS = 0.01
 
@@ -37,12 +37,12 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def me(cls, *, kept: bool, unmount_netns: bool) -> Owner:
-        return cls(process=_me(), kept=kept, boot_id=_boot_id(), unmount_netns=unmount_netns)
+        return cls(process=_me(), kept=kept, boot_id=boot_id(), unmount_netns=unmount_netns)
 
     @property
     def alive(self) -> bool:
         """Whether the lab is somebody's: its owner lives, or it was made to outlive its maker."""
-        if self.boot_id != _boot_id():
+        if self.boot_id != boot_id():
             return False
         return self.process.alive or (self.kept and self.phase == "up")
 
@@ -82,9 +82,11 @@ class Claim:
         while self._fd is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             try:
-                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             except FileNotFoundError:
                 continue  # a holder that let go removed the folder meanwhile
+            except OSError as error:
+                raise LabError(f"the lock {self._path} cannot be taken: {error.strerror}") from None
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -141,10 +143,3 @@ def _holder(fd: int) -> ProcessId | None:
         return msgspec.json.decode(os.pread(fd, 256, 0), type=ProcessId)
     except msgspec.MsgspecError:
         return None
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

@@ -18,7 +18,9 @@ from waystage.worlds.lab.commands import mark, program, run
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.processes import end_all, in_namespaces, own_children
 
-RUN_ROOT = Path("/run/waystage")
+RUN_ROOT = Path("/run/ws-lab")
+"""Root's alone: /run/waystage belongs to the user of a site's controller. Short, since socket paths are."""
+
 NETNS_ROOT = Path("/run/netns")
 END_GRACE_S = 1.5
 UNMOUNT_ROUNDS = 10

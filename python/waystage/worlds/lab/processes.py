@@ -5,7 +5,8 @@ Leaves: facts from /proc; ended processes.
 Must not know: what the processes do.
 
 A process id alone names a process only while it lives; with its start time (proc(5), field 22) it
-names it for good. Ending goes through pidfds, so that a reused id is never hit.
+names it until the machine starts anew, and with the id of the boot for good. Ending goes through pidfds, so that a reused
+id is never hit. A record says of whom it speaks; only a process of the same user is believed to be that one.
 """
 
 from __future__ import annotations
@@ -54,6 +55,50 @@ class ProcessId(msgspec.Struct, frozen=True):
         except OSError:
             return False
         return text.rpartition(")")[2].split()[0] == "T"
+
+
+class RecordedProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process as a file keeps it, for a later command."""
+
+    process: ProcessId
+    boot_id: str
+
+    @classmethod
+    def me(cls) -> RecordedProcess:
+        process = ProcessId.of(os.getpid())
+        assert process is not None, "a running process has an entry in /proc"
+        return cls(process=process, boot_id=boot_id())
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process lives, and belongs to the user who asks."""
+        if not self.boot_id or self.boot_id != boot_id() or not self.process.alive:
+            return False
+        try:
+            owner = os.stat(f"/proc/{self.process.pid}").st_uid
+        except OSError:
+            return False
+        return owner == os.geteuid()
+
+
+def boot_id() -> str:
+    """Differs from boot to boot; empty where the machine does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def ask_to_end(process: ProcessId) -> None:
+    """SIGTERM to that very process, and to none where it has ended."""
+    fd = _pidfd(process.pid)
+    if fd is None:
+        return
+    try:
+        if process.alive:  # looked up again now that the pidfd pins the process the id means
+            _signal(fd, signal.SIGTERM)
+    finally:
+        os.close(fd)
 
 
 def in_namespaces(files: Iterable[Path]) -> list[int]:

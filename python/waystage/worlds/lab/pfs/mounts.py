@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
@@ -29,7 +28,7 @@ from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram, NotRoo
 from waystage.worlds.lab.pfs.mountinfo import is_mounted
 from waystage.worlds.lab.pfs.order import Order
 from waystage.worlds.lab.pfs.shape import Shape
-from waystage.worlds.lab.processes import ProcessId
+from waystage.worlds.lab.processes import ProcessId, ask_to_end
 
 RECORDS = Path("/run/waystage-pfs")
 STATISTICS = ".waystage-statistics"
@@ -244,8 +243,7 @@ def _await(process: subprocess.Popen[bytes], order: bytes, log: Path) -> str:
 
 
 def _end(made: Mounted) -> None:
-    if made.process.alive:
-        os.kill(made.process.pid, signal.SIGTERM)
+    ask_to_end(made.process)
 
 
 def _await_end(made: Mounted) -> None:

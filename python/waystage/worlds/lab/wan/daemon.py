@@ -16,9 +16,8 @@ from pathlib import Path
 import msgspec
 
 from waystage._native import EmulatedPath, WanPathError
-from waystage.worlds.lab.processes import ProcessId
 from waystage.worlds.lab.wan.order import Order
-from waystage.worlds.lab.wan.places import DEVICE
+from waystage.worlds.lab.wan.places import DEVICE, Places
 from waystage.worlds.lab.wan.profile import native
 from waystage.worlds.lab.wan.serving import Serving, first_in_line, listen, work
 
@@ -29,8 +28,7 @@ def main() -> int:
     stdin = sys.stdin.buffer
     size = int.from_bytes(stdin.read(4), "big")
     order = msgspec.msgpack.decode(stdin.read(size), type=Order)
-    me = ProcessId.of(os.getpid())
-    (Path(order.folder) / "process.json").write_bytes(msgspec.json.encode(me))
+    Places(order.name).note_process()
     try:
         with first_in_line():
             path = EmulatedPath.join(

@@ -6,6 +6,9 @@ Must not know: what a path is like.
 
 Everything is named after the path, so that it is found and removed whoever made it, however that ended. TUN devices are not
 in the list: they go with the process that holds them.
+
+What the folder holds decides which process is ended. So it must be the user's own, and one that no other user can write to or
+put in the place of: /tmp is open to all, and a folder that another user made there is refused.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -21,11 +25,14 @@ import msgspec
 from waystage.worlds.lab.commands import mark, program, run
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.places import NETNS_ROOT
-from waystage.worlds.lab.processes import ProcessId, end_all, in_namespaces, own_children
+from waystage.worlds.lab.processes import RecordedProcess, end_all, in_namespaces, own_children
 
 SIDES = ("left", "right")
 DEVICE = "wan0"
 END_GRACE_S = 1.5
+
+MOST_BYTES = 1 << 16
+"""Records are a line each."""
 
 _NAME = re.compile(r"^[A-Za-z0-9_]{1,16}$")
 
@@ -41,13 +48,60 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def root() -> Path:
-    """The folder of this user's paths."""
+    """The folder of this user's paths. Raises LabError where one is there that others could have filled."""
+    found = _root()
+    _check(found)
+    return found
+
+
+def make_root() -> Path:
+    """The same, made where it is missing."""
+    found = _root()
+    if os.geteuid() != 0:  # root's is made by what claims a path
+        try:
+            found.mkdir(mode=0o700)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise LabError(
+                f"cannot make {found}: {error.strerror}: set XDG_RUNTIME_DIR to a folder of yours"
+            ) from None
+    _check(found)
+    return found
+
+
+def _root() -> Path:
     if os.geteuid() == 0:
         return Path("/run/waystage-wan")
     given = os.environ.get("XDG_RUNTIME_DIR")
-    if given and Path(given).is_dir():
-        return Path(given) / "waystage-wan"
+    for folder in (given, f"/run/user/{os.geteuid()}"):
+        if folder and Path(folder).is_dir():
+            return Path(folder) / "waystage-wan"
     return Path(tempfile.gettempdir()) / f"waystage-wan-{os.geteuid()}"
+
+
+def _check(folder: Path) -> None:
+    """Raises LabError where `folder` is there and is no folder of this user's alone, or could be replaced by another's."""
+    mend = "set XDG_RUNTIME_DIR to a folder of yours, of mode 0700"
+    try:
+        above = folder.parent.stat()
+        found = folder.lstat()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise LabError(f"{folder}: {error.strerror}: {mend}") from None
+    if not stat.S_ISDIR(found.st_mode):
+        raise LabError(f"{folder} is no folder: remove it, or {mend}")
+    if found.st_uid != os.geteuid():
+        raise LabError(f"{folder} belongs to another user: {mend}")
+    if found.st_mode & 0o022:
+        raise LabError(
+            f"{folder} can be written to by others: look at what is in it and remove it, or {mend}"
+        )
+    if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
+        raise LabError(f"others could replace {folder}, since they may write to {folder.parent}: {mend}")
+    if above.st_uid not in (0, os.geteuid()):
+        raise LabError(f"{folder.parent} belongs to another user: {mend}")
 
 
 class Places:
@@ -78,25 +132,31 @@ class Places:
         return self.folder.exists() or bool(self.namespace_files())
 
     @property
-    def process(self) -> ProcessId | None:
+    def process(self) -> RecordedProcess | None:
         """The path's process, whether or not it lives."""
+        data = read_own(self.folder / "process.json")
         try:
-            return msgspec.json.decode((self.folder / "process.json").read_bytes(), type=ProcessId)
-        except (OSError, msgspec.MsgspecError):
+            return None if data is None else msgspec.json.decode(data, type=RecordedProcess)
+        except msgspec.MsgspecError:
             return None
 
     def write(self, record: Record) -> None:
         """Whole or not at all."""
         draft = self.record.with_suffix(".new")
-        draft.write_bytes(msgspec.json.encode(record))
+        write_own(draft, msgspec.json.encode(record))
         os.replace(draft, self.record)
 
     def read(self) -> Record | None:
         """None where there is no record, or none that can be read."""
+        data = read_own(self.record)
         try:
-            return msgspec.json.decode(self.record.read_bytes(), type=Record)
-        except (OSError, msgspec.MsgspecError):
+            return None if data is None else msgspec.json.decode(data, type=Record)
+        except msgspec.MsgspecError:
             return None
+
+    def note_process(self) -> None:
+        """This process is the path's."""
+        write_own(self.folder / "process.json", msgspec.json.encode(RecordedProcess.me()))
 
     def remove_all(self) -> None:
         """End the path's process and whatever runs at its ends, then remove the namespaces and the folder.
@@ -126,5 +186,26 @@ class Places:
 
     def _processes(self) -> list[int]:
         own = self.process
-        serving = [own.pid] if own is not None and own.alive else []
+        serving = [own.process.pid] if own is not None and own.alive else []
         return [*serving, *own_children(mark()), *in_namespaces(self.namespace_files())]
+
+
+def write_own(path: Path, data: bytes) -> None:
+    """A file that its owner alone reads and writes, whatever the umask."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+
+
+def read_own(path: Path) -> bytes | None:
+    """The contents of a file of this user's, and no link; None where there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            return None
+        return file.read(MOST_BYTES)

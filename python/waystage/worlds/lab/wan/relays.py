@@ -8,7 +8,6 @@ Must not know: what is in a datagram.
 from __future__ import annotations
 
 import ipaddress
-import os
 import shutil
 import signal
 import socket
@@ -20,8 +19,7 @@ import msgspec
 from waystage._native import EmulatedPath, WanPathError
 from waystage.experiment.problems import Problem
 from waystage.worlds.lab.errors import LabBusy, LabError
-from waystage.worlds.lab.processes import ProcessId
-from waystage.worlds.lab.wan.places import Places, Record
+from waystage.worlds.lab.wan.places import Places, Record, make_root
 from waystage.worlds.lab.wan.profile import Profile, native
 from waystage.worlds.lab.wan.serving import Serving, first_in_line, listen, work
 
@@ -35,8 +33,7 @@ def run(name: str, at: str, to: str, profile: Profile, ready: Callable[[str], No
     places = Places(name)
     _claim(places)
     try:
-        me = ProcessId.of(os.getpid())
-        (places.folder / "process.json").write_bytes(msgspec.json.encode(me))
+        places.note_process()
         record = Record(name=name, kind="relay", about=f"{near} to {far}")
         places.write(record)
         try:
@@ -85,11 +82,7 @@ def address(option: str, text: str) -> str:
 
 def _claim(places: Places) -> None:
     """Make the folder, which one process at a time can; one whose process has died is taken away."""
-    places.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if places.folder.parent.stat().st_uid != os.geteuid():
-        raise LabError(
-            f"{places.folder.parent} belongs to another user: set XDG_RUNTIME_DIR to a folder of yours"
-        )
+    make_root().mkdir(mode=0o755, exist_ok=True)
     try:
         places.folder.mkdir(mode=0o700)
         return

@@ -11,9 +11,9 @@ import math
 import re
 
 from waystage.experiment.units import parse_bytes
+from waystage.units import UnitError, parse_bit_rate
 
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z%/]*)\s*$")
-_RATES = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
 _TIMES = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}
 
 MOST_RATE_BPS = 1e13
@@ -25,14 +25,10 @@ def rate(value: object) -> float:
     """`100 Mbit` -> 1e8 bit/s; `none` is no limit. Raises ValueError with what is accepted."""
     if value == "none":
         return math.inf
-    number, unit = _split(value, "a rate", "a number with kbit, Mbit or Gbit, such as 100 Mbit, or none")
-    unit = unit.removesuffix("/s")
-    unit = unit.removesuffix("ps") + "it" if unit.endswith("bps") else unit
-    if unit not in _RATES or not 1 <= number * _RATES[unit] <= MOST_RATE_BPS:
-        raise ValueError(
-            f"{value} is no rate: write a number with kbit, Mbit or Gbit, such as 100 Mbit, or none"
-        )
-    return number * _RATES[unit]
+    try:
+        return parse_bit_rate(value, most=MOST_RATE_BPS)
+    except UnitError as error:
+        raise ValueError(f"{error}, or write none") from None
 
 
 def time_ns(value: object) -> int:

@@ -1,0 +1,253 @@
+"""Every parser of foreign bytes that is compiled, and the property tests that feed it; the one list that `make fuzz` goes by.
+
+Each property test of the crates is in one of the two tables, by its file and its name: `PARSERS`, where it feeds bytes or messages
+from elsewhere, or `OWN`, where it looks at our own computations. `test_parser_list.py` fails where one is missing or gone,
+and says what to add. A parser in Python has its target in a `fuzz/test_*.py` instead, which pytest finds by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+
+PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "crates/agent/src/lane_tests.rs": (
+        "records in memory that programs share, and events in them",
+        (
+            "any_bytes_are_an_event_or_none",
+            "foreign_bytes_are_survived_and_later_records_are_read",
+            "what_is_written_is_read_once_and_in_order",
+        ),
+    ),
+    "crates/augment/src/integrity/tests.rs": ("PNG and JPEG, to their ends", ("nothing_makes_it_panic",)),
+    "crates/augment/src/tests.rs": (
+        "images",
+        ("any_operations_on_any_image_give_an_image", "damaged_images_are_images_or_broken"),
+    ),
+    "crates/catalog/src/layout/lustre/tests.rs": (
+        "Lustre's layouts",
+        (
+            "damage_never_panics_and_never_grows",
+            "noise_never_panics",
+            "real_structures_cover_every_byte_once_in_every_mirror",
+            "whatever_is_written_is_read_back",
+        ),
+    ),
+    "crates/catalog/src/layout/tests.rs": (
+        "layouts of the other file systems",
+        ("damaged_texts_never_panic", "noise_never_panics"),
+    ),
+    "crates/copy/src/journal/tests.rs": (
+        "journals of copies",
+        (
+            "a_journal_cut_anywhere_gives_the_records_before_the_cut",
+            "any_bytes_are_read_without_harm",
+            "damage_is_noticed_and_nothing_after_it_is_believed",
+        ),
+    ),
+    "crates/copy/src/names.rs": (
+        "lists of names",
+        ("no_list_gives_a_path_out_of_the_root", "pieces_put_together_are_the_list"),
+    ),
+    "crates/lab/src/wire.rs": (
+        "packets of the lab's probes",
+        ("foreign_bytes_are_no_probe_and_no_panic", "what_is_written_is_read"),
+    ),
+    "crates/load/src/dedup/trace.rs": (
+        "parts of deduplication profiles",
+        ("damage_is_noticed", "foreign_bytes_are_an_error"),
+    ),
+    "crates/pfs/src/layout/tests.rs": (
+        "layouts of emulated file systems",
+        ("foreign_bytes_do_no_harm", "parts_agree_with_what_is_encoded"),
+    ),
+    "crates/protocol/src/streams/message.rs": (
+        "messages of streams",
+        ("messages_are_read_as_they_were_written", "no_bytes_make_a_reader_panic"),
+    ),
+    "crates/protocol/src/streams/tests.rs": (
+        "messages of a peer that breaks the rules of streams",
+        (
+            "a_peer_that_says_anything_breaks_rules_at_worst",
+            "fuzz_damaged_messages_end_in_an_error_or_in_nothing",
+        ),
+    ),
+    "crates/protocol/tests/packets.rs": (
+        "frames in packets, and packets of a peer that has the keys",
+        (
+            "damaged_frames_are_read_or_refused",
+            "frames_that_are_written_are_read_back",
+            "fuzz_a_hostile_peer_makes_a_connection_neither_panic_nor_keep_more_than_it_may",
+            "random_bytes_are_read_or_refused_and_nothing_else",
+        ),
+    ),
+    "crates/transfer/src/lan/wire.rs": (
+        "frames of the lab's staging",
+        (
+            "a_damaged_frame_never_panics",
+            "a_frame_is_read_as_it_was_written",
+            "no_header_makes_a_reader_wait_for_more_than_the_longest_frame",
+            "whatever_is_read_from_foreign_bytes_keeps_the_limits",
+        ),
+    ),
+    "crates/transfer/tests/lan.rs": (
+        "a server of the lab's staging",
+        ("a_server_outlives_whatever_is_sent_to_it",),
+    ),
+    "crates/wan/src/endpoint.rs": (
+        "datagrams before a connection is known",
+        ("whatever_comes_early_takes_bounded_memory",),
+    ),
+    "crates/wan/src/entry.rs": (
+        "entries of trees",
+        ("answers_are_read_as_they_were_written", "no_bytes_make_a_reader_panic_or_take_memory"),
+    ),
+    "crates/wan/src/hello.rs": (
+        "greetings",
+        (
+            "a_hello_that_was_damaged_is_read_or_refused_but_never_taken_for_more",
+            "no_bytes_make_a_reader_panic",
+        ),
+    ),
+    "crates/wan/src/probe/counting.rs": (
+        "trains of the probe, counted",
+        ("no_bytes_make_the_reader_panic", "what_comes_in_any_order_is_counted_as_a_naive_count_has_it"),
+    ),
+    "crates/wan/src/probe/packet.rs": (
+        "packets of the probe",
+        (
+            "changed_bits_are_seen_wherever_they_are",
+            "no_bytes_are_taken_for_a_packet",
+            "packets_are_read_as_they_were_written",
+            "what_was_cut_or_is_of_another_session_or_direction_is_not_taken",
+        ),
+    ),
+    "crates/wan/src/probe/words.rs": (
+        "messages of the probe",
+        (
+            "greetings_are_read_as_they_were_written",
+            "no_bytes_make_a_reader_panic",
+            "trains_are_read_as_they_were_written_and_bounded",
+        ),
+    ),
+    "crates/wan/src/proxy/destination.rs": (
+        "destinations of the proxy",
+        ("no_bytes_make_a_reader_panic", "offers_are_read_as_they_were_written"),
+    ),
+    "crates/wan/src/proxy/address.rs": ("addresses in any notation", ("no_text_makes_the_reader_panic",)),
+    "crates/wan/src/proxy/rules/tests.rs": (
+        "rules of the proxy",
+        (
+            "no_text_form_of_an_address_is_judged_otherwise_than_the_address",
+            "no_text_form_of_an_ipv6_address_is_judged_otherwise",
+            "no_text_makes_a_reader_panic",
+            "only_a_rule_that_names_it_lets_a_special_address_through",
+        ),
+    ),
+    "crates/wan/src/proxy/server.rs": ("what asks for a connection", ("no_bytes_make_a_reader_panic",)),
+    "crates/wan/src/proxy/socks.rs": ("SOCKS", ("no_bytes_make_a_reader_panic",)),
+    "crates/wan/src/session.rs": ("messages between the ends of a copy", ("no_bytes_make_a_reader_panic",)),
+}
+"""File -> what is parsed, and its property tests."""
+
+OWN: dict[str, tuple[str, ...]] = {
+    "crates/catalog/src/digest.rs": ("which_zeros_are_stored_and_how_bytes_are_cut_makes_no_difference",),
+    "crates/catalog/src/layout/tests.rs": (
+        "a_byte_lies_where_dealing_out_blocks_puts_it",
+        "objects_without_a_list_and_gaps_between_components_are_covered",
+    ),
+    "crates/catalog/tests/check.rs": ("a_check_names_exactly_what_differs",),
+    "crates/catalog/tests/checksum.rs": ("each_object_is_summed_alone_and_mended_alone",),
+    "crates/copy/src/direct.rs": ("any_range_arrives_as_it_is",),
+    "crates/copy/src/time.rs": (
+        "nanoseconds_are_kept_both_ways",
+        "times_are_in_the_order_of_their_nanoseconds",
+    ),
+    "crates/flowsim/src/programs/tests.rs": (
+        "every_byte_is_counted_once_however_routes_change",
+        "precision_only_moves_ends_by_as_much",
+    ),
+    "crates/flowsim/src/sharing/tests.rs": (
+        "rates_kept_up_to_date_are_those_worked_out_from_scratch",
+        "with_a_tolerance_every_resource_is_used_up_to_it_and_no_further",
+    ),
+    "crates/flowsim/tests/load.rs": (
+        "d_mod_k_chooses_as_pfsim_does",
+        "every_path_is_a_shortest_one_and_loads_are_what_paths_carry",
+        "greedy_routing_is_that_over_listed_paths",
+        "no_routing_beats_the_bound_and_its_weights_prove_it",
+    ),
+    "crates/flowsim/tests/mapping.rs": ("an_exchanged_mapping_fits_and_is_no_worse",),
+    "crates/flowsim/tests/non_minimal.rs": (
+        "every_path_joins_its_hosts_meets_no_node_twice_and_no_routing_beats_the_bound",
+    ),
+    "crates/lab/src/latency.rs": (
+        "every_value_has_a_bucket_that_holds_it",
+        "merging_is_counting_together",
+        "quantiles_are_close_to_the_sorted_sample",
+    ),
+    "crates/lab/src/sequence.rs": ("agrees_with_the_definitions", "an_undisturbed_stream_is_clean"),
+    "crates/load/src/chunking/tests.rs": (
+        "chunks_do_not_depend_on_how_the_data_arrives",
+        "chunks_of_fs_c_are_those_of_its_plain_loop",
+        "matrices_find_the_marks_that_tables_find",
+    ),
+    "crates/load/src/dedup/index.rs": ("what_is_distinct_is_what_sets_say",),
+    "crates/load/src/files/tests.rs": ("extents_cover_the_file_and_lie_where_their_object_does",),
+    "crates/load/src/plan.rs": ("all_processes_together_deliver_each_unit_once",),
+    "crates/load/src/progress.rs": ("it_knows_what_a_set_would_know",),
+    "crates/load/src/schedule/tests.rs": ("everything_is_read_once_whatever_the_rules",),
+    "crates/pfs/src/model/tests.rs": ("as_a_simulation_in_small_steps",),
+    "crates/protocol/src/incoming.rs": ("extents_arrive_whole_and_each_byte_once",),
+    "crates/protocol/src/ranges.rs": ("it_behaves_as_a_set_of_numbers",),
+    "crates/protocol/src/received.rs": ("each_number_is_new_once_and_the_bitmap_tells_which_came",),
+    "crates/protocol/src/streams/arriving.rs": ("bytes_come_in_order_whatever_the_order_of_their_pieces",),
+    "crates/protocol/src/streams/tests.rs": ("streams_arrive_whole_whatever_the_order_of_messages",),
+    "crates/transfer/tests/lan.rs": ("any_set_of_files_arrives_whole_both_ways",),
+    "crates/copy/src/extents.rs": ("it_is_the_set_that_it_says_it_is",),
+    "crates/wan/src/pile.rs": ("what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",),
+    "crates/wan/src/proxy/address.rs": ("a_network_has_the_addresses_with_its_bits",),
+    "crates/wan/src/server/door.rs": ("its_books_stay_right_whatever_comes",),
+    "crates/wan/src/version.rs": ("the_version_taken_is_the_highest_that_both_speak",),
+    "crates/wanpath/src/line.rs": ("entries_leave_as_from_a_sorted_list",),
+    "crates/wanpath/src/store.rs": ("packets_keep_their_bytes_until_they_leave",),
+    "crates/wanpath/tests/model.rs": (
+        "it_agrees_with_the_link_in_virtual_time",
+        "the_rate_is_kept_and_nothing_is_early",
+    ),
+    "crates/wansim/tests/recovery.rs": ("any_path_and_any_extents_arrive_whole",),
+}
+"""File -> property tests of our own computations."""
+
+_BLOCK = re.compile(r"\bproptest!\s*([{(\[])")
+_CLOSES = {"{": "}", "(": ")", "[": "]"}
+_FUNCTION = re.compile(r"\bfn\s+(\w+)")
+_NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|r(#*)".*?"\1|b?"(?:\\.|[^"\\])*"|b?\'(?:\\.|[^\'\\])\'', re.DOTALL)
+
+
+def property_tests(crates: Path = REPOSITORY / "crates") -> dict[str, set[str]]:
+    """File, from the repository on -> the names of the property tests in it, as the sources have them."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(crates.rglob("*.rs")):
+        # Braces in comments and texts are none of the code's.
+        code = _NO_CODE.sub('""', path.read_text(encoding="utf-8"))
+        names = set()
+        for block in _BLOCK.finditer(code):
+            body = _inside(code, block.end(), block[1])
+            within = [m[1] for m in _FUNCTION.finditer(body)]
+            # Used as a statement, it belongs to the function around it.
+            names |= set(within or [m[1] for m in _FUNCTION.finditer(code[: block.start()])][-1:])
+        if names:
+            found[path.relative_to(crates.parent).as_posix()] = names
+    return found
+
+
+def _inside(code: str, start: int, opening: str) -> str:
+    depth, closing = 1, _CLOSES[opening]
+    for at in range(start, len(code)):
+        depth += (code[at] == opening) - (code[at] == closing)
+        if depth == 0:
+            return code[start:at]
+    return code[start:]

@@ -1,0 +1,148 @@
+"""Sizes and rates as people write them: the one reader for the command line and for every file of configuration.
+
+Arrives: a number, or text such as `200M`, `16Mi`, `64 kB`, `100 Mbit/s`.
+Leaves: whole bytes, bytes a second, bits a second; or one sentence that says what is wrong and what is accepted.
+Must not know: which option or key it was written for.
+
+The convention is that of SI and IEC 80000-13, as docs/reference/units.md describes it: K, M, G, T, P are powers of 1000; Ki, Mi, Gi,
+Ti, Pi powers of 1024. Bits are always called `bit`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from typing import TypeVar
+
+N = TypeVar("N", int, float)
+
+PREFIXES = ("", "k", "m", "g", "t", "p")
+
+MOST_BYTES = (1 << 63) - 1
+"""What fits into the signed 64-bit numbers in which files and kernels keep sizes."""
+
+MOST_BITS = 8 * MOST_BYTES
+
+_QUANTITY = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z/]*)\s*", re.ASCII)
+_UNIT = re.compile(r"([kmgtp]?)(i?)", re.IGNORECASE)
+_SHOWN = 40
+
+
+class UnitError(ValueError):
+    """What cannot be read as a size or a rate; the message is one sentence."""
+
+
+def parse_size(value: object, *, least: int = 0, most: int = MOST_BYTES) -> int:
+    """`64 MB` -> 64,000,000; `64Mi` -> 67,108,864. Raises UnitError."""
+    what = "amount of bytes"
+    number, unit = _quantity(value, what)
+    if _bits(unit) is not None:
+        raise _wrong(value, what, "it is in bits")
+    if unit.endswith("/s"):
+        raise _wrong(value, what, "it is a rate")
+    found = _whole(value, number, number * _factor(value, unit, what), unit, what)
+    return _within(value, found, least, most, what)
+
+
+def parse_rate(value: object, *, least: int = 1, most: int = MOST_BYTES) -> int:
+    """Bytes a second of `100M`, `100 MB/s` or, where bits are named, `800 Mbit/s`; rounded down. Raises UnitError."""
+    what = "rate"
+    number, unit = _quantity(value, what)
+    bits = _bits(unit)
+    if bits is not None:
+        found = int(number * _factor(value, bits, what) / 8)
+    else:
+        unit = unit.removesuffix("/s")
+        found = _whole(value, number, number * _factor(value, unit, what), unit, what)
+    return _within(value, found, least, most, what)
+
+
+def parse_bit_rate(value: object, *, least: float = 1, most: float = MOST_BITS) -> float:
+    """Bits a second of `100 Mbit`, `100Mbit/s` or `100Mbps`; bits have to be named. Raises UnitError."""
+    what = "rate in bits"
+    number, unit = _quantity(value, what)
+    bits = _bits(unit)
+    if bits is None:
+        raise _wrong(value, what, "write the unit too, as kbit, Mbit or Gbit")
+    return _within(value, float(number * _factor(value, bits, what)), least, most, what)
+
+
+_SUCH = {
+    "amount of bytes": "such as 64M, 1.5G or 16Mi",
+    "rate": "such as 100M, 1.5G or 800Mbit",
+    "rate in bits": "such as 100 Mbit or 1.5 Gbit/s",
+}
+"""What is read, and examples of it."""
+
+
+def _wrong(value: object, what: str, why: str = "write one") -> UnitError:
+    return UnitError(f"{_shown(value)} is no {what} {_SUCH[what]}: {why}")
+
+
+def _quantity(value: object, what: str) -> tuple[Fraction, str]:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise _wrong(value, what)
+    if isinstance(value, float):
+        if not math.isfinite(value) or not value.is_integer():
+            raise _wrong(value, what, "a number without a unit is a whole one")
+        value = int(value)
+    if isinstance(value, int):
+        if value < 0:
+            raise _wrong(value, what, "it is negative")
+        return Fraction(value), ""
+    found = _QUANTITY.fullmatch(value)
+    if found is None:
+        raise _wrong(value, what, "it is negative" if value.lstrip().startswith("-") else "write one")
+    return Fraction(found[1]), found[2]
+
+
+def _bits(unit: str) -> str | None:
+    """The prefix of a unit that names bits; None for any other."""
+    for suffix in ("bit/s", "bit", "bps"):
+        if unit.endswith(suffix):
+            return unit.removesuffix(suffix)
+    return None
+
+
+def _factor(value: object, unit: str, what: str) -> int:
+    if unit.endswith("b"):
+        bits = f", {unit[:-1]}bit for bits" if "rate" in what else ""
+        raise _wrong(value, what, f"b may mean bits or bytes: write {unit[:-1]}B for bytes{bits}")
+    found = _UNIT.fullmatch(unit.removesuffix("B"))
+    if found is None or (found[2] and not found[1]):
+        raise _wrong(value, what, "K, M, G, T, P are powers of 1000, Ki, Mi, Gi, Ti, Pi of 1024")
+    base = 1024 if found[2] else 1000
+    return int(base ** PREFIXES.index(found[1].lower()))
+
+
+def _whole(value: object, number: Fraction, found: Fraction, unit: str, what: str) -> int:
+    """Rounded down, as 1.1GiB is; but what is a part of a single byte was meant otherwise."""
+    if (unit in ("", "B") and number.denominator != 1) or 0 < found < 1:
+        raise _wrong(value, what, "it is no whole number of bytes")
+    return int(found)
+
+
+def _within(value: object, found: N, least: N, most: N, what: str) -> N:
+    unit = "bit" if what == "rate in bits" else "B"
+    if found < least:
+        raise _wrong(value, what, f"the least is {_text(least)}{unit}")
+    if found > most:
+        raise _wrong(value, what, f"the most is {_text(most)}{unit}")
+    return found
+
+
+def _text(bound: float) -> str:
+    """A bound as it may be written: 16Mi, 32k, 1."""
+    for base, letter in ((1024, "i"), (1000, "")):
+        for power in range(len(PREFIXES) - 1, 0, -1):
+            if bound >= base**power and bound % base**power == 0:
+                prefix = PREFIXES[power] if power == 1 and not letter else PREFIXES[power].upper()
+                return f"{bound // base**power:.0f}{prefix}{letter}"
+    return f"{bound:.0f}"
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    text = text.encode("ascii", "backslashreplace").decode("ascii")
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
