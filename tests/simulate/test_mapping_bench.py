@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import numpy as np
 from hypothesis import given
@@ -23,12 +22,11 @@ def test_the_most_even_half_is_that_of_all_divisions(amounts: list[int]) -> None
     assert found <= least <= found * (1 + MAPPING.EVEN) + 1e-9
 
 
-def test_thousands_of_amounts_take_seconds_and_no_hours() -> None:
-    """What a trace in which all ranks speak with all gives one switch; each amount doubled the sums before."""
+def test_the_work_on_thousands_of_amounts_is_bounded() -> None:
+    """An all-to-all trace gives one switch thousands of amounts; an exact answer would list 2^4000 sums."""
     rng = np.random.default_rng(1)
     amounts = rng.lognormal(8, 2, 4000).astype(np.int64)
     amounts[0] = amounts.sum() // 2  # no greedy division is even
-    began = time.process_time()
     found = MAPPING.most_even_half(amounts)
     assert amounts.sum() / 2 <= found <= amounts.sum() * 0.51
-    assert time.process_time() - began < 20  # a second on a quiet machine; it was hours
+    assert MAPPING.most_even_half(amounts, most_work=0) == amounts.sum() / 2
