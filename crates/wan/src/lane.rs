@@ -239,8 +239,11 @@ impl Status {
         self.duplicate_bytes += other.duplicate_bytes;
         self.refused_packets += other.refused_packets;
         self.memory_bytes += other.memory_bytes;
-        for (held, others) in self.held_ns.iter_mut().zip(other.held_ns) {
-            *held += others;
+        // A copy lasts as long as its slowest connection; its source is what it waits for only while all of them wait for that.
+        for holder in Holder::ALL {
+            let (one, another) =
+                (&mut self.held_ns[holder as usize], other.held_ns[holder as usize]);
+            *one = if holder == Holder::Source { another.min(*one) } else { another.max(*one) };
         }
         self
     }
@@ -416,6 +419,19 @@ mod tests {
         status.held_ns[Holder::Path as usize] = 5;
         status.held_ns[Holder::Source as usize] = 4;
         assert_eq!(status.limit(), Some(Holder::Path));
+    }
+
+    #[test]
+    fn connections_that_have_sent_their_share_do_not_hide_what_limits_the_last() {
+        let status = |source, cap| {
+            let mut status = Status::default();
+            status.held_ns[Holder::Source as usize] = source;
+            status.held_ns[Holder::Cap as usize] = cap;
+            status
+        };
+        let joined = status(2, 9).joined(status(8, 3)).joined(status(8, 3));
+        assert_eq!(joined.limit(), Some(Holder::Cap));
+        assert_eq!(status(8, 3).joined(status(7, 4)).limit(), Some(Holder::Source));
     }
 
     #[test]
