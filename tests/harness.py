@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -58,6 +60,13 @@ def wait_until(
             pytest.fail(f"it has ended: {alive.communicate()}")
         assert time.monotonic() < deadline, f"{what} did not happen in {WAIT_S} s"
         time.sleep(0.01)
+
+
+def halt(process: int) -> None:
+    """Stop a process until SIGCONT, and return when all its threads have: the others run on until the first has taken the signal."""
+    os.kill(process, signal.SIGSTOP)
+    states = [task / "stat" for task in Path(f"/proc/{process}/task").iterdir()]
+    wait_until(lambda: all(stat.read_text().rpartition(")")[2].split()[0] in "TtZX" for stat in states))
 
 
 @contextmanager

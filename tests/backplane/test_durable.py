@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import halt
 from waystage.backplane import Backplane, BackplaneConfig, BackplaneError, Missed
 from waystage.backplane.cursors import FileCursors
 from waystage.backplane.inbox import Arrival
@@ -118,7 +119,7 @@ def test_a_frozen_subscriber_fails_nobodys_confirmation_and_gets_all_when_it_goe
         Backplane.open(BackplaneConfig(name="publisher", connect=(unix_endpoint,))) as publisher,
         _reader(unix_endpoint, tmp_path) as reader,
     ):
-        reader.send_signal(signal.SIGSTOP)
+        halt(reader.pid)
         for number in range(150):
             publisher.publish(JobStarted(job_id=str(number), nodes=wide), confirm=True, timeout=4.0)
         reader.send_signal(signal.SIGCONT)

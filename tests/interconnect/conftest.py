@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import wait_until
+from harness import halt, wait_until
 from openflow_square import World
 
 _CLONE_NEWNET = 0x40000000
@@ -96,7 +96,7 @@ class PrivateOvs:
 
     def pause(self) -> None:
         """Stop the switches' process without ending it."""
-        os.kill(self._pid("ovs-vswitchd"), signal.SIGSTOP)
+        halt(self._pid("ovs-vswitchd"))
 
     def resume(self) -> None:
         os.kill(self._pid("ovs-vswitchd"), signal.SIGCONT)

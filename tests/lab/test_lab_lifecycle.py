@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import wait_until
+from harness import halt, wait_until
 from waystage.interconnect.graphml import read_topology
 from waystage.topology import Topology, TopologyError
 from waystage.worlds.lab.commands import environment, mark
@@ -258,7 +258,7 @@ def test_open_vswitch_dying_is_told_in_one_sentence_that_names_it(lab: Lab, daem
 def test_a_halted_open_vswitch_is_named_with_the_way_to_let_it_go_on(lab: Lab) -> None:
     process = lab.switches.process("ovs-vswitchd")
     assert process is not None
-    os.kill(process.pid, signal.SIGSTOP)
+    halt(process.pid)
     wait_until(lambda: process.halted)
     with pytest.raises(LabError, match=f"halted by SIGSTOP: let it go on with 'kill -CONT {process.pid}'"):
         lab.check()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from harness import measuring, wait_until
+from harness import halt, measuring, wait_until
 from waystage.interconnect.graphml import read_topology
 from waystage.topology import Topology
 from waystage.worlds.lab.counters import Direction
@@ -174,7 +174,7 @@ def test_packets_that_the_switch_did_not_read_in_time_are_told_apart(lab: Lab) -
     target = lab.host_ip("c2")
     lab.exec("c1", ["ping", "-c", "1", "-w", "5", target], stdout=subprocess.DEVNULL).wait()
     assert lab.links().cpu_drops == 0
-    os.kill(process.pid, signal.SIGSTOP)
+    halt(process.pid)
     try:
         blast = (
             "import socket\n"

@@ -14,7 +14,7 @@ import time
 import pytest
 
 from distance_support import Middlebox, command
-from harness import WAIT_S, wait_until
+from harness import WAIT_S, halt, wait_until
 from proxy_support import Proxies, Running, connect, echo, everything, listening, receive, socks
 
 
@@ -195,7 +195,7 @@ def test_a_connection_that_was_only_asked_for_waits_for_the_next_session(proxies
         running = proxies.proxy("--forward", f"0:127.0.0.1:{port}", "--wait", str(WAIT_S))
         server = proxies.process
         assert server is not None
-        server.send_signal(signal.SIGSTOP)
+        halt(server.pid)
         with connect(running.port("forward")) as connection:
             connection.sendall(b"x")
             # The proxy has asked the server for it, which does not answer.
