@@ -44,6 +44,18 @@ impl<'a> Extents<'a> {
         Self { file, known: (0, 0, 0) }
     }
 
+    /// Of a file that has none, as its number of blocks says: nothing is asked.
+    #[must_use]
+    pub fn without_holes(file: BorrowedFd<'a>) -> Self {
+        Self { file, known: (0, 0, u64::MAX) }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'a> {
+        self.file
+    }
+
     /// How many bytes from `at` on are a hole: 0 where there are data, or the file has ended.
     ///
     /// # Errors

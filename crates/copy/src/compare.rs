@@ -18,7 +18,7 @@ use waystage_catalog::Root;
 use crate::attributes::{xattrs_differ, Attribute};
 use crate::error::{said, Failure};
 use crate::error::{At, End};
-use crate::item::{letter, look_at, split};
+use crate::item::{has_holes, letter, look_at, split};
 use crate::xattr::Handle;
 
 const PIECE_BYTES: usize = 256 << 10;
@@ -178,25 +178,25 @@ impl Work {
         buffers: &mut (Vec<u8>, Vec<u8>),
         mut unlike: Unlike,
     ) -> Result<Unlike, Failure> {
-        let one = Entry::open(&self.roots.0, &pair.path, End::Source)?;
-        let other = Entry::open(&self.roots.1, &pair.path, End::Destination)?;
+        let one = Entry::open(&self.roots.0, pair, End::Source)?;
+        let other = Entry::open(&self.roots.1, pair, End::Destination)?;
         let devices = |entry: &Entry| (entry.stat.stx_rdev_major, entry.stat.stx_rdev_minor);
         unlike.device = one.is_device() && other.is_device() && devices(&one) != devices(&other);
         if self.xattrs {
-            unlike.xattrs = match (&one.readable, &other.readable) {
-                (Some(one), Some(other)) => xattrs_differ(one.as_fd(), other.as_fd())?,
+            unlike.xattrs = match (one.readable(), other.readable()) {
+                (Some(one), Some(other)) => xattrs_differ(one, other)?,
                 _ => one.xattrs(End::Source)? != other.xattrs(End::Destination)?,
             };
         }
-        if let (true, Some(one), Some(other)) = (pair.contents, &one.readable, &other.readable) {
-            let (one, other) = (one.as_fd(), other.as_fd());
+        let extents = (one.extents(), other.extents());
+        if let (true, Some(one), Some(other)) = (pair.contents, one.readable(), other.readable()) {
             let compared = |bytes| {
                 self.compared.fetch_add(bytes, Ordering::Relaxed);
             };
             let read = |bytes| {
                 self.read.fetch_add(bytes, Ordering::Relaxed);
             };
-            let first = first_difference(one, other, buffers, &self.stop, (&compared, &read))?;
+            let first = first_difference(extents, buffers, &self.stop, (&compared, &read))?;
             if let Some(first) = first {
                 let buffer = &mut buffers.0;
                 let left = digest(one, buffer, &self.stop, End::Source)?;
@@ -210,26 +210,41 @@ impl Work {
 
 /// An entry of a tree, which is never followed, and never opened where opening it would do something.
 struct Entry {
-    named: OwnedFd,
+    opened: OwnedFd,
     stat: Statx,
-    /// A regular file or directory, open for reading.
-    readable: Option<OwnedFd>,
+    /// Whether it is a regular file or directory, and open for reading.
+    is_readable: bool,
 }
 
 impl Entry {
-    fn open(root: &Root, path: &[u8], end: End) -> Result<Self, Failure> {
-        let (directory, name) = split(path);
+    fn open(root: &Root, pair: &Pair, end: End) -> Result<Self, Failure> {
+        let (directory, name) = split(&pair.path);
         let directory = root.directory(directory).at(end, "open directory")?;
         let name = if name.is_empty() { b"." } else { name };
-        let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let named = openat(&directory, name, how, Mode::empty()).at(end, "open")?;
-        let stat = look_at(named.as_fd()).at(end, "stat")?;
-        let mut readable = None;
-        if matches!(letter(stat.stx_mode), b'f' | b'd') {
-            let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            readable = Some(openat(&directory, name, how, Mode::empty()).at(end, "open")?);
+        let reading = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let naming = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // The walk has just seen that it is a regular file.
+        let how = if pair.contents { reading } else { naming };
+        let mut opened = openat(&directory, name, how, Mode::empty()).at(end, "open")?;
+        let stat = look_at(opened.as_fd()).at(end, "stat")?;
+        let is_readable = matches!(letter(stat.stx_mode), b'f' | b'd');
+        if is_readable && !pair.contents {
+            opened = openat(&directory, name, reading, Mode::empty()).at(end, "open")?;
         }
-        Ok(Self { named, stat, readable })
+        Ok(Self { opened, stat, is_readable })
+    }
+
+    fn readable(&self) -> Option<BorrowedFd<'_>> {
+        self.is_readable.then(|| self.opened.as_fd())
+    }
+
+    fn extents(&self) -> Extents<'_> {
+        let is_small = self.stat.stx_size <= PIECE_BYTES as u64;
+        if is_small && !has_holes(self.stat.stx_size, self.stat.stx_blocks) {
+            Extents::without_holes(self.opened.as_fd())
+        } else {
+            Extents::new(self.opened.as_fd())
+        }
     }
 
     fn is_device(&self) -> bool {
@@ -238,7 +253,7 @@ impl Entry {
 
     /// Extended attributes that are kept, sorted, of what cannot be opened for reading without doing something.
     fn xattrs(&self, end: End) -> Result<Vec<Attribute>, Failure> {
-        Handle::place(self.named.as_fd()).all(end).map(|(found, _)| found)
+        Handle::place(self.opened.as_fd()).all(end).map(|(found, _)| found)
     }
 }
 
@@ -247,13 +262,12 @@ type Told<'a> = (&'a dyn Fn(u64), &'a dyn Fn(u64));
 
 /// The first byte in which two open files differ; None where they hold the same bytes. What is a hole in both is not read.
 fn first_difference(
-    one: BorrowedFd<'_>,
-    other: BorrowedFd<'_>,
+    mut extents: (Extents<'_>, Extents<'_>),
     buffers: &mut (Vec<u8>, Vec<u8>),
     stop: &AtomicBool,
     (compared, read): Told<'_>,
 ) -> Result<Option<u64>, Failure> {
-    let mut extents = (Extents::new(one), Extents::new(other));
+    let (one, other) = (extents.0.file(), extents.1.file());
     let mut at = 0_u64;
     loop {
         let left = extents.0.next_data(at).at(End::Source, "find holes")?;
@@ -326,7 +340,8 @@ pub(crate) fn same_contents(
 ) -> Result<bool, Failure> {
     let mut buffers = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
     let nothing = |_| ();
-    Ok(first_difference(one, other, &mut buffers, stop, (&nothing, &nothing))?.is_none())
+    let extents = (Extents::new(one), Extents::new(other));
+    Ok(first_difference(extents, &mut buffers, stop, (&nothing, &nothing))?.is_none())
 }
 
 /// Read until the buffer is full or the file ends.

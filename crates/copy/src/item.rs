@@ -172,7 +172,8 @@ impl Item {
     }
 }
 
-fn has_holes(size: u64, blocks: u64) -> bool {
+/// Whether fewer blocks of 512 bytes are stored than a file of `size` bytes fills.
+pub(crate) fn has_holes(size: u64, blocks: u64) -> bool {
     blocks.saturating_mul(512) < size
 }
 
