@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,6 +68,17 @@ def halt(process: int) -> None:
     os.kill(process, signal.SIGSTOP)
     states = [task / "stat" for task in Path(f"/proc/{process}/task").iterdir()]
     wait_until(lambda: all(stat.read_text().rpartition(")")[2].split()[0] in "TtZX" for stat in states))
+
+
+@contextmanager
+def folder_for_all(name: str, mode: int) -> Iterator[Path]:
+    """A new folder of this mode that every user can reach, as under /run or /tmp; pytest's own are for their owner alone."""
+    with tempfile.TemporaryDirectory() as above:
+        os.chmod(above, 0o755)
+        made = Path(above) / name
+        made.mkdir()
+        made.chmod(mode)
+        yield made
 
 
 @contextmanager

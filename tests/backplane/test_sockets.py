@@ -9,13 +9,12 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness import Waystage
+from harness import Waystage, folder_for_all
 from waystage.backplane import SITE_ENDPOINT, Backplane, BackplaneConfig, BackplaneError
 from waystage.events import JobStarted
 from waystage.jobs.notify import DEFAULT_ENDPOINT
@@ -39,12 +38,8 @@ def _umask(mask: int) -> Iterator[None]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user may pass through, as /run/waystage. Not pytest's: that is for its owner alone."""
-    with tempfile.TemporaryDirectory() as above:
-        os.chmod(above, 0o755)
-        made = Path(above) / "run"
-        made.mkdir()
-        made.chmod(0o755)
+    """As /run/waystage."""
+    with folder_for_all("run", 0o755) as made:
         yield made
 
 

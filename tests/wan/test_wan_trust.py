@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness import folder_for_all
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.processes import ProcessId, RecordedProcess, boot_id
 from waystage.worlds.lab.wan import places
@@ -23,12 +23,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="processes of other us
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder as /tmp. Not pytest's: that is for its owner alone, and becomes so again."""
-    with tempfile.TemporaryDirectory() as above:
-        os.chmod(above, 0o755)
-        made = Path(above) / "tmp"
-        made.mkdir()
-        made.chmod(0o1777)
+    """As /tmp."""
+    with folder_for_all("tmp", 0o1777) as made:
         yield made
 
 

@@ -315,7 +315,9 @@ fn digest(
             return Ok(None);
         }
         at += hole;
-        buffer.fill(0);
+        if hole > 0 {
+            buffer.fill(0);
+        }
         while hole > 0 {
             let some = usize::try_from(hole).unwrap_or(PIECE_BYTES).min(buffer.len());
             hash.write(&buffer[..some]);

@@ -37,7 +37,7 @@ impl Folder {
     }
 }
 
-/// So many directories are remembered as made by this run: how many a tree has may be another host's to say.
+/// Limit on remembered directories that this run made: another host may decide how many a tree has.
 const MOST_FRESH: usize = 1 << 18;
 
 /// The directories that this run made, by device and inode, and how many they are.

@@ -149,7 +149,7 @@ impl Copy {
     /// How far it is.
     pub fn counts(&self) -> Counts {
         let counts = self.shared.report.tally.read();
-        // Whichever worker made one: in a dry run nobody does, and they are counted as they are met.
+        // A dry run makes none: its tally counts directories as the walk finds them.
         Counts { directories: counts.directories + self.shared.destination.made(), ..counts }
     }
 

@@ -90,7 +90,7 @@ impl Parts {
         Some(first)
     }
 
-    /// Keep the first ones, so many at most.
+    /// Keep the first `most` numbers.
     pub fn keep_first(&mut self, most: u64) {
         while let Some((first, end)) = self.runs.pop_last() {
             self.count -= end - u64::from(first);

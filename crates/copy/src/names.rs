@@ -24,7 +24,7 @@ impl fmt::Display for NamesError {
 
 impl std::error::Error for NamesError {}
 
-/// Paths below a root, so ordered that a directory comes right before all that lies in it.
+/// Paths below a root, sorted so that a directory comes right before all entries below it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Names {
     bytes: Vec<u8>,
@@ -121,7 +121,7 @@ impl Names {
         self.places.is_empty()
     }
 
-    /// Whether the list asks for an entry: names it, or a directory that it lies in; or, for a directory, names what lies in it.
+    /// Whether the list asks for an entry: it names the entry, a directory above it or, for a directory, an entry below it.
     #[must_use]
     pub fn ask_for(&self, path: &[u8], is_directory: bool) -> bool {
         fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -17,7 +17,7 @@ const ANY_JOURNAL: &[u8] = b"waystage-copy-journal ";
 /// Why an entry of a source is not copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// It lies in a folder that is not copied, which was said.
+    /// It is inside a folder that is not copied, which has been reported.
     Within,
     /// It is a copy's own; why it is left out.
     Copy(&'static str),
@@ -49,7 +49,7 @@ impl OwnFiles {
             .then_some(Whose::Taken("bears the name of a copy's own journal: give it another name"))
     }
 
-    /// Whether a directory is or lies in the folder of a journal.
+    /// Whether a directory is a journal's folder or is inside one.
     fn is_in_folder(&mut self, source: &Root, directory: &[u8]) -> bool {
         let mut above = directory;
         while !above.is_empty() {
@@ -80,7 +80,7 @@ impl OwnFiles {
     }
 }
 
-/// Whether a journal lies in the directory, or nothing as yet: a copy that was killed at its very beginning.
+/// Whether the directory holds a journal, or nothing yet because its copy was killed at the very beginning.
 fn holds_journal(source: &Root, path: &[u8]) -> Result<bool, Errno> {
     let folder = source.directory(path)?;
     let stat = match look(folder.as_fd(), FOLDER_FILE) {

@@ -39,7 +39,7 @@ impl Project {
     }
 
     /// Give it to an open file, if that has none: one that the destination's directory has handed down stays, since its quota
-    /// is for what lies in it. Why it could not be kept, where it could not.
+    /// covers that directory's files. Returns why it could not be kept, where it could not.
     pub(crate) fn give(self, file: BorrowedFd<'_>) -> Option<String> {
         let lost = |why: String| Some(format!("project {}: {why}", self.id));
         let found = match get(file) {

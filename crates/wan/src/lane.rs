@@ -110,7 +110,7 @@ impl Inbox {
         }
     }
 
-    /// What comes in may fill so much memory, and what is kept of it as long as the copy lasts about as much again.
+    /// Limit received messages to `bytes`; what is kept of them until the copy ends may take about as much again.
     pub(crate) fn allow(&self, bytes: u64) {
         self.most_bytes.store(bytes, Ordering::Relaxed);
     }

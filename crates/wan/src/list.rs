@@ -42,7 +42,7 @@ pub(crate) fn tell(control: &Control, names: &Names) -> Result<(), WanError> {
 /// What a name takes beside its bytes, once the list is read.
 const NAME_BYTES: usize = 16;
 
-/// Take the other end's list, of which half of so much memory holds a copy; the other half is for what is made of it.
+/// Receive the other end's list. Half of `most_bytes` bounds the list, the other half what is made of it.
 pub(crate) fn hear(control: &Control, most_bytes: u64) -> Result<Names, WanError> {
     let (mut list, mut names) = (Vec::new(), 0);
     let most = most_bytes / 2;

@@ -234,7 +234,7 @@ impl Sending {
             }
         }
         self.changed.notify_all();
-        // Nobody who goes on with a copy holds so many pieces of large files.
+        // An honest peer that resumes a copy never holds more pieces of large files.
         state.waiting_bytes <= 2 * self.most_bytes + MOST_ANSWER_BYTES
     }
 
@@ -308,7 +308,7 @@ impl Sending {
 
 impl State {
     /// Parts of a file that is compared can be read, now that it is known what the other end has of them.
-    /// Of so many at most it is kept what the other end has; beyond that they are sent as if it had nothing.
+    /// At most `most` parts are remembered as held by the other end; those beyond are sent as if it had nothing.
     fn compare(&mut self, said: &Digests, most: usize) {
         let Some((large, left)) = self.comparing.get_mut(&said.id) else { return };
         for (part, digest) in (said.first..).zip(&said.digests) {

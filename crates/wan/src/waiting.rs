@@ -66,13 +66,13 @@ impl Waiting {
         change(&self.bytes, bytes, 0);
     }
 
-    /// A file's parts were so many runs, and are as many now; whether that is still no more than there may be.
+    /// A file's parts went from `before` runs to `after`. Whether the total is within its limit.
     pub(crate) fn runs(&self, before: usize, after: usize) -> bool {
         change(&self.runs, before, after);
         after <= before || self.runs.load(Ordering::Relaxed) <= self.most_runs
     }
 
-    /// So many parts were alike, and are now; whether more may be.
+    /// The number of equal parts went from `before` to `after`. Whether there may be more.
     pub(crate) fn alike(&self, before: usize, after: usize) -> bool {
         change(&self.alike, before, after);
         self.alike.load(Ordering::Relaxed) <= self.most_alike

@@ -35,7 +35,7 @@ def meeting(source: Path, target: Path) -> str | None:
     tree, top = os.path.realpath(os.fsencode(source)), os.path.realpath(os.fsencode(target))
     mounts = _mounts()
     (tree_place, *below_tree), (top_place, *below_top) = _places(tree, mounts), _places(top, mounts)
-    if tree_place == top_place or _same(tree, top):
+    if tree_place == top_place or same_entry(tree, top):
         return "is"
     if any(_within(top_place, place) for place in (tree_place, *below_tree)) or _has_above(top, tree):
         return "lies inside"
@@ -68,7 +68,8 @@ def _below(path: bytes, top: bytes) -> bool:
     return path == top or path.startswith(top.rstrip(b"/") + b"/")
 
 
-def _same(one: bytes, other: bytes) -> bool:
+def same_entry(one: str | bytes | Path, other: str | bytes | Path) -> bool:
+    """Whether both are there and one file or directory."""
     try:
         return os.path.samefile(one, other)
     except OSError:
@@ -78,7 +79,7 @@ def _same(one: bytes, other: bytes) -> bool:
 def _has_above(path: bytes, directory: bytes) -> bool:
     """Whether a directory above `path` is `directory`: for file systems whose mounts tell nothing, such as overlays."""
     while (above := os.path.dirname(path)) != path:
-        if _same(above, directory):
+        if same_entry(above, directory):
             return True
         path = above
     return False

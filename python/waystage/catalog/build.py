@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from waystage._native import exchange_paths
+from waystage.catalog.apart import same_entry
 from waystage.catalog.errors import BuildError, CatalogBusy, CatalogError, CatalogHidden, SourceMissing
 from waystage.catalog.kept import Kept, drop_entries, known_directories
 from waystage.catalog.options import JOURNAL, LOCK, REPLACED, UNFINISHED, BuildOptions
@@ -135,18 +136,11 @@ def _refuse_another(target: Path, root: Path) -> None:
         raise CatalogError(
             f"{target} is a shared catalog, of {display(there.root)}: choose another name, or give --replace"
         )
-    if there.root != str(root) and not _same_directory(there.root, root):
+    if there.root != str(root) and not same_entry(there.root, root):
         raise CatalogError(
             f"{target} is a catalog of {display(there.root)}, not of {display(str(root))}: choose another name, or give"
             " --replace"
         )
-
-
-def _same_directory(one: str, other: Path) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False
 
 
 def _session(

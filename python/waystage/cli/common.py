@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
@@ -147,7 +146,7 @@ def refuse_empty_paths(command: click.Command) -> click.Command:
     return command
 
 
-def readable_source(path: Path, *, directory: bool = False) -> None:
+def readable_source(path: str | os.PathLike[str], *, directory: bool = False) -> None:
     """Raise UserError where a tree or file to read from is not there or cannot be opened."""
     try:
         about = os.stat(path)

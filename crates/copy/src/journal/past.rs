@@ -62,7 +62,7 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// Nothing yet, of which so many bytes are kept at most.
+    /// An empty state that keeps at most `most_bytes`.
     pub(super) fn new(most_bytes: usize) -> Self {
         let past = Past { durable: true, ..Past::default() };
         Self { past, paths: HashMap::new(), held_bytes: 0, most_bytes }

@@ -13,7 +13,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// An IPv4-mapped network is one of IPv4. None where there are not so many bits.
+    /// An IPv4-mapped network is one of IPv4. None where the address has fewer bits.
     pub(super) fn new(address: IpAddr, bits: u8) -> Option<Self> {
         match (address, address.to_canonical()) {
             (IpAddr::V6(_), IpAddr::V4(four)) if bits >= 96 => {

@@ -31,7 +31,7 @@ pub(super) fn refuses<'a>(
         return Some(format!("this user's cap of {most} connections is reached"));
     }
     let absent = |other: &&User| other.name != user.name && !present.contains(&*other.name);
-    // More users than places: then half of them may go to whoever comes.
+    // With more users than places, half of the places go to the first to come.
     let kept = users.iter().filter(absent).count().min(connections / 2);
     if own > 0 && all + kept >= connections {
         return Some(format!(
@@ -83,7 +83,7 @@ mod tests {
             let mut held: Vec<&str> = Vec::new();
             for name in 0..count {
                 let got = gets(&options, &held, name);
-                // Half of the places is kept for those who have none, where there are so many.
+                // Half of the places are kept for users without one, as long as there are such users.
                 assert!(got >= 1 || name >= 4, "{name} of {count} with {}", held.len());
                 held.extend(std::iter::repeat_n(&*options.1[name].name, got));
             }

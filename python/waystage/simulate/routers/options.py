@@ -8,6 +8,7 @@ Must not know: routers.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 MOST_EFFORT = 100
 """A hundred times its own measure: what takes longer was mistyped."""
@@ -27,6 +28,14 @@ def yes_or_no(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name}: {value!r} is neither true nor false")
     return value
+
+
+def compared_candidates(candidates: object, by_capacity: object) -> dict[str, Any]:
+    """What both forms of UGAL take: how many paths of each kind are compared, and whether by what links can carry."""
+    return {
+        "candidates": whole("candidates", candidates, 1, 64),
+        "by_capacity": yes_or_no("by_capacity", by_capacity),
+    }
 
 
 def whole(name: str, value: object, low: int, high: int) -> int:

@@ -10,9 +10,7 @@ dragonflies. It knows all loads: what UGAL-L could reach with perfect knowledge.
 
 from __future__ import annotations
 
-from typing import Any
-
-from waystage.simulate.routers.options import whole, yes_or_no
+from waystage.simulate.routers.options import compared_candidates
 
 
 class UgalG:
@@ -23,7 +21,4 @@ class UgalG:
     sees_loads = True
 
     def __init__(self, candidates: int = 2, by_capacity: bool = False) -> None:
-        self.options: dict[str, Any] = {
-            "candidates": whole("candidates", candidates, 1, 64),
-            "by_capacity": yes_or_no("by_capacity", by_capacity),
-        }
+        self.options = compared_candidates(candidates, by_capacity)
