@@ -151,11 +151,11 @@ impl Prober {
         self.begin(Kind::Counted)
     }
 
-    /// Packets sent and received since the start, over all streams.
+    /// Packets sent and received since the start, over all streams: never more received than sent.
     pub fn totals(&self) -> (u64, u64) {
         self.running.as_ref().map_or((0, 0), |running| {
-            let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            (load(&running.shared.sent), load(&running.shared.received))
+            let received = running.shared.received.load(Ordering::Acquire);
+            (running.shared.sent.load(Ordering::Acquire), received)
         })
     }
 

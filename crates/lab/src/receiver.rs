@@ -83,7 +83,7 @@ fn count(packet: &[u8], now_ns: u64, intake: &Intake<'_>, harvest: &mut Harvest)
         Kind::Counted => {
             stream.sequences.arrived(header.sequence);
             stream.latency.record(now_ns.saturating_sub(header.sent_ns));
-            intake.total.fetch_add(1, Ordering::Relaxed);
+            intake.total.fetch_add(1, Ordering::Release);
         }
     }
 }

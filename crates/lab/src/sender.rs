@@ -83,12 +83,14 @@ pub(crate) fn send_all(
                     sent_ns: now,
                 };
                 header.write(&mut packet);
+                // Before it leaves: it may arrive before this thread goes on.
+                pace.total.fetch_add(1, Ordering::Release);
                 match outlet.socket.send_to(&packet, &outlet.target.into()) {
-                    Ok(_) => {
-                        sent[index].packets += 1;
-                        pace.total.fetch_add(1, Ordering::Relaxed);
+                    Ok(_) => sent[index].packets += 1,
+                    Err(_) => {
+                        pace.total.fetch_sub(1, Ordering::Release);
+                        sent[index].refused += 1;
                     }
-                    Err(_) => sent[index].refused += 1,
                 }
                 due[index] += outlet.period_ns;
                 now = since(pace.epoch);
