@@ -118,7 +118,7 @@ class Manifest:
         unfinished = path.with_name(path.name + ".unfinished")
         value = {"format": FORMAT, "version": VERSION} | asdict(self)
         text = json.dumps(value | {"checksum": checksum_of(value)}, indent=1)
-        with open(unfinished, "w", encoding="ascii", opener=_private) as file:
+        with open(unfinished, "w", encoding="ascii", opener=private) as file:
             file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -244,7 +244,8 @@ def checksum_of(value: dict[str, Any]) -> str:
     return f"{digest_bytes(text.encode('ascii')):016x}"
 
 
-def _private(path: str, flags: int) -> int:
+def private(path: str, flags: int) -> int:
+    """Opens for `open`: catalogs are their owner's alone, whatever the umask (docs/decisions/0014-catalog.md)."""
     return os.open(path, flags, 0o600)
 
 

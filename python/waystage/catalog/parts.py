@@ -19,6 +19,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from waystage.catalog.manifest import private
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
 from waystage.catalog.sealed import leaves, put_seal, room_for_seal
 from waystage.catalog.summary import Summary
@@ -57,7 +58,7 @@ class PartWriter:
         self.rows = 0
         self._totals = Summary() if schema is ENTRIES else None
         self._unfinished = path.with_name(path.name + ".unfinished")
-        self._file = open(self._unfinished, "wb", opener=_private)  # noqa: SIM115  closed by close and abandon
+        self._file = open(self._unfinished, "wb", opener=private)  # noqa: SIM115  closed by close and abandon
         self._sealed = False
         self._groups = 0
         self._schema = schema
@@ -130,11 +131,6 @@ def give_name(file: Path, name: Path) -> None:
 def new_tag() -> str:
     """What makes a part's name its own."""
     return secrets.token_hex(4)
-
-
-def _private(path: str, flags: int) -> int:
-    """Catalogs are their owner's alone, whatever the umask: see docs/decisions/0014-catalog.md."""
-    return os.open(path, flags, 0o600)
 
 
 def _settings_for(first: pa.Table, schema: pa.Schema) -> dict[str, Any]:

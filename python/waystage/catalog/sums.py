@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from waystage._native import CHECKSUM_ALGORITHM
 from waystage.catalog.errors import BuildError, CatalogError
+from waystage.catalog.manifest import private
 from waystage.catalog.options import UNFINISHED_FILE
 from waystage.catalog.sealed import HeldFile, leaves, put_seal, room_for_seal
 from waystage.catalog.store import Catalog
@@ -114,7 +115,7 @@ class Writer:
         self._rows: list[Row] = []
         try:
             # A catalog is its builder's alone, and so is what was drawn from it.
-            self._file = open(self._unfinished, "wb", opener=lambda p, f: os.open(p, f, 0o600))  # noqa: SIM115
+            self._file = open(self._unfinished, "wb", opener=private)  # noqa: SIM115
         except OSError as error:
             raise BuildError(f"{self._unfinished} cannot be written: {error.strerror}") from None
         self._writer = pq.ParquetWriter(
