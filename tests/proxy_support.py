@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distance_support import Site, command
 from harness import WAIT_S, Ran, wait_until
+from remote_copy_support import Site, command
 from waystage.worlds.lab.wan import paths
 
 ALL = 'proxy = ["allow 127.0.0.0/8", "allow localhost"]\nproxy_listen = ["127.0.0.1"]'

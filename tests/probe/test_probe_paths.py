@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from distance_support import Mangle, Middlebox, Site, command, server_here
 from harness import WAIT_S, measuring, wait_until
+from remote_copy_support import Mangle, Middlebox, Site, command, server_here
 from waystage._native import WanError, WanProbe
 from waystage.worlds.lab import wan
 

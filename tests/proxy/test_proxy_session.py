@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-from distance_support import Middlebox, command
 from harness import WAIT_S, halt, wait_until
 from proxy_support import Proxies, Running, connect, echo, everything, listening, receive, socks
+from remote_copy_support import Middlebox, command
 
 
 def fetch(port: int, size: int) -> None:

@@ -11,7 +11,6 @@ mod check;
 mod contention;
 mod copy;
 mod dedup;
-mod distance;
 mod flow_load;
 mod flow_time;
 mod layout;
@@ -21,6 +20,7 @@ mod pfs;
 mod probe;
 mod probing;
 mod proxy;
+mod remote_copy;
 mod shim;
 mod transfer;
 mod wan;
@@ -48,7 +48,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     probing::register(module)?;
     shim::register(module)?;
     transfer::register(module)?;
-    distance::register(module)?;
+    remote_copy::register(module)?;
     proxy::register(module)?;
     wan::register(module)
 }

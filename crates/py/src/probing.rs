@@ -13,7 +13,7 @@ use waystage_wan::probe::{Count, Echo, Probe, ProbeRequest, Reached, Sent, Strea
 use waystage_wan::WanError;
 
 use crate::copy::duration;
-use crate::distance::{raise, LOOK_ROUND};
+use crate::remote_copy::{raise, LOOK_ROUND};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WanProbe>()

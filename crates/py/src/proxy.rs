@@ -12,7 +12,7 @@ use waystage_wan::proxy::{Destination, Kind, Notice, Place, Proxy, ProxyOptions,
 use waystage_wan::Peer;
 
 use crate::copy::duration;
-use crate::distance::{mode_of, raise};
+use crate::remote_copy::{mode_of, raise};
 
 /// How often a wait looks whether Python has had a signal.
 const LOOK_ROUND: Duration = Duration::from_millis(100);

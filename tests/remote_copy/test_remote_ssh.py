@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distance_support import Site, command
 from harness import WAIT_S, Ran, wait_until
+from remote_copy_support import Site, command
 from waystage._native import wan_make_key
 from waystage.wan.errors import WanConfigError
 from waystage.wan.ssh import Offer, Request, read_offer, read_request

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import ACCOUNT, Site
+from remote_copy_support import ACCOUNT, Site
 
 MOST_GROWTH_MIB = 64
 """Four times `memory`: what is underway, what is made of it, and what the allocator holds back for other threads."""

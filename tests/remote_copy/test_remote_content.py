@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from copying_trees import leftovers, snapshot
-from distance_support import Middlebox, Site, parts_written
 from harness import wait_until
+from remote_copy_support import Middlebox, Site, parts_written
 
 PART = 4 << 20
 THEN = 10**18

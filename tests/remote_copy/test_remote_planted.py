@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import ACCOUNT, Site, parts_written
 from harness import WAIT_S, wait_until
+from remote_copy_support import ACCOUNT, Site, parts_written
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs programs as another account")
 

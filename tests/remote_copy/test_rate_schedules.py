@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distance_support import Site
 from harness import Waystage
+from remote_copy_support import Site
 from waystage.wan.rates import DAY_S, DAYS, Limiter, RateError, Schedule, parse_rate, parse_schedule
 
 MONDAY, SATURDAY = 0, 5

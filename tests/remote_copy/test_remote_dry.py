@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from copying_trees import make_everything, snapshot
-from distance_support import Site
+from remote_copy_support import Site
 
 PART = 4 << 20
 

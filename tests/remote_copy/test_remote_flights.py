@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from copying_trees import snapshot
-from distance_support import Site, free_pair, server_here
 from harness import WAIT_S
+from remote_copy_support import Site, free_pair, server_here
 from waystage._native import WanCopy
 
 QUIET_S = 0.3

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import Site
 from harness import Waystage
+from remote_copy_support import Site
 from waystage.wan.address import parse_remote
 from waystage.wan.config import load_config, sample_config
 from waystage.wan.errors import WanConfigError

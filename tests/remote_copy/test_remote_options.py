@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import Site, command
 from harness import WAIT_S, Ran, Waystage
+from remote_copy_support import Site, command
 from waystage._native import wan_make_key, wan_read_key
 from waystage.wan.config import load_config
 from waystage.wan.serve_check import problems

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import Site
+from remote_copy_support import Site
 
 
 @pytest.fixture

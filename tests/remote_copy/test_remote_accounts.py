@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import ACCOUNT, command
 from harness import WAIT_S
 from proxy_support import ALL, Proxies
+from remote_copy_support import ACCOUNT, command
 from waystage._native import wan_make_key, wan_read_key
 from waystage.wan.accounts import parse_account
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distance_support import Site
+from remote_copy_support import Site
 
 ROOT = os.geteuid() == 0
 LARGE = b"large" * (1 << 20)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from copying_trees import leftovers, make_everything, snapshot
-from distance_support import Middlebox, Site, ended_json, parts_written
 from harness import wait_until
+from remote_copy_support import Middlebox, Site, ended_json, parts_written
 
 PART = 4 << 20
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from copying_trees import ODD_NAMES, make_everything, snapshot
-from distance_support import Site
+from remote_copy_support import Site
 
 
 @pytest.fixture

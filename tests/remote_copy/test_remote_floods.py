@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from distance_support import Site
+from remote_copy_support import Site
 
 FLOOD_S = 3.0
 """However fast the machine floods in it, the server does a bounded part of what it is asked for."""

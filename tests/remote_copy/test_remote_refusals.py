@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from copying_trees import snapshot
-from distance_support import Middlebox, Site, server_here
 from harness import WAIT_S
+from remote_copy_support import Middlebox, Site, server_here
 from waystage._native import WanCopy, WanError, wan_fingerprint, wan_make_key
 
 
