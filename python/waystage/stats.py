@@ -125,6 +125,16 @@ def spread(
     return Spread(whole - half, whole + half, count, False)
 
 
+def median_spread(values: Sequence[float]) -> Spread | None:
+    """What is known of the median: its bootstrap interval, or the range of few values; None for fewer than two."""
+    if len(values) < 2:
+        return None
+    if len(values) < LEAST_SAMPLES:
+        return Spread(min(values), max(values), len(values), True)
+    interval = bootstrap_interval(values)
+    return Spread(interval.low, interval.high, len(values), False)
+
+
 def student_t(freedom: int) -> float:
     """The 97.5 % quantile of Student's t.
 

@@ -1,64 +1,29 @@
-"""The harness of every benchmark: finds `bench/NAME.py`, runs it, says on which machine.
+"""Finds `bench/NAME.py`, runs it, and says on which machine.
 
 Arrives: a benchmark's name and how much of it to run.
-Leaves: one object, {"name", "figures", "peers", "machine", "details"}.
+Leaves: the result object.
 Must not know: what a benchmark measures.
-
-A benchmark is a file, `sim_accuracy.py` for `sim-accuracy`, with `def run(options: BenchOptions) -> dict` whose answer
-holds `figures`, what is promised; `peers`, what it is compared with, measured in the same run; and `details`. Its
-first docstring line is its one line of help. Benchmarks live in the repository and not in the wheel:
-they need the repository's experiments and minutes of a quiet machine.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from waystage.bench.options import BenchOptions, NoBenchmark
 from waystage.machine import CpuWatch, describe
-
-
-class BenchError(RuntimeError):
-    """A benchmark that could not be carried out; the message says which and why."""
-
-
-class NoBenchmark(BenchError):
-    """A file that is not there or is no benchmark."""
-
-
-def _no_progress(what: str, share: float) -> None:
-    return None
-
-
-@dataclass(frozen=True)
-class BenchOptions:
-    """How much to run: `quick` for a smoke run, `repetitions` where the benchmark's own number is not wanted.
-
-    `out` is a folder for files of the run, or None for none; `progress` takes what is done and the share done.
-    `inputs` are files to measure with instead of the benchmark's own, by name; a benchmark lists the names it knows
-    in `INPUTS`.
-    """
-
-    quick: bool = False
-    repetitions: int | None = None
-    out: Path | None = None
-    progress: Callable[[str, float], None] = field(default=_no_progress, compare=False)
-    inputs: Mapping[str, Path] = field(default_factory=dict)
 
 
 def bench_dir() -> Path:
     """The folder of benchmarks: $WAYSTAGE_BENCH_DIR, else that of the checkout. Raises NoBenchmark."""
     given = os.environ.get("WAYSTAGE_BENCH_DIR")
-    candidates = [Path(given)] if given else [Path.cwd() / "bench", Path(__file__).parents[2] / "bench"]
+    candidates = [Path(given)] if given else [Path.cwd() / "bench", Path(__file__).parents[3] / "bench"]
     for candidate in candidates:
         if any(candidate.glob("*.py")):
             return candidate
@@ -72,7 +37,9 @@ def benchmarks() -> dict[str, str]:
 
 
 def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
-    """Run `bench/NAME.py`. Raises NoBenchmark where there is none, it takes no such input, or its answer has the wrong shape."""
+    """Run `bench/NAME.py`. Raises NoBenchmark where there is none, it takes no such input, or its answer is
+    malformed.
+    """
     path = bench_dir() / f"{name.replace('-', '_')}.py"
     if name not in benchmarks():
         known = ", ".join(benchmarks())
@@ -98,32 +65,15 @@ def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
     }
 
 
-def own_process(file: str, *arguments: object) -> list[str]:
-    """The command that runs a benchmark's file by itself.
-
-    Its folder is not searched for modules: bench/copy.py has the name of one of Python's.
-    """
-    return [sys.executable, "-P", str(Path(file).resolve()), *map(str, arguments)]
-
-
-def measure_apart(file: str, *arguments: object) -> Any:
-    """What a benchmark's file prints as JSON when it runs by itself, with memory of its own. Raises BenchError where it fails."""
-    done = subprocess.run(own_process(file, *arguments), capture_output=True, text=True, check=False)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["killed"])[-1]
-        raise BenchError(f"{Path(file).stem} {' '.join(map(str, arguments))}: {reason}")
-    return json.loads(done.stdout)
-
-
 def load_module(path: Path) -> ModuleType:
-    """A file of the folder of benchmarks, run anew as a module. Raises NoBenchmark where it is no Python file."""
+    """Load a file of the folder of benchmarks as a new module. Raises NoBenchmark where it is not a Python file."""
     spec = importlib.util.spec_from_file_location(f"waystage_bench_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise NoBenchmark(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their own module up there
+    sys.modules[spec.name] = module  # dataclasses look up their module there
     if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # what benchmarks share lies beside them
+        sys.path.append(str(path.parent))  # shared modules are beside the benchmarks
     spec.loader.exec_module(module)
     return module
 
