@@ -1,7 +1,7 @@
-"""A router of one's own in the simulator: run `python examples/own_router.py`.
+"""A router of your own in the simulator: run `python examples/own_router.py`.
 
-It makes a small pattern file, as the profiler would, and a scenario on a generated fat tree, and compares a router that takes
-the first shortest path with shipped ones. In a scenario file it is called `own_router:FirstPath`.
+It writes a small pattern file, as the profiler would, and an experiment on a generated fat tree, and compares its router,
+`own_router:LeastLoaded` in the experiment file, with shipped ones. docs/how-to/write-a-router.md explains the steps.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from waystage.patterns import Pattern, Traffic
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.loading import load
 from waystage.simulate.one_run import choice_of, simulate
+from waystage.simulate.routers.first_path import next_links
 from waystage.simulate.runner import combinations
 
 SCENARIO = """
@@ -26,7 +27,7 @@ topology:
     params: {m: [4, 4], w: [1, 2], slots: 2}
 algorithms:
   process_mapper: [block, cyclic]
-  router: ["own_router:FirstPath", d-mod-k, greedy-max]
+  router: ["own_router:LeastLoaded", first-path, d-mod-k, greedy-max]
 jobs:
   - submit: {distribution: fixed, params: {value: 1}}
     duration: {distribution: fixed, params: {value: 10}}
@@ -35,8 +36,8 @@ jobs:
 """
 
 
-class FirstPath:
-    """Each pair on the first of its shortest paths: what a spanning tree would do."""
+class LeastLoaded:
+    """Hop by hop, the least loaded link that begins a shortest path; what this job has placed counts."""
 
     def paths(
         self,
@@ -46,17 +47,15 @@ class FirstPath:
         loads: np.ndarray,
         cluster: Cluster,
     ) -> Sequence[Sequence[int]]:
-        return [self._path(a, b, cluster) for a, b in zip(src.tolist(), dst.tolist(), strict=True)]
-
-    def _path(self, at: int, goal: int, cluster: Cluster) -> list[int]:
-        towards = cluster.switch_distances(cluster.edge_of[goal])
-        path: list[int] = []
-        while at != goal:
-            leaving = np.flatnonzero(cluster.links_from == at).tolist()
-            reached = {link: int(cluster.links_to[link]) for link in leaving}
-            path.append(min(leaving, key=lambda link: (reached[link] != goal, towards[reached[link]], link)))
-            at = reached[path[-1]]
-        return path
+        found = []
+        for node, destination, amount in zip(src.tolist(), dst.tolist(), amounts.tolist(), strict=True):
+            path = []
+            while node != destination:
+                path.append(min(next_links(cluster, node, destination), key=lambda link: loads[link]))
+                node = int(cluster.links_to[path[-1]])
+            loads[path] += amount
+            found.append(path)
+        return found
 
 
 def ring(ranks: int) -> Pattern:

@@ -89,3 +89,11 @@ def test_every_other_name_means_a_shipped_algorithm() -> None:
         for alias, name in aliases.items():
             assert canonical(task, alias) == name and name in SHIPPED[task]
             build(task, alias, {}, 0)
+
+
+def test_the_template_takes_the_lowest_link_of_a_shortest_path() -> None:
+    routed = Routing(CLUSTER, build("router", "first-path", {}, 0), 0).route(everybody(), nothing())
+    crossing = routed.links[int(routed.offsets[1]) : int(routed.offsets[2])]
+    assert [CLUSTER.names[CLUSTER.links_to[link]] for link in crossing] == ["edge1", "core1", "edge2", "c3"]
+    core2 = CLUSTER.names.index("core2")
+    assert not routed.loads[(CLUSTER.links_from == core2) | (CLUSTER.links_to == core2)].any()

@@ -110,7 +110,7 @@ def test_no_router_is_below_the_bound_beside_it(tmp_path: Path, topology: str, r
     assert 0 < found.bound_bytes <= found.max_load_bytes
     assert found.gap is not None and found.gap >= 0
     assert found.bound_over == (
-        "all paths" if router in ("valiant", "ugal-l", "ugal-g") else "shortest paths"
+        "all paths" if router in ("valiant", "ugal-l", "ugal-g", "first-path") else "shortest paths"
     )
 
 

@@ -16,6 +16,7 @@ import hashlib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -106,20 +107,21 @@ class Router(Protocol):
     ) -> Sequence[Sequence[int]]: ...
 
 
-@runtime_checkable
-class KernelRouter(Protocol):
-    """A router of the compiled module. `sees_loads`: what is on the links already changes its paths."""
+@dataclass(frozen=True)
+class KernelRouter:
+    """A router of the compiled module.
+
+    `sees_loads`: the loads of the links affect its paths. `minimal`: it takes shortest paths only.
+    """
 
     kernel: str
-    options: dict[str, Any]
-    sees_loads: bool
+    sees_loads: bool = False
+    minimal: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 Judge = Callable[[Traffic, Sequence[int]], float]
 """The largest load of a job's mapping under the scenario's router."""
-
-NOT_MINIMAL = frozenset({"valiant", "ugal-l", "ugal-g"})
-"""Kernels whose paths need not be shortest ones."""
 
 SHIPPED: dict[Task, dict[str, str]] = {
     "scheduler": {
@@ -139,17 +141,18 @@ SHIPPED: dict[Task, dict[str, str]] = {
         "application-aware": "waystage.simulate.mappers.application_aware:ApplicationAware",
     },
     "router": {
-        "d-mod-k": "waystage.simulate.routers.d_mod_k:DModK",
-        "s-mod-k": "waystage.simulate.routers.s_mod_k:SModK",
-        "random": "waystage.simulate.routers.random_path:RandomPath",
-        "ecmp": "waystage.simulate.routers.ecmp:Ecmp",
-        "greedy-sum": "waystage.simulate.routers.greedy_sum:GreedySum",
-        "greedy-max": "waystage.simulate.routers.greedy_max:GreedyMax",
-        "adaptive-minimal": "waystage.simulate.routers.adaptive_minimal:AdaptiveMinimal",
-        "joint": "waystage.simulate.routers.joint:Joint",
-        "valiant": "waystage.simulate.routers.valiant:Valiant",
-        "ugal-l": "waystage.simulate.routers.ugal_l:UgalL",
-        "ugal-g": "waystage.simulate.routers.ugal_g:UgalG",
+        "d-mod-k": "waystage.simulate.routers.kernels:d_mod_k",
+        "s-mod-k": "waystage.simulate.routers.kernels:s_mod_k",
+        "random": "waystage.simulate.routers.kernels:random",
+        "ecmp": "waystage.simulate.routers.kernels:ecmp",
+        "greedy-sum": "waystage.simulate.routers.kernels:greedy_sum",
+        "greedy-max": "waystage.simulate.routers.kernels:greedy_max",
+        "adaptive-minimal": "waystage.simulate.routers.kernels:adaptive_minimal",
+        "joint": "waystage.simulate.routers.kernels:joint",
+        "valiant": "waystage.simulate.routers.kernels:valiant",
+        "ugal-l": "waystage.simulate.routers.kernels:ugal_l",
+        "ugal-g": "waystage.simulate.routers.kernels:ugal_g",
+        "first-path": "waystage.simulate.routers.first_path:FirstPath",
     },
 }
 """Short name -> dotted path. Users name their own by dotted path, `my.module:Class`."""

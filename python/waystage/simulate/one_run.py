@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from waystage.simulate.algorithms import (
-    NOT_MINIMAL,
     TASKS,
     AlgorithmError,
     Judge,
@@ -77,7 +76,7 @@ def simulate(loaded: Loaded, which: Combination, tick: Tick = lambda at_s: None)
         return FinishedRun(status="failed", cause=str(error))
     jobs, peak, total = mode.journal.records(), mode.peak, mode.total
     metrics = measure(cluster, peak, total, jobs, scenario.duration)
-    minimal = isinstance(made["router"], KernelRouter) and made["router"].kernel not in NOT_MINIMAL
+    minimal = isinstance(made["router"], KernelRouter) and made["router"].minimal
     least = lower_bound(cluster, mode.at_peak(), shortest=minimal)
     return FinishedRun(
         metrics=msgspec.structs.replace(

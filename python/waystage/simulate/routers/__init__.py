@@ -1,8 +1,9 @@
-"""Which path each pair of hosts takes, one file each; all are kernels of the compiled module.
+"""Routers: one path for each pair of hosts.
 
-Arrives: options.
-Leaves: the kernel's name and options.
-Must not know: hosts, links, loads: the kernel sees them.
+Arrives: options; the pairs of a job, their bytes and the loads of the links.
+Leaves: a path for each pair, or the name of the compiled kernel that finds them.
+Must not know: jobs, queues, time.
 
-A router of your own has `paths`, as `simulate.algorithms.Router` says.
+`kernels` has the shipped routers, which run in the compiled module. `first_path` is the annotated template for a router in
+Python (docs/how-to/write-a-router.md).
 """
