@@ -7,7 +7,7 @@ use waystage_netns::NamespaceError;
 
 /// Why probes could not be set up or run.
 #[derive(Debug)]
-pub enum ProbeError {
+pub enum LossMeterError {
     /// The named network namespace cannot be entered: it is not there, or this process is not root.
     Namespace(NamespaceError),
     /// A socket of a stream could not be opened, configured or bound.
@@ -28,7 +28,7 @@ pub enum ProbeError {
     State(&'static str),
 }
 
-impl fmt::Display for ProbeError {
+impl fmt::Display for LossMeterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Namespace(error) => error.fmt(f),
@@ -39,7 +39,7 @@ impl fmt::Display for ProbeError {
     }
 }
 
-impl std::error::Error for ProbeError {
+impl std::error::Error for LossMeterError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Namespace(error) => Some(error),
@@ -49,7 +49,7 @@ impl std::error::Error for ProbeError {
     }
 }
 
-impl From<NamespaceError> for ProbeError {
+impl From<NamespaceError> for LossMeterError {
     fn from(error: NamespaceError) -> Self {
         Self::Namespace(error)
     }

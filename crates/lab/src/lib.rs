@@ -11,14 +11,14 @@
 
 mod error;
 mod latency;
-pub mod probe;
+pub mod loss_meter;
 mod receiver;
 mod sender;
 mod sequence;
 mod sockets;
 mod wire;
 
-pub use error::ProbeError;
+pub use error::LossMeterError;
 pub use latency::LatencyHistogram;
 pub use receiver::overflowed;
 pub use sequence::{LossRun, SequenceTracker, MAX_SEQUENCE};

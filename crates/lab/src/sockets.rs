@@ -9,10 +9,10 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 use waystage_netns::within;
 
-use crate::probe::{Stream, MAX_PAYLOAD_BYTES, MAX_RATE_PPS};
+use crate::loss_meter::{Stream, MAX_PAYLOAD_BYTES, MAX_RATE_PPS};
 use crate::sender::Outlet;
 use crate::wire::HEADER_BYTES;
-use crate::ProbeError;
+use crate::LossMeterError;
 
 /// Room for a receiver that waits for the CPU: 4 MiB hold about 5,000 small packets.
 const BUFFER_BYTES: usize = 4 << 20;
@@ -38,7 +38,7 @@ pub(crate) fn check(stream: &Stream, payload_bytes: usize) -> Result<(), String>
     Ok(())
 }
 
-pub(crate) fn open_outlets(streams: &[Stream]) -> Result<Vec<Outlet>, ProbeError> {
+pub(crate) fn open_outlets(streams: &[Stream]) -> Result<Vec<Outlet>, LossMeterError> {
     let mut sockets: HashMap<(Option<&str>, Ipv4Addr, u8), Arc<Socket>> = HashMap::new();
     let mut outlets = Vec::with_capacity(streams.len());
     for (index, stream) in streams.iter().enumerate() {
@@ -65,7 +65,7 @@ pub(crate) fn open_outlets(streams: &[Stream]) -> Result<Vec<Outlet>, ProbeError
     Ok(outlets)
 }
 
-pub(crate) fn open_inlets(streams: &[Stream]) -> Result<Vec<Socket>, ProbeError> {
+pub(crate) fn open_inlets(streams: &[Stream]) -> Result<Vec<Socket>, LossMeterError> {
     let mut sockets: HashMap<(Option<&str>, Ipv4Addr, u16), Socket> = HashMap::new();
     for (index, stream) in streams.iter().enumerate() {
         let namespace = stream.target_namespace.as_deref();
@@ -91,7 +91,7 @@ fn open_socket(
     bound: SocketAddrV4,
     what: impl Fn() -> String + Sync,
     configure: impl Fn(&Socket) -> io::Result<()> + Sync,
-) -> Result<Socket, ProbeError> {
+) -> Result<Socket, LossMeterError> {
     within(namespace, || {
         let open = || {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
@@ -100,7 +100,7 @@ fn open_socket(
             socket.bind(&bound.into())?;
             Ok(socket)
         };
-        open().map_err(|source| ProbeError::Socket { what: what(), source })
+        open().map_err(|source| LossMeterError::Socket { what: what(), source })
     })
 }
 

@@ -6,23 +6,23 @@
 //!
 //! `docs/reference/wide-area-protocol.md` specifies what is sent, with test vectors; `docs/reference/wide-area-modes.md` how fast.
 //! From the bottom up: [`varint`], [`packet`], [`frame`] and [`protect`] are the wire; [`received`] and [`acks`] the receiving
-//! half, [`sent`] finds losses, [`outgoing`] and [`incoming`] hold extents; [`modes`] decide the rate; [`connection`] joins them;
+//! half, [`loss_recovery`] finds losses, [`send_buffer`] and [`reassembly`] hold extents; [`congestion`] controllers decide the rate; [`connection`] joins them;
 //! [`streams`] are bytes in order on top of it.
 
 pub mod acks;
+pub mod congestion;
 pub mod connection;
 pub mod frame;
-pub mod incoming;
-pub mod modes;
+pub mod loss_recovery;
 pub mod mtu;
-pub mod outgoing;
 pub mod pacer;
 pub mod packet;
 pub mod path;
 pub mod protect;
 pub mod ranges;
+pub mod reassembly;
 pub mod received;
 pub mod rtt;
-pub mod sent;
+pub mod send_buffer;
 pub mod streams;
 pub mod varint;

@@ -21,7 +21,7 @@ impl Ranges {
 
     /// How many ranges it takes.
     #[must_use]
-    pub fn pieces(&self) -> usize {
+    pub fn segments(&self) -> usize {
         self.ends.len()
     }
 
@@ -95,8 +95,8 @@ mod tests {
                 for at in 0..80 {
                     prop_assert_eq!(set.contains(at), model.contains(&at));
                 }
-                let pieces = model.iter().filter(|&&at| at == 0 || !model.contains(&(at - 1))).count();
-                prop_assert_eq!(set.pieces(), pieces);
+                let segments = model.iter().filter(|&&at| at == 0 || !model.contains(&(at - 1))).count();
+                prop_assert_eq!(set.segments(), segments);
             }
         }
     }

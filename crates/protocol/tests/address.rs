@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use waystage_protocol::congestion::Mode;
 use waystage_protocol::connection::{Config, Connection, Sink, Source};
-use waystage_protocol::modes::ModeName;
 use waystage_protocol::protect::{Sealed, Side, Suite};
 
 const RTT_NS: u64 = 10_000_000;
@@ -26,10 +26,10 @@ fn end(side: Side, peer: SocketAddr, proved: bool) -> Connection {
     let local = if side == Side::Client { 1 } else { 2 };
     let mut config = Config::new(peer, RTT_NS);
     (config.local_connection, config.peer_connection) = (local, 3 - local);
-    config.peer_is_proved = proved;
+    config.peer_is_validated = proved;
     config.secret = [7; 32];
     let protect = Box::new(Sealed::new(&[9; 32], side, Suite::Aes256Gcm));
-    Connection::new(config, 1, protect, ModeName::Fair.start(RTT_NS, 1e9))
+    Connection::new(config, 1, protect, Mode::Fair.start(RTT_NS, 1e9))
 }
 
 /// All that an end has to say now, and where to.
@@ -46,7 +46,7 @@ fn said(end: &mut Connection, now_ns: u64) -> Vec<(SocketAddr, Vec<u8>)> {
 fn an_address_that_was_not_shown_gets_challenges_and_no_more_than_three_times_what_came() {
     let mut server = end(Side::Server, address(1), false);
     let mut client = end(Side::Client, address(2), true);
-    client.moved(1);
+    client.local_address_changed(1);
     server.send(1 << 20);
     let mut now_ns = 1;
     let (mut came, mut went) = (0, 0);
@@ -81,7 +81,7 @@ fn an_address_that_was_not_shown_gets_challenges_and_no_more_than_three_times_wh
 fn an_answer_from_elsewhere_or_a_guessed_one_shows_nothing() {
     let mut server = end(Side::Server, address(1), false);
     let mut client = end(Side::Client, address(2), true);
-    client.moved(1);
+    client.local_address_changed(1);
     server.send(1 << 20);
     for (_, mut ping) in said(&mut client, 1) {
         server.receive(1, address(1), false, &mut ping, &mut Nothing);

@@ -1,9 +1,9 @@
 //! The wire: what the specification's test vectors say, what random and damaged bytes do.
 
 use proptest::prelude::*;
+use waystage_protocol::congestion::Mode;
 use waystage_protocol::connection::{Config, Connection, Sink, Source};
 use waystage_protocol::frame::{Ack, Bitmap, Frame, MAX_REASON};
-use waystage_protocol::modes::ModeName;
 use waystage_protocol::packet::{Header, Stamp, HEADER_SIZE, TAG_SIZE};
 use waystage_protocol::protect::{Protect, Sealed, Side, Suite};
 use waystage_protocol::streams::message::Message;
@@ -228,7 +228,7 @@ proptest! {
         let mut config = Config::new(peer, 1_000_000);
         config.limits.unconsumed_bytes = 100_000;
         let most = config.limits.unconsumed_bytes;
-        let mode = ModeName::Fair.start(1_000_000, 1e9);
+        let mode = Mode::Fair.start(1_000_000, 1e9);
         let mut now_ns = 1_000_000_000;
         let mut connection = Connection::new(config, now_ns, Box::new(Unsealed), mode);
         connection.send(50_000);

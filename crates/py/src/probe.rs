@@ -1,4 +1,4 @@
-//! Probes for Python: `ProbeStream`, `Prober`, `ProbeReport`.
+//! Probes for Python: `ProbeStream`, `LossMeter`, `ProbeReport`.
 
 use std::net::Ipv4Addr;
 use std::sync::Mutex;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use waystage_lab::probe::{Prober, Report, Stream};
+use waystage_lab::loss_meter::{LossMeter, Report, Stream};
 
 create_exception!(
     waystage._native,
@@ -85,7 +85,7 @@ struct ProbeReport {
 
 /// A set of streams with open sockets.
 #[pyclass(frozen, name = "Prober", module = "waystage._native")]
-struct PyProber(Mutex<Prober>);
+struct PyProber(Mutex<LossMeter>);
 
 #[pymethods]
 impl PyProber {
@@ -93,43 +93,43 @@ impl PyProber {
     #[pyo3(signature = (streams, payload_bytes=64))]
     fn new(py: Python<'_>, streams: Vec<ProbeStream>, payload_bytes: usize) -> PyResult<Self> {
         let streams = streams.into_iter().map(|stream| stream.0).collect();
-        let prober = py.detach(|| Prober::open(streams, payload_bytes)).map_err(raise)?;
-        Ok(Self(Mutex::new(prober)))
+        let meter = py.detach(|| LossMeter::open(streams, payload_bytes)).map_err(raise)?;
+        Ok(Self(Mutex::new(meter)))
     }
 
     /// Send uncounted packets until every stream was received; the indexes of those that were not.
     #[pyo3(signature = (timeout_s=5.0))]
     fn warm_up(&self, py: Python<'_>, timeout_s: f64) -> PyResult<Vec<usize>> {
         let timeout = duration(timeout_s)?;
-        py.detach(|| self.with(|prober| prober.warm_up(timeout)))
+        py.detach(|| self.with(|meter| meter.warm_up(timeout)))
     }
 
     /// Begin to send and count.
     fn start(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.with(Prober::start))
+        py.detach(|| self.with(LossMeter::start))
     }
 
     /// Packets sent and received since the start.
     fn totals(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
-        py.detach(|| self.with(|prober| Ok(prober.totals())))
+        py.detach(|| self.with(|meter| Ok(meter.totals())))
     }
 
     /// Stop sending, wait at most `drain_s` for what is under way, and report.
     #[pyo3(signature = (drain_s=1.0))]
     fn stop(&self, py: Python<'_>, drain_s: f64) -> PyResult<ProbeReport> {
         let drain = duration(drain_s)?;
-        py.detach(|| self.with(|prober| prober.stop(drain))).map(wrap)
+        py.detach(|| self.with(|meter| meter.stop(drain))).map(wrap)
     }
 }
 
 impl PyProber {
     fn with<T>(
         &self,
-        call: impl FnOnce(&mut Prober) -> Result<T, waystage_lab::ProbeError>,
+        call: impl FnOnce(&mut LossMeter) -> Result<T, waystage_lab::LossMeterError>,
     ) -> PyResult<T> {
-        let mut prober =
+        let mut meter =
             self.0.lock().map_err(|_| ProbeError::new_err("an earlier call panicked"))?;
-        call(&mut prober).map_err(raise)
+        call(&mut meter).map_err(raise)
     }
 }
 
@@ -169,6 +169,6 @@ fn duration(seconds: f64) -> PyResult<Duration> {
         .map_err(|_| PyValueError::new_err(format!("{seconds} is not a number of seconds")))
 }
 
-fn raise(error: waystage_lab::ProbeError) -> PyErr {
+fn raise(error: waystage_lab::LossMeterError) -> PyErr {
     ProbeError::new_err(error.to_string())
 }

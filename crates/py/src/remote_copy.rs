@@ -9,7 +9,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use waystage_protocol::modes::ModeName;
+use waystage_protocol::congestion::Mode;
 use waystage_wan::identity::{Identity, PublicKey};
 use waystage_wan::probe::Probing;
 use waystage_wan::{
@@ -398,8 +398,8 @@ fn user_of(py: Python<'_>, user: PyUser) -> PyResult<User> {
     Ok(User { name, keys, modes, networks, rate_bytes_per_s, connections, account, reach, listen })
 }
 
-pub(crate) fn mode_of(name: &str) -> PyResult<ModeName> {
-    name.parse().map_err(|unknown: waystage_protocol::modes::UnknownMode| {
+pub(crate) fn mode_of(name: &str) -> PyResult<Mode> {
+    name.parse().map_err(|unknown: waystage_protocol::congestion::UnknownMode| {
         PyValueError::new_err(unknown.to_string())
     })
 }

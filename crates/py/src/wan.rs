@@ -8,7 +8,7 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use waystage_wanpath::lane::{Lane, Working};
+use waystage_wanpath::forwarder::{Forwarder, ForwarderConfig};
 use waystage_wanpath::model::{Bursts, Spec};
 use waystage_wanpath::path::{join, End, PathError};
 use waystage_wanpath::relay::relay;
@@ -76,8 +76,8 @@ struct Work {
 }
 
 impl Work {
-    fn working(&self) -> Working {
-        Working {
+    fn working(&self) -> ForwarderConfig {
+        ForwarderConfig {
             tick: Duration::from_nanos(self.tick_ns),
             late: Duration::from_nanos(self.late_ns),
             memory_bytes: self.memory_bytes,
@@ -87,10 +87,10 @@ impl Work {
 
 /// A path that carries packets until it is ended or dropped.
 #[pyclass(frozen, module = "waystage._native")]
-struct EmulatedPath(Mutex<[Lane; 2]>);
+struct EmulatedPath(Mutex<[Forwarder; 2]>);
 
 impl EmulatedPath {
-    fn with<T>(&self, act: impl FnOnce(&mut [Lane; 2]) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut [Forwarder; 2]) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -111,8 +111,9 @@ impl EmulatedPath {
             End { namespace: namespaces.1.as_deref(), device: &devices.1 },
         ];
         let specs = [forward.spec(), back.spec()];
-        let lanes = py.detach(|| join(ends, specs, work.seed, work.working())).map_err(refused)?;
-        Ok(Self(Mutex::new(lanes)))
+        let forwarders =
+            py.detach(|| join(ends, specs, work.seed, work.working())).map_err(refused)?;
+        Ok(Self(Mutex::new(forwarders)))
     }
 
     /// The address it listens at comes with it: a port of 0 becomes a real one.
@@ -131,34 +132,35 @@ impl EmulatedPath {
         };
         let (listen, to) = (address(listen)?, address(to)?);
         let specs = [forward.spec(), back.spec()];
-        let (lanes, at) =
+        let (forwarders, at) =
             py.detach(|| relay(listen, to, specs, work.seed, work.working())).map_err(refused)?;
-        Ok((Self(Mutex::new(lanes)), at.to_string()))
+        Ok((Self(Mutex::new(forwarders)), at.to_string()))
     }
 
     fn change(&self, direction: usize, spec: Direction) -> PyResult<()> {
         let spec = spec.spec();
         spec.check().map_err(WanPathError::new_err)?;
-        self.with(|lanes| {
-            let lane = lanes
+        self.with(|forwarders| {
+            let forwarder = forwarders
                 .get(direction)
                 .ok_or_else(|| PyIndexError::new_err("a path has two directions, 0 and 1"))?;
-            lane.change(spec);
+            forwarder.change(spec);
             Ok(())
         })
     }
 
     fn reports<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let reports: Vec<Report> = self.with(|lanes| lanes.iter().map(Lane::report).collect());
+        let reports: Vec<Report> =
+            self.with(|forwarders| forwarders.iter().map(Forwarder::report).collect());
         reports.iter().map(|report| as_dict(py, report)).collect()
     }
 
     fn ended(&self) -> bool {
-        self.with(|lanes| lanes.iter().any(Lane::ended))
+        self.with(|forwarders| forwarders.iter().any(Forwarder::ended))
     }
 
     fn end(&self, py: Python<'_>) {
-        py.detach(|| self.with(|lanes| lanes.iter_mut().for_each(Lane::end)));
+        py.detach(|| self.with(|forwarders| forwarders.iter_mut().for_each(Forwarder::end)));
     }
 }
 

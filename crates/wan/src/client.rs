@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use waystage_copy::{Names, Planned, Problem};
-use waystage_protocol::modes::coupled::Group;
+use waystage_protocol::congestion::coupled::Group;
 
 use crate::asked::{names_it, Asked};
 use crate::book::{Book, Verdict};

@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use waystage_protocol::modes::coupled::Group;
-use waystage_protocol::modes::ModeName;
+use waystage_protocol::congestion::coupled::Group;
+use waystage_protocol::congestion::Mode;
 use waystage_protocol::protect::Side;
 
 use crate::control::Control;
@@ -40,7 +40,7 @@ pub struct Peer {
     /// The server's key, where it is known.
     pub trusted: Option<PublicKey>,
     /// How fast to send, if the server grants it.
-    pub mode: ModeName,
+    pub mode: Mode,
     /// Bytes a second at most; None for no limit.
     pub rate_bytes_per_s: Option<u64>,
     /// How long to wait for an answer over UDP; None to do without UDP.
@@ -70,8 +70,8 @@ pub(crate) fn part_of(rate: u64, connections: u32, group: &Option<Group>) -> u64
 }
 
 /// The group, but for a mode that takes what it can: its connections take it each by themselves.
-pub(crate) fn coupled(group: Option<Group>, mode: ModeName) -> Option<Group> {
-    group.filter(|_| mode != ModeName::Aggressive)
+pub(crate) fn coupled(group: Option<Group>, mode: Mode) -> Option<Group> {
+    group.filter(|_| mode != Mode::Aggressive)
 }
 
 /// A server that was reached, and that was told everything; what it answers is to come.

@@ -3,7 +3,7 @@
 //! Arrives: values, or bytes of the other end. Leaves: bytes, or values; or which versions meet. Must not know: connections.
 //! The words are specified in `docs/reference/wide-area-copy.md`.
 
-use waystage_protocol::modes::ModeName;
+use waystage_protocol::congestion::Mode;
 
 use crate::error::WanError;
 use crate::session::{at_place, nonsense, place_of};
@@ -25,7 +25,7 @@ const PURPOSES: [Purpose; 3] = [Purpose::Copy, Purpose::Proxy, Purpose::More];
 #[derive(Debug, Clone)]
 pub(crate) struct Hello {
     pub(crate) user: String,
-    pub(crate) mode: ModeName,
+    pub(crate) mode: Mode,
     /// Bytes a second that the client wants at most; 0 for no limit.
     pub(crate) rate: u64,
     pub(crate) memory: u64,
@@ -100,7 +100,7 @@ fn read_versions(reader: &mut Reader<'_>) -> Read<(String, Vec<u32>)> {
 pub(crate) struct Welcome {
     /// The version that both go on in.
     pub(crate) version: u32,
-    pub(crate) mode: ModeName,
+    pub(crate) mode: Mode,
     /// One sentence where the mode is not the one asked for.
     pub(crate) note: String,
     /// Bytes a second that either end may send at most.
@@ -150,7 +150,7 @@ mod tests {
     fn hello() -> Hello {
         Hello {
             user: "ada".to_owned(),
-            mode: ModeName::Modest,
+            mode: Mode::Modest,
             rate: 5,
             memory: 6,
             udp: true,
@@ -170,7 +170,7 @@ mod tests {
         let page = include_str!("../../../docs/reference/wide-area-copy.md");
         let welcome = Welcome {
             version: 2,
-            mode: ModeName::Fair,
+            mode: Mode::Fair,
             note: String::new(),
             rate: 1000,
             memory: 1 << 24,

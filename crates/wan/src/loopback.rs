@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use socket2::{Domain, Protocol, Type};
-use waystage_protocol::modes::coupled::Group;
-use waystage_protocol::modes::ModeName;
+use waystage_protocol::congestion::coupled::Group;
+use waystage_protocol::congestion::Mode;
 use waystage_protocol::protect::{Side, Suite};
 
 use crate::endpoint::Endpoint;
@@ -49,7 +49,7 @@ pub struct Measured {
 pub fn datagrams(
     bytes: u64,
     largest_datagram: usize,
-    mode: ModeName,
+    mode: Mode,
     connections: u32,
 ) -> Result<Measured, WanError> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn both_ways_carry_what_they_are_given() {
-        let measured = datagrams(20 << 20, 1472, ModeName::Fair, 1).unwrap();
+        let measured = datagrams(20 << 20, 1472, Mode::Fair, 1).unwrap();
         assert!(measured.seconds > 0.0 && measured.sent_packets > 10_000);
-        let three = datagrams(20 << 20, 1472, ModeName::Fair, 3).unwrap();
+        let three = datagrams(20 << 20, 1472, Mode::Fair, 3).unwrap();
         assert!(three.seconds > 0.0 && three.sent_packets > 10_000);
         assert!(stream(20 << 20, 1448).unwrap() > 0.0);
     }

@@ -197,7 +197,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::time::Instant;
 
-    use waystage_protocol::modes::ModeName;
+    use waystage_protocol::congestion::Mode;
     use waystage_protocol::packet::HEADER_SIZE;
     use waystage_protocol::protect::{Side, Suite};
 
@@ -221,7 +221,7 @@ mod tests {
             side,
             local_connection: 40 + u32::from(side == Side::Client),
             peer_connection: 40 + u32::from(side == Side::Server),
-            mode: ModeName::Fair,
+            mode: Mode::Fair,
             rate_bps: 1e9,
             memory_bytes: 1 << 24,
             rtt_ns: 100_000,
@@ -333,7 +333,7 @@ mod tests {
         datagram.resize(HEADER_SIZE + 20, 9);
         let to = endpoint.address().unwrap();
         assert!(client.seat.socket().send(to, None, datagram.len(), &datagram));
-        let refused = |end: &End| end.link.connection().unwrap().counters().refused_packets;
+        let refused = |end: &End| end.link.connection().unwrap().counters().discarded_packets;
         until(&mut [&mut server, &mut client], |_| !other.0.lock().unwrap().is_empty());
         assert_eq!(*other.0.lock().unwrap(), [datagram]);
         assert_eq!(refused(&server), 0);

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use rustls::ServerConfig;
 use waystage_catalog::Root;
-use waystage_protocol::modes::ModeName;
+use waystage_protocol::congestion::Mode;
 
 use crate::account::Account;
 use crate::book::Book;
@@ -69,7 +69,7 @@ pub struct User {
     /// By which keys it is known.
     pub keys: Vec<PublicKey>,
     /// Modes granted beside `fair` and `modest`.
-    pub modes: Vec<ModeName>,
+    pub modes: Vec<Mode>,
     /// From where these modes are granted, as an address and how many bits count; empty for anywhere.
     pub networks: Vec<(IpAddr, u8)>,
     /// Bytes a second at most; None for the server's own cap.

@@ -16,8 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use waystage_protocol::modes::coupled::Group;
-use waystage_protocol::modes::{Mode, ModeName};
+use waystage_protocol::congestion::coupled::Group;
+use waystage_protocol::congestion::{Controller, Mode};
 use waystage_protocol::protect::{Side, Suite};
 
 use crate::bell::Bell;
@@ -69,7 +69,7 @@ pub(crate) struct Agreed {
     pub(crate) side: Side,
     pub(crate) local_connection: u32,
     pub(crate) peer_connection: u32,
-    pub(crate) mode: ModeName,
+    pub(crate) mode: Mode,
     /// This end sends no faster.
     pub(crate) rate_bps: f64,
     pub(crate) memory_bytes: u64,
@@ -83,7 +83,7 @@ pub(crate) struct Agreed {
 
 impl Agreed {
     /// What decides how fast to send, on a path of this round trip.
-    fn mode(&self, rtt_ns: u64) -> Box<dyn Mode> {
+    fn mode(&self, rtt_ns: u64) -> Box<dyn Controller> {
         let mode = self.mode.start(rtt_ns.max(10_000), self.rate_bps);
         match &self.group {
             Some(group) => Box::new(group.join(mode)),

@@ -3,7 +3,7 @@
 //! Arrives: how such a frame is built. Leaves: the sizes of its packets.
 //! Must not know: where it came from, the path.
 
-use crate::store::Place;
+use crate::packet_buffer::Place;
 
 /// One packet, or several of one flow with equal payloads, the last one possibly shorter.
 ///

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io;
 
-use crate::lane::{Lane, Working};
+use crate::forwarder::{Forwarder, ForwarderConfig};
 use crate::model::Spec;
 use crate::tun::{Tun, TunError};
 
@@ -61,7 +61,7 @@ pub fn seeds(seed: u64) -> [u64; 2] {
     [0, 1].map(|direction| waystage_flowsim::seeded::hash(seed, &[direction]))
 }
 
-/// Begin to carry packets between two ends: the lane forward, and the one back.
+/// Begin to carry packets between two ends: the forwarder forward, and the one back.
 ///
 /// # Errors
 /// Where the path makes no sense, or its devices cannot be made. Nothing is left then.
@@ -69,8 +69,8 @@ pub fn join(
     ends: [End<'_>; 2],
     specs: [Spec; 2],
     seed: u64,
-    working: Working,
-) -> Result<[Lane; 2], PathError> {
+    working: ForwarderConfig,
+) -> Result<[Forwarder; 2], PathError> {
     for spec in &specs {
         spec.check().map_err(PathError::Spec)?;
     }
@@ -78,7 +78,7 @@ pub fn join(
     let (left, right) = (open(left)?, open(right)?);
     let [forward, back] = seeds(seed);
     let start = |from: &Tun, to: &Tun, spec, seed| {
-        Lane::start(from.clone(), to.clone(), spec, seed, working).map_err(PathError::Thread)
+        Forwarder::start(from.clone(), to.clone(), spec, seed, working).map_err(PathError::Thread)
     };
     Ok([start(&left, &right, specs[0], forward)?, start(&right, &left, specs[1], back)?])
 }

@@ -21,15 +21,15 @@ use nix::sys::socket::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::ends::{Inlet, Outlet};
+use crate::endpoint::{PacketSink, PacketSource};
+use crate::forwarder::{Forwarder, ForwarderConfig};
 use crate::frame::{Cuts, Frame};
-use crate::lane::{Lane, Working};
 use crate::model::Spec;
 use crate::path::{seeds, PathError};
 
 /// The largest datagram, or datagrams joined.
 const MOST_BYTES: usize = 65_536;
-/// Room for a lane that waits for a processor: some 60 ms at 1 Gbit/s. Without root the system's limit holds.
+/// Room for a forwarder that waits for a processor: some 60 ms at 1 Gbit/s. Without root the system's limit holds.
 const BUFFER_BYTES: usize = 8 << 20;
 /// Who was silent longest gives way to a new client.
 const MOST_CLIENTS: usize = 256;
@@ -64,7 +64,7 @@ struct Table {
     clients: Mutex<Clients>,
 }
 
-/// Begin to pass datagrams on: the lane from the clients to the target, and the one back; and where it listens.
+/// Begin to pass datagrams on: the forwarder from the clients to the target, and the one back; and where it listens.
 ///
 /// # Errors
 /// Where the path makes no sense, or the address cannot be had.
@@ -73,8 +73,8 @@ pub fn relay(
     target: SocketAddr,
     specs: [Spec; 2],
     seed: u64,
-    working: Working,
-) -> Result<([Lane; 2], SocketAddr), PathError> {
+    working: ForwarderConfig,
+) -> Result<([Forwarder; 2], SocketAddr), PathError> {
     for spec in &specs {
         spec.check().map_err(PathError::Spec)?;
     }
@@ -97,15 +97,15 @@ pub fn relay(
     let table = Arc::new(Table { target, listening, upstream, clients });
     let [forward, back] = seeds(seed);
     let heard = 0;
-    let lanes = [
-        Lane::start(
+    let forwarders = [
+        Forwarder::start(
             FromClients { table: Arc::clone(&table), heard },
             ToTarget,
             specs[0],
             forward,
             working,
         ),
-        Lane::start(
+        Forwarder::start(
             FromTarget { table: Arc::clone(&table), ready: Vec::new() },
             ToClients { table },
             specs[1],
@@ -113,7 +113,7 @@ pub fn relay(
             working,
         ),
     ];
-    let [forward, back] = lanes;
+    let [forward, back] = forwarders;
     Ok(([forward.map_err(PathError::Thread)?, back.map_err(PathError::Thread)?], at))
 }
 
@@ -239,7 +239,7 @@ struct FromClients {
     heard: u64,
 }
 
-impl Inlet for FromClients {
+impl PacketSource for FromClients {
     type Shape = Arc<Client>;
     const ROOM: usize = MOST_BYTES;
 
@@ -270,7 +270,7 @@ impl Inlet for FromClients {
 
 struct ToTarget;
 
-impl Outlet for ToTarget {
+impl PacketSink for ToTarget {
     type Shape = Arc<Client>;
 
     fn write(
@@ -300,7 +300,7 @@ impl FromTarget {
     }
 }
 
-impl Inlet for FromTarget {
+impl PacketSource for FromTarget {
     type Shape = Arc<Client>;
     const ROOM: usize = MOST_BYTES;
 
@@ -335,7 +335,7 @@ struct ToClients {
     table: Arc<Table>,
 }
 
-impl Outlet for ToClients {
+impl PacketSink for ToClients {
     type Shape = Arc<Client>;
 
     fn write(

@@ -51,7 +51,7 @@ pub struct Report {
     pub under_way: u64,
     /// Memory for packets.
     pub memory_bytes: u64,
-    /// Why the lane has ended by itself.
+    /// Why the forwarder has ended by itself.
     pub ended: Option<String>,
     bound: Duration,
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use waystage_netns::{within, NamespaceError};
 
-use crate::ends::{Inlet, Outlet};
+use crate::endpoint::{PacketSink, PacketSource};
 use crate::frame::{Cuts, Frame};
 use crate::packet::{self, Shape, MOST_HEAD, VNET_BYTES};
 
@@ -70,7 +70,7 @@ impl Tun {
     }
 }
 
-impl Inlet for Tun {
+impl PacketSource for Tun {
     type Shape = Shape;
     const ROOM: usize = MOST_BYTES;
 
@@ -102,7 +102,7 @@ impl Inlet for Tun {
     }
 }
 
-impl Outlet for Tun {
+impl PacketSink for Tun {
     type Shape = Shape;
 
     fn write(

@@ -1,6 +1,6 @@
 //! The protocol's figures in virtual time: `cargo run --release -p waystage-wansim --example paths [PART]`.
 
-use waystage_protocol::modes::ModeName;
+use waystage_protocol::congestion::Mode;
 use waystage_wansim::link::Loss;
 use waystage_wansim::study::{jain, reached_ns, run, seconds, Entry, Kind, Outcome, PathSpec};
 
@@ -59,11 +59,11 @@ fn loss() {
                     timeline(&outcome, 0),
                 )
             };
-            let (ours, duplicates, late, phases) = rate(Kind::Ours(ModeName::Fair));
+            let (ours, duplicates, late, phases) = rate(Kind::Ours(Mode::Fair));
             print!("loss {rtt_ms} ms {:5.1} %: fair {ours:.3} of C(1-p), duplicates {duplicates:.3} %, late {late}", 100.0 * share);
             println!(
                 " | aggressive {:.3}, cubic {:.4}, bbr {:.3} | {phases}",
-                rate(Kind::Ours(ModeName::Aggressive)).0,
+                rate(Kind::Ours(Mode::Aggressive)).0,
                 rate(Kind::Cubic).0,
                 rate(Kind::Bbr).0
             );
@@ -81,7 +81,7 @@ fn timeline(outcome: &Outcome, flow: usize) -> String {
 }
 
 fn start() {
-    for mode in [ModeName::Fair, ModeName::FastStart, ModeName::Modest, ModeName::Aggressive] {
+    for mode in [Mode::Fair, Mode::FastStart, Mode::Modest, Mode::Aggressive] {
         let path = PathSpec::new(GIGABIT, 500 * MS, 1.0);
         let outcome = run(path, &[Entry::now(Kind::Ours(mode))], seconds(5.0), seconds(10.0), 1);
         let reached = reached_ns(&outcome, 0, 0.9 * 0.95 * GIGABIT).map(|ns| ns as f64 / 1e9);
@@ -100,7 +100,7 @@ fn fairness() {
         for buffer in [0.05, 0.25, 0.5, 1.0, 4.0] {
             for ours_first in [true, false] {
                 let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer).without_phase();
-                let ours = Kind::Ours(ModeName::Fair);
+                let ours = Kind::Ours(Mode::Fair);
                 let order = if ours_first { [ours, Kind::Cubic] } else { [Kind::Cubic, ours] };
                 let share = |start: u32| {
                     let begins_ns = seconds(20.0 + 0.37 * f64::from(start));
@@ -124,10 +124,10 @@ fn modest() {
     for buffer in [0.05, 1.0, 4.0] {
         let path = PathSpec::new(1e8, 20 * MS, buffer);
         let measure = |entries: &[Entry]| run(path, entries, seconds(15.0), seconds(45.0), 1);
-        let alone = measure(&[Entry::now(Kind::Ours(ModeName::Modest))]);
+        let alone = measure(&[Entry::now(Kind::Ours(Mode::Modest))]);
         let cubic = measure(&[Entry::now(Kind::Cubic)]).bps[0];
         let both = measure(&[
-            Entry::now(Kind::Ours(ModeName::Modest)),
+            Entry::now(Kind::Ours(Mode::Modest)),
             Entry { kind: Kind::Cubic, begins_ns: seconds(5.0) },
         ]);
         println!(
@@ -147,7 +147,7 @@ fn back() {
             let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer);
             let rounds = |ends_s: f64| {
                 let entries = [
-                    Entry::now(Kind::Ours(ModeName::Modest)),
+                    Entry::now(Kind::Ours(Mode::Modest)),
                     Entry { kind: Kind::CubicUntil(seconds(ends_s)), begins_ns: seconds(5.0) },
                 ];
                 let mut outcome = run(path, &entries, seconds(5.0), seconds(ends_s + 60.0), 1);
@@ -170,7 +170,7 @@ fn many() {
             let apart_s = 0.1 + 0.047 * f64::from(step);
             let entries: Vec<Entry> = (0..16)
                 .map(|index| Entry {
-                    kind: Kind::Ours(ModeName::Fair),
+                    kind: Kind::Ours(Mode::Fair),
                     begins_ns: seconds(apart_s * f64::from(index)),
                 })
                 .collect();
@@ -199,7 +199,7 @@ fn seeds() {
         for share in [0.01, 0.1] {
             let path = with_loss(PathSpec::new(rate_bps, rtt_ms * MS, 1.0), share);
             let fraction = |seed| {
-                let ours = [Entry::now(Kind::Ours(ModeName::Fair))];
+                let ours = [Entry::now(Kind::Ours(Mode::Fair))];
                 let outcome = run(path, &ours, seconds(2.0), seconds(12.0), seed);
                 outcome.bps[0] / (rate_bps * (1.0 - share))
             };
@@ -220,14 +220,13 @@ fn reorder() {
         let clean = PathSpec::new(GIGABIT, rtt_ms * MS, 1.0);
         let mut path = clean;
         (path.forward.reorder, path.forward.reorder_ns) = (0.25, 5 * MS);
-        let rate = |path| {
-            run(path, &[Entry::now(Kind::Ours(ModeName::Fair))], seconds(3.0), seconds(8.0), 1)
-        };
+        let rate =
+            |path| run(path, &[Entry::now(Kind::Ours(Mode::Fair))], seconds(3.0), seconds(8.0), 1);
         let (clean, reordered) = (rate(clean), rate(path));
         println!(
             "reorder {rtt_ms} ms: {:.3} of clean; repaired {} KB, late {} | {}",
             reordered.bps[0] / clean.bps[0],
-            reordered.sender[0].repaired_bytes / 1000,
+            reordered.sender[0].retransmitted_bytes / 1000,
             reordered.sender[0].late_packets,
             timeline(&reordered, 0)
         );

@@ -4,9 +4,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use waystage_protocol::congestion::coupled::Group;
+use waystage_protocol::congestion::Mode;
 use waystage_protocol::connection::{Config, Connection, Event, Sink, Source};
-use waystage_protocol::modes::coupled::Group;
-use waystage_protocol::modes::ModeName;
 use waystage_protocol::packet::TAG_SIZE;
 use waystage_protocol::protect::{Protect, Sealed, Side, Suite};
 
@@ -19,7 +19,7 @@ pub const IP_UDP_BYTES: usize = 28;
 #[derive(Clone, Debug)]
 pub struct BulkSpec {
     /// How fast to send.
-    pub mode: ModeName,
+    pub mode: Mode,
     /// The connections with which this one takes what one would.
     pub group: Option<Group>,
     /// The rate that the server grants.
@@ -41,7 +41,7 @@ pub struct BulkSpec {
 impl BulkSpec {
     /// One extent without an end in sight.
     #[must_use]
-    pub fn endless(mode: ModeName, initial_rtt_ns: u64) -> Self {
+    pub fn endless(mode: Mode, initial_rtt_ns: u64) -> Self {
         Self {
             mode,
             group: None,

@@ -2,9 +2,9 @@
 //!
 //! Arrives: a condition. Leaves: rates and shares. Must not know: how they are shown.
 
+use waystage_protocol::congestion::coupled::Group;
+use waystage_protocol::congestion::Mode;
 use waystage_protocol::connection::Counters;
-use waystage_protocol::modes::coupled::Group;
-use waystage_protocol::modes::ModeName;
 
 use crate::bulk::{Bulk, BulkSpec};
 use crate::link::LinkSpec;
@@ -96,9 +96,9 @@ impl Flow for AnyFlow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The protocol in a mode.
-    Ours(ModeName),
+    Ours(Mode),
     /// One of the connections of one copy: all of these in a run are of the same.
-    OneOf(ModeName),
+    OneOf(Mode),
     /// A CUBIC flow.
     Cubic,
     /// A CUBIC flow that sends nothing new after this time in nanoseconds.
@@ -195,7 +195,7 @@ pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed:
             outcome.steps[index].push(bits * 1e9 / step_ns as f64);
             before[index] = delivered;
             if let AnyFlow::Bulk(flow) = flow {
-                outcome.phases[index].push(flow.end(End::Sender).mode().phase());
+                outcome.phases[index].push(flow.end(End::Sender).controller().phase());
             }
         }
     }

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
-use waystage_protocol::modes::cubic::Cubic;
-use waystage_protocol::modes::PACKET;
+use waystage_protocol::congestion::cubic::Cubic;
+use waystage_protocol::congestion::PACKET;
 
 use crate::world::{Body, End, Flow, Packet};
 

@@ -1,13 +1,13 @@
 //! What each mode promises, in virtual time. `cargo run --example paths` has the same at full length.
 
-use waystage_protocol::modes::ModeName;
+use waystage_protocol::congestion::Mode;
 use waystage_wansim::link::Loss;
 use waystage_wansim::study::{jain, reached_ns, run, seconds, Entry, Kind, PathSpec};
 
 const MS: u64 = 1_000_000;
 
 fn fair() -> Entry {
-    Entry::now(Kind::Ours(ModeName::Fair))
+    Entry::now(Kind::Ours(Mode::Fair))
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn loss_both_ways_costs_no_more_whatever_is_lost_first() {
 
 #[test]
 fn a_path_of_half_a_second_is_filled_in_seconds_and_sooner_by_fast_start() {
-    for (mode, within_s) in [(ModeName::Fair, 4.0), (ModeName::FastStart, 2.0)] {
+    for (mode, within_s) in [(Mode::Fair, 4.0), (Mode::FastStart, 2.0)] {
         let path = PathSpec::new(3e8, 500 * MS, 1.0);
         let outcome = run(path, &[Entry::now(Kind::Ours(mode))], 0, seconds(5.0), 1);
         let reached = reached_ns(&outcome, 0, 0.9 * 0.957 * 3e8);
@@ -60,7 +60,7 @@ fn packets_that_are_late_are_not_taken_for_lost() {
         let measured = |path| run(path, &[fair()], seconds(3.0), seconds(10.0), 1);
         let (clean, reordered) = (measured(clean), measured(path));
         assert!(reordered.bps[0] > 0.9 * clean.bps[0], "{} of {}", reordered.bps[0], clean.bps[0]);
-        let repaired = reordered.sender[0].repaired_bytes as f64;
+        let repaired = reordered.sender[0].retransmitted_bytes as f64;
         assert!(
             repaired < 0.02 * reordered.receiver[0].unique_bytes as f64,
             "{repaired} bytes sent again"
@@ -102,7 +102,7 @@ fn flows_that_begin_one_after_the_other_come_to_have_the_same() {
 /// The share of ours beside a CUBIC flow, the median of runs in which the second flow begins at one moment or another: single runs are chaotic.
 /// CUBIC needs twenty seconds to fill a buffer of four products.
 fn median_share(path: PathSpec, ours_first: bool, starts: u32) -> f64 {
-    let (ours, cubic) = (Kind::Ours(ModeName::Fair), Kind::Cubic);
+    let (ours, cubic) = (Kind::Ours(Mode::Fair), Kind::Cubic);
     let [first, second] = if ours_first { [ours, cubic] } else { [cubic, ours] };
     let share = |start: u32| {
         let begins_ns = seconds(20.0 + 0.37 * f64::from(start));
@@ -144,7 +144,7 @@ fn modest_comes_back_soon_after_the_other_flow_has_ended() {
         let path = PathSpec::new(1e8, rtt_ms * MS, 1.0);
         let until_s = ends_s + most_rounds * rtt_ms as f64 / 1e3;
         let entries = [
-            Entry::now(Kind::Ours(ModeName::Modest)),
+            Entry::now(Kind::Ours(Mode::Modest)),
             Entry { kind: Kind::CubicUntil(seconds(ends_s)), begins_ns: seconds(5.0) },
         ];
         let beside = run(path, &entries, seconds(12.0), seconds(ends_s), 1);
@@ -157,7 +157,7 @@ fn modest_comes_back_soon_after_the_other_flow_has_ended() {
 
 #[test]
 fn connections_of_one_copy_take_together_what_one_would() {
-    let one_of = Entry::now(Kind::OneOf(ModeName::Fair));
+    let one_of = Entry::now(Kind::OneOf(Mode::Fair));
     let path = PathSpec::new(1e8, 20 * MS, 1.0);
     let alone = run(path, &[one_of; 3], seconds(4.0), seconds(12.0), 1);
     let sum: f64 = alone.bps.iter().sum();
@@ -180,10 +180,8 @@ fn connections_that_join_a_copy_hold_it_up_but_little() {
     let path = PathSpec::new(1e8, 500 * MS, 1.0);
     // As a copy makes them: two and a half round trips after the first contents.
     let begun = |begins: &[f64]| {
-        let entry = |&begins_s: &f64| Entry {
-            kind: Kind::OneOf(ModeName::Fair),
-            begins_ns: seconds(begins_s),
-        };
+        let entry =
+            |&begins_s: &f64| Entry { kind: Kind::OneOf(Mode::Fair), begins_ns: seconds(begins_s) };
         let entries: Vec<Entry> = begins.iter().map(entry).collect();
         let outcome = run(path, &entries, 0, seconds(5.0), 1);
         outcome.bps.iter().sum::<f64>()

@@ -1,8 +1,8 @@
 //! Whatever the network does, every byte arrives once and as it was sent.
 
 use proptest::prelude::*;
-use waystage_protocol::connection::{Ending, Event};
-use waystage_protocol::modes::ModeName;
+use waystage_protocol::congestion::Mode;
+use waystage_protocol::connection::{CloseReason, Event};
 use waystage_wansim::bulk::{Bulk, BulkSpec};
 use waystage_wansim::link::Loss;
 use waystage_wansim::study::{seconds, PathSpec};
@@ -10,7 +10,7 @@ use waystage_wansim::world::{End, World};
 
 const MS: u64 = 1_000_000;
 
-fn whole(mode: ModeName, rtt_ns: u64, extents: Vec<u64>) -> BulkSpec {
+fn whole(mode: Mode, rtt_ns: u64, extents: Vec<u64>) -> BulkSpec {
     BulkSpec { extents, whole: true, ..BulkSpec::endless(mode, rtt_ns) }
 }
 
@@ -27,7 +27,7 @@ fn transfer(path: PathSpec, spec: &BulkSpec, seed: u64, within_s: f64) -> World<
 fn assert_whole(world: &World<Bulk>, spec: &BulkSpec) {
     let flow = &world.flows()[0];
     let total: u64 = spec.extents.iter().sum();
-    let mode = flow.end(End::Sender).mode();
+    let mode = flow.end(End::Sender).controller();
     assert!(
         flow.end(End::Sender).all_delivered(),
         "not done after {} ms: {} of {total} bytes, {} in {}, {:?}",
@@ -60,7 +60,7 @@ fn a_harsh_path_delivers_every_byte_once() {
         (link.reorder, link.reorder_ns, link.jitter_ns) = (0.2, 4 * MS, MS);
         (link.duplicate, link.corrupt) = (0.05, 0.02);
     }
-    for mode in ModeName::ALL {
+    for mode in Mode::ALL {
         let spec = whole(mode, 30 * MS, vec![4_000_000, 0, 1, 1_000_000]);
         assert_whole(&transfer(path, &spec, 3, 60.0), &spec);
     }
@@ -69,7 +69,7 @@ fn a_harsh_path_delivers_every_byte_once() {
 #[test]
 fn many_small_extents_share_packets() {
     let path = PathSpec::new(1e8, 20 * MS, 1.0);
-    let spec = whole(ModeName::Fair, 20 * MS, vec![100; 4000]);
+    let spec = whole(Mode::Fair, 20 * MS, vec![100; 4000]);
     let world = transfer(path, &spec, 1, 20.0);
     assert_whole(&world, &spec);
     let sent = world.flows()[0].end(End::Sender).counters().sent_packets;
@@ -79,7 +79,7 @@ fn many_small_extents_share_packets() {
 #[test]
 fn an_outage_is_survived_and_a_dead_peer_is_told() {
     let path = PathSpec::new(5e7, 40 * MS, 1.0);
-    let spec = whole(ModeName::Fair, 40 * MS, vec![12_000_000]);
+    let spec = whole(Mode::Fair, 40 * MS, vec![12_000_000]);
     let mut world = World::new(path.forward, path.backward, 1);
     world.add(0, Bulk::new(0, &spec));
     world.run_until(seconds(1.0));
@@ -95,7 +95,7 @@ fn an_outage_is_survived_and_a_dead_peer_is_told() {
     for end in [End::Sender, End::Receiver] {
         assert_eq!(
             world.flows()[0].events(end).last(),
-            Some(&Event::Closed(Ending::Silent)),
+            Some(&Event::Closed(CloseReason::IdleTimeout)),
             "{end:?}"
         );
     }
@@ -104,7 +104,7 @@ fn an_outage_is_survived_and_a_dead_peer_is_told() {
 #[test]
 fn a_quiet_connection_stays_alive() {
     let path = PathSpec::new(1e8, 20 * MS, 1.0);
-    let spec = whole(ModeName::Fair, 20 * MS, vec![10]);
+    let spec = whole(Mode::Fair, 20 * MS, vec![10]);
     let mut world = World::new(path.forward, path.backward, 1);
     world.add(0, Bulk::new(0, &spec));
     world.run_until(seconds(300.0));
@@ -120,16 +120,19 @@ fn a_quiet_connection_stays_alive() {
 fn both_ends_learn_how_it_ended() {
     for (code, reason) in [(0, ""), (7, "the disk is full")] {
         let path = PathSpec::new(1e8, 20 * MS, 1.0);
-        let spec = whole(ModeName::Fair, 20 * MS, vec![100_000_000]);
+        let spec = whole(Mode::Fair, 20 * MS, vec![100_000_000]);
         let mut world = World::new(path.forward, path.backward, 1);
         world.add(0, Bulk::new(0, &spec));
         world.run_until(seconds(0.5));
         world.tell(0, |flow, now_ns| flow.end_mut(End::Receiver).close(now_ns, code, reason));
         world.run_until(seconds(2.0));
         let flow = &world.flows()[0];
-        let told = Event::Closed(Ending::Peer(code, reason.to_owned()));
+        let told = Event::Closed(CloseReason::Peer(code, reason.to_owned()));
         assert_eq!(flow.events(End::Sender).iter().filter(|event| **event == told).count(), 1);
-        assert_eq!(flow.events(End::Receiver).last(), Some(&Event::Closed(Ending::Here(code))));
+        assert_eq!(
+            flow.events(End::Receiver).last(),
+            Some(&Event::Closed(CloseReason::Local(code)))
+        );
         assert!(flow.end(End::Sender).is_closed() && flow.end(End::Receiver).is_closed());
     }
 }
@@ -137,20 +140,20 @@ fn both_ends_learn_how_it_ended() {
 #[test]
 fn a_slow_disk_holds_the_sender_back_and_loses_nothing() {
     let path = PathSpec::new(1e8, 20 * MS, 1.0);
-    let mut spec = whole(ModeName::Fair, 20 * MS, vec![5_000_000]);
+    let mut spec = whole(Mode::Fair, 20 * MS, vec![5_000_000]);
     (spec.disk_bps, spec.memory_bytes) = (Some(1e7), 500_000);
     let world = transfer(path, &spec, 1, 20.0);
     assert_whole(&world, &spec);
     let took_s = world.now_ns() as f64 / 1e9;
     assert!((3.5..5.5).contains(&took_s), "4.5 MB at 10 Mbit/s take 3.6 s, and it took {took_s}");
-    let repaired = world.flows()[0].end(End::Sender).counters().repaired_bytes;
+    let repaired = world.flows()[0].end(End::Sender).counters().retransmitted_bytes;
     assert!(repaired < 50_000, "{repaired} bytes were sent again");
 }
 
 #[test]
 fn a_peer_that_moves_is_followed_once_it_has_answered() {
     let path = PathSpec::new(1e8, 20 * MS, 1.0);
-    let spec = whole(ModeName::Fair, 20 * MS, vec![20_000_000]);
+    let spec = whole(Mode::Fair, 20 * MS, vec![20_000_000]);
     let mut world = World::new(path.forward, path.backward, 1);
     world.add(0, Bulk::new(0, &spec));
     world.run_until(seconds(0.5));
@@ -158,7 +161,7 @@ fn a_peer_that_moves_is_followed_once_it_has_answered() {
     world.tell(0, |flow, _| flow.move_sender(elsewhere));
     world.run_until(seconds(10.0));
     assert_whole(&world, &spec);
-    assert!(world.flows()[0].events(End::Receiver).contains(&Event::Moved(elsewhere)));
+    assert!(world.flows()[0].events(End::Receiver).contains(&Event::PeerMigrated(elsewhere)));
 }
 
 #[test]
@@ -166,14 +169,14 @@ fn the_largest_packet_that_passes_is_found_and_a_narrower_path_too() {
     for (link, expected) in [(1500, 1472), (9000, 8972), (1420, 1392), (1300, 1232)] {
         let mut path = PathSpec::new(1e8, 20 * MS, 1.0);
         path.forward.largest_packet = link;
-        let mut spec = whole(ModeName::Fair, 20 * MS, vec![4_000_000]);
+        let mut spec = whole(Mode::Fair, 20 * MS, vec![4_000_000]);
         spec.largest_datagram = 8972;
         let world = transfer(path, &spec, 1, 20.0);
         assert_whole(&world, &spec);
         assert_eq!(world.flows()[0].end(End::Sender).datagram_size(), expected, "link of {link}");
     }
     let path = PathSpec::new(5e7, 20 * MS, 1.0);
-    let spec = whole(ModeName::Fair, 20 * MS, vec![12_000_000]);
+    let spec = whole(Mode::Fair, 20 * MS, vec![12_000_000]);
     let mut world = World::new(path.forward, path.backward, 1);
     world.add(0, Bulk::new(0, &spec));
     world.run_until(seconds(1.0));
@@ -187,7 +190,7 @@ fn the_largest_packet_that_passes_is_found_and_a_narrower_path_too() {
 fn the_same_seed_gives_the_same_run() {
     let mut path = PathSpec::new(1e8, 20 * MS, 0.3);
     path.forward.loss = Loss::Bursts { begin: 0.002, end: 0.1, loss: 0.7 };
-    let spec = whole(ModeName::Fair, 20 * MS, vec![3_000_000]);
+    let spec = whole(Mode::Fair, 20 * MS, vec![3_000_000]);
     let run = |seed| transfer(path, &spec, seed, 20.0).flows()[0].end(End::Sender).counters();
     assert_eq!(run(5), run(5));
     assert_ne!(run(5), run(6));
@@ -217,7 +220,7 @@ proptest! {
         for link in [&mut path.forward, &mut path.backward] {
             (link.reorder, link.reorder_ns, link.duplicate, link.corrupt) = (late, late_ms * MS, twice, damaged);
         }
-        let spec = whole(ModeName::ALL[mode], rtt_ms * MS, lengths);
+        let spec = whole(Mode::ALL[mode], rtt_ms * MS, lengths);
         assert_whole(&transfer(path, &spec, seed, 120.0), &spec);
     }
 }

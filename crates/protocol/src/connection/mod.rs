@@ -5,7 +5,7 @@
 //!
 //! After each call the driver asks [`Connection::transmit`] for datagrams until there are none, and calls again at
 //! [`Connection::wake_ns`]. Time is nanoseconds of any clock that never goes back; one that agrees with other hosts on whole multiples of
-//! five seconds, as the time of day does, lets flows look at their path together ([`crate::modes::look`]).
+//! five seconds, as the time of day does, lets flows look at their path together ([`crate::congestion::look`]).
 
 mod receive;
 mod transmit;
@@ -14,15 +14,15 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::acks::Acks;
-use crate::incoming::{Incoming, Limits};
-use crate::modes::{Arrival, Mode, Sample};
+use crate::congestion::{AckEvent, Arrival, Controller};
+use crate::loss_recovery::LossRecovery;
 use crate::mtu::{self, Mtu};
-use crate::outgoing::Outgoing;
 use crate::pacer::Pacer;
 use crate::path::Path;
 use crate::protect::Protect;
+use crate::reassembly::{Limits, ReassemblyBuffer};
 use crate::rtt::Rtt;
-use crate::sent::Sent;
+use crate::send_buffer::SendBuffer;
 
 /// What the two ends have agreed on, and what this one allows.
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct Config {
     /// The peer's address.
     pub peer: SocketAddr,
     /// Whether the handshake has shown that the peer is there. Until it has shown that by answering a challenge, it is sent nothing else.
-    pub peer_is_proved: bool,
+    pub peer_is_validated: bool,
     /// The round trip that the handshake took.
     pub initial_rtt_ns: u64,
     /// The largest UDP payload that this host's link takes.
@@ -57,7 +57,7 @@ impl Config {
             local_connection: 0,
             peer_connection: 0,
             peer,
-            peer_is_proved: true,
+            peer_is_validated: true,
             initial_rtt_ns,
             largest_datagram: 1472,
             limits: Limits::default(),
@@ -93,22 +93,22 @@ pub enum Event {
         length: u64,
     },
     /// The peer is at another address now, and proved it.
-    Moved(SocketAddr),
+    PeerMigrated(SocketAddr),
     /// The connection has ended.
-    Closed(Ending),
+    Closed(CloseReason),
 }
 
 /// How a connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum CloseReason {
     /// This end closed it.
-    Here(u64),
+    Local(u64),
     /// The peer closed it: with a code, zero for a clean end, and a reason.
     Peer(u64, String),
     /// The peer broke the protocol: how.
-    Broken(&'static str),
+    ProtocolViolation(&'static str),
     /// The peer has said nothing for the time that [`Config::idle_ns`] allows.
-    Silent,
+    IdleTimeout,
 }
 
 /// Codes of [`crate::frame::Frame::Close`] that the protocol itself uses; others are the application's.
@@ -121,15 +121,15 @@ pub mod codes {
 
 /// What keeps an end from sending more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldBack {
+pub enum SendLimit {
     /// There is nothing to send.
     Application,
     /// The peer has no memory left: its application takes nothing over.
-    Credit,
+    FlowControl,
     /// As much is underway as the mode allows.
-    Window,
+    CongestionWindow,
     /// The next packet's time has not come.
-    Pace,
+    Pacing,
 }
 
 /// What a connection has done so far.
@@ -142,13 +142,13 @@ pub struct Counters {
     /// Datagrams opened.
     pub received_packets: u64,
     /// Datagrams that were forged, repeated, damaged or of another version.
-    pub refused_packets: u64,
+    pub discarded_packets: u64,
     /// Packets found lost.
     pub lost_packets: u64,
     /// Packets that arrived after they had been given up.
     pub late_packets: u64,
     /// Bytes of extents sent again.
-    pub repaired_bytes: u64,
+    pub retransmitted_bytes: u64,
     /// Bytes of extents that arrived for the first time.
     pub unique_bytes: u64,
     /// Bytes of extents that arrived again.
@@ -173,16 +173,16 @@ const MOST_DOUBLINGS: u32 = 3;
 pub struct Connection {
     config: Config,
     protect: Box<dyn Protect>,
-    mode: Box<dyn Mode>,
+    controller: Box<dyn Controller>,
     state: State,
     closing: (u64, Vec<u8>),
     began_ns: u64,
     heard_ns: u64,
     spoke_ns: u64,
-    sent: Sent,
+    recovery: LossRecovery,
     acks: Acks,
-    outgoing: Outgoing,
-    incoming: Incoming,
+    send_buffer: SendBuffer,
+    reassembly: ReassemblyBuffer,
     rtt: Rtt,
     pacer: Pacer,
     mtu: Mtu,
@@ -211,24 +211,24 @@ impl Connection {
         config: Config,
         now_ns: u64,
         protect: Box<dyn Protect>,
-        mode: Box<dyn Mode>,
+        controller: Box<dyn Controller>,
     ) -> Self {
         Self {
             protect,
-            mode,
+            controller,
             state: State::Open,
             closing: (0, Vec::new()),
             began_ns: now_ns,
             heard_ns: now_ns,
             spoke_ns: now_ns,
-            sent: Sent::default(),
+            recovery: LossRecovery::default(),
             acks: Acks::default(),
-            outgoing: Outgoing::default(),
-            incoming: Incoming::new(config.limits),
+            send_buffer: SendBuffer::default(),
+            reassembly: ReassemblyBuffer::new(config.limits),
             rtt: Rtt::new(config.initial_rtt_ns),
             pacer: Pacer::default(),
             mtu: Mtu::new(mtu::LEAST.min(config.largest_datagram), config.largest_datagram),
-            path: Path::new(config.peer, config.peer_is_proved, config.secret),
+            path: Path::new(config.peer, config.peer_is_validated, config.secret),
             // Both ends start with what the handshake agreed; a shared default keeps the first round trip useful.
             peer_credit_bytes: config.limits.unconsumed_bytes,
             peer_received: (0, 0),
@@ -248,12 +248,12 @@ impl Connection {
 
     /// Opens an extent of no bytes yet; [`Self::append`] gives it some.
     pub fn open_extent(&mut self) -> u64 {
-        self.outgoing.open()
+        self.send_buffer.open()
     }
 
     /// The extent has so many bytes more, the last ones if `end`. False for one that has ended.
     pub fn append(&mut self, extent: u64, bytes: u64, end: bool) -> bool {
-        self.outgoing.append(extent, bytes, end)
+        self.send_buffer.append(extent, bytes, end)
     }
 
     /// Opens an extent of a known length.
@@ -265,11 +265,12 @@ impl Connection {
 
     /// The application is done with so many bytes it was given: the disk has them.
     pub fn consumed(&mut self, now_ns: u64, bytes: u64) {
-        let before = self.incoming.credit_bytes();
-        self.incoming.consumed(bytes);
+        let before = self.reassembly.credit_bytes();
+        self.reassembly.consumed(bytes);
         // A peer that stands still for want of credit sends nothing that would be acknowledged: tell it unasked.
-        let room = before - self.incoming.unique_bytes().min(before);
-        if room < self.config.limits.unconsumed_bytes / 2 && self.incoming.credit_bytes() > before {
+        let room = before - self.reassembly.unique_bytes().min(before);
+        if room < self.config.limits.unconsumed_bytes / 2 && self.reassembly.credit_bytes() > before
+        {
             self.acks.wanted(now_ns, self.rtt.ack_interval_ns(), self.rtt.busy_ack_interval_ns());
         }
     }
@@ -277,7 +278,7 @@ impl Connection {
     /// Whether the peer holds everything that was sent.
     #[must_use]
     pub fn all_delivered(&self) -> bool {
-        self.outgoing.is_empty()
+        self.send_buffer.is_empty()
     }
 
     /// Ends the connection; with [`codes::CLEAN`] after everything was delivered, at any time with another code.
@@ -289,16 +290,16 @@ impl Connection {
     }
 
     /// This host's own address has changed: the peer is told by a packet from the new one, and the path is learned anew.
-    pub fn moved(&mut self, now_ns: u64) {
+    pub fn local_address_changed(&mut self, now_ns: u64) {
         self.pings = 1;
-        self.path_changed(now_ns);
+        self.on_path_change(now_ns);
     }
 
     /// What the handshake told only after the first packet: how fast to send, and the memory of the peer. To be called before the
     /// first extent.
-    pub fn settle(&mut self, mode: Box<dyn Mode>, peer_credit_bytes: u64) {
-        debug_assert!(self.outgoing.is_empty());
-        self.mode = mode;
+    pub fn set_peer_parameters(&mut self, controller: Box<dyn Controller>, peer_credit_bytes: u64) {
+        debug_assert!(self.send_buffer.is_empty());
+        self.controller = controller;
         self.peer_credit_bytes = peer_credit_bytes;
     }
 
@@ -317,48 +318,48 @@ impl Connection {
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters {
-            repaired_bytes: self.outgoing.repaired_bytes(),
-            unique_bytes: self.incoming.unique_bytes(),
-            duplicate_bytes: self.incoming.duplicate_bytes(),
+            retransmitted_bytes: self.send_buffer.retransmitted_bytes(),
+            unique_bytes: self.reassembly.unique_bytes(),
+            duplicate_bytes: self.reassembly.duplicate_bytes(),
             ..self.counters
         }
     }
 
     /// The rate and window in force, for statistics.
     #[must_use]
-    pub fn mode(&self) -> &dyn Mode {
-        &*self.mode
+    pub fn controller(&self) -> &dyn Controller {
+        &*self.controller
     }
 
     /// Send no faster than this from now on, whatever the mode would; infinite for no limit. What the mode knows of the path stays.
-    pub fn limit(&mut self, rate_bps: f64) {
+    pub fn limit_rate(&mut self, rate_bps: f64) {
         self.limit_bps = rate_bps;
     }
 
     /// Bits a second that it sends at most at this moment.
     #[must_use]
-    pub fn paced_bps(&self) -> f64 {
-        self.mode.control().rate_bps.min(self.limit_bps)
+    pub fn pacing_rate_bps(&self) -> f64 {
+        self.controller.control().rate_bps.min(self.limit_bps)
     }
 
     /// What keeps this end from sending more at this moment.
     #[must_use]
-    pub fn held_back_by(&self) -> HeldBack {
-        if self.outgoing.has_work(self.peer_credit_bytes) {
-            let full = self.sent.in_flight_bytes() >= self.mode.control().window_bytes;
-            return if full { HeldBack::Window } else { HeldBack::Pace };
+    pub fn send_limit(&self) -> SendLimit {
+        if self.send_buffer.has_work(self.peer_credit_bytes) {
+            let full = self.recovery.in_flight_bytes() >= self.controller.control().window_bytes;
+            return if full { SendLimit::CongestionWindow } else { SendLimit::Pacing };
         }
-        if self.outgoing.has_work(u64::MAX) {
-            HeldBack::Credit
+        if self.send_buffer.has_work(u64::MAX) {
+            SendLimit::FlowControl
         } else {
-            HeldBack::Application
+            SendLimit::Application
         }
     }
 
     /// Bytes of extents that wait to be sent for the first time: who has more gives it when there are few.
     #[must_use]
-    pub fn waiting_bytes(&self) -> u64 {
-        self.outgoing.waiting_bytes()
+    pub fn unsent_bytes(&self) -> u64 {
+        self.send_buffer.unsent_bytes()
     }
 
     /// The round-trip estimates.
@@ -390,10 +391,10 @@ impl Connection {
         let mut sooner = |due_ns: Option<u64>| wake_ns = wake_ns.min(due_ns.unwrap_or(u64::MAX));
         sooner(self.acks.due_ns());
         sooner(self.path.due_ns());
-        sooner(self.sent.question_at_ns());
-        sooner(self.sent.is_waiting().then(|| self.timeout_ns()));
+        sooner(self.recovery.question_at_ns());
+        sooner(self.recovery.is_waiting().then(|| self.timeout_ns()));
         if self.may_send_data() {
-            sooner(Some(self.pacer.next_ns(self.paced_bps())));
+            sooner(Some(self.pacer.next_ns(self.pacing_rate_bps())));
         }
         Some(wake_ns)
     }
@@ -404,24 +405,24 @@ impl Connection {
 
     /// Whether there is something to send and the window allows it; the pacer decides when.
     fn may_send_data(&self) -> bool {
-        self.sent.in_flight_bytes() < self.mode.control().window_bytes
-            && self.outgoing.has_work(self.peer_credit_bytes)
+        self.recovery.in_flight_bytes() < self.controller.control().window_bytes
+            && self.send_buffer.has_work(self.peer_credit_bytes)
     }
 
-    fn path_changed(&mut self, now_ns: u64) {
+    fn on_path_change(&mut self, now_ns: u64) {
         self.rtt = Rtt::new(self.rtt.smoothed_ns());
         self.mtu =
             Mtu::new(mtu::LEAST.min(self.config.largest_datagram), self.config.largest_datagram);
-        self.mode.path_changed(now_ns, self.rtt.smoothed_ns());
+        self.controller.on_path_change(now_ns, self.rtt.smoothed_ns());
     }
 
-    fn end(&mut self, ending: Ending) {
+    fn end(&mut self, ending: CloseReason) {
         self.state = State::Closed;
         self.tell_end(ending);
     }
 
     /// The application is told of the end once.
-    fn tell_end(&mut self, ending: Ending) {
+    fn tell_end(&mut self, ending: CloseReason) {
         if !std::mem::replace(&mut self.end_told, true) {
             self.events.push_back(Event::Closed(ending));
         }
@@ -430,7 +431,7 @@ impl Connection {
     fn broken(&mut self, now_ns: u64, how: &'static str) {
         if self.state == State::Open {
             self.close(now_ns, codes::BROKEN, how);
-            self.tell_end(Ending::Broken(how));
+            self.tell_end(CloseReason::ProtocolViolation(how));
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::{Arrival, Connection, Ending, Event, Sample, Sink, State};
+use super::{AckEvent, Arrival, CloseReason, Connection, Event, Sink, State};
 use crate::frame::{Ack, Frame};
-use crate::incoming::Broken;
+use crate::loss_recovery::{Outcome, Payload};
 use crate::packet::{Header, HEADER_SIZE};
-use crate::sent::{Cargo, Outcome};
+use crate::reassembly::Broken;
 use crate::varint::Reader;
 
 /// What a peer may say of the spread of delays: a minute.
@@ -36,12 +36,12 @@ impl Connection {
                 header
             }
             _ => {
-                self.counters.refused_packets += 1;
+                self.counters.discarded_packets += 1;
                 return;
             }
         };
         let Some(frames) = self.protect.open(header.number, HEADER_SIZE, datagram) else {
-            self.counters.refused_packets += 1;
+            self.counters.discarded_packets += 1;
             return;
         };
         self.counters.received_packets += 1;
@@ -82,7 +82,8 @@ impl Connection {
         match frame {
             Frame::Padding | Frame::Ping => {}
             Frame::Data { extent, offset, last, bytes } => {
-                let taken = match self.incoming.take(*extent, *offset, bytes.len() as u64, *last) {
+                let taken = match self.reassembly.take(*extent, *offset, bytes.len() as u64, *last)
+                {
                     Ok(taken) => taken,
                     Err(rule) => {
                         self.broken(now_ns, name(rule));
@@ -101,7 +102,7 @@ impl Connection {
             Frame::Ack(ack) => self.acknowledged(now_ns, ack),
             Frame::History(bitmap) => {
                 let mut outcome = Outcome::default();
-                if self.sent.acknowledged(now_ns, bitmap, true, &mut outcome) {
+                if self.recovery.acknowledged(now_ns, bitmap, true, &mut outcome) {
                     self.learned(now_ns, outcome, None, None, (0, 0));
                 } else {
                     self.broken(now_ns, "it acknowledged packets that were never sent");
@@ -115,16 +116,16 @@ impl Connection {
                         self.closing = (*code, Vec::new());
                         // Answered once, so that the peer need not repeat itself.
                         self.state = State::Closing { left: 1, next_ns: now_ns };
-                        self.tell_end(Ending::Peer(*code, reason));
+                        self.tell_end(CloseReason::Peer(*code, reason));
                     }
-                    _ => self.end(Ending::Here(self.closing.0)),
+                    _ => self.end(CloseReason::Local(self.closing.0)),
                 }
             }
             Frame::Challenge(value) => self.path.challenged(from, *value),
             Frame::Response(value) => {
                 if self.path.answered(from, *value) {
-                    self.events.push_back(Event::Moved(from));
-                    self.path_changed(now_ns);
+                    self.events.push_back(Event::PeerMigrated(from));
+                    self.on_path_change(now_ns);
                 }
             }
         }
@@ -133,7 +134,7 @@ impl Connection {
 
     fn acknowledged(&mut self, now_ns: u64, ack: &Ack<'_>) {
         let mut outcome = Outcome::default();
-        if !self.sent.acknowledged(now_ns, &ack.bitmap, false, &mut outcome) {
+        if !self.recovery.acknowledged(now_ns, &ack.bitmap, false, &mut outcome) {
             return self.broken(now_ns, "it acknowledged packets that were never sent");
         }
         self.peer_credit_bytes = self.peer_credit_bytes.max(ack.credit_bytes);
@@ -174,31 +175,31 @@ impl Connection {
         (marked_packets, spread_ns): (u64, u64),
     ) {
         let smoothed_ns = self.rtt.smoothed_ns();
-        self.sent.find_lost(now_ns, smoothed_ns, &mut outcome);
+        self.recovery.find_lost(now_ns, smoothed_ns, &mut outcome);
         if outcome.late_packets == 0 && now_ns >= self.narrow_ns {
-            self.sent.narrow();
+            self.recovery.narrow();
             // Reordering comes in spells: the window stays as wide as it had to be for sixteen round trips or a second.
             self.narrow_ns = now_ns + (16 * smoothed_ns).max(1_000_000_000);
         }
         self.mtu.large(outcome.arrived_large, outcome.lost_large);
-        for cargo in &outcome.arrived {
-            if *cargo == Cargo::SizeProbe {
+        for payload in &outcome.arrived {
+            if *payload == Payload::SizeProbe {
                 if let Some((_, size)) = self.mtu.underway() {
                     self.mtu.arrived(size);
                 }
             }
-            for piece in cargo.pieces() {
-                if let Some(extent) = self.outgoing.arrived(*piece) {
+            for segment in payload.segments() {
+                if let Some(extent) = self.send_buffer.arrived(*segment) {
                     self.events.push_back(Event::Delivered(extent));
                 }
             }
         }
-        for cargo in &outcome.lost {
-            if *cargo == Cargo::SizeProbe {
+        for payload in &outcome.lost {
+            if *payload == Payload::SizeProbe {
                 self.mtu.lost();
             }
-            for piece in cargo.pieces() {
-                self.outgoing.lost(*piece);
+            for segment in payload.segments() {
+                self.send_buffer.lost(*segment);
             }
         }
         if !outcome.arrived.is_empty() {
@@ -207,7 +208,7 @@ impl Connection {
         }
         self.counters.lost_packets += outcome.lost_packets;
         self.counters.late_packets += outcome.late_packets;
-        self.mode.on_sample(&Sample {
+        self.controller.on_ack(&AckEvent {
             now_ns,
             rtt_ns,
             spread_ns,
@@ -219,9 +220,9 @@ impl Connection {
             newest_lost: outcome.newest_lost,
             late_packets: outcome.late_packets,
             marked_packets,
-            newest_spoken_of: self.sent.covered_to(),
-            next_number: self.sent.next_number(),
-            in_flight_bytes: self.sent.in_flight_bytes(),
+            newest_spoken_of: self.recovery.covered_to(),
+            next_number: self.recovery.next_number(),
+            in_flight_bytes: self.recovery.in_flight_bytes(),
             arrival,
             limited: self.app_limited,
         });

@@ -168,9 +168,9 @@ impl Carrier {
     pub(super) fn has_room(&self) -> bool {
         match &self.way {
             Way::Udp(udp) => udp.link.connection().is_some_and(|connection| {
-                let soon = connection.mode().control().rate_bps / 8.0 * WAITING.as_secs_f64();
+                let soon = connection.controller().control().rate_bps / 8.0 * WAITING.as_secs_f64();
                 let most = (soon as u64).clamp(LEAST_WAITING_BYTES, MOST_WAITING_BYTES);
-                connection.waiting_bytes() < most
+                connection.unsent_bytes() < most
                     && udp.link.underway() < MOST_UNDERWAY - UNDERWAY_RESERVE
             }),
             Way::Tcp(tcp) => {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use waystage_protocol::modes::coupled::Group;
+use waystage_protocol::congestion::coupled::Group;
 
 use super::visit::{Coming, Visit};
 use crate::control::Control;

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use waystage_protocol::modes::grant::Rule;
+use waystage_protocol::congestion::grant::Rule;
 
 use super::{User, NO_CAP_BYTES_PER_S};
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustls::{Connection, ServerConnection};
 use waystage_catalog::Root;
-use waystage_protocol::modes::coupled::Group;
-use waystage_protocol::modes::grant::grant;
+use waystage_protocol::congestion::coupled::Group;
+use waystage_protocol::congestion::grant::grant;
 use waystage_protocol::protect::Side;
 
 use super::places;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
-use waystage_protocol::connection::{codes, Connection, HeldBack};
+use waystage_protocol::connection::{codes, Connection, SendLimit};
 
 use super::link::{status_of, Happened, Link};
 use super::{now_ns, Mail, Mailbox, LEAST_UNDERWAY_BYTES};
@@ -131,15 +131,17 @@ impl Worker {
         if !slept {
             return Some(Holder::Processor);
         }
-        Some(match connection.held_back_by() {
-            HeldBack::Credit => Holder::Destination,
-            HeldBack::Window => Holder::Path,
-            HeldBack::Pace if connection.mode().control().rate_bps > 0.97 * self.link.cap_bps() => {
+        Some(match connection.send_limit() {
+            SendLimit::FlowControl => Holder::Destination,
+            SendLimit::CongestionWindow => Holder::Path,
+            SendLimit::Pacing
+                if connection.controller().control().rate_bps > 0.97 * self.link.cap_bps() =>
+            {
                 Holder::Cap
             }
-            HeldBack::Pace => Holder::Path,
-            HeldBack::Application if self.mailbox.room.is_wanted() => Holder::Memory,
-            HeldBack::Application => Holder::Source,
+            SendLimit::Pacing => Holder::Path,
+            SendLimit::Application if self.mailbox.room.is_wanted() => Holder::Memory,
+            SendLimit::Application => Holder::Source,
         })
     }
 
@@ -151,9 +153,9 @@ impl Worker {
     }
 
     fn publish(&self, connection: &Connection, mail: &mut Mail) {
-        let control = connection.mode().control();
+        let control = connection.controller().control();
         let queued: u64 = mail.messages.iter().map(|message| message.len() as u64).sum();
-        let unsent = (connection.waiting_bytes() + queued).min(mail.underway_bytes);
+        let unsent = (connection.unsent_bytes() + queued).min(mail.underway_bytes);
         let window = control.window_bytes.min(1 << 40);
         mail.most_underway_bytes = most_underway_bytes(mail.underway_bytes - unsent, window)
             .min(self.link.agreed().memory_bytes);

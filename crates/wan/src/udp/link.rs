@@ -6,8 +6,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use waystage_protocol::connection::{codes, Config, Connection, Ending, Event};
-use waystage_protocol::modes::coupled::Group;
+use waystage_protocol::congestion::coupled::Group;
+use waystage_protocol::connection::{codes, CloseReason, Config, Connection, Event};
 use waystage_protocol::protect::Sealed;
 
 use super::store::{Coming, Store};
@@ -83,7 +83,7 @@ impl Link {
     /// Say the first word: a ping, repeated until it is answered.
     pub(crate) fn call(&mut self, peer: SocketAddr) {
         let mut connection = self.begin(peer);
-        connection.moved(now_ns());
+        connection.local_address_changed(now_ns());
         self.connection = Some(connection);
     }
 
@@ -105,7 +105,7 @@ impl Link {
     pub(crate) fn limit(&mut self, bytes_per_s: Option<u64>) {
         self.limit_bps = bytes_per_s.map_or(f64::INFINITY, |rate| rate as f64 * 8.0);
         if let Some(connection) = &mut self.connection {
-            connection.limit(self.limit_bps);
+            connection.limit_rate(self.limit_bps);
         }
     }
 
@@ -162,14 +162,14 @@ impl Link {
         self.agreed = agreed;
         if let Some(connection) = &mut self.connection {
             let mode = self.agreed.mode(connection.rtt().smoothed_ns());
-            connection.settle(mode, self.agreed.memory_bytes);
+            connection.set_peer_parameters(mode, self.agreed.memory_bytes);
         }
     }
 
     fn begin(&self, peer: SocketAddr) -> Connection {
         let agreed = &self.agreed;
         let mut config = Config::new(peer, agreed.rtt_ns.max(10_000));
-        config.peer_is_proved =
+        config.peer_is_validated =
             agreed.proved.is_none_or(|proved| proved.to_canonical() == peer.ip().to_canonical());
         config.local_connection = agreed.local_connection;
         config.peer_connection = agreed.peer_connection;
@@ -180,7 +180,7 @@ impl Link {
         let protect = Box::new(Sealed::new(&agreed.secret, agreed.side, agreed.suite));
         let mode = agreed.mode(agreed.rtt_ns);
         let mut connection = Connection::new(config, now_ns(), protect, mode);
-        connection.limit(self.limit_bps);
+        connection.limit_rate(self.limit_bps);
         connection
     }
 
@@ -232,7 +232,7 @@ impl Link {
                     let length = usize::try_from(length).unwrap_or(0).min(buffer.len());
                     return Some(Happened::Came(Message { buffer, length, by: None }));
                 }
-                Event::Moved(peer) => self.peer = Some(peer),
+                Event::PeerMigrated(peer) => self.peer = Some(peer),
                 Event::Closed(ending) => return Some(Happened::Ended(in_words(&ending))),
             }
         }
@@ -285,25 +285,29 @@ pub(crate) fn status_of(connection: &Connection) -> Status {
     Status {
         udp: true,
         rtt_ns: connection.rtt().smoothed_ns(),
-        rate_bps: connection.mode().control().rate_bps,
+        rate_bps: connection.controller().control().rate_bps,
         datagram_bytes: connection.datagram_size() as u64,
         sent_packets: counters.sent_packets,
         lost_packets: counters.lost_packets.saturating_sub(counters.late_packets),
-        repaired_bytes: counters.repaired_bytes,
+        repaired_bytes: counters.retransmitted_bytes,
         duplicate_bytes: counters.duplicate_bytes,
-        refused_packets: counters.refused_packets,
+        refused_packets: counters.discarded_packets,
         ..Status::default()
     }
 }
 
-fn in_words(ending: &Ending) -> String {
+fn in_words(ending: &CloseReason) -> String {
     match ending {
-        Ending::Here(_) | Ending::Peer(codes::CLEAN, _) => "the connection was closed".to_owned(),
-        Ending::Peer(_, reason) if !reason.is_empty() => {
+        CloseReason::Local(_) | CloseReason::Peer(codes::CLEAN, _) => {
+            "the connection was closed".to_owned()
+        }
+        CloseReason::Peer(_, reason) if !reason.is_empty() => {
             format!("the other end closed the connection: {reason}")
         }
-        Ending::Peer(..) => "the other end gave up".to_owned(),
-        Ending::Broken(how) => format!("the other end broke the protocol: {how}"),
-        Ending::Silent => "nothing has been heard of the other end for half a minute".to_owned(),
+        CloseReason::Peer(..) => "the other end gave up".to_owned(),
+        CloseReason::ProtocolViolation(how) => format!("the other end broke the protocol: {how}"),
+        CloseReason::IdleTimeout => {
+            "nothing has been heard of the other end for half a minute".to_owned()
+        }
     }
 }

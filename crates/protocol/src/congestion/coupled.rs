@@ -1,6 +1,6 @@
 //! Several connections of one copy that together take what one would.
 //!
-//! Arrives: samples of each connection, in any mode. Leaves: each connection's part of a rate and a window. Must not know: how a mode
+//! Arrives: acks of each connection, in any mode. Leaves: each connection's part of a rate and a window. Must not know: how a mode
 //! decides, what is sent over which connection.
 //!
 //! The connections cross the same path, so what one of them meets the others would have met. Each runs its mode for all of them
@@ -8,7 +8,7 @@
 //! takes the rate at which its own packets arrive times the number of connections for the rate of all, and sends its part.
 //!
 //! ```text
-//! arrived, lost   summed over the connections since this one's last sample
+//! arrived, lost   summed over the connections since this one's last ack
 //! arrival rate    own * n
 //! rate, window    of the mode / n
 //! ```
@@ -22,7 +22,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use super::{Arrival, Control, Mode, ModeName, Sample, PACKET};
+use super::{AckEvent, Arrival, Control, Controller, Mode, PACKET};
 
 /// No connection's window is smaller: what is lost at its end must be found by what comes after it.
 const LEAST_WINDOW: u64 = 2 * PACKET as u64;
@@ -52,7 +52,7 @@ struct Totals {
 impl Group {
     /// One more connection that sends in this mode.
     #[must_use]
-    pub fn join(&self, mode: Box<dyn Mode>) -> Coupled {
+    pub fn join(&self, mode: Box<dyn Controller>) -> Coupled {
         self.0.members.fetch_add(1, Ordering::Relaxed);
         let number = self.0.joined.fetch_add(1, Ordering::Relaxed) + 1;
         let mut coupled = Coupled { group: self.clone(), mode, seen: Seen::default(), number };
@@ -79,7 +79,7 @@ struct Seen {
 /// A mode that decides for a group and sends one connection's part.
 pub struct Coupled {
     group: Group,
-    mode: Box<dyn Mode>,
+    mode: Box<dyn Controller>,
     seen: Seen,
     number: u64,
 }
@@ -136,8 +136,8 @@ impl Drop for Coupled {
     }
 }
 
-impl Mode for Coupled {
-    fn name(&self) -> ModeName {
+impl Controller for Coupled {
+    fn name(&self) -> Mode {
         self.mode.name()
     }
 
@@ -145,40 +145,40 @@ impl Mode for Coupled {
         self.mode.phase()
     }
 
-    fn on_sample(&mut self, sample: &Sample) {
+    fn on_ack(&mut self, ack: &AckEvent) {
         let totals = &self.group.0;
-        totals.arrived_packets.fetch_add(sample.arrived_packets, Ordering::Relaxed);
-        totals.arrived_bytes.fetch_add(sample.arrived_bytes, Ordering::Relaxed);
-        totals.lost_packets.fetch_add(sample.lost_packets, Ordering::Relaxed);
-        totals.late_packets.fetch_add(sample.late_packets, Ordering::Relaxed);
+        totals.arrived_packets.fetch_add(ack.arrived_packets, Ordering::Relaxed);
+        totals.arrived_bytes.fetch_add(ack.arrived_bytes, Ordering::Relaxed);
+        totals.lost_packets.fetch_add(ack.lost_packets, Ordering::Relaxed);
+        totals.late_packets.fetch_add(ack.late_packets, Ordering::Relaxed);
         let members = self.group.members();
         let news = self.news();
         // Another one's loss is as recent as what was spoken of last here.
-        let others_lost = news.lost_packets > sample.lost_packets;
-        let as_recent = sample.newest_spoken_of.checked_sub(1).filter(|_| others_lost);
-        self.mode.on_sample(&Sample {
+        let others_lost = news.lost_packets > ack.lost_packets;
+        let as_recent = ack.newest_spoken_of.checked_sub(1).filter(|_| others_lost);
+        self.mode.on_ack(&AckEvent {
             arrived_bytes: news.arrived_bytes,
             arrived_packets: news.arrived_packets,
             lost_packets: news.lost_packets,
             late_packets: news.late_packets,
-            newest_lost: sample.newest_lost.max(as_recent),
-            in_flight_bytes: sample.in_flight_bytes * members,
-            arrival: sample.arrival.map(|arrival| Arrival {
+            newest_lost: ack.newest_lost.max(as_recent),
+            in_flight_bytes: ack.in_flight_bytes * members,
+            arrival: ack.arrival.map(|arrival| Arrival {
                 bytes: arrival.bytes * members,
                 burst_bytes: arrival.burst_bytes * members,
                 ..arrival
             }),
-            ..*sample
+            ..*ack
         });
         self.lead();
     }
 
-    fn on_silence(&mut self, now_ns: u64) {
-        self.mode.on_silence(now_ns);
+    fn on_timeout(&mut self, now_ns: u64) {
+        self.mode.on_timeout(now_ns);
     }
 
-    fn path_changed(&mut self, now_ns: u64, rtt_ns: u64) {
-        self.mode.path_changed(now_ns, rtt_ns);
+    fn on_path_change(&mut self, now_ns: u64, rtt_ns: u64) {
+        self.mode.on_path_change(now_ns, rtt_ns);
     }
 
     fn control(&self) -> Control {
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn what_leaves_and_comes_changes_each_part() {
         let group = Group::default();
-        let start = || ModeName::Fair.start(RTT_NS, 1e9);
+        let start = || Mode::Fair.start(RTT_NS, 1e9);
         let one = group.join(start());
         let alone = one.control();
         assert_eq!(alone, start().control());
@@ -212,19 +212,19 @@ mod tests {
 
     #[test]
     fn a_loss_of_one_is_a_loss_of_all_and_told_once() {
-        struct Spy(Arc<std::sync::Mutex<Vec<Sample>>>);
-        impl Mode for Spy {
-            fn name(&self) -> ModeName {
-                ModeName::Fair
+        struct Spy(Arc<std::sync::Mutex<Vec<AckEvent>>>);
+        impl Controller for Spy {
+            fn name(&self) -> Mode {
+                Mode::Fair
             }
             fn phase(&self) -> &'static str {
                 "spying"
             }
-            fn on_sample(&mut self, sample: &Sample) {
-                self.0.lock().unwrap().push(*sample);
+            fn on_ack(&mut self, ack: &AckEvent) {
+                self.0.lock().unwrap().push(*ack);
             }
-            fn on_silence(&mut self, _: u64) {}
-            fn path_changed(&mut self, _: u64, _: u64) {}
+            fn on_timeout(&mut self, _: u64) {}
+            fn on_path_change(&mut self, _: u64, _: u64) {}
             fn control(&self) -> Control {
                 Control { rate_bps: 1.0, window_bytes: 1 }
             }
@@ -232,10 +232,10 @@ mod tests {
         let (group, told) = (Group::default(), Arc::default());
         let mut quiet = group.join(Box::new(Spy(Arc::clone(&told))));
         let mut losing = group.join(Box::new(Spy(Arc::default())));
-        let sample = Sample { newest_spoken_of: 10, arrived_packets: 4, ..Sample::default() };
-        losing.on_sample(&Sample { lost_packets: 3, newest_lost: Some(7), ..sample });
-        quiet.on_sample(&sample);
-        quiet.on_sample(&sample);
+        let ack = AckEvent { newest_spoken_of: 10, arrived_packets: 4, ..AckEvent::default() };
+        losing.on_ack(&AckEvent { lost_packets: 3, newest_lost: Some(7), ..ack });
+        quiet.on_ack(&ack);
+        quiet.on_ack(&ack);
         let told = told.lock().unwrap();
         let seen =
             |at: usize| (told[at].arrived_packets, told[at].lost_packets, told[at].newest_lost);

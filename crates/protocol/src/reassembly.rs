@@ -1,6 +1,6 @@
 //! Extents on their way in: which bytes are new, which extents are whole.
 //!
-//! Arrives: pieces, in any order and any number of times. Leaves: the parts of them that are new; broken rules of the peer.
+//! Arrives: segments, in any order and any number of times. Leaves: the parts of them that are new; broken rules of the peer.
 //! Must not know: packets, time, where bytes are kept.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ pub struct Limits {
     pub unconsumed_bytes: u64,
     /// Extents begun and not complete.
     pub open_extents: usize,
-    /// Holes in one extent; a piece that would make more is dropped and will be sent again.
+    /// Holes in one extent; a segment that would make more is dropped and will be sent again.
     pub holes: usize,
 }
 
@@ -45,7 +45,7 @@ struct Extent {
 
 /// The extents of one direction.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct ReassemblyBuffer {
     limits: Limits,
     extents: HashMap<u64, Extent>,
     complete: Ranges,
@@ -54,18 +54,18 @@ pub struct Incoming {
     consumed_bytes: u64,
 }
 
-/// What a piece brought.
+/// What a segment brought.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// The ranges of the extent that were missing until now.
     pub new: Vec<Range<u64>>,
     /// The extent's length, if nothing of it is missing any more.
     pub complete: Option<u64>,
-    /// The piece could not be kept, and must not be acknowledged.
+    /// The segment could not be kept, and must not be acknowledged.
     pub dropped: bool,
 }
 
-impl Incoming {
+impl ReassemblyBuffer {
     /// Nothing has arrived yet.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
@@ -102,7 +102,7 @@ impl Incoming {
         self.duplicate_bytes
     }
 
-    /// Takes in a piece of `length` bytes.
+    /// Takes in a segment of `length` bytes.
     pub fn take(&mut self, id: u64, offset: u64, length: u64, last: bool) -> Result<Taken, Broken> {
         if self.complete.contains(id) {
             self.duplicate_bytes += length;
@@ -118,7 +118,7 @@ impl Incoming {
         {
             return Err(Broken::TwoEnds);
         }
-        if extent.arrived.pieces() >= self.limits.holes {
+        if extent.arrived.segments() >= self.limits.holes {
             return Ok(Taken { dropped: true, ..Taken::default() });
         }
         extent.highest = extent.highest.max(end);
@@ -149,16 +149,16 @@ impl Incoming {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outgoing::Outgoing;
-    use crate::sent::Piece;
+    use crate::loss_recovery::Segment;
+    use crate::send_buffer::SendBuffer;
     use proptest::prelude::*;
 
     #[test]
     fn a_peer_that_breaks_a_rule_is_found_out() {
         let limits = Limits { unconsumed_bytes: 100, open_extents: 2, holes: 8 };
-        let mut incoming = Incoming::new(limits);
+        let mut incoming = ReassemblyBuffer::new(limits);
         assert_eq!(incoming.take(0, 0, 101, false), Err(Broken::Credit));
-        let mut incoming = Incoming::new(limits);
+        let mut incoming = ReassemblyBuffer::new(limits);
         incoming.take(0, 0, 10, true).unwrap();
         incoming.take(1, 0, 10, false).unwrap();
         incoming.take(2, 0, 1, false).unwrap();
@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn consuming_gives_new_credit() {
-        let mut incoming = Incoming::new(Limits { unconsumed_bytes: 100, ..Limits::default() });
+        let mut incoming =
+            ReassemblyBuffer::new(Limits { unconsumed_bytes: 100, ..Limits::default() });
         incoming.take(0, 0, 100, false).unwrap();
         incoming.consumed(60);
         assert_eq!(incoming.credit_bytes(), 160);
@@ -180,41 +181,41 @@ mod tests {
     }
 
     proptest! {
-        /// Two ends and a network between them that loses, repeats and reorders pieces, cut at any size.
+        /// Two ends and a network between them that loses, repeats and reorders segments, cut at any size.
         #[test]
         fn extents_arrive_whole_and_each_byte_once(
             lengths in prop::collection::vec(0_u64..3000, 1..5),
             steps in prop::collection::vec((0_u8..6, 1_usize..700, any::<u16>()), 1..400),
         ) {
-            let (mut outgoing, mut incoming) = (Outgoing::default(), Incoming::new(Limits::default()));
+            let (mut outgoing, mut incoming) = (SendBuffer::default(), ReassemblyBuffer::new(Limits::default()));
             let ids: Vec<u64> = lengths.iter().map(|length| {
                 let id = outgoing.open();
                 assert!(outgoing.append(id, *length, true));
                 id
             }).collect();
-            let (mut underway, mut given): (Vec<Piece>, u64) = (Vec::new(), 0);
+            let (mut underway, mut given): (Vec<Segment>, u64) = (Vec::new(), 0);
             let (mut complete, mut finished) = (Vec::new(), Vec::new());
             let forced = std::iter::repeat_n((0, 700, 0), 200).chain(std::iter::repeat_n((1, 1, 0), 200));
             for (kind, size, pick) in steps.into_iter().chain(forced.cycle().take(4000)) {
                 let at = usize::from(pick) % underway.len().max(1);
                 match (kind, underway.get(at).copied()) {
                     (0, _) => underway.extend(outgoing.next(u64::MAX, |_, _| size)),
-                    (1 | 2, Some(piece)) => {
+                    (1 | 2, Some(segment)) => {
                         let taken = incoming
-                            .take(piece.extent, piece.offset, u64::from(piece.length), piece.last).unwrap();
+                            .take(segment.extent, segment.offset, u64::from(segment.length), segment.last).unwrap();
                         given += taken.new.iter().map(|range| range.end - range.start).sum::<u64>();
-                        complete.extend(taken.complete.map(|_| piece.extent));
+                        complete.extend(taken.complete.map(|_| segment.extent));
                         if kind == 1 {
                             underway.swap_remove(at);
                         }
-                        finished.extend(outgoing.arrived(piece));
+                        finished.extend(outgoing.arrived(segment));
                     }
-                    (3, Some(piece)) => {
+                    (3, Some(segment)) => {
                         underway.swap_remove(at);
-                        outgoing.lost(piece);
+                        outgoing.lost(segment);
                     }
                     // Thought lost, and underway all the same.
-                    (4, Some(piece)) => outgoing.lost(piece),
+                    (4, Some(segment)) => outgoing.lost(segment),
                     _ => {}
                 }
             }

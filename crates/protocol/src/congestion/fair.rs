@@ -1,6 +1,6 @@
 //! `fair` and `fast-start`: all of a path when alone, an even share beside others.
 //!
-//! Arrives: samples. Leaves: a window and a pace. Must not know: the other modes.
+//! Arrives: acks. Leaves: a window and a pace. Must not know: the other modes.
 //!
 //! **Alone, or among its like** (phase `delay`) the window follows the queue, once a round trip (after FAST TCP: Wei, Jin, Low, Hegde,
 //! IEEE/ACM ToN 14(6), 2006):
@@ -32,7 +32,7 @@ use super::evidence::{
 };
 use super::look::{Look, Looking};
 use super::startup::Startup;
-use super::{Control, Mode, ModeName, Sample, PACKET};
+use super::{AckEvent, Control, Controller, Mode, PACKET};
 
 const A: f64 = 6.0 * PACKET;
 const GAIN: f64 = 0.5;
@@ -187,10 +187,10 @@ impl Fair {
         (b_ns + A * rtt_ns / window).min(self.shallow_ns)
     }
 
-    fn follow_queue(&mut self, sample: &Sample, round: &Round) {
-        let Some(queue_ns) = round.queue_ns(sample.base_rtt_ns) else { return };
+    fn follow_queue(&mut self, ack: &AckEvent, round: &Round) {
+        let Some(queue_ns) = round.queue_ns(ack.base_rtt_ns) else { return };
         let target_ns = self.target_ns(self.window);
-        self.largest_queue_ns = round.largest_rtt_ns.saturating_sub(sample.base_rtt_ns) as f64;
+        self.largest_queue_ns = round.largest_rtt_ns.saturating_sub(ack.base_rtt_ns) as f64;
         let before = self.window;
         let mut step = GAIN * (target_ns - queue_ns) / self.rtt_ns as f64;
         self.empty_rounds = if queue_ns < target_ns / 4.0 { self.empty_rounds + 1 } else { 0 };
@@ -205,19 +205,18 @@ impl Fair {
         }
         // Judged by the window from before: a small one would excuse any queue.
         self.standing.on_round(queue_ns, 2.0 * self.target_ns(self.window_unqueued));
-        let swings =
-            self.swing.on_round(sample.now_ns, queue_ns) > SWING * sample.base_rtt_ns as f64;
+        let swings = self.swing.on_round(ack.now_ns, queue_ns) > SWING * ack.base_rtt_ns as f64;
         if swings && !self.among_its_like && self.window < before.max(self.window_followed) / 2.0 {
             // Its like settle; a queue that keeps swinging while this flow had to shrink is a sawtooth's.
-            return self.claim(sample.now_ns, self.window);
+            return self.claim(ack.now_ns, self.window);
         }
         if self.beside_others && self.window < YIELDED * self.window_followed {
             // A queue that was there before this flow, and grows slowly, takes all of it bit by bit.
-            return self.claim(sample.now_ns, self.window_followed);
+            return self.claim(ack.now_ns, self.window_followed);
         }
         if self.standing.is_evident() {
             // What was yielded went to somebody who does not yield. The window from before is this flow's claim.
-            self.claim(sample.now_ns, self.window_unqueued);
+            self.claim(ack.now_ns, self.window_unqueued);
         }
     }
 
@@ -248,8 +247,8 @@ impl Fair {
         self.competitor.plan(now_ns, self.window);
     }
 
-    fn congested(&mut self, sample: &Sample, round: &Round) {
-        self.answered = Answered::now(sample, round.lost);
+    fn congested(&mut self, ack: &AckEvent, round: &Round) {
+        self.answered = Answered::now(ack, round.lost);
         self.before = Before {
             window: self.window,
             competitor: self.competitor,
@@ -259,26 +258,26 @@ impl Fair {
         if self.suspicions.is_empty() {
             self.window_before = self.window;
         }
-        if sample.marked_packets == 0 && self.suspicions.len() < 8 {
+        if ack.marked_packets == 0 && self.suspicions.len() < 8 {
             self.suspicions.push((round.lost, round.arrived + round.lost));
         }
         if matches!(self.phase, Phase::Delay) {
-            let queue_ns = round.largest_rtt_ns.saturating_sub(sample.base_rtt_ns) as f64;
+            let queue_ns = round.largest_rtt_ns.saturating_sub(ack.base_rtt_ns) as f64;
             let queue_ns = queue_ns.max(self.largest_queue_ns);
             if queue_ns < 1.5 * self.target_ns(self.window) {
                 self.shallow_ns = (queue_ns / 2.0).max(20_000.0);
             }
             self.competitor.forget();
-            self.compete(sample.now_ns);
+            self.compete(ack.now_ns);
         }
         self.window = self.competitor.congested(self.window).max(LEAST_WINDOW);
-        self.be_quiet(sample);
+        self.be_quiet(ack);
     }
 
-    fn be_quiet(&mut self, sample: &Sample) {
-        self.answered_to = sample.next_number;
-        self.quiet_from = Some(sample.next_number);
-        self.rounds.answered(sample.next_number);
+    fn be_quiet(&mut self, ack: &AckEvent) {
+        self.answered_to = ack.next_number;
+        self.quiet_from = Some(ack.next_number);
+        self.rounds.answered(ack.next_number);
     }
 
     /// Nothing was lost, packets were late: as if there had been no answer.
@@ -309,43 +308,43 @@ impl Fair {
         self.empty_rounds = 0;
     }
 
-    fn end_of_round(&mut self, sample: &Sample, round: &Round) {
+    fn end_of_round(&mut self, ack: &AckEvent, round: &Round) {
         self.largest_rtt_ns = self.largest_rtt_ns.max(round.largest_rtt_ns);
-        if self.floor.on_round(&mut self.buffer, &mut self.quiet_from, round, sample.base_rtt_ns) {
+        if self.floor.on_round(&mut self.buffer, &mut self.quiet_from, round, ack.base_rtt_ns) {
             self.reconsider();
         }
         match self.phase {
             Phase::Startup(_) => {}
-            Phase::Delay => self.follow_queue(sample, round),
+            Phase::Delay => self.follow_queue(ack, round),
             Phase::Compete => {
                 let arrival_bps = self.arrivals.bps(self.rtt_ns);
                 self.window = self.competitor.end_of_round(arrival_bps, self.window);
-                if self.competitor.is_test_due(sample.now_ns) {
-                    self.begin_drain(sample);
+                if self.competitor.is_test_due(ack.now_ns) {
+                    self.begin_drain(ack);
                 }
             }
             Phase::Drain { window, arrival_bps, cuts, settled } => {
-                self.go_on_draining(sample, (window, arrival_bps, cuts, settled));
+                self.go_on_draining(ack, (window, arrival_bps, cuts, settled));
             }
         }
     }
 
-    fn begin_drain(&mut self, sample: &Sample) {
+    fn begin_drain(&mut self, ack: &AckEvent) {
         let Some(arrival_bps) = self.arrivals.bps(2 * self.rtt_ns) else { return };
-        if (self.largest_rtt_ns as f64) < SHALLOW * sample.base_rtt_ns as f64 {
+        if (self.largest_rtt_ns as f64) < SHALLOW * ack.base_rtt_ns as f64 {
             // The queue was never long enough to tell anything by draining it: try, and let loss decide.
-            return self.follow_from(arrival_bps, self.window, sample);
+            return self.follow_from(arrival_bps, self.window, ack);
         }
         self.phase = Phase::Drain { window: self.window, arrival_bps, cuts: 1, settled: false };
         self.window = (self.window * CUT).max(LEAST_WINDOW);
-        self.rounds.restart(sample.next_number);
+        self.rounds.restart(ack.next_number);
     }
 
     /// With nobody else there, a smaller window only shortens the queue, and as much arrives as before; beside another
     /// flow it gives up a part of the share. This holds whatever is thought to be the base round trip.
     fn go_on_draining(
         &mut self,
-        sample: &Sample,
+        ack: &AckEvent,
         (window, before_bps, cuts, settled): (f64, f64, u32, bool),
     ) {
         if !settled {
@@ -359,28 +358,28 @@ impl Fair {
                 Phase::Drain { window, arrival_bps: before_bps, cuts: cuts + 1, settled: false };
             self.window = (self.window * CUT).max(LEAST_WINDOW);
         } else if cuts > FREE_CUTS {
-            (self.drained_ns, self.window_drained) = (sample.now_ns, window);
-            self.follow_from(before_bps, window, sample);
+            (self.drained_ns, self.window_drained) = (ack.now_ns, window);
+            self.follow_from(before_bps, window, ack);
         } else {
             self.window = window;
             self.competitor.hold(window);
-            self.compete(sample.now_ns);
+            self.compete(ack.now_ns);
         }
     }
 
     /// Follows the queue again where a look showed that nobody competes but its like.
-    fn settle(&mut self, sample: &Sample, alike: bool) {
-        let holds = self.window * sample.base_rtt_ns as f64 / self.rtt_ns as f64;
+    fn settle(&mut self, ack: &AckEvent, alike: bool) {
+        let holds = self.window * ack.base_rtt_ns as f64 / self.rtt_ns as f64;
         let Some(bps) = self.arrivals.bps(2 * self.rtt_ns) else { return };
         if alike && holds > LEAST_FOLLOWED {
-            self.follow_from(bps, self.window, sample);
+            self.follow_from(bps, self.window, ack);
             self.standing.settle();
         }
     }
 
     /// Follows the queue again, with what the path holds at this rate of arrival, and no more than `most`.
-    fn follow_from(&mut self, arrival_bps: f64, most: f64, sample: &Sample) {
-        let holds = arrival_bps / (1.0 - self.floor.share()) * sample.base_rtt_ns as f64 / 8e9;
+    fn follow_from(&mut self, arrival_bps: f64, most: f64, ack: &AckEvent) {
+        let holds = arrival_bps / (1.0 - self.floor.share()) * ack.base_rtt_ns as f64 / 8e9;
         self.window = holds.min(most).max(LEAST_WINDOW);
         self.follow();
     }
@@ -396,12 +395,12 @@ impl Fair {
     }
 }
 
-impl Mode for Fair {
-    fn name(&self) -> ModeName {
+impl Controller for Fair {
+    fn name(&self) -> Mode {
         if self.quick {
-            ModeName::FastStart
+            Mode::FastStart
         } else {
-            ModeName::Fair
+            Mode::Fair
         }
     }
 
@@ -414,21 +413,21 @@ impl Mode for Fair {
         }
     }
 
-    fn on_sample(&mut self, sample: &Sample) {
-        self.rtt_ns = sample.smoothed_rtt_ns.max(1000);
-        self.base_rtt_ns = sample.base_rtt_ns;
+    fn on_ack(&mut self, ack: &AckEvent) {
+        self.rtt_ns = ack.smoothed_rtt_ns.max(1000);
+        self.base_rtt_ns = ack.base_rtt_ns;
         if let Phase::Startup(startup) = &mut self.phase {
-            if let Some(capacity) = startup.on_sample(sample, &mut self.floor) {
-                let holds = capacity.bps * sample.base_rtt_ns as f64 / 8e9;
+            if let Some(capacity) = startup.on_ack(ack, &mut self.floor) {
+                let holds = capacity.bps * ack.base_rtt_ns as f64 / 8e9;
                 self.window = (holds + A).max(LEAST_WINDOW);
                 self.follow();
-                self.be_quiet(sample);
+                self.be_quiet(ack);
             }
             return;
         }
-        self.arrivals.on_sample(sample, 4 * self.rtt_ns);
-        let ended = self.rounds.on_sample(sample);
-        if self.answered.is_void(sample) {
+        self.arrivals.on_ack(ack, 4 * self.rtt_ns);
+        let ended = self.rounds.on_ack(ack);
+        if self.answered.is_void(ack) {
             self.take_back();
         }
         // A path that loses at random is judged by whole rounds: looking more often only finds more accidents.
@@ -440,33 +439,33 @@ impl Mode for Fair {
         // Until a quiet round has shown what the last answer was worth, there is no second one.
         let judged = judged.filter(|_| self.quiet_from.is_none());
         let too_many = judged.is_some_and(|round| {
-            let full = self.buffer.may_be_full_now(round, sample.base_rtt_ns);
+            let full = self.buffer.may_be_full_now(round, ack.base_rtt_ns);
             round.lost > 0
                 && !self.floor.allows(round.arrived + round.lost, round.lost)
                 && (full || is_gross(round, &self.floor))
         });
-        if (too_many || sample.marked_packets > 0 && sample.newest_spoken_of > self.answered_to)
+        if (too_many || ack.marked_packets > 0 && ack.newest_spoken_of > self.answered_to)
             && !matches!(self.phase, Phase::Drain { .. })
         {
             let round = ended.unwrap_or(*self.rounds.current());
-            self.congested(sample, &round);
-        } else if matches!(self.phase, Phase::Compete) && !sample.limited {
-            self.window = self.competitor.grown(sample, self.window, self.rtt_ns);
+            self.congested(ack, &round);
+        } else if matches!(self.phase, Phase::Compete) && !ack.limited {
+            self.window = self.competitor.grown(ack, self.window, self.rtt_ns);
         }
         let looking = match self.phase {
-            Phase::Delay | Phase::Compete => self.look.on_sample(sample),
+            Phase::Delay | Phase::Compete => self.look.on_ack(ack),
             _ => Looking::No,
         };
         match (looking, ended) {
-            (Looking::No, Some(round)) => self.end_of_round(sample, &round),
+            (Looking::No, Some(round)) => self.end_of_round(ack, &round),
             (Looking::Over { shorter, empty, alike }, _) => {
-                self.rounds.restart(sample.next_number);
+                self.rounds.restart(ack.next_number);
                 self.among_its_like = empty;
                 self.beside_others = !empty && !shorter;
                 if matches!(self.phase, Phase::Compete) {
                     self.floor.doubt();
                     self.seek();
-                    self.settle(sample, alike);
+                    self.settle(ack, alike);
                 } else {
                     self.sought &= !empty;
                 }
@@ -481,11 +480,11 @@ impl Mode for Fair {
         }
     }
 
-    fn on_silence(&mut self, _now_ns: u64) {
+    fn on_timeout(&mut self, _now_ns: u64) {
         self.window = (self.window / 2.0).max(LEAST_WINDOW);
     }
 
-    fn path_changed(&mut self, _now_ns: u64, rtt_ns: u64) {
+    fn on_path_change(&mut self, _now_ns: u64, rtt_ns: u64) {
         *self = Self::new(rtt_ns, self.cap_bps, self.quick);
     }
 

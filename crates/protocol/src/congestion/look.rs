@@ -1,6 +1,6 @@
 //! Looks at the empty path, by all flows at the same moment.
 //!
-//! Arrives: samples. Leaves: whether a look is on, and what part of its window a flow keeps meanwhile. Must not know: the mode.
+//! Arrives: acks. Leaves: whether a look is on, and what part of its window a flow keeps meanwhile. Must not know: the mode.
 //!
 //! Flows that follow a queue keep one, and whoever comes later takes the queue of the others for a part of the path: its base round trip is too
 //! long, and its share too large (Low, Peterson, Wang: "Understanding TCP Vegas", JACM 49(2), 2002, section 4). One flow that
@@ -12,7 +12,7 @@
 //! W_look = 0.85 W base / RTT        until the first packet that was sent after the pause has arrived
 //! ```
 
-use super::Sample;
+use super::AckEvent;
 
 /// Looks are so far apart, or the least doubling of it that is a hundred round trips.
 const EVERY_NS: u64 = 5_000_000_000;
@@ -29,14 +29,14 @@ const GONE: u64 = 16;
 /// Of a queue shorter than `base / SHORT` nothing can be told. One that is longer may be gone once while others back off, but not at two looks in a row.
 const SHORT: u64 = 16;
 
-/// What a sample said of looking.
+/// What a ack said of looking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looking {
     /// It is not time.
     No,
     /// The window is smaller now.
     On,
-    /// This sample ended it.
+    /// This ack ended it.
     Over {
         /// The base round trip turned out to be shorter than had been thought.
         shorter: bool,
@@ -68,16 +68,16 @@ pub struct Look {
 }
 
 impl Look {
-    /// Takes in a sample.
-    pub fn on_sample(&mut self, sample: &Sample) -> Looking {
+    /// Takes in a ack.
+    pub fn on_ack(&mut self, ack: &AckEvent) -> Looking {
         if let Some(pause) = self.on {
-            if sample.newest_spoken_of <= pause.first {
+            if ack.newest_spoken_of <= pause.first {
                 return Looking::On;
             }
             self.on = None;
-            let queue_ns = pause.rtt_ns.saturating_sub(sample.base_rtt_ns);
-            let left_ns = sample.rtt_ns.unwrap_or(pause.rtt_ns).saturating_sub(sample.base_rtt_ns);
-            let base_ns = sample.base_rtt_ns;
+            let queue_ns = pause.rtt_ns.saturating_sub(ack.base_rtt_ns);
+            let left_ns = ack.rtt_ns.unwrap_or(pause.rtt_ns).saturating_sub(ack.base_rtt_ns);
+            let base_ns = ack.base_rtt_ns;
             let empty = left_ns < queue_ns / 4;
             let gone = empty && queue_ns > base_ns / SHORT;
             let again = std::mem::replace(&mut self.gone_before, gone) && gone;
@@ -88,21 +88,21 @@ impl Look {
             };
         }
         let mut every_ns = EVERY_NS;
-        while every_ns < ROUND_TRIPS * sample.base_rtt_ns {
+        while every_ns < ROUND_TRIPS * ack.base_rtt_ns {
             every_ns *= 2;
         }
-        let slot = sample.now_ns / every_ns;
+        let slot = ack.now_ns / every_ns;
         let due = self.slot.is_some_and(|before| before != slot);
         self.slot = Some(slot);
         if !due {
             return Looking::No;
         }
-        let part = sample.base_rtt_ns as f64 / sample.smoothed_rtt_ns.max(1) as f64;
+        let part = ack.base_rtt_ns as f64 / ack.smoothed_rtt_ns.max(1) as f64;
         self.on = Some(Pause {
-            first: sample.next_number,
+            first: ack.next_number,
             part: KEPT * part.min(1.0),
-            base_ns: sample.base_rtt_ns,
-            rtt_ns: sample.smoothed_rtt_ns,
+            base_ns: ack.base_rtt_ns,
+            rtt_ns: ack.smoothed_rtt_ns,
         });
         Looking::On
     }
@@ -125,13 +125,13 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn sample(now_ms: u64, base_ms: u64, rtt_ms: u64) -> Sample {
-        Sample {
+    fn ack(now_ms: u64, base_ms: u64, rtt_ms: u64) -> AckEvent {
+        AckEvent {
             now_ns: now_ms * MS,
             rtt_ns: Some(rtt_ms * MS),
             base_rtt_ns: base_ms * MS,
             smoothed_rtt_ns: rtt_ms * MS,
-            ..Sample::default()
+            ..AckEvent::default()
         }
     }
 
@@ -139,13 +139,12 @@ mod tests {
     fn two_flows_look_at_the_same_moment_whenever_they_began() {
         for began_ms in [12_000, 14_999] {
             let mut look = Look::default();
-            let on =
-                (began_ms..20_001).find(|&ms| look.on_sample(&sample(ms, 20, 30)) == Looking::On);
+            let on = (began_ms..20_001).find(|&ms| look.on_ack(&ack(ms, 20, 30)) == Looking::On);
             assert_eq!(on, Some(15_000));
             assert!((look.part() - KEPT * 20.0 / 30.0).abs() < 1e-9);
         }
         let mut long = Look::default();
-        let mut times = (0..50_000).filter(|&ms| match long.on_sample(&sample(ms, 200, 300)) {
+        let mut times = (0..50_000).filter(|&ms| match long.on_ack(&ack(ms, 200, 300)) {
             Looking::On => std::mem::take(&mut long.on).is_some(),
             _ => false,
         });
@@ -166,14 +165,14 @@ mod tests {
             (30, 15, 15, true, true, true),
         ] {
             let mut look = Look::default();
-            assert_eq!(look.on_sample(&sample(9_999, 20, rtt_before_ms)), Looking::No);
-            let begin = Sample { next_number: 7, ..sample(10_000, 20, rtt_before_ms) };
-            assert_eq!(look.on_sample(&begin), Looking::On);
-            let before = Sample { newest_spoken_of: 7, ..sample(10_010, 20, rtt_before_ms) };
-            assert_eq!(look.on_sample(&before), Looking::On);
-            let after = Sample { newest_spoken_of: 8, ..sample(10_020, base_ms, rtt_ms) };
-            assert_eq!(look.on_sample(&after), Looking::Over { shorter, empty, alike });
-            assert_eq!((look.part(), look.on_sample(&after)), (1.0, Looking::No));
+            assert_eq!(look.on_ack(&ack(9_999, 20, rtt_before_ms)), Looking::No);
+            let begin = AckEvent { next_number: 7, ..ack(10_000, 20, rtt_before_ms) };
+            assert_eq!(look.on_ack(&begin), Looking::On);
+            let before = AckEvent { newest_spoken_of: 7, ..ack(10_010, 20, rtt_before_ms) };
+            assert_eq!(look.on_ack(&before), Looking::On);
+            let after = AckEvent { newest_spoken_of: 8, ..ack(10_020, base_ms, rtt_ms) };
+            assert_eq!(look.on_ack(&after), Looking::Over { shorter, empty, alike });
+            assert_eq!((look.part(), look.on_ack(&after)), (1.0, Looking::No));
         }
     }
 
@@ -181,11 +180,9 @@ mod tests {
     fn a_short_queue_that_is_gone_twice_in_a_row_was_of_those_who_look() {
         let mut look = Look::default();
         let mut at = |begin_ms: u64, rtt_before_ms, rtt_ms| {
-            look.on_sample(&sample(begin_ms - 1, 20, rtt_before_ms));
-            look.on_sample(&sample(begin_ms, 20, rtt_before_ms));
-            match look
-                .on_sample(&Sample { newest_spoken_of: 1, ..sample(begin_ms + 20, 20, rtt_ms) })
-            {
+            look.on_ack(&ack(begin_ms - 1, 20, rtt_before_ms));
+            look.on_ack(&ack(begin_ms, 20, rtt_before_ms));
+            match look.on_ack(&AckEvent { newest_spoken_of: 1, ..ack(begin_ms + 20, 20, rtt_ms) }) {
                 Looking::Over { alike, .. } => alike,
                 other => panic!("{other:?}"),
             }

@@ -23,7 +23,7 @@ struct Piece {
 }
 
 /// The memory of one direction.
-pub struct Store {
+pub struct PacketBuffer {
     pieces: Vec<Piece>,
     free: Vec<u32>,
     current: u32,
@@ -31,7 +31,7 @@ pub struct Store {
     most: usize,
 }
 
-impl Store {
+impl PacketBuffer {
     /// At most `most_bytes` in all; `ready_bytes` are laid out, and touched, now.
     #[must_use]
     pub fn new(ready_bytes: usize, most_bytes: usize) -> Self {
@@ -119,7 +119,7 @@ mod tests {
         fn packets_keep_their_bytes_until_they_leave(
             steps in proptest::collection::vec((1usize..70_000, 0usize..40), 1..300)
         ) {
-            let mut store = Store::new(0, 4 * PIECE_BYTES);
+            let mut store = PacketBuffer::new(0, 4 * PIECE_BYTES);
             let mut there: Vec<(Place, u8)> = Vec::new();
             for (index, (len, leave)) in steps.into_iter().enumerate() {
                 let mark = index as u8;

@@ -9,7 +9,7 @@
 //! after all, and slowly closes again.
 //!
 //! A packet of which no acknowledgement has spoken is not lost but unknown: acknowledgements are lost too. The packet
-//! numbers between two bitmaps are asked for ([`Sent::question`]), and only if nobody answers do they count as lost.
+//! numbers between two bitmaps are asked for ([`LossRecovery::question`]), and only if nobody answers do they count as lost.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::mtu::LEAST;
 
 /// Bytes of an extent that one packet carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Segment {
     /// Which extent.
     pub extent: u64,
     /// Where in it.
@@ -31,26 +31,26 @@ pub struct Piece {
 
 /// What a packet carried that would have to be sent again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Cargo {
+pub enum Payload {
     /// Nothing: an acknowledgement, a probe.
     #[default]
     Nothing,
-    /// One piece, as nearly always.
-    Piece(Piece),
+    /// One segment, as nearly always.
+    Segment(Segment),
     /// Several small ones.
-    Pieces(Box<[Piece]>),
+    Segments(Box<[Segment]>),
     /// A probe of the path's packet size, whose loss says nothing of the path's load.
     SizeProbe,
 }
 
-impl Cargo {
-    /// The pieces in it.
+impl Payload {
+    /// The segments in it.
     #[must_use]
-    pub fn pieces(&self) -> &[Piece] {
+    pub fn segments(&self) -> &[Segment] {
         match self {
             Self::Nothing | Self::SizeProbe => &[],
-            Self::Piece(piece) => std::slice::from_ref(piece),
-            Self::Pieces(pieces) => pieces,
+            Self::Segment(segment) => std::slice::from_ref(segment),
+            Self::Segments(segments) => segments,
         }
     }
 }
@@ -69,16 +69,16 @@ struct Packet {
     sent_ns: u64,
     size: u32,
     fate: Fate,
-    cargo: Cargo,
+    payload: Payload,
 }
 
 /// What an acknowledgement, or the passing of time, brought to light.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Packets newly acknowledged: their cargo.
-    pub arrived: Vec<Cargo>,
-    /// Packets newly found lost: their cargo.
-    pub lost: Vec<Cargo>,
+    /// Packets newly acknowledged: their payload.
+    pub arrived: Vec<Payload>,
+    /// Packets newly found lost: their payload.
+    pub lost: Vec<Payload>,
     /// Bytes of the former.
     pub arrived_bytes: u64,
     /// Bytes of the latter.
@@ -108,7 +108,7 @@ const MOST_QUESTIONS: u32 = 3;
 
 /// Packets sent and not forgotten.
 #[derive(Debug, Default)]
-pub struct Sent {
+pub struct LossRecovery {
     packets: VecDeque<Packet>,
     /// The number of the first of them.
     first: u64,
@@ -125,7 +125,7 @@ pub struct Sent {
     late_round_ends: u64,
 }
 
-impl Sent {
+impl LossRecovery {
     /// The number of the next packet.
     #[must_use]
     pub fn next_number(&self) -> u64 {
@@ -151,13 +151,13 @@ impl Sent {
     }
 
     /// Remembers a packet; `watched` is whether it wants an acknowledgement.
-    pub fn sent(&mut self, now_ns: u64, size: usize, cargo: Cargo, watched: bool) {
+    pub fn sent(&mut self, now_ns: u64, size: usize, payload: Payload, watched: bool) {
         let fate = if watched { Fate::Underway } else { Fate::Unwatched };
         if watched {
             self.in_flight_bytes += size as u64;
             self.in_flight_packets += 1;
         }
-        self.packets.push_back(Packet { sent_ns: now_ns, size: size as u32, fate, cargo });
+        self.packets.push_back(Packet { sent_ns: now_ns, size: size as u32, fate, payload });
     }
 
     /// When a packet was sent, if it is remembered.
@@ -231,7 +231,7 @@ impl Sent {
         let packet = &mut self.packets[(number - self.first) as usize];
         packet.fate = Fate::Arrived;
         self.newest_arrived_sent_ns = self.newest_arrived_sent_ns.max(packet.sent_ns);
-        outcome.arrived.push(std::mem::take(&mut packet.cargo));
+        outcome.arrived.push(std::mem::take(&mut packet.payload));
     }
 
     /// Takes a range out of the gaps.
@@ -280,14 +280,14 @@ impl Sent {
                 packet.fate = Fate::Lost;
                 self.in_flight_bytes -= u64::from(packet.size);
                 self.in_flight_packets -= 1;
-                if packet.cargo != Cargo::SizeProbe {
+                if packet.payload != Payload::SizeProbe {
                     outcome.lost_bytes += u64::from(packet.size);
                     outcome.lost_packets += 1;
                     outcome.lost_large += u32::from(packet.size as usize > LEAST);
                     outcome.newest_lost = Some(number);
                 }
-                // The cargo stays here as well: should the packet arrive after all, its bytes count.
-                outcome.lost.push(packet.cargo.clone());
+                // The payload stays here as well: should the packet arrive after all, its bytes count.
+                outcome.lost.push(packet.payload.clone());
             }
             number += 1;
         }

@@ -1,6 +1,6 @@
 //! `aggressive`: as fast as the path and the server's grant allow, whoever else is there.
 //!
-//! Arrives: samples. Leaves: a rate. Must not know: the other modes.
+//! Arrives: acks. Leaves: a rate. Must not know: the other modes.
 //!
 //! ```text
 //! rate   = gain x max over 10 rounds of (arrival rate / (1 - min(loss, 0.3)))
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use super::evidence::{ArrivalRate, LossFloor, Rounds};
 use super::startup::Startup;
-use super::{Control, Mode, ModeName, Sample, PACKET};
+use super::{AckEvent, Control, Controller, Mode, PACKET};
 
 const PROBE_EVERY: u64 = 8;
 const PROBE: f64 = 1.25;
@@ -64,9 +64,9 @@ impl Aggressive {
     }
 }
 
-impl Mode for Aggressive {
-    fn name(&self) -> ModeName {
-        ModeName::Aggressive
+impl Controller for Aggressive {
+    fn name(&self) -> Mode {
+        Mode::Aggressive
     }
 
     fn phase(&self) -> &'static str {
@@ -77,40 +77,40 @@ impl Mode for Aggressive {
         }
     }
 
-    fn on_sample(&mut self, sample: &Sample) {
-        self.rtt_ns = sample.smoothed_rtt_ns.max(1000);
-        self.base_rtt_ns = sample.base_rtt_ns;
+    fn on_ack(&mut self, ack: &AckEvent) {
+        self.rtt_ns = ack.smoothed_rtt_ns.max(1000);
+        self.base_rtt_ns = ack.base_rtt_ns;
         if let Some(startup) = &mut self.startup {
-            if let Some(capacity) = startup.on_sample(sample, &mut self.floor) {
+            if let Some(capacity) = startup.on_ack(ack, &mut self.floor) {
                 self.startup = None;
                 self.remember(capacity.bps);
-                self.rounds.restart(sample.next_number);
+                self.rounds.restart(ack.next_number);
             }
             return;
         }
-        self.arrivals.on_sample(sample, 2 * self.rtt_ns);
-        let Some(round) = self.rounds.on_sample(sample) else { return };
+        self.arrivals.on_ack(ack, 2 * self.rtt_ns);
+        let Some(round) = self.rounds.on_ack(ack) else { return };
         self.round += 1;
         let packets = (round.arrived + round.lost).max(1) as f64;
         let loss = (round.lost as f64 / packets).min(MOST_LOSS);
         if let Some(arrival_bps) = self.arrivals.bps(self.rtt_ns).filter(|_| !round.limited) {
             self.remember(arrival_bps / (1.0 - loss));
         }
-        let queue_ns = round.queue_ns(sample.base_rtt_ns).unwrap_or(0.0);
+        let queue_ns = round.queue_ns(ack.base_rtt_ns).unwrap_or(0.0);
         self.gain = match () {
-            () if queue_ns > sample.base_rtt_ns as f64 => 0.75,
+            () if queue_ns > ack.base_rtt_ns as f64 => 0.75,
             () if self.round.is_multiple_of(PROBE_EVERY) => PROBE,
             () => 1.0,
         };
     }
 
-    fn on_silence(&mut self, _now_ns: u64) {
+    fn on_timeout(&mut self, _now_ns: u64) {
         for bps in &mut self.best_bps {
             *bps /= 2.0;
         }
     }
 
-    fn path_changed(&mut self, _now_ns: u64, rtt_ns: u64) {
+    fn on_path_change(&mut self, _now_ns: u64, rtt_ns: u64) {
         *self = Self::new(rtt_ns, self.cap_bps);
     }
 

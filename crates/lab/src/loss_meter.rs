@@ -16,7 +16,7 @@ use crate::receiver::{overflowed, receive_all, Harvest, Intake};
 use crate::sender::{send_all, Outlet, Pace, Sent};
 use crate::sockets::{check, open_inlets, open_outlets};
 use crate::wire::Kind;
-use crate::{LatencyHistogram, LossRun, ProbeError};
+use crate::{LatencyHistogram, LossMeterError, LossRun};
 
 /// The largest payload: a packet stays below an MTU of 1,500 on every path.
 pub const MAX_PAYLOAD_BYTES: usize = 1400;
@@ -83,7 +83,7 @@ pub struct Report {
 }
 
 /// A set of streams with open sockets.
-pub struct Prober {
+pub struct LossMeter {
     streams: Vec<Stream>,
     outlets: Arc<Vec<Outlet>>,
     inlets: Arc<Vec<Socket>>,
@@ -109,14 +109,15 @@ struct Shared {
     reached: Vec<AtomicBool>,
 }
 
-impl Prober {
+impl LossMeter {
     /// Open every socket, each in its namespace. Nothing is sent yet.
-    pub fn open(streams: Vec<Stream>, payload_bytes: usize) -> Result<Self, ProbeError> {
+    pub fn open(streams: Vec<Stream>, payload_bytes: usize) -> Result<Self, LossMeterError> {
         if streams.is_empty() {
-            return Err(ProbeError::State("there is no stream to probe: give at least one"));
+            return Err(LossMeterError::State("there is no stream to probe: give at least one"));
         }
         for (index, stream) in streams.iter().enumerate() {
-            check(stream, payload_bytes).map_err(|reason| ProbeError::Stream { index, reason })?;
+            check(stream, payload_bytes)
+                .map_err(|reason| LossMeterError::Stream { index, reason })?;
         }
         Ok(Self {
             outlets: Arc::new(open_outlets(&streams)?),
@@ -132,7 +133,7 @@ impl Prober {
     /// Send uncounted packets until every stream has been received, which also resolves addresses.
     ///
     /// Returns the streams of which nothing arrived within `timeout`.
-    pub fn warm_up(&mut self, timeout: Duration) -> Result<Vec<usize>, ProbeError> {
+    pub fn warm_up(&mut self, timeout: Duration) -> Result<Vec<usize>, LossMeterError> {
         self.begin(Kind::WarmUp)?;
         let deadline = Instant::now() + timeout;
         let unreached = loop {
@@ -147,7 +148,7 @@ impl Prober {
     }
 
     /// Begin to send and count.
-    pub fn start(&mut self) -> Result<(), ProbeError> {
+    pub fn start(&mut self) -> Result<(), LossMeterError> {
         self.begin(Kind::Counted)
     }
 
@@ -160,11 +161,11 @@ impl Prober {
     }
 
     /// Stop sending, wait at most `drain` for what is under way, and report.
-    pub fn stop(&mut self, drain: Duration) -> Result<Report, ProbeError> {
+    pub fn stop(&mut self, drain: Duration) -> Result<Report, LossMeterError> {
         let running = self
             .running
             .take()
-            .ok_or(ProbeError::State("the probes are not running: start them"))?;
+            .ok_or(LossMeterError::State("the probes are not running: start them"))?;
         running.shared.stop_sending.store(true, Ordering::Relaxed);
         let sent = running.sender.join();
         let sending = running.started.elapsed();
@@ -177,17 +178,17 @@ impl Prober {
         }
         running.shared.stop_receiving.store(true, Ordering::Relaxed);
         let harvest = running.receiver.join();
-        let sent = sent.map_err(|_| ProbeError::State("the sending thread panicked"))?;
+        let sent = sent.map_err(|_| LossMeterError::State("the sending thread panicked"))?;
         let harvest = harvest
-            .map_err(|_| ProbeError::State("the receiving thread panicked"))?
-            .map_err(|source| ProbeError::Socket { what: "receiving probes".into(), source })?;
+            .map_err(|_| LossMeterError::State("the receiving thread panicked"))?
+            .map_err(|source| LossMeterError::Socket { what: "receiving probes".into(), source })?;
         let overflowed = self.overflowed()?.saturating_sub(running.overflowed_before);
         Ok(report(&sent, harvest, sending, overflowed))
     }
 
-    fn begin(&mut self, kind: Kind) -> Result<(), ProbeError> {
+    fn begin(&mut self, kind: Kind) -> Result<(), LossMeterError> {
         if self.running.is_some() {
-            return Err(ProbeError::State("the probes are running already: stop them first"));
+            return Err(LossMeterError::State("the probes are running already: stop them first"));
         }
         self.run = self.run.wrapping_add(1);
         let shared = Arc::new(Shared {
@@ -214,10 +215,10 @@ impl Prober {
     fn spawn_receiver(
         &self,
         shared: &Arc<Shared>,
-    ) -> Result<JoinHandle<io::Result<Harvest>>, ProbeError> {
+    ) -> Result<JoinHandle<io::Result<Harvest>>, LossMeterError> {
         let (shared, inlets) = (Arc::clone(shared), Arc::clone(&self.inlets));
         let (run, streams, epoch) = (self.run, self.streams.len(), self.epoch);
-        spawn("probe-receiver", move || {
+        spawn("loss-meter-receiver", move || {
             let intake = Intake {
                 run,
                 streams,
@@ -234,10 +235,10 @@ impl Prober {
         &self,
         shared: &Arc<Shared>,
         kind: Kind,
-    ) -> Result<JoinHandle<Vec<Sent>>, ProbeError> {
+    ) -> Result<JoinHandle<Vec<Sent>>, LossMeterError> {
         let (shared, outlets) = (Arc::clone(shared), Arc::clone(&self.outlets));
         let (run, payload_bytes, epoch) = (self.run, self.payload_bytes, self.epoch);
-        spawn("probe-sender", move || {
+        spawn("loss-meter-sender", move || {
             let pace = Pace {
                 run,
                 kind,
@@ -261,14 +262,17 @@ impl Prober {
         reached.enumerate().filter(|(_, reached)| !reached).map(|(index, _)| index).collect()
     }
 
-    fn overflowed(&self) -> Result<u64, ProbeError> {
+    fn overflowed(&self) -> Result<u64, LossMeterError> {
         self.inlets.iter().map(overflowed).sum::<io::Result<u64>>().map_err(|source| {
-            ProbeError::Socket { what: "asking a receiving socket for its drops".into(), source }
+            LossMeterError::Socket {
+                what: "asking a receiving socket for its drops".into(),
+                source,
+            }
         })
     }
 }
 
-impl Drop for Prober {
+impl Drop for LossMeter {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
             running.shared.stop_sending.store(true, Ordering::Relaxed);
@@ -301,11 +305,10 @@ fn report(sent: &[Sent], harvest: Harvest, sending: Duration, overflowed: u64) -
 fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, ProbeError> {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(body)
-        .map_err(|source| ProbeError::Socket { what: format!("starting thread {name}"), source })
+) -> Result<JoinHandle<T>, LossMeterError> {
+    thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|source| {
+        LossMeterError::Socket { what: format!("starting thread {name}"), source }
+    })
 }
 
 /// Different for engines that are open at the same time, in this process or another.
@@ -337,19 +340,19 @@ mod tests {
         socket.local_addr().unwrap().port()
     }
 
-    fn run_for(prober: &mut Prober, time: Duration) -> Report {
-        prober.start().unwrap();
+    fn run_for(meter: &mut LossMeter, time: Duration) -> Report {
+        meter.start().unwrap();
         thread::sleep(time);
-        prober.stop(Duration::from_secs(5)).unwrap()
+        meter.stop(Duration::from_secs(5)).unwrap()
     }
 
     #[test]
     fn every_packet_over_loopback_is_accounted_for() {
         let streams = vec![loopback(free_port(), 1000), loopback(free_port(), 200)];
-        let mut prober = Prober::open(streams, 64).unwrap();
-        assert_eq!(prober.warm_up(Duration::from_secs(5)).unwrap(), Vec::<usize>::new());
+        let mut meter = LossMeter::open(streams, 64).unwrap();
+        assert_eq!(meter.warm_up(Duration::from_secs(5)).unwrap(), Vec::<usize>::new());
         for _ in 0..2 {
-            let report = run_for(&mut prober, Duration::from_millis(300));
+            let report = run_for(&mut meter, Duration::from_millis(300));
             assert_eq!(report.foreign, 0);
             for stream in &report.streams {
                 assert!(stream.sent > 0, "{stream:?}");
@@ -364,8 +367,9 @@ mod tests {
     #[test]
     fn streams_to_one_port_are_told_apart() {
         let port = free_port();
-        let mut prober = Prober::open(vec![loopback(port, 500), loopback(port, 100)], 64).unwrap();
-        let report = run_for(&mut prober, Duration::from_millis(200));
+        let mut meter =
+            LossMeter::open(vec![loopback(port, 500), loopback(port, 100)], 64).unwrap();
+        let report = run_for(&mut meter, Duration::from_millis(200));
         let sums = report.streams.iter().map(|s| (s.sent, s.received, s.duplicated));
         assert!(sums.into_iter().all(|(sent, received, again)| sent == received && again == 0));
     }
@@ -375,21 +379,20 @@ mod tests {
         // 192.0.2.0/24 is for documentation (RFC 5737): nothing listens there.
         let taken = free_port();
         let streams = vec![loopback(taken, 100), loopback(free_port(), 100)];
-        let mut prober = Prober::open(streams, 64).unwrap();
+        let mut meter = LossMeter::open(streams, 64).unwrap();
         // Take the second target away behind the engine's back.
-        let index = prober
+        let index = meter
             .inlets
             .iter()
             .position(|s| s.local_addr().unwrap().as_socket_ipv4().unwrap().port() != taken)
             .unwrap();
-        let mut inlets: Vec<Socket> =
-            prober.inlets.iter().map(|s| s.try_clone().unwrap()).collect();
+        let mut inlets: Vec<Socket> = meter.inlets.iter().map(|s| s.try_clone().unwrap()).collect();
         inlets.remove(index);
-        prober.inlets = Arc::new(inlets);
-        assert_eq!(prober.warm_up(Duration::from_millis(200)).unwrap(), vec![1]);
-        prober.start().unwrap();
+        meter.inlets = Arc::new(inlets);
+        assert_eq!(meter.warm_up(Duration::from_millis(200)).unwrap(), vec![1]);
+        meter.start().unwrap();
         thread::sleep(Duration::from_millis(100));
-        let report = prober.stop(Duration::from_millis(50)).unwrap();
+        let report = meter.stop(Duration::from_millis(50)).unwrap();
         let gone = &report.streams[1];
         assert!(gone.sent > 0 && gone.lost == gone.sent && gone.received == 0, "{gone:?}");
         assert_eq!(gone.loss_runs, vec![LossRun { first: 0, count: gone.sent }]);
@@ -399,12 +402,12 @@ mod tests {
     #[test]
     fn foreign_packets_are_not_counted() {
         let port = free_port();
-        let mut prober = Prober::open(vec![loopback(port, 100)], 64).unwrap();
-        prober.start().unwrap();
+        let mut meter = LossMeter::open(vec![loopback(port, 100)], 64).unwrap();
+        meter.start().unwrap();
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         stranger.send_to(b"not a probe", ("127.0.0.1", port)).unwrap();
         thread::sleep(Duration::from_millis(100));
-        let report = prober.stop(Duration::from_secs(5)).unwrap();
+        let report = meter.stop(Duration::from_secs(5)).unwrap();
         assert_eq!(report.foreign, 1);
         assert_eq!(report.streams[0].received, report.streams[0].sent);
     }
@@ -414,7 +417,7 @@ mod tests {
         let refused = |change: fn(&mut Stream), payload: usize, word: &str| {
             let mut stream = loopback(9, 100);
             change(&mut stream);
-            let error = Prober::open(vec![stream], payload).err().unwrap().to_string();
+            let error = LossMeter::open(vec![stream], payload).err().unwrap().to_string();
             assert!(error.contains(word), "{error}");
         };
         refused(|s| s.rate_pps = 0, 64, "rate 0");
@@ -423,16 +426,16 @@ mod tests {
         refused(|_| (), 8, "payload of 8");
         refused(|s| s.source = Ipv4Addr::new(192, 0, 2, 1), 64, "sending from 192.0.2.1");
         refused(|s| s.target_namespace = Some("waystage-none".into()), 64, "waystage-none");
-        assert!(Prober::open(Vec::new(), 64).is_err());
+        assert!(LossMeter::open(Vec::new(), 64).is_err());
     }
 
     #[test]
     fn calls_out_of_order_are_errors() {
-        let mut prober = Prober::open(vec![loopback(free_port(), 100)], 64).unwrap();
-        assert!(prober.stop(Duration::ZERO).is_err());
-        prober.start().unwrap();
-        assert!(prober.start().is_err());
-        assert!(prober.warm_up(Duration::ZERO).is_err());
-        drop(prober);
+        let mut meter = LossMeter::open(vec![loopback(free_port(), 100)], 64).unwrap();
+        assert!(meter.stop(Duration::ZERO).is_err());
+        meter.start().unwrap();
+        assert!(meter.start().is_err());
+        assert!(meter.warm_up(Duration::ZERO).is_err());
+        drop(meter);
     }
 }

@@ -11,7 +11,7 @@
 //! ```
 
 use super::cubic::Cubic;
-use super::{Sample, PACKET};
+use super::{AckEvent, PACKET};
 
 /// Growth of a round trip while a flow seeks its share.
 const GROWTH: f64 = 1.5;
@@ -63,11 +63,11 @@ impl Competitor {
     }
 
     /// The window after an acknowledgement.
-    pub fn grown(&mut self, sample: &Sample, window: f64, rtt_ns: u64) -> f64 {
+    pub fn grown(&mut self, ack: &AckEvent, window: f64, rtt_ns: u64) -> f64 {
         if self.seeking.is_some() {
-            return window + (GROWTH - 1.0) * sample.arrived_bytes as f64;
+            return window + (GROWTH - 1.0) * ack.arrived_bytes as f64;
         }
-        self.cubic.grown(sample.now_ns, window, sample.arrived_bytes, rtt_ns)
+        self.cubic.grown(ack.now_ns, window, ack.arrived_bytes, rtt_ns)
     }
 
     /// A round trip is over, and so much arrives; the window to go on with.
@@ -114,14 +114,14 @@ mod tests {
         let mut share = window / (window + others);
         for round in 0..40 {
             let bytes = window as u64;
-            let sample = Sample {
+            let ack = AckEvent {
                 now_ns: round * RTT_NS,
                 arrived_bytes: bytes,
                 smoothed_rtt_ns: RTT_NS,
-                ..Sample::default()
+                ..AckEvent::default()
             };
             let before = window;
-            window = competitor.grown(&sample, window, RTT_NS);
+            window = competitor.grown(&ack, window, RTT_NS);
             window = competitor.end_of_round(Some(1e8 * share), window);
             share = before / (before + others);
         }
@@ -157,8 +157,8 @@ mod tests {
         competitor.hold(100.0 * PACKET);
         competitor.seek();
         assert!((competitor.congested(150.0 * PACKET) / PACKET - 105.0).abs() < 0.1);
-        let sample = Sample { arrived_bytes: 105 * 1472, ..Sample::default() };
-        let grown = competitor.grown(&sample, 105.0 * PACKET, RTT_NS);
+        let ack = AckEvent { arrived_bytes: 105 * 1472, ..AckEvent::default() };
+        let grown = competitor.grown(&ack, 105.0 * PACKET, RTT_NS);
         assert!(grown < 110.0 * PACKET, "{}", grown / PACKET);
     }
 }

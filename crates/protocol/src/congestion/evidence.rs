@@ -1,6 +1,6 @@
 //! What counts as congestion: a standing queue, marks, and loss above the path's random floor.
 //!
-//! Arrives: samples. Leaves: rounds, rates of arrival, whether a loss is one too many. Must not know: what a mode makes of it.
+//! Arrives: acks. Leaves: rounds, rates of arrival, whether a loss is one too many. Must not know: what a mode makes of it.
 //!
 //! Loss alone says nothing on a path that loses at random. What tells the two apart is that random loss is the same at any rate, and
 //! loss in a full buffer ends when the sender slows down. So the floor is learned only from rounds sent at no more than 0.9 of the
@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use super::Sample;
+use super::AckEvent;
 
 /// What happened in one round trip.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,29 +61,29 @@ impl Rounds {
         self.restart(next_number);
     }
 
-    /// Takes in a sample; a round where one has ended.
-    pub fn on_sample(&mut self, sample: &Sample) -> Option<Round> {
+    /// Takes in a ack; a round where one has ended.
+    pub fn on_ack(&mut self, ack: &AckEvent) -> Option<Round> {
         if self.end == 0 {
-            self.end = sample.next_number;
+            self.end = ack.next_number;
         }
         let round = &mut self.current;
-        round.arrived += sample.arrived_packets;
-        if sample.newest_lost.is_some_and(|lost| lost >= self.answered_to) {
-            round.lost += sample.lost_packets;
+        round.arrived += ack.arrived_packets;
+        if ack.newest_lost.is_some_and(|lost| lost >= self.answered_to) {
+            round.lost += ack.lost_packets;
         }
         // Each that is late was counted as lost once, if not in this round then in one before.
-        round.lost = round.lost.saturating_sub(sample.late_packets);
-        round.marked += sample.marked_packets;
-        round.limited |= sample.limited;
-        if let Some(rtt_ns) = sample.rtt_ns {
+        round.lost = round.lost.saturating_sub(ack.late_packets);
+        round.marked += ack.marked_packets;
+        round.limited |= ack.limited;
+        if let Some(rtt_ns) = ack.rtt_ns {
             round.least_rtt_ns = Some(round.least_rtt_ns.unwrap_or(u64::MAX).min(rtt_ns));
-            round.largest_rtt_ns = round.largest_rtt_ns.max(rtt_ns + sample.spread_ns);
+            round.largest_rtt_ns = round.largest_rtt_ns.max(rtt_ns + ack.spread_ns);
         }
-        if sample.newest_spoken_of <= self.end {
+        if ack.newest_spoken_of <= self.end {
             return None;
         }
         let ended = *round;
-        self.restart(sample.next_number);
+        self.restart(ack.next_number);
         Some(ended)
     }
 
@@ -108,23 +108,23 @@ const LATE_ROUNDS: u64 = 4;
 impl Answered {
     /// The answer given now to so many losses.
     #[must_use]
-    pub fn now(sample: &Sample, lost: u64) -> Self {
+    pub fn now(ack: &AckEvent, lost: u64) -> Self {
         Self {
             lost,
-            answered_to: sample.next_number,
-            until_ns: sample.now_ns + LATE_ROUNDS * sample.smoothed_rtt_ns,
+            answered_to: ack.next_number,
+            until_ns: ack.now_ns + LATE_ROUNDS * ack.smoothed_rtt_ns,
         }
     }
 
-    /// Takes in a sample; whether all that was answered has arrived after all, which is said once.
-    pub fn is_void(&mut self, sample: &Sample) -> bool {
-        if self.lost == 0 || sample.now_ns > self.until_ns {
+    /// Takes in a ack; whether all that was answered has arrived after all, which is said once.
+    pub fn is_void(&mut self, ack: &AckEvent) -> bool {
+        if self.lost == 0 || ack.now_ns > self.until_ns {
             return false;
         }
-        if sample.newest_lost.is_some_and(|lost| lost < self.answered_to) {
-            self.lost += sample.lost_packets;
+        if ack.newest_lost.is_some_and(|lost| lost < self.answered_to) {
+            self.lost += ack.lost_packets;
         }
-        self.lost = self.lost.saturating_sub(sample.late_packets);
+        self.lost = self.lost.saturating_sub(ack.late_packets);
         self.lost == 0
     }
 }
@@ -395,9 +395,9 @@ pub struct ArrivalRate {
 }
 
 impl ArrivalRate {
-    /// Takes in a sample and remembers at least `window_ns`.
-    pub fn on_sample(&mut self, sample: &Sample, window_ns: u64) {
-        let Some(arrival) = sample.arrival else { return };
+    /// Takes in a ack and remembers at least `window_ns`.
+    pub fn on_ack(&mut self, ack: &AckEvent, window_ns: u64) {
+        let Some(arrival) = ack.arrival else { return };
         let (at, bytes) = self.steps.back().copied().unwrap_or((0, 0));
         self.steps.push_back((at + arrival.span_ns, bytes + arrival.bytes));
         while self.steps.len() > 2 && self.steps[1].0 + window_ns < at {
@@ -467,19 +467,19 @@ mod tests {
 
     #[test]
     fn an_answer_is_void_when_all_that_was_lost_arrives_and_soon() {
-        let rtt = Sample { smoothed_rtt_ns: 10, ..Sample::default() };
-        let answer = || Answered::now(&Sample { now_ns: 100, next_number: 50, ..rtt }, 2);
-        let at = |now_ns, late_packets| Sample { now_ns, late_packets, ..rtt };
+        let rtt = AckEvent { smoothed_rtt_ns: 10, ..AckEvent::default() };
+        let answer = || Answered::now(&AckEvent { now_ns: 100, next_number: 50, ..rtt }, 2);
+        let at = |now_ns, late_packets| AckEvent { now_ns, late_packets, ..rtt };
         let mut answered = answer();
         assert!(!answered.is_void(&at(110, 1)));
         assert!(answered.is_void(&at(120, 1)));
         assert!(!answered.is_void(&at(121, 1)), "said once");
         assert!(!answer().is_void(&at(141, 2)), "too late");
         let mut more = answer();
-        let lost = Sample { lost_packets: 1, newest_lost: Some(49), ..at(110, 0) };
+        let lost = AckEvent { lost_packets: 1, newest_lost: Some(49), ..at(110, 0) };
         assert!(!more.is_void(&lost));
         assert!(!more.is_void(&at(111, 2)), "one that was sent before the answer is missing");
-        let newer = Sample { newest_lost: Some(50), ..lost };
+        let newer = AckEvent { newest_lost: Some(50), ..lost };
         assert!(!more.is_void(&newer));
         assert!(more.is_void(&at(112, 1)), "losses after the answer are another matter");
         assert!(!Answered::default().is_void(&at(1, 1)));

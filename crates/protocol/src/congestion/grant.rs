@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use super::ModeName;
+use super::Mode;
 
 /// One line of a server's configuration: the first that fits decides.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Rule {
     /// The network it is for, as an address and how many of its bits count; None for any.
     pub network: Option<(IpAddr, u8)>,
     /// Modes granted beside `fair` and `modest`, which everybody has.
-    pub modes: Vec<ModeName>,
+    pub modes: Vec<Mode>,
     /// No more than this.
     pub rate_cap_bps: f64,
 }
@@ -24,7 +24,7 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Granted {
     /// The mode.
-    pub mode: ModeName,
+    pub mode: Mode,
     /// Its largest rate.
     pub rate_cap_bps: f64,
     /// One sentence for the user, where it is not the mode asked for.
@@ -34,7 +34,7 @@ pub struct Granted {
 /// Decides.
 #[must_use]
 pub fn grant(
-    asked: ModeName,
+    asked: Mode,
     user: &str,
     address: IpAddr,
     rules: &[Rule],
@@ -45,14 +45,14 @@ pub fn grant(
             && rule.network.is_none_or(|(network, bits)| is_in(address, network, bits))
     });
     let rate_cap_bps = rule.map_or(default_cap_bps, |rule| rule.rate_cap_bps);
-    let free = matches!(asked, ModeName::Fair | ModeName::Modest);
+    let free = matches!(asked, Mode::Fair | Mode::Modest);
     if free || rule.is_some_and(|rule| rule.modes.contains(&asked)) {
         return Granted { mode: asked, rate_cap_bps, downgraded: None };
     }
     let downgraded = format!(
         "the server does not grant mode {asked} to {user} at {address} and uses fair: ask its administrator, or ask for fair"
     );
-    Granted { mode: ModeName::Fair, rate_cap_bps, downgraded: Some(downgraded) }
+    Granted { mode: Mode::Fair, rate_cap_bps, downgraded: Some(downgraded) }
 }
 
 fn is_in(address: IpAddr, network: IpAddr, bits: u8) -> bool {
@@ -78,10 +78,10 @@ mod tests {
             Rule {
                 user: Some("ada".into()),
                 network: Some(("10.1.0.0".parse().unwrap(), 16)),
-                modes: vec![ModeName::Aggressive, ModeName::FastStart],
+                modes: vec![Mode::Aggressive, Mode::FastStart],
                 rate_cap_bps: 1e10,
             },
-            Rule { user: None, network: None, modes: vec![ModeName::FastStart], rate_cap_bps: 1e9 },
+            Rule { user: None, network: None, modes: vec![Mode::FastStart], rate_cap_bps: 1e9 },
         ]
     }
 
@@ -89,17 +89,17 @@ mod tests {
     fn the_faster_modes_are_for_whom_the_server_names() {
         let ask =
             |mode, user, address: &str| grant(mode, user, address.parse().unwrap(), &rules(), 1e8);
-        assert_eq!(ask(ModeName::Aggressive, "ada", "10.1.7.7").mode, ModeName::Aggressive);
-        let refused = ask(ModeName::Aggressive, "ada", "10.2.7.7");
-        assert_eq!((refused.mode, refused.rate_cap_bps), (ModeName::Fair, 1e9));
+        assert_eq!(ask(Mode::Aggressive, "ada", "10.1.7.7").mode, Mode::Aggressive);
+        let refused = ask(Mode::Aggressive, "ada", "10.2.7.7");
+        assert_eq!((refused.mode, refused.rate_cap_bps), (Mode::Fair, 1e9));
         assert!(refused.downgraded.unwrap().contains("does not grant mode aggressive to ada"));
-        assert_eq!(ask(ModeName::FastStart, "bob", "::1").downgraded, None);
-        assert_eq!(ask(ModeName::Modest, "bob", "::1").mode, ModeName::Modest);
+        assert_eq!(ask(Mode::FastStart, "bob", "::1").downgraded, None);
+        assert_eq!(ask(Mode::Modest, "bob", "::1").mode, Mode::Modest);
     }
 
     #[test]
     fn without_rules_everybody_is_fair() {
-        let granted = grant(ModeName::FastStart, "ada", "10.1.0.1".parse().unwrap(), &[], 1e8);
-        assert_eq!((granted.mode, granted.rate_cap_bps), (ModeName::Fair, 1e8));
+        let granted = grant(Mode::FastStart, "ada", "10.1.0.1".parse().unwrap(), &[], 1e8);
+        assert_eq!((granted.mode, granted.rate_cap_bps), (Mode::Fair, 1e8));
     }
 }

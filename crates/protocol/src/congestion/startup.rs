@@ -1,6 +1,6 @@
 //! The first round trips: from nothing known to the path's capacity.
 //!
-//! Arrives: samples. Leaves: a rate; at the end, the capacity found. Must not know: what comes after.
+//! Arrives: acks. Leaves: a rate; at the end, the capacity found. Must not know: what comes after.
 //!
 //! **Gradual.** 64 packets in the first round trip; from then on `rate = 4 ln 2 x arrival rate`. What arrives is what was sent a
 //! round trip ago, so the rate grows by 2.77 each round trip (the factor of BBR's startup, draft-cardwell-iccrg-bbr, where its
@@ -14,7 +14,7 @@
 //! A program that has little to say at first, as one that asks what is wanted, has its train when it has something to send.
 
 use super::evidence::{ArrivalRate, LossFloor, Round, Rounds};
-use super::{Control, Sample, PACKET};
+use super::{AckEvent, Control, PACKET};
 
 const FIRST_PACKETS: f64 = 64.0;
 
@@ -58,7 +58,7 @@ pub struct Startup {
     best_before_bps: f64,
     flat_rounds: u32,
     last_rtts: [u64; 4],
-    samples: usize,
+    acks: usize,
     previous: Round,
     /// Whether the round that runs is the second one.
     second: bool,
@@ -68,9 +68,9 @@ impl Startup {
     /// A start on a path of this round trip, never above `cap_bps`.
     #[must_use]
     pub fn new(rtt_ns: u64, cap_bps: f64, quick: bool) -> Self {
-        let paced_bps = FIRST_PACKETS * PACKET * 8e9 / rtt_ns.max(1) as f64;
+        let pacing_rate_bps = FIRST_PACKETS * PACKET * 8e9 / rtt_ns.max(1) as f64;
         Self {
-            rate_bps: if quick { cap_bps } else { paced_bps.min(cap_bps) },
+            rate_bps: if quick { cap_bps } else { pacing_rate_bps.min(cap_bps) },
             cap_bps,
             bound_bps: cap_bps,
             train: quick,
@@ -84,23 +84,23 @@ impl Startup {
             best_before_bps: 0.0,
             flat_rounds: 0,
             last_rtts: [u64::MAX; 4],
-            samples: 0,
+            acks: 0,
             previous: Round::default(),
             second: false,
         }
     }
 
-    /// Takes in a sample; the capacity, once it is found.
-    pub fn on_sample(&mut self, sample: &Sample, floor: &mut LossFloor) -> Option<Capacity> {
-        let rtt_ns = sample.smoothed_rtt_ns;
-        if let Some(rtt_ns) = sample.rtt_ns {
-            self.last_rtts[self.samples % 4] = rtt_ns;
-            self.samples += 1;
+    /// Takes in a ack; the capacity, once it is found.
+    pub fn on_ack(&mut self, ack: &AckEvent, floor: &mut LossFloor) -> Option<Capacity> {
+        let rtt_ns = ack.smoothed_rtt_ns;
+        if let Some(rtt_ns) = ack.rtt_ns {
+            self.last_rtts[self.acks % 4] = rtt_ns;
+            self.acks += 1;
         }
         if self.train {
-            return self.end_of_train(sample);
+            return self.end_of_train(ack);
         }
-        self.arrivals.on_sample(sample, 2 * rtt_ns);
+        self.arrivals.on_ack(ack, 2 * rtt_ns);
         // A short window follows a rate that grows; three acknowledgements' worth is the least that means something.
         let window_ns = (rtt_ns / 4).min((rtt_ns / 16).max(25_000_000));
         if let Some(arrival_bps) = self.arrivals.bps(window_ns) {
@@ -108,20 +108,20 @@ impl Startup {
             self.round_best_bps = self.round_best_bps.max(arrival_bps);
         }
         let queue_ns =
-            self.last_rtts.iter().min().map_or(0, |rtt| rtt.saturating_sub(sample.base_rtt_ns));
-        let queued = self.samples >= 4 && queue_ns > (sample.base_rtt_ns / 8).max(1_000_000);
-        let mut over = queued || sample.marked_packets > 0;
-        if let Some(round) = self.rounds.on_sample(sample) {
+            self.last_rtts.iter().min().map_or(0, |rtt| rtt.saturating_sub(ack.base_rtt_ns));
+        let queued = self.acks >= 4 && queue_ns > (ack.base_rtt_ns / 8).max(1_000_000);
+        let mut over = queued || ack.marked_packets > 0;
+        if let Some(round) = self.rounds.on_ack(ack) {
             over |= self.end_of_round(&round, floor);
         }
         over.then(|| self.found(floor))
     }
 
-    fn end_of_train(&mut self, sample: &Sample) -> Option<Capacity> {
-        let arrival = sample.arrival?;
+    fn end_of_train(&mut self, ack: &AckEvent) -> Option<Capacity> {
+        let arrival = ack.arrival?;
         let train = arrival.burst_bytes as f64;
         if train < LEAST_TRAIN * PACKET {
-            self.short_trains += u32::from(!sample.limited);
+            self.short_trains += u32::from(!ack.limited);
             if self.short_trains < MOST_SHORT {
                 return None;
             }
@@ -134,10 +134,10 @@ impl Startup {
             self.bound_bps = train_bps.min(self.cap_bps);
             self.rate_bps = TRUST * self.bound_bps;
         } else {
-            self.rate_bps = FIRST_PACKETS * PACKET * 8e9 / sample.smoothed_rtt_ns.max(1) as f64;
+            self.rate_bps = FIRST_PACKETS * PACKET * 8e9 / ack.smoothed_rtt_ns.max(1) as f64;
         }
         self.rate_bps = self.rate_bps.min(self.cap_bps);
-        self.rounds.restart(sample.next_number);
+        self.rounds.restart(ack.next_number);
         None
     }
 
@@ -200,15 +200,15 @@ mod tests {
 
     const RTT_NS: u64 = 500_000_000;
 
-    fn sample(packets: u64, took_ns: u64, limited: bool) -> Sample {
+    fn ack(packets: u64, took_ns: u64, limited: bool) -> AckEvent {
         let arrival =
             Arrival { burst_bytes: packets * 1500, burst_ns: took_ns, ..Arrival::default() };
-        Sample {
+        AckEvent {
             smoothed_rtt_ns: RTT_NS,
             base_rtt_ns: RTT_NS,
             arrival: Some(arrival),
             limited,
-            ..Sample::default()
+            ..AckEvent::default()
         }
     }
 
@@ -218,10 +218,10 @@ mod tests {
         let mut floor = LossFloor::default();
         // A program asks and is answered, in a packet or two each time.
         for _ in 0..20 {
-            assert!(startup.on_sample(&sample(1, 0, true), &mut floor).is_none());
+            assert!(startup.on_ack(&ack(1, 0, true), &mut floor).is_none());
         }
         // 60 packets in 3.6 ms: 200 Mbit/s.
-        assert!(startup.on_sample(&sample(60, 3_600_000, false), &mut floor).is_none());
+        assert!(startup.on_ack(&ack(60, 3_600_000, false), &mut floor).is_none());
         let rate = startup.control(RTT_NS).rate_bps;
         assert!((0.9e8..1.1e8).contains(&rate), "half of what the train showed, not {rate}");
     }
@@ -240,7 +240,7 @@ mod tests {
         let mut startup = Startup::new(RTT_NS, 1e10, true);
         let mut floor = LossFloor::default();
         // As on a path of 50 Mbit/s; all that is sent arrives at once all the same.
-        startup.on_sample(&sample(60, 14_400_000, false), &mut floor);
+        startup.on_ack(&ack(60, 14_400_000, false), &mut floor);
         let (mut now_ns, mut number) = (0, 100);
         for _ in 0..16 {
             let bytes = (startup.control(RTT_NS).rate_bps / 8.0 * 0.5) as u64;
@@ -248,7 +248,7 @@ mod tests {
             let spoken = number;
             number += bytes / 1472 + 1;
             let arrival = Arrival { bytes, span_ns: RTT_NS, ..Arrival::default() };
-            let sample = Sample {
+            let ack = AckEvent {
                 now_ns,
                 rtt_ns: Some(RTT_NS),
                 smoothed_rtt_ns: RTT_NS,
@@ -258,12 +258,9 @@ mod tests {
                 newest_spoken_of: spoken,
                 next_number: number,
                 arrival: Some(arrival),
-                ..Sample::default()
+                ..AckEvent::default()
             };
-            assert!(
-                startup.on_sample(&sample, &mut floor).is_none(),
-                "nothing says that it is full"
-            );
+            assert!(startup.on_ack(&ack, &mut floor).is_none(), "nothing says that it is full");
         }
         let rate = startup.control(RTT_NS).rate_bps;
         assert!(rate > 2e8, "a quarter more each round trip, not {rate}");
@@ -274,7 +271,7 @@ mod tests {
         let mut startup = Startup::new(RTT_NS, 1e10, true);
         let mut floor = LossFloor::default();
         for _ in 0..MOST_SHORT {
-            assert!(startup.on_sample(&sample(2, 100_000, false), &mut floor).is_none());
+            assert!(startup.on_ack(&ack(2, 100_000, false), &mut floor).is_none());
         }
         assert!(startup.control(RTT_NS).rate_bps < 1e7);
     }

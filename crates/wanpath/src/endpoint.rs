@@ -1,4 +1,4 @@
-//! What a lane needs of the two ends of its direction.
+//! What a forwarder needs of the two ends of its direction.
 //!
 //! Arrives: nothing. Leaves: two traits, which a TUN device and a relay's sockets have.
 //! Must not know: which of them it is.
@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use crate::frame::{Cuts, Frame};
 
 /// Where packets come from.
-pub trait Inlet {
+pub trait PacketSource {
     /// What an outlet must know of a frame.
     type Shape;
     /// How long a frame can be.
@@ -21,7 +21,7 @@ pub trait Inlet {
     /// Read one frame into `room`, if there is one.
     ///
     /// # Errors
-    /// `InvalidData` for a frame that is of no use; anything else ends the lane.
+    /// `InvalidData` for a frame that is of no use; anything else ends the forwarder.
     fn read(&mut self, room: &mut [u8]) -> io::Result<Option<(Cuts, Self::Shape)>>;
 
     /// Packets so far that the kernel dropped because they were not read in time.
@@ -29,7 +29,7 @@ pub trait Inlet {
 }
 
 /// Where packets go.
-pub trait Outlet {
+pub trait PacketSink {
     /// What it must know of a frame.
     type Shape;
 

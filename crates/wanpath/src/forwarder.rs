@@ -19,22 +19,22 @@ use nix::poll::{ppoll, PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
-use crate::ends::{Inlet, Outlet};
+use crate::delay_line::DelayLine;
+use crate::endpoint::{PacketSink, PacketSource};
 use crate::frame::Frame;
-use crate::line::DelayLine;
 use crate::model::{Link, Spec};
+use crate::packet_buffer::PacketBuffer;
 use crate::report::Report;
 use crate::runqueue::RunQueue;
-use crate::store::Store;
 
 /// Frames read in one round before those that are due get their turn.
 const READ_AT_ONCE: usize = 128;
 /// How often somebody idle looks at the kernel's counters.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How a lane works, besides what its path is like.
+/// How a forwarder works, besides what its path is like.
 #[derive(Clone, Copy, Debug)]
-pub struct Working {
+pub struct ForwarderConfig {
     /// How often it looks while packets come.
     pub tick: Duration,
     /// Packets later than this count as late.
@@ -43,7 +43,7 @@ pub struct Working {
     pub memory_bytes: usize,
 }
 
-/// What a lane and its owner share.
+/// What a forwarder and its owner share.
 #[derive(Debug)]
 pub struct Shared {
     stop: AtomicBool,
@@ -69,14 +69,14 @@ impl Shared {
     }
 }
 
-/// A lane at work; dropped, it ends.
+/// A forwarder at work; dropped, it ends.
 #[derive(Debug)]
-pub struct Lane {
+pub struct Forwarder {
     shared: Arc<Shared>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Lane {
+impl Forwarder {
     /// Begin. `seed` is the direction's own.
     ///
     /// # Errors
@@ -86,11 +86,11 @@ impl Lane {
         outlet: O,
         spec: Spec,
         seed: u64,
-        working: Working,
+        working: ForwarderConfig,
     ) -> io::Result<Self>
     where
-        I: Inlet<Shape = S> + Send + 'static,
-        O: Outlet<Shape = S> + Send + 'static,
+        I: PacketSource<Shape = S> + Send + 'static,
+        O: PacketSink<Shape = S> + Send + 'static,
         S: Send + 'static,
     {
         let shared = Arc::new(Shared::new(spec, working.late)?);
@@ -100,7 +100,7 @@ impl Lane {
             outlet,
             link: Link::new(spec, seed),
             line: DelayLine::default(),
-            store: Store::new(ready.min(working.memory_bytes), working.memory_bytes),
+            store: PacketBuffer::new(ready.min(working.memory_bytes), working.memory_bytes),
             frames: Vec::new(),
             unused: Vec::new(),
             epoch: Instant::now(),
@@ -110,7 +110,8 @@ impl Lane {
             most_number: 0,
             read_end_ns: 0,
         };
-        let thread = thread::Builder::new().name("wan-lane".into()).spawn(move || worker.run())?;
+        let thread =
+            thread::Builder::new().name("wan-forwarder".into()).spawn(move || worker.run())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -144,7 +145,7 @@ impl Lane {
         self.shared.stop.store(true, Ordering::Release);
         self.wake();
         if let Some(thread) = self.thread.take() {
-            // A lane that panicked has said so already.
+            // A forwarder that panicked has said so already.
             let _ = thread.join();
         }
     }
@@ -155,7 +156,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for Forwarder {
     fn drop(&mut self) {
         self.end();
     }
@@ -202,12 +203,12 @@ struct Worker<I, O, S> {
     outlet: O,
     link: Link,
     line: DelayLine<Packet>,
-    store: Store,
+    store: PacketBuffer,
     /// Frames with packets under way, and how many each has.
     frames: Vec<Option<(Frame<S>, u32)>>,
     unused: Vec<u32>,
     epoch: Instant,
-    working: Working,
+    working: ForwarderConfig,
     shared: Arc<Shared>,
     round: Round,
     /// The highest number of a packet that has left.
@@ -216,7 +217,7 @@ struct Worker<I, O, S> {
     read_end_ns: u64,
 }
 
-impl<I: Inlet<Shape = S>, O: Outlet<Shape = S>, S> Worker<I, O, S> {
+impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
     fn run(&mut self) {
         // Without this the kernel may let the thread sleep 50 us longer than asked. A thread of real-time priority has none anyway.
         let _ = nix::sys::prctl::set_timerslack(1000);

@@ -1,12 +1,12 @@
 //! Extents on their way out: which bytes go into the next packet.
 //!
-//! Arrives: how many bytes each extent has, what the network took and lost. Leaves: pieces to send.
-//! Must not know: packets, time. Bytes are not kept here: a lost piece is read again from where it came from.
+//! Arrives: how many bytes each extent has, what the network took and lost. Leaves: segments to send.
+//! Must not know: packets, time. Bytes are not kept here: a lost segment is read again from where it came from.
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::loss_recovery::Segment;
 use crate::ranges::Ranges;
-use crate::sent::Piece;
 
 #[derive(Debug, Default)]
 struct Extent {
@@ -35,20 +35,20 @@ impl Extent {
 
 /// The extents of one direction that the peer does not hold completely.
 #[derive(Debug, Default)]
-pub struct Outgoing {
+pub struct SendBuffer {
     extents: HashMap<u64, Extent>,
     next: u64,
     /// Extents with bytes never sent, in order.
     fresh: VecDeque<u64>,
-    repairs: VecDeque<Piece>,
+    retransmissions: VecDeque<Segment>,
     /// Bytes there are or were to send, over all extents.
     given_bytes: u64,
     /// Bytes sent for the first time, over all extents.
     first_sent_bytes: u64,
-    repaired_bytes: u64,
+    retransmitted_bytes: u64,
 }
 
-impl Outgoing {
+impl SendBuffer {
     /// A new extent, of no bytes yet.
     pub fn open(&mut self) -> u64 {
         let id = self.next;
@@ -80,14 +80,14 @@ impl Outgoing {
 
     /// Bytes that wait to be sent for the first time.
     #[must_use]
-    pub fn waiting_bytes(&self) -> u64 {
+    pub fn unsent_bytes(&self) -> u64 {
         self.given_bytes - self.first_sent_bytes
     }
 
     /// Bytes sent again so far.
     #[must_use]
-    pub fn repaired_bytes(&self) -> u64 {
-        self.repaired_bytes
+    pub fn retransmitted_bytes(&self) -> u64 {
+        self.retransmitted_bytes
     }
 
     /// Whether every extent has arrived.
@@ -99,7 +99,7 @@ impl Outgoing {
     /// Whether there is anything to send within `credit_bytes`.
     #[must_use]
     pub fn has_work(&self, credit_bytes: u64) -> bool {
-        !self.repairs.is_empty()
+        !self.retransmissions.is_empty()
             || (!self.fresh.is_empty() && self.first_sent_bytes < credit_bytes)
             || self.fresh.front().is_some_and(|id| self.only_the_end_is_left(*id))
     }
@@ -108,25 +108,25 @@ impl Outgoing {
         self.extents.get(&id).is_some_and(|extent| extent.sent == extent.length && extent.ended)
     }
 
-    /// The next piece of at most `room(extent, offset)` bytes, repairs first.
-    pub fn next(&mut self, credit_bytes: u64, room: impl Fn(u64, u64) -> usize) -> Option<Piece> {
-        while let Some(lost) = self.repairs.front_mut() {
+    /// The next segment of at most `room(extent, offset)` bytes, retransmissions first.
+    pub fn next(&mut self, credit_bytes: u64, room: impl Fn(u64, u64) -> usize) -> Option<Segment> {
+        while let Some(lost) = self.retransmissions.front_mut() {
             let Some(extent) = self.extents.get(&lost.extent) else {
-                self.repairs.pop_front();
+                self.retransmissions.pop_front();
                 continue;
             };
             let end = lost.offset + u64::from(lost.length);
             // What arrived late is not sent again.
             let missing = extent.arrived.first_missing(lost.offset..end).unwrap_or(end..end);
             if missing.is_empty() && (!lost.last || extent.end_arrived) {
-                self.repairs.pop_front();
+                self.retransmissions.pop_front();
                 continue;
             }
             let length = (missing.end - missing.start).min(room(lost.extent, missing.start) as u64);
             if length == 0 && !missing.is_empty() {
                 return None;
             }
-            let piece = Piece {
+            let segment = Segment {
                 extent: lost.extent,
                 offset: missing.start,
                 length: length as u32,
@@ -136,10 +136,10 @@ impl Outgoing {
             if behind < end {
                 (lost.offset, lost.length) = (behind, (end - behind) as u32);
             } else {
-                self.repairs.pop_front();
+                self.retransmissions.pop_front();
             }
-            self.repaired_bytes += length;
-            return Some(piece);
+            self.retransmitted_bytes += length;
+            return Some(segment);
         }
         let id = *self.fresh.front()?;
         let extent = self.extents.get_mut(&id)?;
@@ -148,36 +148,36 @@ impl Outgoing {
         if length == 0 && extent.sent < extent.length {
             return None;
         }
-        let piece = Piece {
+        let segment = Segment {
             extent: id,
             offset: extent.sent,
             length: length as u32,
             last: extent.ended && extent.sent + length == extent.length,
         };
         extent.sent += length;
-        extent.end_sent = piece.last;
+        extent.end_sent = segment.last;
         self.first_sent_bytes += length;
         if !extent.has_more() {
             extent.queued = false;
             self.fresh.pop_front();
         }
-        Some(piece)
+        Some(segment)
     }
 
-    /// A piece is to be sent again.
-    pub fn lost(&mut self, piece: Piece) {
-        self.repairs.push_back(piece);
+    /// A segment is to be sent again.
+    pub fn lost(&mut self, segment: Segment) {
+        self.retransmissions.push_back(segment);
     }
 
-    /// A piece has arrived. Returns the extent where nothing of it is missing any more.
-    pub fn arrived(&mut self, piece: Piece) -> Option<u64> {
-        let extent = self.extents.get_mut(&piece.extent)?;
-        extent.arrived.insert(piece.offset..piece.offset + u64::from(piece.length));
-        extent.end_arrived |= piece.last;
+    /// A segment has arrived. Returns the extent where nothing of it is missing any more.
+    pub fn arrived(&mut self, segment: Segment) -> Option<u64> {
+        let extent = self.extents.get_mut(&segment.extent)?;
+        extent.arrived.insert(segment.offset..segment.offset + u64::from(segment.length));
+        extent.end_arrived |= segment.last;
         if !extent.is_done() {
             return None;
         }
-        self.extents.remove(&piece.extent);
-        Some(piece.extent)
+        self.extents.remove(&segment.extent);
+        Some(segment.extent)
     }
 }

@@ -24,7 +24,7 @@ pub const PACKET: f64 = 1472.0;
 
 /// What one acknowledgement brought to light.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sample {
+pub struct AckEvent {
     /// Now.
     pub now_ns: u64,
     /// The round trip of the quickest packet since the acknowledgement before.
@@ -82,21 +82,21 @@ pub struct Control {
 }
 
 /// Decides how fast to send.
-pub trait Mode: Send {
+pub trait Controller: Send {
     /// Its name.
-    fn name(&self) -> ModeName;
+    fn name(&self) -> Mode;
 
     /// In a word, what it is doing; for statistics and tests.
     fn phase(&self) -> &'static str;
 
     /// Takes in an acknowledgement.
-    fn on_sample(&mut self, sample: &Sample);
+    fn on_ack(&mut self, ack: &AckEvent);
 
     /// Nothing has been heard for two time-outs: what was known of the path may be out of date.
-    fn on_silence(&mut self, now_ns: u64);
+    fn on_timeout(&mut self, now_ns: u64);
 
     /// Packets take another path from now on.
-    fn path_changed(&mut self, now_ns: u64, rtt_ns: u64);
+    fn on_path_change(&mut self, now_ns: u64, rtt_ns: u64);
 
     /// How fast to send now.
     fn control(&self) -> Control;
@@ -104,7 +104,7 @@ pub trait Mode: Send {
 
 /// The modes by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ModeName {
+pub enum Mode {
     /// Shares a path evenly, with TCP too. The default.
     Fair,
     /// As fair, but starts at once near the path's capacity.
@@ -115,13 +115,13 @@ pub enum ModeName {
     Aggressive,
 }
 
-impl ModeName {
+impl Mode {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Fair, Self::FastStart, Self::Modest, Self::Aggressive];
 
     /// The mode itself, on a path of this round trip; `rate_cap_bps` bounds its rate.
     #[must_use]
-    pub fn start(self, rtt_ns: u64, rate_cap_bps: f64) -> Box<dyn Mode> {
+    pub fn start(self, rtt_ns: u64, rate_cap_bps: f64) -> Box<dyn Controller> {
         match self {
             Self::Fair => Box::new(fair::Fair::gradual(rtt_ns, rate_cap_bps)),
             Self::FastStart => Box::new(fair::Fair::quick(rtt_ns, rate_cap_bps)),
@@ -131,7 +131,7 @@ impl ModeName {
     }
 }
 
-impl fmt::Display for ModeName {
+impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fair => "fair",
@@ -154,7 +154,7 @@ impl fmt::Display for UnknownMode {
 
 impl std::error::Error for UnknownMode {}
 
-impl FromStr for ModeName {
+impl FromStr for Mode {
     type Err = UnknownMode;
 
     fn from_str(name: &str) -> Result<Self, UnknownMode> {

@@ -1,6 +1,6 @@
 //! `modest`: takes what others leave, and gives it back within a round trip.
 //!
-//! Arrives: samples. Leaves: a window and a pace. Must not know: the other modes.
+//! Arrives: acks. Leaves: a window and a pace. Must not know: the other modes.
 //!
 //! The window follows the queue as in `fair`, towards a target that is a quarter of its: `a = 5 packets, b = RTT/128 within 0.1 .. 1.5 ms`. A queue
 //! above twice the target for two rounds, loss above the random floor, or a mark halves it, once a round trip, down to two packets; after a
@@ -9,7 +9,7 @@
 
 use super::evidence::{is_gross, Answered, Buffer, LossFloor, Round, Rounds};
 use super::startup::Startup;
-use super::{Control, Mode, ModeName, Sample, PACKET};
+use super::{AckEvent, Control, Controller, Mode, PACKET};
 
 const A: f64 = 5.0 * PACKET;
 const GAIN: f64 = 0.25;
@@ -77,38 +77,38 @@ impl Modest {
         }
     }
 
-    fn halve(&mut self, sample: &Sample) {
+    fn halve(&mut self, ack: &AckEvent) {
         // A queue that stays, time after time, says nothing of the path: it is others that fill it.
         if std::mem::take(&mut self.has_grown) {
             self.known = self.window.max(self.known / DOUBT);
         }
         self.window = (self.window / 2.0).max(LEAST_WINDOW);
         (self.empty_rounds, self.queued_rounds) = (0, 0);
-        self.be_quiet(sample);
+        self.be_quiet(ack);
     }
 
-    fn be_quiet(&mut self, sample: &Sample) {
-        self.answered_to = sample.next_number;
-        self.quiet_from = Some(sample.next_number);
-        self.rounds.answered(sample.next_number);
+    fn be_quiet(&mut self, ack: &AckEvent) {
+        self.answered_to = ack.next_number;
+        self.quiet_from = Some(ack.next_number);
+        self.rounds.answered(ack.next_number);
     }
 
-    fn end_of_round(&mut self, sample: &Sample, round: &Round) {
-        if self.floor.on_round(&mut self.buffer, &mut self.quiet_from, round, sample.base_rtt_ns) {
+    fn end_of_round(&mut self, ack: &AckEvent, round: &Round) {
+        if self.floor.on_round(&mut self.buffer, &mut self.quiet_from, round, ack.base_rtt_ns) {
             let innocent = |(lost, packets, _)| self.floor.allows(packets, lost);
             if self.suspicion.is_some_and(innocent) {
                 self.take_back();
             }
             self.suspicion = None;
         }
-        let Some(queue_ns) = round.queue_ns(sample.base_rtt_ns) else { return };
-        let b_ns = (sample.base_rtt_ns as f64 / 128.0).clamp(100_000.0, 1_500_000.0);
+        let Some(queue_ns) = round.queue_ns(ack.base_rtt_ns) else { return };
+        let b_ns = (ack.base_rtt_ns as f64 / 128.0).clamp(100_000.0, 1_500_000.0);
         let target_ns = b_ns + A * self.rtt_ns as f64 / self.window;
         // A quarter of the round trip bounds what few packets may take to queue.
-        let target_ns = target_ns.min(sample.base_rtt_ns as f64 / 16.0).max(100_000.0);
+        let target_ns = target_ns.min(ack.base_rtt_ns as f64 / 16.0).max(100_000.0);
         self.queued_rounds = if queue_ns > 2.0 * target_ns { self.queued_rounds + 1 } else { 0 };
         if self.queued_rounds >= 2 {
-            return self.halve(sample);
+            return self.halve(ack);
         }
         self.empty_rounds = if queue_ns < target_ns / 4.0 { self.empty_rounds + 1 } else { 0 };
         let mut step = GAIN * (target_ns - queue_ns) / self.rtt_ns as f64;
@@ -122,7 +122,7 @@ impl Modest {
             self.empty_rounds = 0;
         }
         let most = if self.window < self.known / 2.0 { 0.25 } else { 0.0625 };
-        let may_grow = !round.limited && sample.now_ns >= self.grow_from_ns;
+        let may_grow = !round.limited && ack.now_ns >= self.grow_from_ns;
         self.has_grown |= may_grow && self.empty_rounds > 3;
         if step < 0.0 || may_grow {
             self.window = (self.window * (1.0 + step.clamp(-0.25, most))).max(LEAST_WINDOW);
@@ -147,9 +147,9 @@ impl Modest {
     }
 }
 
-impl Mode for Modest {
-    fn name(&self) -> ModeName {
-        ModeName::Modest
+impl Controller for Modest {
+    fn name(&self) -> Mode {
+        Mode::Modest
     }
 
     fn phase(&self) -> &'static str {
@@ -160,45 +160,45 @@ impl Mode for Modest {
         }
     }
 
-    fn on_sample(&mut self, sample: &Sample) {
-        self.rtt_ns = sample.smoothed_rtt_ns.max(1000);
+    fn on_ack(&mut self, ack: &AckEvent) {
+        self.rtt_ns = ack.smoothed_rtt_ns.max(1000);
         if let Some(startup) = &mut self.startup {
-            if let Some(capacity) = startup.on_sample(sample, &mut self.floor) {
-                self.window = (capacity.bps * sample.base_rtt_ns as f64 / 8e9).max(LEAST_WINDOW);
+            if let Some(capacity) = startup.on_ack(ack, &mut self.floor) {
+                self.window = (capacity.bps * ack.base_rtt_ns as f64 / 8e9).max(LEAST_WINDOW);
                 self.known = self.window;
                 self.startup = None;
-                self.be_quiet(sample);
+                self.be_quiet(ack);
             }
             return;
         }
-        let ended = self.rounds.on_sample(sample);
-        if self.answered.is_void(sample) {
+        let ended = self.rounds.on_ack(ack);
+        if self.answered.is_void(ack) {
             self.take_back();
             self.quiet_from = None;
         }
         let judged = if self.floor.is_clean() { Some(*self.rounds.current()) } else { ended };
         let round = judged.filter(|_| self.quiet_from.is_none()).unwrap_or_default();
         let packets = round.arrived + round.lost;
-        let full = self.buffer.may_be_full_now(&round, sample.base_rtt_ns)
-            || is_gross(&round, &self.floor);
+        let full =
+            self.buffer.may_be_full_now(&round, ack.base_rtt_ns) || is_gross(&round, &self.floor);
         if round.lost > 0 && full && !self.floor.allows(packets, round.lost) {
             self.suspicion = Some((round.lost, packets, self.window));
-            self.answered = Answered::now(sample, round.lost);
-            self.wait(sample.now_ns);
-            self.halve(sample);
-        } else if sample.marked_packets > 0 && sample.newest_spoken_of > self.answered_to {
-            self.halve(sample);
+            self.answered = Answered::now(ack, round.lost);
+            self.wait(ack.now_ns);
+            self.halve(ack);
+        } else if ack.marked_packets > 0 && ack.newest_spoken_of > self.answered_to {
+            self.halve(ack);
         }
         if let Some(round) = ended {
-            self.end_of_round(sample, &round);
+            self.end_of_round(ack, &round);
         }
     }
 
-    fn on_silence(&mut self, _now_ns: u64) {
+    fn on_timeout(&mut self, _now_ns: u64) {
         self.window = LEAST_WINDOW;
     }
 
-    fn path_changed(&mut self, _now_ns: u64, rtt_ns: u64) {
+    fn on_path_change(&mut self, _now_ns: u64, rtt_ns: u64) {
         *self = Self::new(rtt_ns, self.cap_bps);
     }
 
