@@ -113,7 +113,7 @@ pub struct Entries {
     pub blocks: Vec<i64>,
     /// Where a symbolic link points; empty for all else.
     pub symlink: Bytes,
-    /// Index into [`crate::layout::Kind::ALL`], -1 for none.
+    /// Index into [`crate::layout::READERS`], -1 for none.
     pub layout_kind: Vec<i8>,
     /// Bytes of a stripe.
     pub stripe_size: Vec<i64>,

@@ -10,7 +10,7 @@
 use rustix::fs::Statx;
 
 use crate::batch::{kind, nanoseconds, signed};
-use crate::layout::Kind;
+use crate::layout::reader_at;
 
 /// What a catalog says of one entry, in the units of its columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,12 +30,11 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The generation to compare, of the columns `layout` (an index into [`Kind::ALL`], -1 for none) and
+    /// The generation to compare, of the columns `layout` (an index into [`crate::layout::READERS`], -1 for none) and
     /// `layout_generation`.
     #[must_use]
     pub fn generation_of(layout: i8, generation: u32) -> Option<u32> {
-        let kind = usize::try_from(layout).ok().and_then(|index| Kind::ALL.get(index));
-        kind.filter(|kind| kind.keeps_generation()).map(|_| generation)
+        reader_at(layout).filter(|reader| reader.keeps_generation()).map(|_| generation)
     }
 }
 

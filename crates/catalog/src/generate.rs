@@ -10,8 +10,7 @@
 use std::io::Write;
 
 use crate::batch::{position, signed, Batch};
-use crate::layout::Kind;
-use crate::layouts::index_of;
+use crate::layout::{lustre, reader_index, LayoutReader};
 
 /// Files of one directory.
 const PER_DIRECTORY: u64 = 1_000;
@@ -83,7 +82,7 @@ fn push_entry(batch: &mut Batch, number: u64, name: &mut Vec<u8>) {
     entries.links.push(1);
     entries.blocks.push(signed(size.div_ceil(4096) * 8));
     entries.symlink.push(b"");
-    entries.layout_kind.push(index_of(Kind::Lustre));
+    entries.layout_kind.push(reader_index(lustre::Reader.name()));
     entries.stripe_size.push(signed(STRIPE));
     entries.generation.push(0);
     if entries.objects.is_empty() {

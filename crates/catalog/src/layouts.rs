@@ -1,7 +1,7 @@
-//! The layouts that a walk records: asked for as cheaply as each file system allows, targets as numbers.
+//! The layouts that a walk records: read in the cheapest way that each file system offers, with targets as numbers.
 //!
-//! Opening a file costs more than looking at it, on Lustre a message to the server; so it is done only where nothing else
-//! tells the layout. What the first file of a device answers says how the others are asked.
+//! Opening a file costs more than stat(2), on Lustre a message to the server; so it is done only where no attribute gives
+//! the layout. The first file of a device that answers settles how the others are read.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -11,88 +11,70 @@ use std::sync::{PoisonError, RwLock};
 use rustix::fs::{openat, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::layout::{ceph, lustre, Kind, Layout, LayoutError, Mirrors, Reader, Target, EOF};
-use crate::xattr;
-
-/// The longest value of an attribute that Linux hands out (`XATTR_SIZE_MAX`).
-const LONGEST: usize = 64 << 10;
+use crate::layout::{
+    local, lustre, reader_index, Access, FileSystems, Layout, LayoutError, LayoutReader, Mirrors,
+    Served, Target, EOF,
+};
+use crate::xattr::{self, LONGEST, USUAL};
 
 /// Enough for a Lustre layout of one component and 8 objects. The kernel allocates and clears as many bytes as are asked for,
 /// which for 4 KiB takes as long as the question itself.
 const SHORT: usize = 256;
 
-/// Enough for a Lustre layout of 160 objects, so that most files need no second call.
-const USUAL: usize = 4 << 10;
-
-/// The bit of numbers that are not a file system's own.
+/// The bit of target numbers that are not a file system's own.
 const MADE_UP: u32 = 1 << 31;
 
 /// A run of one file's bytes that one storage target holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Held {
+pub struct ObjectRange {
     /// The number of the storage target: see [`Layouts::targets`].
     pub target: u32,
-    /// Where in the file the object's first byte lies.
+    /// The object's first byte, as an offset in the file.
     pub offset: u64,
-    /// How many of the file's bytes it holds.
+    /// Bytes of the file in the object.
     pub length: u64,
 }
 
 /// How a file is cut into objects, as a batch takes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Objects {
-    /// Index into [`Kind::ALL`].
+    /// Index into [`crate::layout::READERS`].
     pub kind: i8,
     /// Bytes of one stripe; 0 where the file is not striped.
     pub stripe_size: u64,
     /// A number that changes with the layout, where the file system keeps one; else 0.
     pub generation: u32,
-    /// What each target holds.
-    pub objects: Vec<Held>,
+    /// The part of the file that each target holds.
+    pub objects: Vec<ObjectRange>,
 }
 
-/// Whom a walk asks for layouts.
+/// How a walk reads layouts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
+pub enum LayoutMethod {
     /// Each file system in its own way.
-    Each,
-    /// Every file for the attribute of Lustre, whatever its file system: what reading layouts costs.
-    Attribute,
-}
-
-/// How the files of one device are asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    /// Not at all: the device is the target, and this its number.
-    Device(u32),
-    /// By an attribute, without opening the file.
-    Lustre,
-    Ceph,
-    /// By opening the file.
-    Open,
-    /// Not at all: its file system tells none.
-    Without,
+    PerFileSystem,
+    /// Lustre's attribute of every file, whatever its file system: it measures what reading layouts costs.
+    LustreAttribute,
 }
 
 /// Reads layouts for all workers of a walk.
 #[derive(Debug)]
 pub struct Layouts {
-    ask: Ask,
-    reader: Reader,
-    ways: RwLock<HashMap<u64, Way>>,
+    method: LayoutMethod,
+    file_systems: FileSystems,
     numbers: RwLock<HashMap<Target, u32>>,
 }
 
 impl Layouts {
-    /// Layouts asked for in this way.
+    /// No device and no target known yet.
     #[must_use]
-    pub fn new(ask: Ask) -> Self {
-        Self { ask, reader: Reader::new(), ways: RwLock::default(), numbers: RwLock::default() }
+    pub fn new(method: LayoutMethod) -> Self {
+        Self { method, file_systems: FileSystems::new(), numbers: RwLock::default() }
     }
 
-    /// The targets met so far: their numbers, and what they are.
+    /// The targets met so far: their numbers and names.
     ///
-    /// An OST and a target of BeeGFS have their own numbers. Others are made up from the target's name, alike in every walk.
+    /// Targets that their file system numbers keep that number. Others get one made from the name, alike in every walk.
     pub fn targets(&self) -> Vec<(u32, String)> {
         let numbers = self.numbers.read().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> =
@@ -101,14 +83,14 @@ impl Layouts {
         all
     }
 
-    /// The layout of an open file of `size` bytes; None where nothing tells one.
+    /// The objects of an open file of `size` bytes; None where the file system discloses no layout.
     pub fn of_open(&self, file: BorrowedFd<'_>, size: u64) -> Result<Option<Objects>, LayoutError> {
-        Ok(self.reader.layout_of(file)?.map(|layout| self.objects(&layout, size)))
+        Ok(self.file_systems.layout_of(file)?.map(|layout| self.objects(&layout, size)))
     }
 
-    /// The whole layout of an open file; None where nothing tells one that anyone understands.
+    /// The layout of an open file; None where there is none, or it is not understood.
     pub(crate) fn layout_of(&self, file: BorrowedFd<'_>) -> Option<Layout> {
-        self.reader.layout_of(file).ok().flatten()
+        self.file_systems.layout_of(file).ok().flatten()
     }
 
     fn objects(&self, layout: &Layout, size: u64) -> Objects {
@@ -124,12 +106,9 @@ impl Layouts {
             return number;
         }
         let mut numbers = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
-        let mut number = match target {
-            Target::Ost(index) => *index,
-            Target::BeeGfs { target, .. } => u32::from(*target),
-            other => MADE_UP | fnv(other.to_string().as_bytes()),
-        };
-        // Two names of one number are next to impossible, and then no disaster.
+        let made_up = || MADE_UP | fnv(target.to_string().as_bytes());
+        let mut number = target.number().unwrap_or_else(made_up);
+        // A collision of two names is improbable; the later one takes the next number.
         while numbers.iter().any(|(other, taken)| *taken == number && other != target) {
             number = MADE_UP | number.wrapping_add(1);
         }
@@ -138,77 +117,77 @@ impl Layouts {
 }
 
 impl Objects {
-    /// Become what `layout` says of a file of `size` bytes, in the memory that is there.
+    /// Become the objects of a file of `size` bytes with this layout, without allocating anew.
     fn take(&mut self, layout: &Layout, size: u64, mut number: impl FnMut(&Target) -> u32) {
         let unit = layout.components().first().map_or(EOF, |component| component.striping.unit);
-        self.kind = index_of(layout.kind());
+        self.kind = reader_index(layout.kind());
         self.stripe_size = if unit == EOF { 0 } else { unit };
         self.generation = layout.generation();
         self.objects.clear();
         self.objects.extend(layout.shares(size, Mirrors::Best).filter_map(|share| {
             let target = number(share.target?);
-            Some(Held { target, offset: share.file_offset, length: share.bytes })
+            Some(ObjectRange { target, offset: share.file_offset, length: share.bytes })
         }));
     }
 }
 
-pub(crate) fn index_of(kind: Kind) -> i8 {
-    let index = Kind::ALL.iter().position(|one| *one == kind);
-    index.and_then(|index| i8::try_from(index).ok()).unwrap_or(-1)
+/// How one worker reads the files of a device.
+#[derive(Clone, Copy)]
+enum Method {
+    /// The device is the target, and this its number.
+    Device(u32),
+    Attribute(&'static dyn LayoutReader, &'static CStr),
+    Open,
+    Without,
 }
 
-/// One worker's own knowledge: for most files neither a lock is taken nor memory allocated.
-#[derive(Debug)]
-pub(crate) struct Asker<'a> {
+/// One worker's cache: for most files no lock is taken and no memory allocated.
+pub(crate) struct WorkerLayouts<'a> {
     layouts: &'a Layouts,
-    way: Option<(u64, Way)>,
+    method: Option<(u64, Method)>,
     numbers: HashMap<Target, u32>,
     objects: Objects,
-    /// Where attributes are read to; always empty, its capacity is what counts.
-    room: Vec<u8>,
-    /// How many bytes are asked for: as many as the longest attribute so far needed.
-    asked: usize,
+    /// Attributes are read into its spare capacity; its length stays 0.
+    buffer: Vec<u8>,
+    /// Bytes to ask for: enough for the longest attribute so far.
+    value_bytes: usize,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> WorkerLayouts<'a> {
     pub(crate) fn new(layouts: &'a Layouts) -> Self {
         Self {
             layouts,
-            way: None,
+            method: None,
             numbers: HashMap::new(),
             objects: Objects::default(),
-            room: Vec::with_capacity(SHORT),
-            asked: SHORT,
+            buffer: Vec::with_capacity(SHORT),
+            value_bytes: SHORT,
         }
     }
 
-    /// The layout of regular file `name` of `size` bytes in directory `dir`; None where nothing tells one.
-    pub(crate) fn of(
+    /// The objects of regular file `name` of `size` bytes in directory `dir`; None where no layout is disclosed.
+    pub(crate) fn objects_of(
         &mut self,
         dir: BorrowedFd<'_>,
         name: &CStr,
         size: u64,
         device: (u64, u32, u32),
     ) -> Result<Option<&Objects>, LayoutError> {
-        let layout = match self.way(device.0) {
-            Some(Way::Without) => None,
-            Some(Way::Device(target)) => {
-                self.objects.kind = index_of(Kind::Local);
+        let layout = match self.method(device) {
+            Some(Method::Without) => None,
+            Some(Method::Device(target)) => {
+                self.objects.kind = reader_index(local::Reader.name());
                 self.objects.objects.clear();
                 // An empty file has no object, as in every other layout.
                 if size > 0 {
-                    self.objects.objects.push(Held { target, offset: 0, length: size });
+                    self.objects.objects.push(ObjectRange { target, offset: 0, length: size });
                 }
                 return Ok(Some(&self.objects));
             }
-            Some(Way::Lustre) => self.attribute(dir, name, c"lustre.lov", lustre::parse)?,
-            Some(Way::Ceph) => self.attribute(dir, name, c"ceph.file.layout", ceph::parse)?,
-            Some(Way::Open) => self.opened(dir, name)?,
-            None => {
-                let layout = self.opened(dir, name)?;
-                self.remember(device, layout.as_ref().map(Layout::kind));
-                layout
+            Some(Method::Attribute(reader, attribute)) => {
+                self.attribute(dir, name, attribute, |value| reader.parse(value))?
             }
+            Some(Method::Open) | None => self.opened(dir, name)?,
         };
         let Some(layout) = layout else { return Ok(None) };
         let (layouts, numbers) = (self.layouts, &mut self.numbers);
@@ -227,14 +206,14 @@ impl<'a> Asker<'a> {
         // Should it have become a FIFO meanwhile, opening must not wait for a writer.
         let how = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(dir, name, how, Mode::empty()) {
-            Ok(file) => self.layouts.reader.layout_of(&file),
-            // Not everyone may open what everyone may see; it has a layout that cannot be told.
+            Ok(file) => self.layouts.file_systems.layout_of(&file),
+            // A file that stat(2) shows but open(2) refuses has a layout that cannot be read.
             Err(Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::LOOP | Errno::NXIO) => Ok(None),
             Err(error) => Err(LayoutError::io("open", error)),
         }
     }
 
-    /// What an attribute of a file says, without opening the file; None where there is none.
+    /// A layout from an attribute, without opening the file; None where there is none.
     fn attribute(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -243,12 +222,12 @@ impl<'a> Asker<'a> {
         parse: impl Fn(&[u8]) -> Result<Layout, LayoutError>,
     ) -> Result<Option<Layout>, LayoutError> {
         loop {
-            let room = &mut self.room.spare_capacity_mut()[..self.asked];
-            match xattr::get(dir, name, attribute, room) {
+            let buffer = &mut self.buffer.spare_capacity_mut()[..self.value_bytes];
+            match xattr::get(dir, name, attribute, buffer) {
                 Ok(value) => return parse(value).map(Some),
-                Err(Errno::RANGE) if self.asked < LONGEST => {
-                    self.asked = if self.asked < USUAL { USUAL } else { LONGEST };
-                    self.room.reserve_exact(self.asked);
+                Err(Errno::RANGE) if self.value_bytes < LONGEST => {
+                    self.value_bytes = if self.value_bytes < USUAL { USUAL } else { LONGEST };
+                    self.buffer.reserve_exact(self.value_bytes);
                 }
                 Err(
                     Errno::NODATA
@@ -263,33 +242,28 @@ impl<'a> Asker<'a> {
         }
     }
 
-    fn way(&mut self, device: u64) -> Option<Way> {
-        if self.layouts.ask == Ask::Attribute {
-            return Some(Way::Lustre);
+    fn method(&mut self, (device, major, minor): (u64, u32, u32)) -> Option<Method> {
+        if self.layouts.method == LayoutMethod::LustreAttribute {
+            let Access::Attribute(name) = lustre::Reader.access() else { return None };
+            return Some(Method::Attribute(&lustre::Reader, name));
         }
-        match self.way {
-            Some((held, way)) if held == device => Some(way),
+        match self.method {
+            Some((held, method)) if held == device => Some(method),
             _ => {
-                let ways = self.layouts.ways.read().unwrap_or_else(PoisonError::into_inner);
-                let way = ways.get(&device).copied()?;
-                self.way = Some((device, way));
-                Some(way)
+                let method = match self.layouts.file_systems.known(device)? {
+                    Served::By(reader) => match reader.access() {
+                        Access::Device => {
+                            Method::Device(self.layouts.number(&local::target(major, minor)))
+                        }
+                        Access::Attribute(name) => Method::Attribute(reader, name),
+                        Access::Open => Method::Open,
+                    },
+                    Served::Without | Served::Unknown(_) => Method::Without,
+                };
+                self.method = Some((device, method));
+                Some(method)
             }
         }
-    }
-
-    fn remember(&self, (device, major, minor): (u64, u32, u32), kind: Option<Kind>) {
-        let way = match kind {
-            Some(Kind::Local) => Way::Device(self.layouts.number(&Target::Device { major, minor })),
-            Some(Kind::Lustre) => Way::Lustre,
-            Some(Kind::Ceph) => Way::Ceph,
-            Some(_) => Way::Open,
-            None if self.layouts.reader.has_none(device) => Way::Without,
-            // This file had none, or could not be opened: the next one is asked.
-            None => return,
-        };
-        let mut ways = self.layouts.ways.write().unwrap_or_else(PoisonError::into_inner);
-        ways.insert(device, way);
     }
 }
 
@@ -305,12 +279,12 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn attributes_longer_than_expected_are_read_whole_and_remembered_as_such() {
-        let folder = std::env::temp_dir().join(format!("waystage-asker-{}", std::process::id()));
+    fn attributes_longer_than_expected_are_read_in_full_and_raise_the_size_asked_for() {
+        let folder = std::env::temp_dir().join(format!("waystage-layouts-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let dir = std::fs::File::open(&folder).expect("it opens");
-        let layouts = Layouts::new(Ask::Each);
-        let mut asker = Asker::new(&layouts);
+        let layouts = Layouts::new(LayoutMethod::PerFileSystem);
+        let mut worker = WorkerLayouts::new(&layouts);
         for (name, length, asked) in
             [(c"a", 10, SHORT), (c"b", SHORT, SHORT), (c"c", 1_000, USUAL), (c"d", 1, USUAL)]
         {
@@ -321,12 +295,12 @@ mod tests {
                 eprintln!("skipped: this file system has no attributes of users");
                 break;
             }
-            let read = asker.attribute(dir.as_fd(), name, c"user.waystage", |value| {
+            let read = worker.attribute(dir.as_fd(), name, c"user.waystage", |value| {
                 assert_eq!(value, vec![7; length]);
                 Ok(local::layout(1, 2))
             });
             assert_eq!(read, Ok(Some(local::layout(1, 2))));
-            assert_eq!(asker.asked, asked, "{length}");
+            assert_eq!(worker.value_bytes, asked, "{length}");
         }
         std::fs::remove_dir_all(&folder).expect("it goes");
     }

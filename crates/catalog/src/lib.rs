@@ -29,7 +29,7 @@ pub use batch::{
 };
 pub use exclude::{join, Exclude};
 pub use generate::generate;
-pub use layouts::{Ask, Held, Layouts, Objects};
+pub use layouts::{LayoutMethod, Layouts, ObjectRange, Objects};
 pub use look::{Asked, Found, Looker};
 pub use opener::{CheckCounts, CheckedTree, Columns, OpenFailed, Opened, Summed};
 pub use paths::hash_paths;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::batch::{Batch, Facts};
 use crate::exclude::{join, Exclude};
-use crate::layouts::{Asker, Layouts};
+use crate::layouts::{Layouts, WorkerLayouts};
 use crate::root::Root;
 use crate::walk::worker::{look, LOOK};
 
@@ -106,7 +106,7 @@ impl Looker {
         }
         let place = batch.directories.push(directory, &stat);
         let confirmed = confirmed(fd.as_fd(), stat.stx_size, asked);
-        let mut asker = self.layouts.as_ref().map(Asker::new);
+        let mut layouts = self.layouts.as_ref().map(WorkerLayouts::new);
         let mut found = Vec::with_capacity(asked.len());
         for one in asked {
             let known = one.known.filter(|_| confirmed.contains(one.name));
@@ -114,7 +114,7 @@ impl Looker {
                 (fd.as_fd(), directory, place),
                 one.name,
                 known,
-                asker.as_mut(),
+                layouts.as_mut(),
                 batch,
             ));
         }
@@ -126,7 +126,7 @@ impl Looker {
         (fd, directory, place): (BorrowedFd<'_>, &[u8], usize),
         entry: &[u8],
         known: Option<Facts>,
-        asker: Option<&mut Asker<'_>>,
+        layouts: Option<&mut WorkerLayouts<'_>>,
         batch: &mut Batch,
     ) -> Found {
         if self.exclude.matches(directory, entry) {
@@ -158,8 +158,10 @@ impl Looker {
             }
         }
         let device = (facts.device, major(facts.device), minor(facts.device));
-        let answer = match asker {
-            Some(asker) if kind == FileType::RegularFile => asker.of(fd, &name, facts.size, device),
+        let answer = match layouts {
+            Some(layouts) if kind == FileType::RegularFile => {
+                layouts.objects_of(fd, &name, facts.size, device)
+            }
             _ => Ok(None),
         };
         let layout = answer.unwrap_or_else(|error| {

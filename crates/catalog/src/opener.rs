@@ -24,7 +24,7 @@ use crate::check::{as_recorded, compare, Differences, Recorded};
 use crate::checksum::{self, Digest, Rule, Sum};
 use crate::exclude::join;
 use crate::layout::Layout;
-use crate::layouts::{Ask, Layouts, Objects};
+use crate::layouts::{LayoutMethod, Layouts, Objects};
 use crate::paths::string;
 use crate::root::Root;
 
@@ -63,7 +63,7 @@ pub struct Summed {
     pub now: Recorded,
     /// In what it differs from its entry.
     pub differences: Differences,
-    /// Index into [`crate::layout::Kind::ALL`] of its layout, -1 for none, and its generation.
+    /// Index into [`crate::layout::READERS`] of its layout, -1 for none, and its generation.
     pub layout: (i8, u32),
     /// Its objects in the order in which the file meets them, each with the number of its target; None where the file changed
     /// while it was read.
@@ -119,7 +119,7 @@ impl CheckedTree {
     pub fn open(root: &Path) -> io::Result<Self> {
         Ok(Self {
             root: Root::open(root)?,
-            layouts: Layouts::new(Ask::Each),
+            layouts: Layouts::new(LayoutMethod::PerFileSystem),
             checked: AtomicU64::new(0),
             stale: AtomicU64::new(0),
             by_kind: Default::default(),
@@ -194,7 +194,7 @@ impl CheckedTree {
             now,
             differences: opened.differences,
             layout: layout.as_ref().map_or((-1, 0), |layout| {
-                (crate::layouts::index_of(layout.kind()), layout.generation())
+                (crate::layout::reader_index(layout.kind()), layout.generation())
             }),
             sums: sums.map(|sums| sums.into_iter().map(numbered).collect()),
         })

@@ -25,6 +25,12 @@ struct Arguments {
     flags: u32,
 }
 
+/// The longest value of an attribute that Linux hands out (`XATTR_SIZE_MAX`).
+pub(crate) const LONGEST: usize = 64 << 10;
+
+/// Enough for a Lustre layout of 160 objects, so that most files need no second call.
+pub(crate) const USUAL: usize = 4 << 10;
+
 static WITHOUT: AtomicBool = AtomicBool::new(false);
 
 /// The attribute's value, in `room`; RANGE where it is longer. Symbolic links are not followed.

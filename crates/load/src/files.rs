@@ -78,7 +78,7 @@ pub struct Columns<'a> {
     pub ctime: &'a [i64],
     /// Inode number.
     pub inode: &'a [u64],
-    /// The kind of the layout, as in [`waystage_catalog::layout::Kind::ALL`]; -1 for none.
+    /// The kind of the layout, as in [`waystage_catalog::layout::READERS`]; -1 for none.
     pub layout: &'a [i8],
     /// Generation of the layout.
     pub generation: &'a [u32],

@@ -9,16 +9,16 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use waystage_catalog::layout::Kind;
+use waystage_catalog::layout::{LayoutReader, READERS};
 use waystage_catalog::walk::{Known, KnownDirectory, Next, Options, Walk};
-use waystage_catalog::{Ask, Batch, Bytes, Exclude, Layouts, BATCH_ROWS, TYPE_LETTERS};
+use waystage_catalog::{Batch, Bytes, Exclude, LayoutMethod, Layouts, BATCH_ROWS, TYPE_LETTERS};
 
 /// How often a wait looks whether Python has had a signal.
 const LOOK_ROUND: Duration = Duration::from_millis(100);
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ENTRY_TYPES", TYPE_LETTERS.to_vec())?;
-    module.add("LAYOUT_KINDS", Kind::ALL.map(Kind::name).to_vec())?;
+    module.add("LAYOUT_KINDS", READERS.map(LayoutReader::name).to_vec())?;
     module.add_function(wrap_pyfunction!(exchange_paths, module)?)?;
     module.add_function(wrap_pyfunction!(digest_ranges, module)?)?;
     module.add_function(wrap_pyfunction!(digest_bytes, module)?)?;
@@ -226,8 +226,8 @@ impl WalkBatch {
 pub(crate) fn layouts_asked_for(how: Option<&str>) -> PyResult<Option<Layouts>> {
     match how {
         None => Ok(None),
-        Some("each") => Ok(Some(Layouts::new(Ask::Each))),
-        Some("attribute") => Ok(Some(Layouts::new(Ask::Attribute))),
+        Some("each") => Ok(Some(Layouts::new(LayoutMethod::PerFileSystem))),
+        Some("attribute") => Ok(Some(Layouts::new(LayoutMethod::LustreAttribute))),
         Some(_) => Err(PyValueError::new_err("layouts are asked for by each or attribute, or not")),
     }
 }

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::check::{Differences, Recorded};
 use waystage_catalog::checksum::Rule;
-use waystage_catalog::layout::Kind;
+use waystage_catalog::layout::reader_at;
 use waystage_catalog::{self as data, Columns, Objects};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -210,8 +210,7 @@ fn unpacked((kind, size, mtime, ctime, inode, layout, generation): PyRecorded) -
 /// A layout in the columns of a catalog.
 fn objects<'py>(py: Python<'py>, layout: &Objects) -> PyResult<Bound<'py, PyDict>> {
     let of = PyDict::new(py);
-    let kind = usize::try_from(layout.kind).ok().and_then(|index| Kind::ALL.get(index));
-    of.set_item("layout", kind.map(|kind| kind.name()))?;
+    of.set_item("layout", reader_at(layout.kind).map(|reader| reader.name()))?;
     of.set_item("layout_generation", layout.generation)?;
     of.set_item("stripe_size", layout.stripe_size)?;
     let held: Vec<_> =

@@ -9,8 +9,8 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::layout::{
-    self as told, beegfs, ceph, gfarm, gluster, local, lustre, Component, Flags, Kind, Layout,
-    Mirrors, Object, ObjectId, Reader, EOF,
+    self as told, gluster, reader_named, Component, FileSystems, Flags, Layout, LayoutReader,
+    Mirrors, Object, ObjectId, EOF, READERS,
 };
 
 create_exception!(
@@ -38,18 +38,15 @@ fn parse_layout<'py>(
     mirrors: &str,
     limit: usize,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let Some(known) = Kind::from_name(kind) else {
-        let names = Kind::ALL.map(Kind::name).join(", ");
+    let Some(reader) = reader_named(kind) else {
+        let names = READERS.map(LayoutReader::name).join(", ");
         return Err(PyValueError::new_err(format!("kind {kind:?} is none of {names}")));
     };
-    let parsed = py.detach(|| match (known, block_size) {
-        (Kind::Gluster, Some(block_size)) => gluster::parse_sharded(&[Some(data)], block_size),
-        (Kind::Gluster, None) => gluster::parse(data),
-        (Kind::Lustre, _) => lustre::parse(data),
-        (Kind::Ceph, _) => ceph::parse(data),
-        (Kind::Gfarm, _) => gfarm::parse(data),
-        (Kind::BeeGfs, _) => beegfs::parse(data),
-        (Kind::Local, _) => local::parse(data),
+    let parsed = py.detach(|| match block_size {
+        Some(block_size) if kind == gluster::Reader.name() => {
+            gluster::parse_sharded(&[Some(data)], block_size)
+        }
+        _ => reader.parse(data),
     });
     let layout = parsed.map_err(|error| raise(py, &error))?;
     describe(py, &layout, size, mirrors, limit)
@@ -71,7 +68,7 @@ fn read_layout<'py>(
         return Ok(None);
     }
     let read = py
-        .detach(|| open(&path).map(|file| Reader::new().layout_of(file)))
+        .detach(|| open(&path).map(|file| FileSystems::new().layout_of(file)))
         .map_err(|error| os_error(&path, &error))?;
     let layout = read.map_err(|error| raise(py, &error))?;
     let size = size.unwrap_or(if about.is_file() { about.len() } else { 0 });
@@ -108,7 +105,7 @@ fn describe<'py>(
         })?),
     };
     let answer = PyDict::new(py);
-    answer.set_item("kind", layout.kind().name())?;
+    answer.set_item("kind", layout.kind())?;
     answer.set_item("generation", layout.generation())?;
     answer.set_item("template", layout.is_template())?;
     answer.set_item("size", size)?;
@@ -172,7 +169,7 @@ fn of_object<'py>(py: Python<'py>, object: &Object) -> PyResult<Bound<'py, PyDic
     of.set_item("target", object.target.as_ref().map(ToString::to_string))?;
     match &object.id {
         ObjectId::Implied => of.set_item("id", py.None())?,
-        ObjectId::Lustre(first, second) => of.set_item("id", format!("{first:#x}:{second:#x}"))?,
+        ObjectId::Numbers(first, second) => of.set_item("id", format!("{first:#x}:{second:#x}"))?,
         ObjectId::Path(path) => of.set_item("id", PyBytes::new(py, path))?,
     }
     of.set_item("flags", flag_names(object.flags))?;

@@ -7,16 +7,74 @@
 //! Numbers are in the machine's order, which is little-endian wherever BeeGFS runs. What is parsed is
 //! the first answer, followed by one answer of the second for each target in turn.
 
-use super::{Component, Kind, Layout, LayoutError, Object, Striping, Target};
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use rustix::ioctl::{ioctl, Updater};
+
+use super::reader::{LayoutReader, OpenFile};
+use super::{Component, Layout, LayoutError, Object, Striping, Target};
+
+/// BeeGFS through its kernel client.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader;
+
+impl LayoutReader for Reader {
+    fn name(&self) -> &'static str {
+        "beegfs"
+    }
+
+    fn magic_numbers(&self) -> &'static [u64] {
+        &[0x1983_0326]
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Layout, LayoutError> {
+        parse(bytes)
+    }
+
+    fn read(&self, file: &OpenFile<'_>) -> Result<Option<Layout>, LayoutError> {
+        if file.directory {
+            return Ok(None);
+        }
+        match answers(file.fd) {
+            Ok(answers) => parse(&answers).map(Some),
+            Err(Errno::NOTTY | Errno::OPNOTSUPP) => Ok(None),
+            Err(error) => Err(LayoutError::io("BeeGFS stripe info", io::Error::from(error))),
+        }
+    }
+}
+
+/// The answers that [`parse`] takes, of an open file.
+fn answers(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+    let mut info = [0_u8; INFO_BYTES];
+    // SAFETY: the request writes as many bytes as its number says, 12, and `info` has them.
+    #[allow(unsafe_code)]
+    unsafe {
+        ioctl(fd, Updater::<{ GET_STRIPE_INFO }, _>::new(&mut info))?;
+    }
+    let mut answers = info.to_vec();
+    for index in 0..target_count(&info).map_err(|_| Errno::IO)? {
+        let mut target = [0_u8; TARGET_BYTES];
+        target[..2].copy_from_slice(&index.to_ne_bytes());
+        // SAFETY: as above, with 262 bytes, the first two of which it reads.
+        #[allow(unsafe_code)]
+        unsafe {
+            ioctl(fd, Updater::<{ GET_STRIPE_TARGET }, _>::new(&mut target))?;
+        }
+        answers.extend(target);
+    }
+    Ok(answers)
+}
 
 /// The request for a file's striping.
-pub const GET_STRIPE_INFO: u32 = 0x800C_6619;
+const GET_STRIPE_INFO: u32 = 0x800C_6619;
 /// The request for one target of a file.
-pub const GET_STRIPE_TARGET: u32 = 0x8106_661A;
+const GET_STRIPE_TARGET: u32 = 0x8106_661A;
 /// Bytes of the answer on a file's striping.
-pub const INFO_BYTES: usize = 12;
+const INFO_BYTES: usize = 12;
 /// Bytes of the answer on one target.
-pub const TARGET_BYTES: usize = 262;
+const TARGET_BYTES: usize = 262;
 
 const RAID0: u32 = 1;
 /// Targets that are mirrored groups of two; the client answers with each group's primary.
@@ -26,7 +84,7 @@ const BUDDY_MIRROR: u32 = 3;
 ///
 /// # Errors
 /// Where the answer is too short.
-pub fn target_count(info: &[u8]) -> Result<u16, LayoutError> {
+fn target_count(info: &[u8]) -> Result<u16, LayoutError> {
     match info {
         [_, _, _, _, _, _, _, _, low, high, ..] => Ok(u16::from_le_bytes([*low, *high])),
         _ => Err(LayoutError::truncated("BeeGFS stripe info: fewer than 12 bytes")),
@@ -60,7 +118,7 @@ pub fn parse(bytes: &[u8]) -> Result<Layout, LayoutError> {
     let objects =
         answers.chunks_exact(TARGET_BYTES).take(count).map(object).collect::<Result<_, _>>()?;
     let striping = Striping::round(u64::from(chunk), count as u64);
-    Layout::new(Kind::BeeGfs, 0, vec![Component { striping, objects, ..Component::whole() }])
+    Layout::new(Reader.name(), 0, vec![Component { striping, objects, ..Component::whole() }])
 }
 
 fn object(answer: &[u8]) -> Result<Object, LayoutError> {
@@ -68,7 +126,7 @@ fn object(answer: &[u8]) -> Result<Object, LayoutError> {
     let name = answer[6..].split(|byte| *byte == 0).next().unwrap_or_default();
     let host = std::str::from_utf8(name)
         .map_err(|_| LayoutError::invalid("BeeGFS: a node's name is not UTF-8"))?;
-    Ok(Object::on(Target::BeeGfs { target: half(2), node: half(4), host: host.into() }))
+    Ok(Object::on(Target::on_node("beegfs", u32::from(half(2)), host)))
 }
 
 /// The answers of a client for this chunk size and these targets: number, node, node's name.

@@ -4,7 +4,37 @@
 //! where one is set (Ceph, "File layouts"). Objects are placed by the hash of their name, so the pool
 //! stands for the target; [`object_name`] gives what `ceph osd map` needs to tell the daemon.
 
-use super::{Component, Kind, Layout, LayoutError, Striping, Target};
+use super::reader::{Access, LayoutReader, OpenFile};
+use super::{Component, Layout, LayoutError, Striping, Target};
+
+/// CephFS through its kernel client.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader;
+
+impl LayoutReader for Reader {
+    fn name(&self) -> &'static str {
+        "ceph"
+    }
+
+    fn magic_numbers(&self) -> &'static [u64] {
+        &[0x00C3_6400]
+    }
+
+    fn access(&self) -> Access {
+        Access::Attribute(c"ceph.file.layout")
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Layout, LayoutError> {
+        parse(bytes)
+    }
+
+    fn read(&self, file: &OpenFile<'_>) -> Result<Option<Layout>, LayoutError> {
+        if file.directory {
+            return file.attribute(c"ceph.dir.layout", |bytes| Ok(parse(bytes)?.into_template()));
+        }
+        file.attribute(c"ceph.file.layout", parse)
+    }
+}
 
 /// The layout of a file.
 ///
@@ -25,11 +55,11 @@ pub fn parse(bytes: &[u8]) -> Result<Layout, LayoutError> {
         None => pool.to_owned(),
     };
     Layout::new(
-        Kind::Ceph,
+        Reader.name(),
         0,
         vec![Component {
             striping: Striping { unit, count, object_size },
-            rest: Some(Target::Pool(name.into())),
+            rest: Some(Target::named("pool", name)),
             pool: Some(pool.into()),
             ..Component::whole()
         }],

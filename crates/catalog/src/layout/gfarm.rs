@@ -3,7 +3,22 @@
 //! Hosts are separated by blanks; a line that ends in a colon is the heading that `gfwhere` prints
 //! above each of several files, and is left out. Pass the output for one file.
 
-use super::{Component, Kind, Layout, LayoutError, Object, Target};
+use super::reader::LayoutReader;
+use super::{Component, Layout, LayoutError, Object, Target};
+
+/// Gfarm, whose client answers no attribute: only the output of its command is parsed.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader;
+
+impl LayoutReader for Reader {
+    fn name(&self) -> &'static str {
+        "gfarm"
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Layout, LayoutError> {
+        parse(bytes)
+    }
+}
 
 /// The layout of a file.
 ///
@@ -25,11 +40,11 @@ pub fn parse(output: &[u8]) -> Result<Layout, LayoutError> {
                 "gfwhere: {host:?} is not the name of a host"
             )));
         }
-        let objects = vec![Object::on(Target::Host(host.into()))];
+        let objects = vec![Object::on(Target::named("host", host))];
         components.push(Component { mirror, objects, ..Component::whole() });
     }
     if components.is_empty() {
         return Err(LayoutError::invalid("gfwhere: no host has the file"));
     }
-    Layout::new(Kind::Gfarm, 0, components)
+    Layout::new(Reader.name(), 0, components)
 }

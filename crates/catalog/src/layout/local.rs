@@ -1,13 +1,44 @@
 //! A file system of this machine: the device is the target, the file its only object.
 
-use super::{Component, Kind, Layout, LayoutError, Object, Target};
+use rustix::fs::{major, minor};
+
+use super::reader::{Access, LayoutReader, OpenFile};
+use super::{Component, Layout, LayoutError, Object, Target};
+
+/// Serves every device whose file system no other reader recognises.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader;
+
+impl LayoutReader for Reader {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn access(&self) -> Access {
+        Access::Device
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Layout, LayoutError> {
+        parse(bytes)
+    }
+
+    fn read(&self, file: &OpenFile<'_>) -> Result<Option<Layout>, LayoutError> {
+        Ok((!file.directory).then(|| layout(major(file.device), minor(file.device))))
+    }
+}
+
+/// The device as a target.
+#[must_use]
+pub fn target(major: u32, minor: u32) -> Target {
+    Target::named("device", format!("{major}:{minor}"))
+}
 
 /// The layout of a file on the device of these numbers.
 #[must_use]
 pub fn layout(major: u32, minor: u32) -> Layout {
-    let objects = vec![Object::on(Target::Device { major, minor })];
+    let objects = vec![Object::on(target(major, minor))];
     Layout {
-        kind: Kind::Local,
+        kind: Reader.name(),
         generation: 0,
         template: false,
         components: vec![Component { objects, ..Component::whole() }],

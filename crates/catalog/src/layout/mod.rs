@@ -1,10 +1,13 @@
-//! How a file is cut into objects, and on which storage targets they lie.
+//! How a file is cut into objects, and on which storage targets they are.
 //!
 //! Arrives: what a file system says of a file, as bytes: an extended attribute, an answer to an ioctl,
 //! the output of a command.
 //! Leaves: one [`Layout`], whatever the file system; from it the extents that cover a file of a given
 //! size, and what each object holds of it.
-//! Must not know: paths, catalogs, who reads the objects. Only [`Reader`] makes system calls.
+//! Must not know: paths, catalogs, who reads the objects.
+//!
+//! A kind of file system is one file here that implements [`LayoutReader`], and a line in [`READERS`]; [`null`] is the
+//! template.
 //!
 //! A layout is a rule, not a list: a terabyte in stripes of 64 KiB has 16 million extents, so they are
 //! computed one at a time, and a layout never takes more memory than its input did. What a file
@@ -15,11 +18,13 @@ pub mod beegfs;
 pub mod ceph;
 mod error;
 mod extents;
+mod file_systems;
 mod flags;
 pub mod gfarm;
 pub mod gluster;
 pub mod local;
 pub mod lustre;
+pub mod null;
 mod reader;
 mod shares;
 mod striping;
@@ -27,11 +32,13 @@ mod target;
 
 pub use error::{ErrorKind, LayoutError};
 pub use extents::{Extent, Extents, Mirrors};
+pub(crate) use file_systems::Served;
+pub use file_systems::{reader_at, reader_index, reader_named, FileSystems, READERS};
 pub use flags::Flags;
-pub use reader::Reader;
+pub use reader::{Access, LayoutReader, OpenFile};
 pub use shares::{Share, Shares};
 pub use striping::{Place, Striping};
-pub use target::{Kind, Object, ObjectId, Target};
+pub use target::{Object, ObjectId, Target};
 
 /// The end of a component that goes on to the end of the file, however far that is.
 pub const EOF: u64 = u64::MAX;
@@ -44,7 +51,7 @@ pub const MIN_UNIT: u64 = 64 << 10;
 /// How one file lies on its storage targets; of a directory, how its new files will.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    kind: Kind,
+    kind: &'static str,
     generation: u32,
     template: bool,
     components: Vec<Component>,
@@ -107,13 +114,13 @@ impl Component {
 }
 
 impl Layout {
-    /// A layout of these components, in any order.
+    /// A layout of these components, in any order, that the [`LayoutReader`] of this name read.
     ///
     /// # Errors
     /// Where a component ends before it starts, overlaps another of its mirror, or has a striping by
     /// which no byte can be found.
     pub fn new(
-        kind: Kind,
+        kind: &'static str,
         generation: u32,
         mut components: Vec<Component>,
     ) -> Result<Self, LayoutError> {
@@ -145,9 +152,9 @@ impl Layout {
         self
     }
 
-    /// The kind of file system.
+    /// The kind of file system, by the name of its [`LayoutReader`].
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> &'static str {
         self.kind
     }
 

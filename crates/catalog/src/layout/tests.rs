@@ -104,15 +104,15 @@ proptest! {
             // Starts that are no multiple of a stripe are allowed.
             let start = *end + gap * 50_000;
             *end = start + length * 70_000;
-            let objects = (0..3).take(listed).map(|i| Object::on(Target::Ost(i))).collect();
-            let rest = (listed % 2 == 0).then(|| Target::Pool("p".into()));
+            let objects = (0..3).take(listed).map(|i| Object::on(lustre::ost(i))).collect();
+            let rest = (listed % 2 == 0).then(|| Target::named("pool", "p"));
             Component { mirror, start, end: *end, striping, objects, rest, ..Component::whole() }
         });
         let components: Vec<_> = components.map(|mut c| {
             c.flags |= Flags::when(!c.has_objects(), Flags::UNWRITTEN);
             c
         }).collect();
-        check_cover(&Layout::new(Kind::Lustre, 0, components).unwrap(), size);
+        check_cover(&Layout::new("lustre", 0, components).unwrap(), size);
     }
 
     #[test]
@@ -142,10 +142,10 @@ proptest! {
 fn the_largest_file_and_the_most_stripes_cost_no_more_than_one_asks_for() {
     let component = Component {
         striping: Striping::round(MIN_UNIT, 65_535),
-        rest: Some(Target::Pool("p".into())),
+        rest: Some(Target::named("pool", "p")),
         ..Component::whole()
     };
-    let layout = Layout::new(Kind::Lustre, 0, vec![component]).unwrap();
+    let layout = Layout::new("lustre", 0, vec![component]).unwrap();
     assert_eq!(layout.extents(EOF, Mirrors::All).left(), 1 << 48);
     assert_eq!(layout.extents(EOF, Mirrors::All).take(3).count(), 3);
     assert_eq!(layout.shares(EOF, Mirrors::All).count(), 65_535);
@@ -157,7 +157,7 @@ fn the_largest_file_and_the_most_stripes_cost_no_more_than_one_asks_for() {
 #[test]
 fn components_that_contradict_each_other_are_refused() {
     let range = |start, end| Component { start, end, ..Component::whole() };
-    let refused = |parts| Layout::new(Kind::Lustre, 0, parts).unwrap_err().text.into_owned();
+    let refused = |parts| Layout::new("lustre", 0, parts).unwrap_err().text.into_owned();
     assert!(refused(vec![range(5, 9), range(0, 6)]).contains("overlap"));
     assert!(refused(vec![range(5, 4)]).contains("before its start"));
     let none = Component { striping: Striping::round(MIN_UNIT, 0), ..Component::whole() };
@@ -325,11 +325,16 @@ fn a_local_device_is_named_by_its_numbers() {
 }
 
 #[test]
-fn kinds_and_flags_have_names() {
-    for kind in Kind::ALL {
-        assert_eq!(Kind::from_name(kind.name()), Some(kind));
+fn readers_and_flags_have_names() {
+    // Catalogs on disk number layouts in this order.
+    let names = READERS.map(LayoutReader::name);
+    assert_eq!(names, ["lustre", "ceph", "gluster", "gfarm", "beegfs", "local"]);
+    for (index, name) in (0_i8..).zip(names) {
+        assert_eq!(reader_index(name), index);
+        assert_eq!(reader_at(index).unwrap().name(), name);
+        assert_eq!(reader_named(name).unwrap().name(), name);
     }
-    assert_eq!(Kind::from_name("ext4"), None);
+    assert!(reader_named("ext4").is_none() && reader_at(-1).is_none());
     let flags = Flags::STALE | Flags::CODED;
     assert_eq!(flags.names().collect::<Vec<_>>(), ["stale", "coded"]);
 }

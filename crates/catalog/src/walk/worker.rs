@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::Shared;
 use crate::batch::{device, Batch, DirectoryState, Facts};
 use crate::exclude::join;
-use crate::layouts::Asker;
+use crate::layouts::WorkerLayouts;
 
 /// What getdents64(2) may fill at once: some 2,000 names, the unit of sorting and of sharing a huge directory.
 const NAMES_BYTES: usize = 64 * 1024;
@@ -65,7 +65,7 @@ pub(super) struct Worker<'a> {
     places: HashMap<u64, usize>,
     last: Option<(u64, usize)>,
     buffer: Vec<u8>,
-    asker: Option<Asker<'a>>,
+    layouts: Option<WorkerLayouts<'a>>,
     /// Nobody takes batches any more.
     unwanted: bool,
 }
@@ -80,7 +80,7 @@ impl<'a> Worker<'a> {
             places: HashMap::new(),
             last: None,
             buffer: Vec::with_capacity(NAMES_BYTES),
-            asker: shared.options.layouts.as_ref().map(Asker::new),
+            layouts: shared.options.layouts.as_ref().map(WorkerLayouts::new),
             unwanted: false,
         }
     }
@@ -228,8 +228,10 @@ impl<'a> Worker<'a> {
         let is_file = kind == FileType::RegularFile;
         let place = self.place(directory);
         let device = (device(&stat), stat.stx_dev_major, stat.stx_dev_minor);
-        let asked = match &mut self.asker {
-            Some(asker) if is_file => asker.of(directory.fd.as_fd(), name, stat.stx_size, device),
+        let asked = match &mut self.layouts {
+            Some(layouts) if is_file => {
+                layouts.objects_of(directory.fd.as_fd(), name, stat.stx_size, device)
+            }
             _ => Ok(None),
         };
         let (layout, error) = match asked {

@@ -7,10 +7,47 @@ mod decode;
 mod encode;
 mod wire;
 
+use super::reader::{Access, LayoutReader};
 use super::{
-    Component, Flags, Kind, Layout, LayoutError, Object, ObjectId, Planned, Striping, Target, EOF,
+    Component, Flags, Layout, LayoutError, Object, ObjectId, Planned, Striping, Target, EOF,
 };
 pub use wire::{entry_flag, pattern, Body, Entry, Md, Order, OstObject, Plain};
+
+/// Lustre's client, and FUSE file systems that answer `lustre.lov` in its form.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader;
+
+impl LayoutReader for Reader {
+    fn name(&self) -> &'static str {
+        "lustre"
+    }
+
+    fn magic_numbers(&self) -> &'static [u64] {
+        &[0x0BD0_0BD0]
+    }
+
+    fn tried_on_fuse(&self) -> bool {
+        true
+    }
+
+    fn keeps_generation(&self) -> bool {
+        true
+    }
+
+    fn access(&self) -> Access {
+        Access::Attribute(c"lustre.lov")
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Layout, LayoutError> {
+        parse(bytes)
+    }
+}
+
+/// The target of this index.
+#[must_use]
+pub fn ost(index: u32) -> Target {
+    Target::numbered("ost", index)
+}
 
 /// What no target has as its index: the slot of an object that was lost.
 const NO_OST: u32 = u32::MAX;
@@ -35,16 +72,16 @@ pub fn layout(md: &Md) -> Result<Layout, LayoutError> {
     match md {
         Md::Plain(plain) => {
             let made = Component { start: 0, end: EOF, ..component(plain, true)? };
-            let layout = Layout::new(Kind::Lustre, u32::from(plain.generation), vec![made])?;
+            let layout = Layout::new(Reader.name(), u32::from(plain.generation), vec![made])?;
             Ok(if plain.is_template() { layout.into_template() } else { layout })
         }
         Md::Foreign { .. } => {
             let component = Component { flags: Flags::FOREIGN, ..Component::whole() };
-            Layout::new(Kind::Lustre, 0, vec![component])
+            Layout::new(Reader.name(), 0, vec![component])
         }
         Md::Composite { generation, entries, .. } => {
             let components = entries.iter().map(entry_component).collect::<Result<Vec<_>, _>>()?;
-            let layout = Layout::new(Kind::Lustre, *generation, components)?;
+            let layout = Layout::new(Reader.name(), *generation, components)?;
             if layout.mirrors().len() > MAX_MIRRORS {
                 return Err(LayoutError::invalid(format!(
                     "lustre.lov: {} mirrors are more than the {MAX_MIRRORS} that are read",
@@ -94,7 +131,7 @@ fn component(plain: &Plain, settled: bool) -> Result<Component, LayoutError> {
         made.planned = Some(planned(plain));
     } else if has(pattern::MDT) {
         made.flags |= Flags::ON_MDT;
-        made.objects = vec![Object::on(Target::Mdt)];
+        made.objects = vec![Object::on(Target::named("mdt", ""))];
     } else if plain.objects.is_empty() {
         made.flags |= Flags::UNLOCATED;
         made.planned = Some(planned(plain));
@@ -118,8 +155,8 @@ fn planned(plain: &Plain) -> Planned {
 fn object(object: &OstObject) -> Object {
     let lost = object.ost == NO_OST;
     Object {
-        target: (!lost).then_some(Target::Ost(object.ost)),
-        id: ObjectId::Lustre(object.id.0, object.id.1),
+        target: (!lost).then_some(ost(object.ost)),
+        id: ObjectId::Numbers(object.id.0, object.id.1),
         flags: Flags::when(lost, Flags::LOST),
     }
 }

@@ -47,12 +47,9 @@ fn row(target: &str, file: u64, object: u64, length: u64) -> (String, u64, u64, 
 #[test]
 fn a_plain_file_goes_round_its_two_targets() {
     let layout = parse(&hex(V1)).unwrap();
-    assert_eq!(
-        (layout.kind(), layout.generation(), layout.is_template()),
-        (Kind::Lustre, 3, false)
-    );
-    assert_eq!(layout.targets(), [&Target::Ost(7), &Target::Ost(12)]);
-    assert_eq!(layout.components()[0].objects[1].id, ObjectId::Lustre(101, 0));
+    assert_eq!((layout.kind(), layout.generation(), layout.is_template()), ("lustre", 3, false));
+    assert_eq!(layout.targets(), [&ost(7), &ost(12)]);
+    assert_eq!(layout.components()[0].objects[1].id, ObjectId::Numbers(101, 0));
     let expected = vec![
         row("ost:7", 0, 0, MIB),
         row("ost:12", MIB, 0, MIB),

@@ -11,20 +11,72 @@
 //! sharded volume the text is of the first block; block n is the file `.shard/GFID.n`, on the bricks
 //! that its own text names.
 
-use super::{Component, Flags, Kind, Layout, LayoutError, Object, ObjectId, Striping, Target, EOF};
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::reader::{LayoutReader, OpenFile};
+use super::{Component, Flags, Layout, LayoutError, Object, ObjectId, Striping, Target, EOF};
+
+mod shards;
+
+/// GlusterFS through its FUSE client.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader;
+
+/// `pathinfo` for users with and without privileges.
+const PATHINFO: [&CStr; 2] = [c"trusted.glusterfs.pathinfo", c"glusterfs.pathinfo"];
+
+/// Which of the two answered last: a question is a message to the client's process.
+static UNPRIVILEGED: AtomicBool = AtomicBool::new(false);
+
+impl LayoutReader for Reader {
+    fn name(&self) -> &'static str {
+        "gluster"
+    }
+
+    fn tried_on_fuse(&self) -> bool {
+        true
+    }
+
+    fn parse(&self, bytes: &[u8]) -> Result<Layout, LayoutError> {
+        parse(bytes)
+    }
+
+    /// Of a sharded file where its first block is, unless the mount shows more.
+    fn read(&self, file: &OpenFile<'_>) -> Result<Option<Layout>, LayoutError> {
+        let last = UNPRIVILEGED.load(Ordering::Relaxed);
+        for unprivileged in [last, !last] {
+            let name = PATHINFO[usize::from(unprivileged)];
+            let Some(text) = file.attribute_bytes(name)? else { continue };
+            UNPRIVILEGED.store(unprivileged, Ordering::Relaxed);
+            let block_size = file.attribute(c"trusted.glusterfs.shard.block-size", |bytes| {
+                let number = bytes.first_chunk().map(|number| u64::from_be_bytes(*number));
+                number.ok_or_else(|| LayoutError::truncated("shard.block-size: fewer than 8 bytes"))
+            })?;
+            return match block_size {
+                Some(block_size) => shards::layout(file, name, &text, block_size).map(Some),
+                None => parse(&text).map(Some),
+            };
+        }
+        Ok(None)
+    }
+}
 
 /// The layout of a file, or of a directory, whose bricks are those its new files may get.
 ///
 /// # Errors
 /// Where the text is not of the forms above.
 pub fn parse(pathinfo: &[u8]) -> Result<Layout, LayoutError> {
-    match Told::read(pathinfo)? {
-        Told { directory: true, bricks, .. } => {
-            let component =
-                Component { flags: Flags::UNLOCATED, objects: bricks, ..Component::whole() };
-            Ok(Layout::new(Kind::Gluster, 0, vec![component])?.into_template())
+    match PathInfo::read(pathinfo)? {
+        PathInfo { directory: true, bricks, .. } => {
+            let component = Component {
+                flags: Flags::UNLOCATED,
+                objects: bricks.into_iter().map(Object::from).collect(),
+                ..Component::whole()
+            };
+            Ok(Layout::new(Reader.name(), 0, vec![component])?.into_template())
         }
-        told => Layout::new(Kind::Gluster, 0, components(vec![Some(told)], Striping::WHOLE)?),
+        info => Layout::new(Reader.name(), 0, components(vec![Some(info)], Striping::WHOLE)?),
     }
 }
 
@@ -35,25 +87,25 @@ pub fn parse(pathinfo: &[u8]) -> Result<Layout, LayoutError> {
 /// Where there is no text of the first block, one is not of a file, or they name different numbers
 /// of copies.
 pub fn parse_sharded(blocks: &[Option<&[u8]>], block_size: u64) -> Result<Layout, LayoutError> {
-    let told = blocks.iter().map(|block| block.map(Told::read).transpose());
-    let told = told.collect::<Result<Vec<_>, _>>()?;
-    if told.iter().flatten().any(|told| told.directory) {
+    let infos = blocks.iter().map(|block| block.map(PathInfo::read).transpose());
+    let infos = infos.collect::<Result<Vec<_>, _>>()?;
+    if infos.iter().flatten().any(|info| info.directory) {
         return Err(LayoutError::invalid("pathinfo: a directory is not sharded"));
     }
     if block_size == EOF {
         return Err(LayoutError::invalid("pathinfo: a block of this size holds any file"));
     }
     let striping = Striping { unit: block_size, count: 1, object_size: block_size };
-    Layout::new(Kind::Gluster, 0, components(told, striping)?)
+    Layout::new(Reader.name(), 0, components(infos, striping)?)
 }
 
 /// One mirror for each copy that every block has.
 fn components(
-    blocks: Vec<Option<Told>>,
+    blocks: Vec<Option<PathInfo>>,
     striping: Striping,
 ) -> Result<Vec<Component>, LayoutError> {
     let Some(Some(first)) = blocks.first() else {
-        return Err(LayoutError::invalid("pathinfo: nothing is told of the first block"));
+        return Err(LayoutError::invalid("pathinfo: the first block has no text"));
     };
     let flags = Flags::when(first.coded.is_some(), Flags::CODED);
     let copies = if first.coded.is_some() { 1 } else { first.bricks.len() };
@@ -62,11 +114,13 @@ fn components(
     for (number, block) in blocks.into_iter().enumerate() {
         let objects = match block {
             None => vec![Object::absent(Flags::UNWRITTEN); copies],
-            Some(Told { coded: Some(set), .. }) => vec![Object::on(Target::Disperse(set))],
-            Some(mut told) => {
+            Some(PathInfo { coded: Some(set), .. }) => {
+                vec![Object::on(Target::named("disperse", set))]
+            }
+            Some(mut info) => {
                 // They come in the order in which they answered; copies keep their numbers.
-                told.bricks.sort_by(|a, b| a.target.cmp(&b.target));
-                told.bricks
+                info.bricks.sort_unstable();
+                info.bricks.into_iter().map(Object::from).collect()
             }
         };
         if objects.len() != copies {
@@ -82,22 +136,38 @@ fn components(
     Ok(mirrors)
 }
 
-/// What one text tells.
+/// A brick, and the path of the file on it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Brick {
+    host: String,
+    root: Vec<u8>,
+    path: Box<[u8]>,
+}
+
+impl From<Brick> for Object {
+    fn from(brick: Brick) -> Self {
+        let name = [brick.host.as_bytes(), b":", &brick.root].concat();
+        let target = Some(Target::named("brick", name));
+        Self { target, id: ObjectId::Path(brick.path), flags: Flags::NONE }
+    }
+}
+
+/// The content of one text.
 #[derive(Default)]
-struct Told {
-    bricks: Vec<Object>,
+struct PathInfo {
+    bricks: Vec<Brick>,
     /// Sets of bricks named: replicas, or an erasure code's.
     sets: u32,
     /// The name of the set of bricks under an erasure code.
-    coded: Option<Box<str>>,
+    coded: Option<String>,
     directory: bool,
 }
 
-impl Told {
+impl PathInfo {
     /// Read the text from left to right. No stack is needed: a file is in one set of bricks.
     fn read(text: &[u8]) -> Result<Self, LayoutError> {
         let text = text.trim_ascii();
-        let mut told = Self::default();
+        let mut info = Self::default();
         let mut rest = text.strip_suffix(b"\0").unwrap_or(text);
         let mut depth = 0_u32;
         while let Some((first, after)) = rest.split_first() {
@@ -108,13 +178,13 @@ impl Told {
                 b' ' => {}
                 b'<' => {
                     let (inside, after) = element(after)?;
-                    told.take(inside)?;
+                    info.take(inside)?;
                     rest = after;
                     continue;
                 }
                 // The ranges of hashes of a directory, which the text puts last.
                 _ if rest.windows(8).any(|window| window == b"-layout ") => {
-                    told.directory = true;
+                    info.directory = true;
                     depth = 0;
                     break;
                 }
@@ -125,25 +195,25 @@ impl Told {
         if depth != 0 {
             return Err(LayoutError::truncated("pathinfo: ( without )"));
         }
-        if told.bricks.is_empty() {
+        if info.bricks.is_empty() {
             return Err(LayoutError::invalid("pathinfo: no brick is named"));
         }
-        if !told.directory && (told.sets > 1 || told.sets == 0 && told.bricks.len() > 1) {
+        if !info.directory && (info.sets > 1 || info.sets == 0 && info.bricks.len() > 1) {
             return Err(LayoutError::invalid("pathinfo: a file in more than one set of bricks"));
         }
-        Ok(told)
+        Ok(info)
     }
 
     /// Take one element, without its brackets.
     fn take(&mut self, element: &[u8]) -> Result<(), LayoutError> {
         if let Some(brick) = element.strip_prefix(b"POSIX(") {
-            self.bricks.push(brick_object(brick)?);
+            self.bricks.push(self::brick(brick)?);
         } else if element.contains(&b'<') {
             let element = String::from_utf8_lossy(element);
             return Err(LayoutError::unsupported(format!("pathinfo: unknown <{element}>")));
         } else if let Some(name) = element.strip_prefix(b"EC:") {
             self.sets += 1;
-            self.coded = Some(String::from_utf8_lossy(name).into());
+            self.coded = Some(String::from_utf8_lossy(name).into_owned());
         } else if element.starts_with(b"REPLICATE:") {
             self.sets += 1;
         } else if !element.starts_with(b"DISTRIBUTE:") {
@@ -175,7 +245,7 @@ fn goes_on(text: &[u8]) -> bool {
 }
 
 /// `ROOT):HOST:PATH`, PATH being absolute; the host may be an IPv6 address.
-fn brick_object(text: &[u8]) -> Result<Object, LayoutError> {
+fn brick(text: &[u8]) -> Result<Brick, LayoutError> {
     let parts = find(text, b"):").and_then(|root_end| {
         let after = &text[root_end + 2..];
         let host_end = find(after, b":/")?;
@@ -186,11 +256,7 @@ fn brick_object(text: &[u8]) -> Result<Object, LayoutError> {
     };
     let host = std::str::from_utf8(host)
         .map_err(|_| LayoutError::invalid("pathinfo: the name of a host is not UTF-8"))?;
-    Ok(Object {
-        target: Some(Target::Brick { host: host.into(), root: root.into() }),
-        id: ObjectId::Path(path.into()),
-        flags: Flags::NONE,
-    })
+    Ok(Brick { host: host.to_owned(), root: root.to_owned(), path: path.into() })
 }
 
 fn find(text: &[u8], what: &[u8]) -> Option<usize> {
