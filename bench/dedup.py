@@ -1,41 +1,36 @@
-"""How fast data is cut into chunks and fingerprinted on one core, against what there is.
+"""How fast data is cut into chunks and fingerprinted on one core, against other methods.
 
-One thread, data in memory (256 MiB of noise, in which nothing repeats: the digest of every chunk is taken) and the same data as a file in
-the page cache. Rates are bytes over the thread's own processor time, because a core is promised; what the clock on the wall says is in
-`details`. All take turns. Peers: SHA-1 of hashlib over 8 KiB pieces, which cuts nothing; `sha1sum`; a rolling Rabin
-fingerprint byte by byte with SHA-1, which is what FS-C does, compiled from C; and reading alone.
+One thread, data in memory (256 MiB of noise without duplicates: every chunk is digested) and the same data as a file in the
+page cache. Rates are bytes over CPU time, because a core is promised; `details` has rates over wall-clock time. Peers: SHA-1 of
+hashlib over 8 KiB pieces, which cuts nothing; `sha1sum`; a rolling Rabin fingerprint byte by byte with SHA-1, which is what
+FS-C does, compiled from C; and reading alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import random
-import resource
 import shutil
-import subprocess
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from waystage._native import chunk_and_digest
-from waystage.bench import BenchError, BenchOptions
+from waystage.bench import BenchError, BenchOptions, Figures, installed, run_program, take_turns, timed
 from waystage.dedup import DedupOptions, profile
-from waystage.stats import median
 
 MIB = 1 << 20
 SIZE = 256 * MIB
 SIZE_QUICK = 16 * MIB
 TURNS = 7
 
-Work = Callable[[], None]
+OURS = ("fast", "fsc", "fast_from_cache", "fsc_from_cache")
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     size = SIZE_QUICK if options.quick else SIZE
-    turns = options.repetitions or (2 if options.quick else TURNS)
     noise = random.Random(1)
     data = b"".join(noise.randbytes(MIB) for _ in range(size // MIB))
     with tempfile.TemporaryDirectory(prefix="waystage-dedup-") as folder:
@@ -43,7 +38,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         tree.mkdir()
         path = tree / "noise"
         path.write_bytes(data)
-        works: dict[str, Work] = {
+        works: dict[str, Callable[[], object]] = {
             "fast": lambda: _check(chunk_and_digest(data, "fast"), size),
             "fsc": lambda: _check(chunk_and_digest(data, "fsc"), size),
             "fast_from_cache": lambda: _profile(tree, "fast", size),
@@ -51,55 +46,31 @@ def run(options: BenchOptions) -> dict[str, Any]:
             "hashlib_sha1_8k": lambda: _hashlib(data),
             "read": lambda: _read(path),
         }
-        serial = _serial(Path(folder))
-        if serial is not None:
-            works["serial_rabin_sha1"] = lambda: _program([str(serial), str(path)])
+        if (serial := _serial(Path(folder))) is not None:
+            works["serial_rabin_sha1"] = lambda: run_program([serial, path])
         if (sha1sum := shutil.which("sha1sum")) is not None:
-            works["sha1sum"] = lambda: _program([sha1sum, str(path)])
-        cpu, wall = _turns(works, turns, options)
-    rates = {name: size / median(seconds) / 1e9 for name, seconds in cpu.items()}
-    ours = {"fast", "fsc", "fast_from_cache", "fsc_from_cache"}
+            works["sha1sum"] = lambda: run_program([sha1sum, path])
+        contestants = {name: partial(_measured, work) for name, work in works.items()}
+        turns = take_turns(options, contestants, turns=TURNS, quick=2, warm_up=1)
+    by_cpu, by_clock = (
+        {str(name): round(size / seconds / 1e9, 3) for name, seconds in turns.medians(key).items()}
+        for key in ("cpu_s", "seconds")
+    )
     return {
-        "figures": {
-            "fast_gb_per_s": round(rates["fast"], 3),
-            "fsc_gb_per_s": round(rates["fsc"], 3),
-        },
-        "peers": {f"{name}_gb_per_s": round(rate, 3) for name, rate in rates.items() if name not in ours},
-        "details": {
+        "figures": {"fast_gb_per_s": by_cpu["fast"], "fsc_gb_per_s": by_cpu["fsc"]},
+        "peers": {f"{name}_gb_per_s": rate for name, rate in by_cpu.items() if name not in OURS},
+        "details": turns.details()
+        | {
             "bytes": size,
-            "fast_from_cache_gb_per_s": round(rates["fast_from_cache"], 3),
-            "fsc_from_cache_gb_per_s": round(rates["fsc_from_cache"], 3),
-            "by_the_clock_gb_per_s": {
-                name: round(size / median(seconds) / 1e9, 3) for name, seconds in wall.items()
-            },
-            "cpu_s": {name: [round(s, 4) for s in seconds] for name, seconds in cpu.items()},
-            "wall_s": {name: [round(s, 4) for s in seconds] for name, seconds in wall.items()},
+            "fast_from_cache_gb_per_s": by_cpu["fast_from_cache"],
+            "fsc_from_cache_gb_per_s": by_cpu["fsc_from_cache"],
+            "by_the_clock_gb_per_s": by_clock,
         },
     }
 
 
-def _turns(
-    works: dict[str, Work], turns: int, options: BenchOptions
-) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Seconds of processor and of the clock of each, taking turns; the first does not count."""
-    cpu: dict[str, list[float]] = {name: [] for name in works}
-    wall: dict[str, list[float]] = {name: [] for name in works}
-    for turn in range(turns + 1):
-        for name, work in works.items():
-            options.progress(f"turn {turn} of {turns}: {name}", turn / (turns + 1))
-            began, used = time.monotonic(), _processor_s()
-            work()
-            if turn > 0:
-                cpu[name].append(_processor_s() - used)
-                wall[name].append(time.monotonic() - began)
-    return cpu, wall
-
-
-def _processor_s() -> float:
-    """Of this process, all its threads, and of programs it has waited for."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+def _measured(work: Callable[[], object], turn: int) -> Figures:
+    return timed(work)
 
 
 def _check(chunks: int, size: int) -> None:
@@ -127,21 +98,15 @@ def _read(path: Path) -> None:
             pass
 
 
-def _program(arguments: list[str]) -> None:
-    subprocess.run(arguments, stdout=subprocess.DEVNULL, check=True)
-
-
 def _serial(folder: Path) -> Path | None:
-    """The usual loop, one byte after the other, with OpenSSL's SHA-1 where its headers are; None where it cannot be compiled."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
+    """The usual loop, byte by byte, with OpenSSL's SHA-1; None where it cannot be compiled."""
     source, program = folder / "serial.c", folder / "serial"
     source.write_text(SERIAL)
-    done = subprocess.run(
-        [compiler, "-O3", "-o", str(program), str(source), "-lcrypto"], capture_output=True, check=False
-    )
-    return program if done.returncode == 0 and os.access(program, os.X_OK) else None
+    try:
+        run_program([installed("cc", "gcc"), "-O3", "-o", program, source, "-lcrypto"])
+    except BenchError:
+        return None
+    return program
 
 
 SERIAL = r"""

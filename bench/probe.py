@@ -1,31 +1,30 @@
-"""How near `waystage probe` comes to the truth of an emulated path, each direction by itself; ping and iperf3 -u on the same paths.
+"""How near `waystage probe` comes to the truth of an emulated path, in each direction; ping and iperf3 -u on the same paths.
 
-Paths of `waystage lab wan` with another loss in each direction, looked at every 50 us so that they are hardly late. The truth of loss is what the
-path itself counted while the probe measured (`loss_error_points`; `loss_error_configured_points` against the probability that it was
-given, chance included). That of the round trip is how long the very echoes were on the path, as the kernel saw them pass its ends
-(`rtt_error_pct`, of medians; `rtt_error_configured_pct` against both delays, how late the path's process was included). That of the rate is the
-link's. Each figure is the worst over paths and directions of the medians over turns. ping says the round trip, held against its own
-echoes, and the loss of both directions together; iperf3 -u loss and jitter of one, at the rate and packet size of the probe.
+Paths of `waystage lab wan` with different loss in each direction, served every 50 us so that they are hardly late. The truth of
+loss is what the path itself counted while the probe measured (`loss_error_points`; `loss_error_configured_points` is against
+the configured probability, chance included). That of the round trip is how long the very echoes were on the path, as the kernel
+saw them pass its ends (`rtt_error_pct`, of medians; `rtt_error_configured_pct` is against both delays, lateness of the path's
+process included). That of the rate is the link's. Each figure is the worst over paths and directions of the medians over turns.
+ping gives the round trip, against its own echoes, and the loss of both directions together; iperf3 -u loss and jitter of one
+direction, at the rate and packet size of the probe.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import _wan_copies as copies
 import _wan_peers as peers
 import _wan_taps as taps
+from _wan_paths import RIGHT, late, path, run_left, wrong_between
 
-from waystage.bench import BenchError, BenchOptions
-from waystage.machine import CpuWatch
+from waystage.bench import BenchError, BenchOptions, Figures, Turns, take_turns
 from waystage.stats import median
 from waystage.worlds.lab import wan
-from waystage.worlds.lab.wan import paths
 
 TICK_NS = 50_000
 TURNS = 5
@@ -53,7 +52,7 @@ class Case:
 
     @property
     def rtt_ms(self) -> float:
-        """Delays, and how long a small packet is on the link each way."""
+        """Both delays, and the transmission time of a small packet each way."""
         return sum(self.delays_ms) + 2 * 8 * 92 / self.rate_mbit / 1e3
 
 
@@ -65,53 +64,50 @@ CASES = (
 )
 
 
+FIGURES = (
+    "loss_error_points",
+    "loss_error_configured_points",
+    "rtt_error_pct",
+    "rtt_error_configured_pct",
+    "rate_error_pct",
+)
+PEERS = (
+    "ping_rtt_error_pct",
+    "ping_rtt_error_configured_pct",
+    "ping_loss_error_points",
+    "iperf3_loss_error_points",
+)
+
+
 def run(options: BenchOptions) -> dict[str, Any]:
-    turns = options.repetitions or (1 if options.quick else TURNS)
     cases = CASES[1:2] if options.quick else CASES
-    runs: dict[str, list[dict[str, Any]]] = {case.name: [] for case in cases}
-    for turn in range(turns):
-        for number, case in enumerate(cases):
-            options.progress(
-                f"{case.name}, turn {turn + 1}", (turn * len(cases) + number) / (turns * len(cases))
-            )
-            runs[case.name].append(_one(case, turn + 1, options.quick))
-    figures = (
-        "loss_error_points",
-        "loss_error_configured_points",
-        "rtt_error_pct",
-        "rtt_error_configured_pct",
-        "rate_error_pct",
+    contestants = {case.name: partial(_one, case, options.quick) for case in cases}
+    turns = take_turns(options, contestants, turns=TURNS, invalid=invalid)
+    slow = sum(
+        rate is None for case in cases for row in turns.rows(case.name) for rate in row["rate_error_pct"]
     )
-    ours = {key: _worst(runs, key) for key in figures}
-    theirs = {
-        key: _worst(runs, key)
-        for key in (
-            "ping_rtt_error_pct",
-            "ping_rtt_error_configured_pct",
-            "ping_loss_error_points",
-            "iperf3_loss_error_points",
-        )
-    }
-    slow = sum(value is None for rows in runs.values() for row in rows for value in row["rate_error_pct"])
     return {
-        "figures": ours,
-        "peers": theirs,
-        "details": {"turns": turns, "rates_not_found_for_slow_machine": slow, "runs": runs},
+        "figures": {key: _worst(turns, key) for key in FIGURES},
+        "peers": {key: _worst(turns, key) for key in PEERS},
+        "details": turns.details() | {"rates_not_found_for_slow_machine": slow},
     }
 
 
-def _worst(runs: dict[str, list[dict[str, Any]]], key: str) -> float:
-    """The worst over paths and directions of the medians over turns; turns on which the path was not quick enough count only where there are no others."""
+def invalid(figures: Figures) -> str | None:
+    return late(figures) or (None if figures["probe_valid"] else "the probe says that it is not valid")
+
+
+def _worst(turns: Turns, key: str) -> float:
+    """The worst over paths and directions of the medians over turns."""
     worst = 0.0
-    for rows in runs.values():
-        good = [row for row in rows if row["valid"]] or rows
-        for place in range(len(good[0][key])):
-            values = [row[key][place] for row in good if row[key][place] is not None]
+    for name in turns.names:
+        for of_direction in zip(*(row[key] for row in turns.rows(name)), strict=True):
+            values = [value for value in of_direction if value is not None]
             worst = max(worst, median(values) if values else 0.0)
     return round(worst, 4)
 
 
-def _one(case: Case, turn: int, quick: bool) -> dict[str, Any]:
+def _one(case: Case, quick: bool, turn: int) -> Figures:
     properties = {
         "rate": f"{case.rate_mbit:g}Mbit",
         "delay": f"{case.delays_ms[0]:g}ms",
@@ -120,19 +116,14 @@ def _one(case: Case, turn: int, quick: bool) -> dict[str, Any]:
     back = {"delay": f"{case.delays_ms[1]:g}ms", "loss": f"{case.losses_pct[1]:g}%"}
     # 120,000 packets: a loss of 10 % within 0.17 points, 19 times in 20.
     seconds = 3.0 if quick else 12.0
-    name = f"b{uuid.uuid4().hex[:8]}"
-    with (
-        CpuWatch() as watch,
-        peers.path(name, properties, turn, back=back, tick_ns=TICK_NS) as where,
-        copies.ends_of(where) as ends,
-    ):
-        # They take turns at being first.
+    with path(properties, turn + 1, back=back, tick_ns=TICK_NS) as where, copies.ends_of(where) as ends:
+        # Ping and probe are first in turn.
         steps = [
             lambda: {"ping": _ping(where, 200 if quick else 1000)},
-            lambda: _probed(ends, where, case, seconds),
+            lambda: _probed(ends, where, seconds),
         ]
         found: dict[str, Any] = {}
-        for step in steps if turn % 2 else reversed(steps):
+        for step in reversed(steps) if turn % 2 else steps:
             found |= step()
         found["iperf3"] = _iperf3(where, seconds)
         status = wan.status(where)
@@ -146,7 +137,7 @@ def _one(case: Case, turn: int, quick: bool) -> dict[str, Any]:
         ],
         "rtt_error_pct": [_off(round_trip["median_ms"], round_trip["on_path_ms"])],
         "rtt_error_configured_pct": [_off(round_trip["median_ms"], case.rtt_ms)],
-        # What a machine was too slow for says nothing of the path, and the probe says so.
+        # Where the machine was too slow, the probe says so, and its rate is not the path's.
         "rate_error_pct": [
             None if rate["limit"] == "machine" else _off(rate["achievable_bps"], case.rate_mbit * 1e6)
             for rate in (found["rate"][way] for way in WAYS)
@@ -156,16 +147,14 @@ def _one(case: Case, turn: int, quick: bool) -> dict[str, Any]:
         "ping_loss_error_points": [abs(ping["loss_pct"] - both)],
         "iperf3_loss_error_points": [abs(iperf["loss_pct"] - case.losses_pct[0])],
         "late_mean_us": {way: status["directions"][w]["lateness"]["mean_us"] for way, w in WAYS.items()},
-        "valid": found["valid"],
-        "idle_pct": round(watch.idle_pct, 1),
-    }  # fmt: skip
+    }
 
 
 def _off(found: float, truth: float) -> float:
     return abs(100 * (found / truth - 1))
 
 
-def _probed(ends: copies.Ends, where: str, case: Case, seconds: float) -> dict[str, Any]:
+def _probed(ends: copies.Ends, where: str, seconds: float) -> dict[str, Any]:
     with taps.tapped(where) as seen:
         echoes = _probe(ends, "--only", "rtt", "--duration", "5")
     swept = _probe(ends, "--only", "rate", "--duration", "5", "--max-rate", "400Mbit")
@@ -182,37 +171,27 @@ def _probed(ends: copies.Ends, where: str, case: Case, seconds: float) -> dict[s
         "loss": loss,
         "round_trip": echoes["round_trip"] | _on_path(seen),
         "rate": {way: swept["directions"][way]["rate"] for way in WAYS},
-        "valid": lossy["valid"] and peers.valid_between(before, after),
+        "probe_valid": lossy["valid"],
+        "wrong_share": wrong_between(before, after),
     }
 
 
 def _probe(ends: copies.Ends, *more: str) -> dict[str, Any]:
-    """A whole `waystage probe` at left; its answer. Raises BenchError."""
-    process = paths.start(
-        ends.name, "left", ends.probing(*more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        out, err = process.communicate(timeout=300)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        raise BenchError("the probe did not end within 300 s") from None
-    if process.returncode not in (0, 7):
-        raise BenchError(f"the probe failed: {out.strip()[-300:] or err.strip()[-300:]}")
-    return dict(json.loads(out))
+    """A complete `waystage probe` at left; its answer. Raises BenchError."""
+    ran = run_left(ends.name, ends.command("probe", f"{RIGHT}:{copies.PORT}", "--json", *more), 300)
+    if ran.status not in (0, 7):
+        raise BenchError(f"the probe failed: {ran.out.strip()[-300:] or ran.err.strip()[-300:]}")
+    return dict(json.loads(ran.out))
 
 
 def _ping(where: str, count: int) -> dict[str, float]:
     """`ping` from left to right, ten milliseconds apart."""
-    words = ["ping", "-n", "-i", "0.01", "-c", str(count), "-s", "64", "-W", "2", peers.RIGHT]
+    words = ["ping", "-n", "-i", "0.01", "-c", str(count), "-s", "64", "-W", "2", RIGHT]
     with taps.tapped(where) as seen:
-        process = paths.start(
-            where, "left", words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        out, _ = process.communicate(timeout=count * 0.1 + 60)
-    times = [float(t) for t in re.findall(r"time=([0-9.]+) ms", out)]
+        ran = run_left(where, words, count * 0.1 + 60)
+    times = [float(t) for t in re.findall(r"time=([0-9.]+) ms", ran.out)]
     if not times:
-        raise BenchError(f"ping: {out.strip()[-200:]}")
+        raise BenchError(f"ping: {(ran.err or ran.out).strip()[-200:]}")
     return {"median_ms": median(times), "loss_pct": 100 * (1 - len(times) / count)} | _on_path(seen)
 
 

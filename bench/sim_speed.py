@@ -1,24 +1,23 @@
 """How long the simulator takes for what took its predecessor seconds to minutes.
 
-`xgft1024_s`: an extended generalised fat tree of 1,024 hosts, three jobs of 128 ranks that all send to all, D-mod-K.
+`xgft1024_s`: an extended generalised fat tree of 1,024 hosts, three jobs of 128 ranks in an all-to-all, D-mod-K.
 `cg12_s`: the twelve scenarios of PFSim's example: NAS CG on 128 ranks arriving for 1,000 simulated seconds, linear and random
-selection, block and cyclic mapping, D-mod-K and both greedy routers. Both are the median over repetitions of
-everything but the start of the interpreter: reading the scenario, topology and trace, and every run in one process.
+selection, block and cyclic mapping, D-mod-K and both greedy routers. Both are medians over everything but the start of the
+interpreter: reading the scenario, topology and trace, and every run in one process.
 
-The predecessor is not run here: its two figures were taken once on a machine of two cores as this one.
+The predecessor is not run here: its two figures were taken once on a machine of two cores like this one.
 """
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pfsim_oracle import inputs
 
-from waystage.bench import BenchError, BenchOptions
+from waystage.bench import BenchError, BenchOptions, Figures, take_turns, timed
 from waystage.simulate.loading import load
 from waystage.simulate.one_run import simulate
 from waystage.simulate.runner import combinations
@@ -61,37 +60,28 @@ jobs:
 
 def run(options: BenchOptions) -> dict[str, Any]:
     trace, topology = inputs(options)
-    texts = {"xgft": XGFT, "cg": CG % (topology.resolve(), trace.resolve())}
-    repetitions = options.repetitions or (2 if options.quick else REPETITIONS)
-    times: dict[str, list[float]] = {name: [] for name in texts}
-    jobs: dict[str, int] = {}
+    texts = {"xgft1024": XGFT, "cg12": CG % (topology.resolve(), trace.resolve())}
     with tempfile.TemporaryDirectory(prefix="waystage-bench-") as scratch:
-        for turn in range(repetitions):
-            options.progress(f"repetition {turn + 1} of {repetitions}", turn / repetitions)
-            for name, text in texts.items():
-                path = Path(scratch) / f"{name}.yaml"
-                path.write_text(text, encoding="utf-8")
-                begin = time.perf_counter()
-                jobs[name] = simulate_all(path)
-                times[name].append(time.perf_counter() - begin)
-    xgft, cg = (statistics.median(times[name]) for name in ("xgft", "cg"))
+        scenarios = {name: Path(scratch) / f"{name}.yaml" for name in texts}
+        for name, path in scenarios.items():
+            path.write_text(texts[name], encoding="utf-8")
+        contestants = {name: partial(_measured, path) for name, path in scenarios.items()}
+        turns = take_turns(options, contestants, turns=REPETITIONS, quick=2)
+    xgft, cg = (turns.median(name, "seconds") for name in texts)
     return {
         "figures": {"xgft1024_s": xgft, "cg12_s": cg},
         "peers": {"PFSim, 1,024 hosts, s (quoted)": PFSIM_XGFT_S, "PFSim, CG, s (quoted)": PFSIM_CG_S},
-        "details": {
-            "faster_xgft1024": PFSIM_XGFT_S / xgft,
-            "faster_cg12": PFSIM_CG_S / cg,
-            "jobs_xgft1024": jobs["xgft"],
-            "jobs_cg12": jobs["cg"],
-            "first_xgft1024_s": times["xgft"][0],
-            "first_cg12_s": times["cg"][0],
-            "times_s": times,
-        },
+        "details": turns.details() | {"faster_xgft1024": PFSIM_XGFT_S / xgft, "faster_cg12": PFSIM_CG_S / cg},
     }
 
 
+def _measured(path: Path, turn: int) -> Figures:
+    jobs: list[int] = []
+    return timed(lambda: jobs.append(simulate_all(path))) | {"jobs": jobs[0]}
+
+
 def simulate_all(path: Path) -> int:
-    """Every run of a scenario, here; how many jobs were started."""
+    """Every run of a scenario, in this process; returns how many jobs were started."""
     loaded = load(path)
     started = 0
     for which in combinations(loaded):

@@ -1,8 +1,8 @@
-"""How fast a tree is walked and every entry looked at, against find, fd and a plain scandir walk.
+"""How fast a tree is walked with every entry's attributes, against find, fd and a plain scandir walk.
 
-A tree of small files on the file system of the temporary folder (or $WAYSTAGE_BENCH_TREE, which must lie on ext4 for
-the promised figures) is walked warm and, after the caches are dropped, cold. Everyone asks for the same: type, size, three
-times, mode, owner, group, inode, device, links and blocks of every entry. All take turns, and medians are compared.
+A tree of small files on the file system of the temporary folder (or $WAYSTAGE_BENCH_TREE, which must be on ext4 for the
+promised figures) is walked warm and, after the caches are dropped, cold. Every walk asks for the same: type, size, three
+times, mode, owner, group, inode, device, links and blocks of every entry. Figures are ratios of medians.
 
 `layout_fraction` is the rate with an attribute read of every file, as on Lustre, over the rate without.
 """
@@ -13,15 +13,14 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from waystage._native import TreeWalk
-from waystage.bench import BenchError, BenchOptions
-from waystage.catalog import BuildOptions, build
-from waystage.stats import median
+from waystage.bench import BenchError, BenchOptions, Figures, Turns, installed, take_turns, timed
+from waystage.catalog import BuildOptions, Catalog, build
 
 FILES = 1_000_000
 FILES_QUICK = 20_000
@@ -33,15 +32,13 @@ COLD_TURNS = 3
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 Walker = Callable[[Path], int]
-"""Walks a tree; returns how many entries it saw, or 0 where it does not say."""
+"""Walks a tree; returns how many entries it saw, or 0 for a program that does not count."""
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     if os.geteuid() != 0:
         raise BenchError("the cold walk drops the kernel's caches, which only root may: run as root")
-    find = shutil.which("find")
-    if find is None:
-        raise BenchError("GNU find is not installed: apt-get install findutils")
+    find = installed("find", "findutils")
     files = FILES_QUICK if options.quick else FILES
     given = os.environ.get("WAYSTAGE_BENCH_TREE")
     with tempfile.TemporaryDirectory(prefix="waystage-walk-", dir=given) as folder:
@@ -51,45 +48,43 @@ def run(options: BenchOptions) -> dict[str, Any]:
         peers = {"find": _program([find, str(tree), "-printf", FIND_FORMAT]), "scandir": scandir_walk}
         fd = shutil.which("fd") or shutil.which("fdfind")
         if fd is not None:
-            # A condition on size makes fd look at every entry; it matches all.
+            # A condition on size makes fd stat every entry; it matches all.
             peers["fd"] = _program([fd, "-u", "--size", "+0b", ".", str(tree)])
         walks: dict[str, Walker] = {"waystage": walk, "attribute": walk_attribute, "layouts": walk_each}
-        warm = _turns(tree, {**walks, **peers}, options.repetitions or WARM_TURNS, False, options, 0.3)
-        cold_by = {"waystage": walk, "find": peers["find"]}
-        cold = _turns(tree, cold_by, min(options.repetitions or COLD_TURNS, COLD_TURNS), True, options, 0.7)
+        warm = _turns(options.part("warm", 0.3, 0.7), tree, walks | peers, cold=False)
+        cold_walks = {"waystage": walk, "find": peers["find"]}
+        cold = _turns(options.part("cold", 0.7, 0.95), tree, cold_walks, cold=True)
         options.progress("building a catalog", 0.95)
-        began = time.monotonic()
-        built = build(tree, Path(folder) / "catalog", BuildOptions())
-        build_s = time.monotonic() - began
-        if built.entries != entries or walk(tree) != entries:
-            raise BenchError(f"the tree has {entries} entries, and the walk found {built.entries}")
-    medians = {name: median(seconds) for name, seconds in warm.items()}
-    best = min((name for name in peers), key=lambda name: medians[name])
-    figures = {
-        "warm_x_find": round(medians["find"] / medians["waystage"], 2),
-        "cold_x_find": round(median(cold["find"]) / median(cold["waystage"]), 2),
-        "warm_x_best": round(medians[best] / medians["waystage"], 2),
-        "layout_fraction": round(medians["waystage"] / medians["attribute"], 3),
-    }
+        catalog = Path(folder) / "catalog"
+        build_s = timed(lambda: build(tree, catalog, BuildOptions()))["seconds"]
+        if (found := Catalog(catalog).rows) != entries or walk(tree) != entries:
+            raise BenchError(f"the tree has {entries} entries, and the walk found {found}")
+    seconds = warm.medians("seconds")
+    best = min(peers, key=lambda name: seconds[name])
     return {
-        "figures": figures,
-        "peers": {f"{name}_warm_entries_per_s": round(entries / medians[name]) for name in peers}
-        | {"find_cold_entries_per_s": round(entries / median(cold["find"])), "best": best},
+        "figures": {
+            "warm_x_find": round(seconds["find"] / seconds["waystage"], 2),
+            "cold_x_find": round(cold.ratio("find", "waystage", "seconds"), 2),
+            "warm_x_best": round(seconds[best] / seconds["waystage"], 2),
+            "layout_fraction": round(seconds["waystage"] / seconds["attribute"], 3),
+        },
+        "peers": {f"{name}_warm_entries_per_s": round(entries / seconds[name]) for name in peers}
+        | {"find_cold_entries_per_s": round(entries / cold.median("find", "seconds")), "best": best},
         "details": {
             "entries": entries,
-            "warm_entries_per_s": round(entries / medians["waystage"]),
-            "warm_entries_per_s_with_layouts": round(entries / medians["layouts"]),
-            "warm_entries_per_s_with_an_attribute": round(entries / medians["attribute"]),
-            "cold_entries_per_s": round(entries / median(cold["waystage"])),
+            "warm_entries_per_s": round(entries / seconds["waystage"]),
+            "warm_entries_per_s_with_layouts": round(entries / seconds["layouts"]),
+            "warm_entries_per_s_with_an_attribute": round(entries / seconds["attribute"]),
+            "cold_entries_per_s": round(entries / cold.median("waystage", "seconds")),
             "build_entries_per_s": round(entries / build_s),
-            "warm_s": {name: [round(s, 4) for s in seconds] for name, seconds in warm.items()},
-            "cold_s": {name: [round(s, 4) for s in seconds] for name, seconds in cold.items()},
+            "warm": warm.details(),
+            "cold": cold.details(),
         },
     }
 
 
 def make_tree(tree: Path, files: int) -> int:
-    """Make the tree; returns how many entries lie below its top."""
+    """Make the tree; returns how many entries are below its top."""
     tree.mkdir()
     entries = 0
     for number in range(-(-files // FILES_PER_DIRECTORY)):
@@ -122,7 +117,7 @@ def walk_attribute(tree: Path) -> int:
 
 
 def walk_each(tree: Path) -> int:
-    """The same, with layouts as this file system tells them."""
+    """The same, with the layouts of this file system."""
     return _drain(TreeWalk(tree, threads=BuildOptions().thread_count(), layouts="each"))
 
 
@@ -136,7 +131,7 @@ def _drain(walking: TreeWalk) -> int:
 
 
 def scandir_walk(tree: Path) -> int:
-    """What a program in Python does today."""
+    """The usual walk in Python."""
     seen, waiting = 0, [str(tree)]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -156,19 +151,17 @@ def _program(arguments: list[str]) -> Walker:
     return started
 
 
-def _turns(
-    tree: Path, walkers: dict[str, Walker], turns: int, cold: bool, options: BenchOptions, share: float
-) -> dict[str, list[float]]:
-    """Seconds of each walker, taking turns; warm ones have one turn that does not count."""
-    taken: dict[str, list[float]] = {name: [] for name in walkers}
-    for turn in range(turns + (0 if cold else 1)):
-        for name, walker in walkers.items():
-            options.progress(f"{'cold' if cold else 'warm'}: {name}", share + 0.25 * turn / (turns + 1))
-            if cold:
-                os.sync()
-                DROP_CACHES.write_text("3\n")
-            began = time.monotonic()
-            walker(tree)
-            if cold or turn > 0:
-                taken[name].append(time.monotonic() - began)
-    return taken
+def _turns(options: BenchOptions, tree: Path, walkers: Mapping[str, Walker], *, cold: bool) -> Turns:
+    turns = COLD_TURNS if cold else WARM_TURNS
+    contestants = {name: partial(_measured, tree, walker, cold) for name, walker in walkers.items()}
+    at_most = turns if cold else None
+    return take_turns(
+        options, contestants, turns=turns, quick=turns, at_most=at_most, warm_up=0 if cold else 1
+    )
+
+
+def _measured(tree: Path, walker: Walker, cold: bool, turn: int) -> Figures:
+    if cold:
+        os.sync()
+        DROP_CACHES.write_text("3\n")
+    return timed(lambda: walker(tree))

@@ -1,11 +1,11 @@
-"""A hundred times kill -9 of either end of a copy over distance, at a random moment, then the same command again.
+"""A hundred kills of either end of a remote copy at a random moment, each followed by the same command.
 
-A tree of large and small files goes over a path of 1 Gbit/s and 10 ms (`waystage lab wan`), as that of `wan-loss`: what is underway when an end dies is lost, and
-without a rate the benchmark would say how fast the machine is. The client or the server is killed; the server is started again
-where it was the one, and then the client with the same command. What both runs had sent is counted by the path itself, against
-what an undisturbed copy sends. `different_bytes` counts bytes of the copies that are not the source's, missing ones among them; `resent_pct` is the median of what was
-sent twice, as a part of the whole; `resume_s` the longest time from the second command until data flows again, a Python's start
-and a server's included. Ends that were done before the kill came are done over.
+A tree of large and small files crosses a path of 1 Gbit/s and 10 ms (`waystage lab wan`), that of `wan-loss`: data in flight is
+lost when an end dies, and without a rate the benchmark would measure the speed of the machine. The client or the server is
+killed with SIGKILL; a killed server is restarted, then the client with the same command. The path itself counts what both runs
+sent, against what an undisturbed copy sends. `different_bytes` counts bytes of the copies that differ from the source's, missing
+ones included; `resent_pct` is the median share that was sent twice; `resume_s` the longest time from the second command until
+data flows again, the starts of Python and of a server included. A copy that had ended before its kill is repeated.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import random
 import shutil
 import signal
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
 import _wan_copies as copies
-import _wan_peers as peers
+from _wan_paths import ended, path, path_rate_bps
 from wan_loss import properties
 
 from waystage.bench import BenchOptions
@@ -39,8 +38,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
     kills = options.repetitions or (QUICK_KILLS if options.quick else KILLS)
     chance = random.Random(5)
     rows: list[dict[str, Any]] = []
-    path = properties(copies.path_rate_bps(), RTT_MS, 0)
-    with peers.path(f"b{uuid.uuid4().hex[:8]}", path) as where, copies.ends_of(where) as ends:
+    with path(properties(path_rate_bps(), RTT_MS, 0)) as where, copies.ends_of(where) as ends:
         tree = ends.near / "tree"
         _make(tree, chance)
         clean = ends.copy(str(tree), ends.there("clean"))
@@ -74,7 +72,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 
 def _kill(ends: copies.Ends, who: str, after_s: float, whole: int) -> dict[str, Any] | None:
-    """Kill one end after so long, and copy again; None where the copy was done before."""
+    """Kill one end after `after_s`, and copy again; None where the copy had ended before."""
     tree, copy = ends.near / "tree", ends.far / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     before = _sent(ends.name)
@@ -88,7 +86,7 @@ def _kill(ends: copies.Ends, who: str, after_s: float, whole: int) -> dict[str, 
     victim.communicate()
     if who == "server":
         ends.serve()
-        copies.ended(process)
+        ended(process)
     again = ends.copy(str(tree), ends.there("copy"), limit_s=PATIENCE_S)
     return {
         "who": who,
@@ -103,15 +101,13 @@ def _sent(where: str) -> int:
 
 
 def _different(one: Path, other: Path) -> int:
-    """Bytes of files that are not alike, and of such as are at one end only."""
+    """Bytes of files that differ, and of those that are at one end only."""
     names = {path.relative_to(top) for top in (one, other) for path in top.rglob("*") if path.is_file()}
     found = 0
     for name in names:
-        if not ((one / name).is_file() and (other / name).is_file() and filecmp.cmp(one / name, other / name, shallow=False)):  # fmt: skip
-            found += (
-                max((path / name).stat().st_size if (path / name).is_file() else 0 for path in (one, other))
-                or 1
-            )
+        present = [path / name for path in (one, other) if (path / name).is_file()]
+        if len(present) < 2 or not filecmp.cmp(present[0], present[1], shallow=False):
+            found += max(file.stat().st_size for file in present) or 1
     return found
 
 

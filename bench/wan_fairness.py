@@ -1,11 +1,12 @@
 """How a path is shared: `fair` beside TCP's CUBIC, sixteen copies beside each other, `modest` beside CUBIC and alone.
 
-Paths of `waystage lab wan`: 100 Mbit/s, 20 ms, buffers of 0.05, 1 and 4 bandwidth-delay products. `waystage copy` and one CUBIC flow of this kernel (iperf3) send the
-same way, either beginning 5 s after the other; what counts are the seconds from 15 to 45. `worst_share_pct` is `fair`'s share that is farthest from a
-half on its side below, `best_share_pct` the highest: both between 35 and 65 is the bar. `jain_16` is Jain's index of sixteen copies that begin half a second
-apart, by packets delivered in 20 s; `modest_cost_pct` what a CUBIC flow loses beside a copy that was there before it, and
-`modest_fill_pct` what `modest` fills alone, payload over the path's rate, the worse of 1 and 4 products. The peer is a second CUBIC flow in the place of `fair`:
-its share says what a flow can expect that comes second. A buffer of 0.05 products are eight packets here, which one burst of this kernel's TCP fills.
+Paths of `waystage lab wan`: 100 Mbit/s, 20 ms, buffers of 0.05, 1 and 4 bandwidth-delay products. `waystage copy` and one CUBIC
+flow of this kernel (iperf3) send the same way, either beginning 5 s after the other; the seconds from 15 to 45 count.
+`worst_share_pct` is the lowest share of `fair`, `best_share_pct` the highest: the bar is 35 to 65 for both. `jain_16` is Jain's
+index of sixteen copies that begin half a second apart, by packets delivered in 20 s; `modest_cost_pct` what a CUBIC flow loses
+beside a copy that was there before it, and `modest_fill_pct` what `modest` fills alone, payload over the path's rate, the worse
+of 1 and 4 products. The peer is a second CUBIC flow in the place of `fair`: its share is what a flow can expect that comes
+second. A buffer of 0.05 products is eight packets here, which one burst of this kernel's TCP fills.
 """
 
 from __future__ import annotations
@@ -13,20 +14,19 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import _wan_copies as copies
 import _wan_peers as peers
+from _wan_paths import ended, late, link, path, traced, wrong_share
 
-from waystage.bench import BenchError, BenchOptions
-from waystage.stats import median
-from waystage.worlds.lab import wan
+from waystage.bench import BenchError, BenchOptions, Figures, take_turns
 
 RATE_BPS = 100e6
+RTT_MS = 20
 BUFFERS = ("0.05 BDP", "1 BDP", "4 BDP")
 MODEST_BUFFERS = ("1 BDP", "4 BDP")
 LATER_S, BEGIN_S, END_S = 5.0, 15.0, 45.0
@@ -35,68 +35,53 @@ TURNS = 5
 WIRE_PER_PAYLOAD = 1500 / 1448
 """TCP with time stamps."""
 
+JAIN = f"{FLOWS} copies"
+
 
 def run(options: BenchOptions) -> dict[str, Any]:
-    turns = options.repetitions or (1 if options.quick else TURNS)
     buffers = BUFFERS[1:2] if options.quick else BUFFERS
-    shares: dict[str, list[dict[str, Any]]] = {}
-    cubics: dict[str, list[dict[str, Any]]] = {}
-    jain: list[dict[str, Any]] = []
-    modest: dict[str, list[dict[str, Any]]] = {}
-    # What is measured, where its result goes, and how: a function of the turn's number.
-    steps: list[tuple[str, list[dict[str, Any]], Callable[[int], dict[str, Any]]]] = []
-    for buffer in buffers:
-        for ours_first in (True, False):
-            name = f"{buffer}, {'fair' if ours_first else 'CUBIC'} first"
-            rows = shares.setdefault(name, [])
-            steps.append((name, rows, partial(_share, buffer, ours_first, "fair")))
-        rows = cubics.setdefault(f"{buffer}, CUBIC that came second beside CUBIC", [])
-        steps.append((f"{buffer}, CUBIC beside CUBIC", rows, partial(_cubics, buffer)))
-    steps.append((f"{FLOWS} copies", jain, _jain))
-    for buffer in MODEST_BUFFERS[: 1 if options.quick else None]:
-        steps.append((f"modest, {buffer}", modest.setdefault(buffer, []), partial(_modest, buffer)))
-    for turn in range(turns):
-        for number, (name, rows, step) in enumerate(steps):
-            options.progress(f"{name}, turn {turn + 1}", (turn * len(steps) + number) / (turns * len(steps)))
-            rows.append(step(turn))
-
-    def middle(rows: list[dict[str, Any]], key: str) -> float:
-        return median([one[key] for one in rows if one["valid"]] or [one[key] for one in rows])
-
-    found = {name: middle(rows, "share_pct") for name, rows in shares.items()}
+    shares = {
+        f"{buffer}, {'fair' if ours_first else 'CUBIC'} first": partial(_share, buffer, ours_first, "fair")
+        for buffer in buffers
+        for ours_first in (True, False)
+    }
+    cubics = {
+        f"{buffer}, CUBIC that came second beside CUBIC": partial(_cubics, buffer) for buffer in buffers
+    }
+    modest = {
+        f"modest, {buffer}": partial(_modest, buffer)
+        for buffer in MODEST_BUFFERS[: 1 if options.quick else None]
+    }
+    turns = take_turns(options, {**shares, **cubics, JAIN: _jain, **modest}, turns=TURNS, invalid=late)
+    share = turns.medians("share_pct")
+    ours = {name: share[name] for name in shares}
     return {
         "figures": {
-            "worst_share_pct": round(min(found.values()), 1),
-            "best_share_pct": round(max(found.values()), 1),
-            "jain_16": round(middle(jain, "jain"), 4),
-            "modest_cost_pct": round(max(middle(rows, "cost_pct") for rows in modest.values()), 1),
-            "modest_fill_pct": round(min(middle(rows, "fill_pct") for rows in modest.values()), 1),
+            "worst_share_pct": round(min(ours.values()), 1),
+            "best_share_pct": round(max(ours.values()), 1),
+            "jain_16": round(turns.median(JAIN, "jain"), 4),
+            "modest_cost_pct": round(max(turns.median(name, "cost_pct") for name in modest), 1),
+            "modest_fill_pct": round(min(turns.median(name, "fill_pct") for name in modest), 1),
         },
-        "peers": {f"{name}: share_pct": round(middle(rows, "share_pct"), 1) for name, rows in cubics.items()},
-        "details": {
-            "rate_bps": RATE_BPS,
-            "turns": turns,
-            "share_pct": {name: round(value, 1) for name, value in found.items()},
-            "runs": {"shares": shares, "cubics": cubics, "jain": jain, "modest": modest},
-        },
+        "peers": {f"{name}: share_pct": round(share[name], 1) for name in cubics},
+        "details": turns.details()
+        | {"rate_bps": RATE_BPS, "share_pct": {name: round(value, 1) for name, value in ours.items()}},
     }
 
 
-def _path(buffer: str, turn: int) -> Any:
-    return peers.path(
-        f"b{uuid.uuid4().hex[:8]}", {"rate": "100Mbit", "delay": "10ms", "buffer": buffer}, turn + 1
-    )
+def _path(buffer: str, turn: int) -> AbstractContextManager[str]:
+    return path(link(RATE_BPS, RTT_MS, buffer=buffer), turn + 1)
 
 
-def _share(buffer: str, ours_first: bool, mode: str, turn: int) -> dict[str, Any]:
+def _share(buffer: str, ours_first: bool, mode: str, turn: int) -> Figures:
     with _path(buffer, turn) as where, copies.ends_of(where) as ends:
         copies.made_file(ends.near / "file", int(RATE_BPS / 8 * (END_S + 5)))
-        with copies.traced(where) as trace:
+        with traced(where) as trace:
             if ours_first:
                 process = ends.begin(str(ends.near / "file"), ends.there("file"), mode=mode)
                 time.sleep(LATER_S)
                 omitted = BEGIN_S - LATER_S
-                carried = peers.iperf3(where, END_S - BEGIN_S, omit_s=round(omitted))
+                carried = peers.iperf3(where, END_S - BEGIN_S, omit_s=omitted)
             else:
                 started: list[Any] = []
 
@@ -106,37 +91,35 @@ def _share(buffer: str, ours_first: bool, mode: str, turn: int) -> dict[str, Any
 
                 thread = threading.Thread(target=later)
                 thread.start()
-                carried = peers.iperf3(where, END_S - BEGIN_S, omit_s=round(BEGIN_S))
+                carried = peers.iperf3(where, END_S - BEGIN_S, omit_s=BEGIN_S)
                 thread.join()
                 process = started[0]
-        copies.ended(process)
+        ended(process)
     theirs = carried.rate_bps * WIRE_PER_PAYLOAD
     whole = trace.rate_bps(BEGIN_S, END_S)
-    return {"share_pct": 100 * (1 - theirs / whole), "whole_bps": whole, "valid": carried.valid, "idle_pct": carried.idle_pct}  # fmt: skip
+    return {**carried.figures(), "share_pct": 100 * (1 - theirs / whole), "whole_bps": whole}
 
 
-def _cubics(buffer: str, turn: int) -> dict[str, Any]:
+def _cubics(buffer: str, turn: int) -> Figures:
     """What a CUBIC flow gets that comes second to another one."""
     carried: list[peers.Carried] = []
     with _path(buffer, turn) as where:
 
         def first() -> None:
-            carried.append(peers.iperf3(where, END_S - BEGIN_S, omit_s=round(BEGIN_S)))
+            carried.append(peers.iperf3(where, END_S - BEGIN_S, omit_s=BEGIN_S))
 
         thread = threading.Thread(target=first)
         thread.start()
         time.sleep(LATER_S)
-        second = peers.iperf3(
-            where, END_S - BEGIN_S, omit_s=round(BEGIN_S - LATER_S), port=peers.IPERF_PORT + 1
-        )
+        second = peers.iperf3(where, END_S - BEGIN_S, omit_s=BEGIN_S - LATER_S, port=peers.IPERF_PORT + 1)
         thread.join()
     if not carried:
         raise BenchError("the first flow failed: see what iperf3 says by itself")
     whole = carried[0].rate_bps + second.rate_bps
-    return {"share_pct": 100 * second.rate_bps / whole, "whole_bps": whole, "valid": second.valid}
+    return {**second.figures(), "share_pct": 100 * second.rate_bps / whole, "whole_bps": whole}
 
 
-def _jain(turn: int) -> dict[str, Any]:
+def _jain(turn: int) -> Figures:
     with _path("1 BDP", turn) as where, copies.ends_of(where) as ends:
         processes = []
         lines = [ends.folder / f"lines-{number}" for number in range(FLOWS)]
@@ -154,8 +137,9 @@ def _jain(turn: int) -> dict[str, Any]:
                 process.communicate()
         end = min(_lines(file)[-1]["time"] for file in lines)
         rates = [_delivered(file, end - FLOWS_S, end) for file in lines]
-        valid = wan.status(where)["valid"]
-    return {"jain": sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates)), "packets": rates, "valid": valid}  # fmt: skip
+        wrong = wrong_share(where)
+    jain = sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates))
+    return {"jain": jain, "packets": rates, "wrong_share": wrong}
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
@@ -163,18 +147,19 @@ def _lines(file: Path) -> list[dict[str, Any]]:
 
 
 def _delivered(file: Path, begin: float, end: float) -> float:
-    """Packets delivered between two moments, by the sender's count each second."""
-    told = [line for line in _lines(file) if begin <= line["time"] <= end + 0.5 and "sent_packets" in line["connection"]]  # fmt: skip
-    first, last = told[0], told[-1]
+    """Packets delivered between two times, by the sender's count each second."""
+    within = [line for line in _lines(file) if begin <= line["time"] <= end + 0.5]
+    counted = [line for line in within if "sent_packets" in line["connection"]]
+    first, last = counted[0], counted[-1]
     count = [
         line["connection"]["sent_packets"] - line["connection"]["lost_packets"] for line in (first, last)
     ]
     return float((count[1] - count[0]) / max(last["time"] - first["time"], 1e-3))
 
 
-def _modest(buffer: str, turn: int) -> dict[str, Any]:
+def _modest(buffer: str, turn: int) -> Figures:
     with _path(buffer, turn) as where:
-        alone = peers.iperf3(where, END_S - BEGIN_S, omit_s=round(BEGIN_S - LATER_S))
+        alone = peers.iperf3(where, END_S - BEGIN_S, omit_s=BEGIN_S - LATER_S)
     beside = _share(buffer, True, "modest", turn)
     theirs = (1 - beside["share_pct"] / 100) * beside["whole_bps"] / WIRE_PER_PAYLOAD
     with _path(buffer, turn) as where, copies.ends_of(where) as ends:
@@ -185,5 +170,5 @@ def _modest(buffer: str, turn: int) -> dict[str, Any]:
     return {
         "cost_pct": 100 * (1 - theirs / alone.rate_bps),
         "fill_pct": 100 * filled,
-        "valid": alone.valid and beside["valid"] and done.valid,
+        "wrong_share": max(alone.figures()["wrong_share"], beside["wrong_share"], done.wrong_share),
     }

@@ -1,68 +1,49 @@
-"""What reordering costs: a path of 10 ms on which every fourth packet is 5 ms later than it would be, against the same path without.
+"""What reordering costs: a path of 10 ms on which every fourth packet is 5 ms late, against the same path without.
 
-`waystage copy` sends a file from memory to a server in memory over a path of `waystage lab wan`; both kinds of path take turns. `fraction` is the payload's
-rate with reordering over that without, medians, after the first two seconds. TCP with each congestion control of this kernel is measured
-on the same two paths. The path's rate is that of `bench wan-loss`.
+`waystage copy` sends a file from memory to a server in memory over a path of `waystage lab wan`. `fraction` is the rate of
+payload with reordering over the rate without, medians, after the first two seconds. The peers are TCP with each congestion
+control of this kernel, on the same two paths. The path's rate is that of `bench wan-loss`.
 """
 
 from __future__ import annotations
 
-import uuid
+from functools import partial
 from typing import Any
 
 import _wan_copies as copies
 import _wan_peers as peers
+from _wan_paths import late, link, path, path_rate_bps
 
-from waystage.bench import BenchOptions
-from waystage.stats import median
+from waystage.bench import BenchOptions, Figures, take_turns
 
 TURNS = 5
 SETTLE_S, STEADY_S = 2.0, 6.0
+RTT_MS = 10
 KINDS = {"clean": {}, "reordered": {"reorder": "25%,5ms"}}
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
-    rate = copies.path_rate_bps()
-    turns = options.repetitions or (1 if options.quick else TURNS)
+    rate = path_rate_bps()
     names = ("waystage", *peers.congestion_controls())
-    runs: dict[str, dict[str, list[dict[str, Any]]]] = {name: {kind: [] for kind in KINDS} for name in names}
-    done, steps = 0, turns * len(names) * len(KINDS)
-    for turn in range(turns):
-        for name in names if turn % 2 == 0 else reversed(names):
-            for kind, more in KINDS.items():
-                options.progress(f"{name}, {kind}, turn {turn + 1}", done / steps)
-                path = {"rate": f"{rate / 1e6:g}Mbit", "delay": "5ms", **more}
-                with peers.path(f"b{uuid.uuid4().hex[:8]}", path, turn + 1) as where:
-                    runs[name][kind].append(_one(name, where, rate))
-                done += 1
-
-    def fraction(name: str) -> float:
-        middle = {
-            kind: median(
-                [one["rate_bps"] for one in rows if one["valid"]] or [one["rate_bps"] for one in rows]
-            )
-            for kind, rows in runs[name].items()
-        }
-        return round(middle["reordered"] / middle["clean"], 3)
-
+    contestants = {(name, kind): partial(_one, name, kind, rate) for name in names for kind in KINDS}
+    turns = take_turns(options, contestants, turns=TURNS, invalid=late)
+    fraction = {
+        name: round(turns.ratio((name, "reordered"), (name, "clean"), "rate_bps"), 3) for name in names
+    }
     return {
-        "figures": {"fraction": fraction("waystage")},
-        "peers": {name: fraction(name) for name in names[1:]},
-        "details": {"rate_bps": rate, "turns": turns, "runs": runs},
+        "figures": {"fraction": fraction["waystage"]},
+        "peers": {name: fraction[name] for name in names[1:]},
+        "details": turns.details() | {"rate_bps": rate},
     }
 
 
-def _one(name: str, where: str, rate: float) -> dict[str, Any]:
-    if name != "waystage":
-        carried = peers.iperf3(where, STEADY_S, congestion=name, omit_s=round(SETTLE_S))
-        return {"rate_bps": carried.rate_bps, "valid": carried.valid, "idle_pct": carried.idle_pct}
-    with copies.ends_of(where) as ends:
-        copies.made_file(ends.near / "file", int(rate / 8 * (SETTLE_S + STEADY_S)))
-        done = ends.copy(str(ends.near / "file"), ends.there("file"))
+def _one(name: str, kind: str, rate: float, turn: int) -> Figures:
+    with path(link(rate, RTT_MS, **KINDS[kind]), turn + 1) as where:
+        if name != "waystage":
+            return peers.iperf3(where, STEADY_S, congestion=name, omit_s=SETTLE_S).figures()
+        with copies.ends_of(where) as ends:
+            copies.made_file(ends.near / "file", int(rate / 8 * (SETTLE_S + STEADY_S)))
+            done = ends.copy(str(ends.near / "file"), ends.there("file"))
     begin = done.trace.first_s() + SETTLE_S
-    return {
-        "rate_bps": done.trace.rate_bps(begin, max(done.trace.last_s() - 0.05, begin + 1))
-        * done.payload_share(),
-        "valid": done.valid,
-        "idle_pct": done.idle_pct,
-    }
+    arrived = done.trace.rate_bps(begin, max(done.trace.last_s() - 0.05, begin + 1))
+    return {"rate_bps": arrived * done.payload_share(), "wrong_share": done.wrong_share}
