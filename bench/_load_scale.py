@@ -1,7 +1,7 @@
 """Load mode at ten thousand hosts: what `sim-scale` measures of it, and how its cost grows.
 
-For `sim-scale`: `load_part(options)` gives (seconds of 1 M flows between 10,240 hosts under D-mod-K, details). The details
-hold greedy routing of the same flows, and `curve`: seconds and nanoseconds a flow, hosts and flows growing
+For `sim-scale`: `load_part(options)` gives (seconds of 1 M flows between 10,240 hosts under D-mod-K, details). The
+details hold greedy routing of the same flows, and `curve`: seconds and nanoseconds a flow, hosts and flows growing
 tenfold from row to row. The caller measures the memory of its process.
 """
 

@@ -1,9 +1,9 @@
 """Emulated storage targets and files on them, for benchmarks of the loader's decisions.
 
-A target is its rate as a function of its readers, relative to one reader alone. Three shapes: `saturating`, where readers
-gain until the target is full; `steep`, after SwiftLoad's Fig. 4 and its experiment file, where beyond some number each read
-slows down faster than readers come; `falling`, like KAUST's dcp, whose best number was between 16 and 32 and where
-twice as many took nearly twice as long.
+A target is its rate as a function of its readers, relative to one reader alone. Three shapes: `saturating`, where
+readers gain until the target is full; `steep`, after SwiftLoad's Fig. 4 and its experiment file, where beyond some
+number each read slows down faster than readers come; `falling`, like KAUST's dcp, whose best number was between 16
+and 32 and where twice as many took nearly twice as long.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def service(rates: NDArray[np.float64], latency_s: float = 0.0005) -> Service:
 def files_on_targets(
     count: int, targets: int, file_bytes: int, stripes: int = 1, seed: int = 0, spread: float = 0.3
 ) -> LoadFiles:
-    """Files of about so many bytes (log-normal), in stripes of equal length on neighbouring targets, allotted in turn."""
+    """Files of about so many bytes (log-normal), in stripes of equal length on neighbouring targets, allotted in
+    turn.
+    """
     rng = np.random.default_rng(seed)
     unit = np.maximum(1, rng.lognormal(np.log(file_bytes / stripes), spread, count)).astype(np.int64)
     names = [b"f%07d" % n for n in range(count)]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from waystage.bench import BenchError, BenchOptions, Figures, take_turns, timed
+from waystage.bench import BenchError, BenchOptions, take_turns, timing
 
 # The size is part of what a figure means, so it is a constant; a quick run takes seconds and asserts nothing.
 SIZE, SIZE_QUICK = 64 << 20, 1 << 20
@@ -24,11 +24,16 @@ def run(options: BenchOptions) -> dict[str, Any]:
     size = SIZE_QUICK if options.quick else SIZE
     data = random.Random(1).randbytes(size)
 
-    # Contestants by name, ours first. Each measures once and returns figures; a name may be a pair, (contestant, case).
-    # A peer that may be missing is added only where it is installed; one that must be there: `installed("rsync")`.
+    # Contestants by name, ours first. Each is a callable that takes the turn's number, measures
+    # once and returns figures; `timing(work)` is one whose figures are seconds. A name may be a pair, (contestant,
+    # case). A peer that may be missing is added only where it is installed; one that must be there:
+    # `installed("rsync")`.
     turns = take_turns(
         options,
-        {"waystage": lambda turn: null(data), "copy": lambda turn: copy(data)},
+        {
+            "waystage": timing(lambda: _whole(memoryview(data), size)),
+            "copy": timing(lambda: _whole(bytearray(data), size)),
+        },
         turns=TURNS,
         quick=TURNS_QUICK,
         warm_up=1,  # the first turn loads code and caches, and does not count
@@ -48,16 +53,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
     }
 
 
-def null(data: bytes) -> Figures:
-    """The work that is measured: here, none but a view of the buffer."""
-    return timed(lambda: _whole(memoryview(data), len(data)))
-
-
-def copy(data: bytes) -> Figures:
-    return timed(lambda: _whole(bytearray(data), len(data)))
-
-
 def _whole(result: memoryview | bytearray, size: int) -> None:
-    # A figure for work that was not done is none: check the result, and raise BenchError where it is wrong.
+    # Check the result of the work: a wrong one has no figure.
     if len(result) != size:
         raise BenchError(f"{len(result)} of {size} bytes were there")

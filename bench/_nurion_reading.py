@@ -1,7 +1,8 @@
 """Ways of reading a tree with many loaders: by files, by objects, by objects from a catalog. Used by `nurion`.
 
-Each loader is a thread with its own share, as each was a process in the paper; none talks to another. The paper's ways, FL and
-OL, are written here as the paper says: open, one read of what is wanted, close. The catalog's is our loader as it is shipped.
+Each loader is a thread with its own share, as each was a process in the paper; none talks to another. The paper's
+ways, FL and OL, are written here as the paper says: open, one read of what is wanted, close. The catalog's is our
+loader as it is shipped.
 """
 
 from __future__ import annotations
@@ -124,7 +125,9 @@ def by_objects(work: Work) -> Done:
 
 
 def by_catalog(work: Work) -> Done:
-    """Our loader on a catalog: no walk, no question for layouts, loaders bound to targets, each file checked when opened."""
+    """Our loader on a catalog: no walk, no question for layouts, loaders bound to targets, each file checked when
+    opened.
+    """
     return _loaded(work, time.monotonic(), file_set(work.catalog, "catalog", tree=work.top))
 
 

@@ -1,7 +1,7 @@
 """Copies between the ends of an emulated path. Used by the wide-area benchmarks.
 
-`waystage serve` runs at right and `waystage copy` at left, as complete commands. Files are in memory (`/dev/shm`), so that no
-disk is measured.
+`waystage serve` runs at right and `waystage copy` at left, as complete commands. Files are in memory (`/dev/shm`), so
+that no disk is measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Emulated wide-area paths: what one carries over time, and programs at both of its ends. Used by the wide-area benchmarks.
+"""Emulated wide-area paths: what one carries over time, and programs at both of its ends. Used by the wide-area
+benchmarks.
 
-A measurement over a path counts where the path kept up: at most one packet in a thousand late, or lost by this machine instead
-of by the path's own loss. `late` is that rule for `take_turns`.
+A measurement over a path counts where the path kept up: at most one packet in a thousand late, or lost by this
+machine instead of by the path's own loss. `late` is that rule for `take_turns`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """When small packets pass the two ends of an emulated path, as the kernel saw them: the truth of their round trips.
 
-A tap is a packet socket (packet(7)) in the namespace of an end, read by a process of its own; the kernel stamps what it shows with the system's one clock.
-The time that a packet and its answer were on the path is what passed at left less what passed at right: waiting for a processor, at the
-programs that sent and answered, is in neither. Run as a program, this is the tap: packets to stdout until stdin ends.
+A tap is a packet socket (packet(7)) in the namespace of an end, read by a process of its own; the kernel stamps what
+it shows with the system's one clock. The time that a packet and its answer were on the path is what passed at left
+less what passed at right: waiting for a processor, at the programs that sent and answered, is in neither. Run as a
+program, this is the tap: packets to stdout until stdin ends.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ def _passed(seen: Iterable[Seen], *, asks_leave: bool) -> tuple[dict[bytes, int]
 
 
 def _echo(packet: bytes) -> tuple[bool, bytes] | None:
-    """Whether an IPv4 packet is an echo or the answer, and of which: of ICMP's (RFC 792) by number, of a probe's by when it was sent."""
+    """Whether an IPv4 packet is an echo or the answer, and of which: of ICMP's (RFC 792) by number, of a probe's by
+    when it was sent.
+    """
     if len(packet) < 28 or packet[0] >> 4 != 4:
         return None
     body = packet[4 * (packet[0] & 15) :]

@@ -1,18 +1,18 @@
 """What recording costs a program that makes files, and whether the catalog misses or mistakes one.
 
-A program makes empty files in memory, so that nothing but processor time counts, in pairs: one is opened and closed by the
-preloaded library, one by the C library itself, in the same process and one right after the other. The difference of the
-medians is the library's cost for a creation and its closing together; once as usual, once with what fstat says on closing, and
-once without the library, which shows the noise. The agent reads meanwhile. Then the program writes files of 32 KiB, 1 MiB and
-4 MiB in the same manner, again in memory, where a file costs least and the library's share is largest. Figures are medians over runs;
-`details` has the means without the slowest hundredth, where a wait for the agent would show, and what an empty system call and
-fstat cost on this machine by themselves.
+A program makes empty files in memory, so that only CPU time counts, in pairs: one is opened and closed by the preloaded
+library, one by the C library itself, in the same process and one right after the other. The difference of the medians
+is the library's cost for a creation and its closing together; once as usual, once with what fstat reports on closing,
+and once without the library, which shows the noise. The agent reads meanwhile. Then the program writes files of 32
+KiB, 1 MiB and 4 MiB in the same manner, again in memory, where a file costs least and the library's share is largest.
+Figures are medians over turns; `details` has the means without the slowest hundredth, where a wait for the agent
+would show, and the cost of an empty system call and of fstat on this machine.
 
-Then another program makes 100,000 files by threads, forked children, children that end by _exit or are killed, and exec, renames,
-links, truncates and removes some, and the catalog is compared with a walk: `wrong` entries differ, `lost` ones are missing though
-the catalog does not say that any may be.
+Another program makes 100,000 files by threads, forked children, children that end by _exit or are killed, and exec;
+it renames, links, truncates and removes some, and the catalog is compared with a walk: `wrong` entries differ, `lost`
+ones are missing although the catalog does not report that any may be.
 
-The peer is what strace sees of the same calls, where it is installed.
+The peer is strace on the same calls, where it is installed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from waystage._native import CatalogAgent
-from waystage.bench import BenchError, BenchOptions
+from waystage.bench import BenchError, BenchOptions, Figures, installed, run_program, take_turns
 from waystage.catalog import BuildOptions, Catalog
 from waystage.catalog.build import build as build_catalog
 from waystage.catalog.difference import verify
@@ -49,9 +50,7 @@ STORM_TURNS = 3
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        raise BenchError("there is no C compiler: install gcc")
+    compiler = installed("cc", "gcc")
     if not MEMORY.is_dir():
         raise BenchError(f"{MEMORY} is missing: mount a tmpfs there")
     with (
@@ -68,92 +67,58 @@ class _Bench:
         self._memory = memory
         self._disk = disk
         self._options = options
-        self._runs = options.repetitions or (2 if options.quick else RUNS)
         self._library = build()
         for name in ("writing", "bare", "storm"):
-            source = str(PROGRAMS / f"{name}.c")
-            command = [compiler, *FLAGS, "-o", str(disk / name), source, "-lpthread"]
-            subprocess.run(command, check=True)
+            run_program([compiler, *FLAGS, "-o", disk / name, PROGRAMS / f"{name}.c", "-lpthread"])
 
     def measure(self) -> dict[str, Any]:
         files = EMPTY_FILES // 10 if self._options.quick else EMPTY_FILES
-        noise = self._cost(0, files, None, share=0.0)
-        plain = self._cost(0, files, False, share=0.1)
-        told = self._cost(0, files, True, share=0.25)
-        writing = {
-            name: self._cost(size, count, False, share=0.4 + 0.1 * number)
-            for number, (name, (size, count)) in enumerate(SIZES.items())
+        costs = {
+            "noise": partial(self._noise, files),
+            "create_and_close": partial(self._cost, 0, files, False),
+            "create_and_close_with_stat": partial(self._cost, 0, files, True),
+            **{name: partial(self._cost, size, count, False) for name, (size, count) in SIZES.items()},
         }
+        part = self._options.part("cost", 0.0, 0.7)
+        turns = take_turns(part, costs, turns=RUNS, quick=2, invalid=_lost_records)
         wrong, lost, storms = self._storms()
         figures = {
-            "ns_per_event": plain["added_ns"],
-            "ns_per_event_stat": told["added_ns"],
+            "ns_per_event": round(turns.median("create_and_close", "added_ns"), 1),
+            "ns_per_event_stat": round(turns.median("create_and_close_with_stat", "added_ns"), 1),
             "wrong": wrong,
             "lost": lost,
         }
-        figures |= {f"normalised_{name}": found["normalised"] for name, found in writing.items()}
         return {
-            "figures": figures,
+            "figures": figures
+            | {f"normalised_{name}": round(turns.median(name, "normalised"), 4) for name in SIZES},
             "peers": self._strace(files),
-            "details": {
-                "runs": self._runs,
-                "bare_ns": self._bare(),
-                "noise": noise,
-                "create_and_close": plain,
-                "create_and_close_with_stat": told,
-                "writing": writing,
-                "storms": storms,
-            },
+            "details": turns.details() | {"bare_ns": self._bare(), "storms": storms},
         }
 
-    def _cost(self, size: int, files: int, tell_stat: bool | None, *, share: float) -> dict[str, float]:
-        """Nanoseconds a file, without and with the library and an agent that reads; None: without either."""
-        rows: list[list[float]] = []
-        gaps = 0
-        for number in range(self._runs):
-            self._options.progress(f"files of {size:,} bytes", share + 0.1 * number / self._runs)
-            if tell_stat is None:
-                rows.append(self._write(size, files, {}))
-                continue
-            agent = CatalogAgent(self._memory.resolve(), tell_stat=tell_stat)
-            environment = {"LD_PRELOAD": str(self._library), "WAYSTAGE_RING": agent.path}
-            rows.append(self._write(size, files, environment))
-            counts = agent.finish(threads=1).counts()
-            # Of a pair one opening is told, its closing where that is asked for, and each removal twice.
-            expected = INSIDE * files * (6 if tell_stat else 5)
-            gaps += counts["lost"] + abs(counts["records"] + counts["lost"] - expected)
-        if gaps:
-            raise BenchError(f"{gaps} records were lost while the cost was measured")
-        added = [row[1] - row[0] for row in rows]
-        ratios = [row[1] / row[0] for row in rows]
-        return {
-            "without_ns": round(median([row[0] for row in rows]), 1),
-            "with_ns": round(median([row[1] for row in rows]), 1),
-            "added_ns": round(median(added), 1),
-            "least_added_ns": round(min(added), 1),
-            "most_added_ns": round(max(added), 1),
-            "added_mean_ns": round(median([row[3] - row[2] for row in rows]), 1),
-            "normalised": round(median(ratios), 4),
-            "least_normalised": round(min(ratios), 4),
-            "most_normalised": round(max(ratios), 4),
-        }
+    def _noise(self, files: int, turn: int) -> Figures:
+        """Both of a pair without library and agent."""
+        return _figures(self._write(0, files, {}))
+
+    def _cost(self, size: int, files: int, with_stat: bool, turn: int) -> Figures:
+        """Nanoseconds a file, without and with the library and an agent that reads."""
+        agent = CatalogAgent(self._memory.resolve(), tell_stat=with_stat)
+        figures = _figures(
+            self._write(size, files, {"LD_PRELOAD": str(self._library), "WAYSTAGE_RING": agent.path})
+        )
+        counts = agent.finish(threads=1).counts()
+        # Of a pair one opening is recorded, its closing where that is asked for, and each removal twice.
+        expected = INSIDE * files * (6 if with_stat else 5)
+        return {**figures, "gaps": counts["lost"] + abs(counts["records"] + counts["lost"] - expected)}
 
     def _write(
         self, size: int, files: int, environment: Mapping[str, str], before: Sequence[str] = ()
     ) -> list[float]:
-        """What `writing` prints, each a median over its repetitions."""
+        """The values that `writing` prints, each a median over its repetitions."""
         folder = Path(tempfile.mkdtemp(dir=self._memory))
         command = [*before, str(self._disk / "writing"), str(files), str(size), str(INSIDE)]
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **environment},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
+        out = run_program(command, cwd=folder, env={**os.environ, **environment})
         folder.rmdir()
-        rows = [[float(word) for word in line.split()] for line in done.stdout.splitlines()]
+        rows = [[float(word) for word in line.split()] for line in out.splitlines()]
         return [median(column) for column in zip(*rows, strict=True)]
 
     def _bare(self) -> dict[str, float]:
@@ -165,7 +130,7 @@ class _Bench:
         return {"empty_call": empty, "fstat": fstat}
 
     def _storms(self) -> tuple[int, int, list[dict[str, Any]]]:
-        """Entries that are wrong and missing after each storm, into a catalog that was there, and whether it said so."""
+        """Entries that are wrong and missing after each storm, recorded into an existing catalog."""
         files = STORM_FILES // 20 if self._options.quick else STORM_FILES
         wrong = lost = 0
         storms = []
@@ -208,3 +173,19 @@ class _Bench:
         few = max(100, files // 20)
         added = [self._write(0, few, {}, before)[0] - self._write(0, few, {})[0] for _ in range(3)]
         return {"strace_ns_per_event": round(median(added), 1)}
+
+
+def _figures(row: Sequence[float]) -> dict[str, float]:
+    without, with_it, without_mean, with_mean = row
+    return {
+        "without_ns": without,
+        "with_ns": with_it,
+        "added_ns": with_it - without,
+        "added_mean_ns": with_mean - without_mean,
+        "normalised": with_it / without,
+    }
+
+
+def _lost_records(figures: Figures) -> str | None:
+    gaps = figures.get("gaps", 0)
+    return f"{gaps} records were lost while the cost was measured" if gaps else None

@@ -1,13 +1,13 @@
 """Latency of the backplane, locally and through three tiers; events lost across a controller's death.
 
 Arrives: nothing but options; starts real processes with real sessions in a scratch folder.
-Leaves: local_p99_ms, tiers_p99_ms, lost_events, and beside them the plain Zenoh session as a peer.
+Leaves: local_p99_ms, tiers_p99_ms, lost_events; the peer is a plain Zenoh session.
 Must not know: policies, switches.
 
-Latency is one way, from before `publish` to the subscriber's hands, by the clock of the one machine, at a
-rate far below saturation; each repetition is its own processes. For the tiers the subscriber is connected to
-the global controller's socket: four processes lie between it and the publisher's call. Events are counted
-in the journal of the controller, by publisher and number, after it was killed with SIGKILL and restarted.
+Latency is one way, from before `publish` to the subscriber's callback, by the clock of the one machine, at a rate far
+below saturation; each measurement starts new processes. For the tiers the subscriber is connected to the global
+controller's socket: four processes are between it and the publisher's call. Events are counted in the journal of the
+controller, by publisher and number, after it was killed with SIGKILL and restarted.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from waystage.backplane import Backplane, BackplaneConfig
-from waystage.bench import BenchOptions, own_process
+from waystage.bench import BenchOptions, Figures, own_process, take_turns
 from waystage.events import JobFinished, JobStarted
-from waystage.stats import percentile, summary
+from waystage.stats import median, percentile
 
 RATE_HZ = 500.0
 """Events a second: a busy site's scheduler makes a few; well below the 10,000 that one process can publish."""
@@ -34,51 +36,38 @@ RATE_HZ = 500.0
 AGENTS, AGENT_PROCESSES = 1000, 4
 EVENTS_PER_AGENT = 10
 SECONDS = 12.0
-"""How long the agents publish; the controller dies twice meanwhile."""
+"""How long the agents publish; the controller is killed twice meanwhile."""
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     """Figures: local_p99_ms (bar 1), tiers_p99_ms (bar 10), lost_events (bar 0)."""
-    repetitions = options.repetitions or (1 if options.quick else 5)
     count = 300 if options.quick else 2500
     with tempfile.TemporaryDirectory(prefix="waystage-bench-") as name:
         folder = Path(name)
-        local: list[list[float]] = []
-        plain: list[list[float]] = []
-        tiers: list[list[float]] = []
-        for index in range(repetitions):
-            options.progress(f"latency, repetition {index + 1} of {repetitions}", 0.6 * index / repetitions)
-            place = folder / str(index)
-            place.mkdir()
-            local.append(_local(place, count))
-            plain.append(_plain(place, count))
-            tiers.append(_tiers(place, count))
+        ways = {"local": _local, "tiers": _tiers, "zenoh": _plain}
+        contestants = {way: partial(_latency, measure, folder / way, count) for way, measure in ways.items()}
+        turns = take_turns(options.part("latency", 0.0, 0.6), contestants, turns=5)
         options.progress("1,000 agents while the controller is killed", 0.6)
         lost = _lost(folder / "lost", *((100, 1) if options.quick else (AGENTS, 2)))
-    p99 = {
-        n: [percentile(r, 99) for r in runs]
-        for n, runs in (("local", local), ("tiers", tiers), ("plain", plain))
-    }
     return {
         "figures": {
-            "local_p99_ms": summary(p99["local"]).median,
-            "tiers_p99_ms": summary(p99["tiers"]).median,
+            "local_p99_ms": turns.median("local", "p99_ms"),
+            "tiers_p99_ms": turns.median("tiers", "p99_ms"),
             "lost_events": lost["lost"],
         },
-        "peers": {"zenoh_p99_ms": summary(p99["plain"]).median},
-        "details": {
-            "local_ms": summary([v for r in local for v in r]).as_dict(),
-            "tiers_ms": summary([v for r in tiers for v in r]).as_dict(),
-            "zenoh_ms": summary([v for r in plain for v in r]).as_dict(),
-            "p99_ms_by_repetition": p99,
-            "events_per_repetition": count,
-            "rate_hz": RATE_HZ,
-            "lost": lost,
-        },
+        "peers": {"zenoh_p99_ms": turns.median("zenoh", "p99_ms")},
+        "details": turns.details() | {"events_per_turn": count, "rate_hz": RATE_HZ, "lost": lost},
     }
 
 
 # -- latency --------------------------------------------------------------------------------------
+
+
+def _latency(measure: Callable[[Path, int], list[float]], folder: Path, count: int, turn: int) -> Figures:
+    place = folder / str(turn)
+    place.mkdir(parents=True)
+    times = measure(place, count)
+    return {"p99_ms": percentile(times, 99), "median_ms": median(times)}
 
 
 def _local(folder: Path, count: int) -> list[float]:
@@ -155,7 +144,7 @@ def _plain_settings(mode: str, side: str, endpoint: str) -> Any:
 
 
 def _lost(folder: Path, agents: int, kills: int) -> dict[str, Any]:
-    """Agents publish while the controller is killed `kills` times; the journal then tells what it has."""
+    """Agents publish while the controller is killed `kills` times; the journal then shows what it has."""
     from waystage.controllers import Journal
 
     folder.mkdir()
@@ -207,7 +196,7 @@ def _lost(folder: Path, agents: int, kills: int) -> dict[str, Any]:
 
 
 class _Child(subprocess.Popen[str]):
-    """A process that is gone at the end of its `with` statement, whatever happened in it."""
+    """A process that is killed at the end of its `with` statement."""
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -268,7 +257,7 @@ def _plain_subscriber(endpoint: str, count: int) -> None:
 
 
 def _agents(endpoint: str, first: int, count: int, seconds: float) -> None:
-    """`count` node agents, each with a session of its own, each publishing at its own times."""
+    """`count` node agents, each with its own session, publishing at different times."""
     agents = [
         Backplane.open(
             BackplaneConfig(name=f"agent{n}", scope=f"node{n}", connect=(endpoint,), connect_timeout_s=30)

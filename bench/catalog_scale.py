@@ -1,9 +1,10 @@
 """Whether a catalog of 100 M entries is built and queried in bounded memory, and in time linear from 1 M.
 
-Entries with layouts are generated in Rust as a walk gives them, and go through the writer of every build; then the catalog is
-asked. Each size is a process of its own whose peak of memory is its own. `peak_gib` is the largest of
-the peaks; `growth` is the time of the largest size over that of the smallest, over the ratio of their entries: 1 is linear. Up to 10 M
-the catalog is also compared with itself, which has a peak of its own in `details`: at 100 M that takes a quarter of an hour.
+Entries with layouts are generated in Rust as a walk gives them, and go through the writer of every build; then the
+catalog is asked. Each size is a process of its own whose peak of memory is its own. `peak_gib` is the largest of the
+peaks; `growth` is the time of the largest size over that of the smallest, over the ratio of their entries: 1 is
+linear. Up to 10 M the catalog is also compared with itself, which has a peak of its own in `details`: at 100 M that
+takes a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from waystage.catalog import query as ask
 from waystage.catalog.difference import diff
 from waystage.catalog.recording import Recorder
 from waystage.catalog.store import MANIFEST, Manifest
+from waystage.machine import peak_gib
 
 SIZES = (1_000_000, 10_000_000, 100_000_000)
 SIZES_QUICK = (200_000, 1_000_000)
@@ -66,7 +68,7 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
     recorder.close_part()
     manifest.save(folder / MANIFEST)
     build_s = time.perf_counter() - began
-    build_peak = _peak_gib()
+    build_peak = peak_gib()
     catalog = Catalog(folder)
     if catalog.rows != count:
         raise BenchError(f"{catalog.rows} entries were written, not {count}")
@@ -87,13 +89,13 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
         began = time.perf_counter()
         query()
         took[name] = round(time.perf_counter() - began, 4)
-    query_peak = _peak_gib()
+    query_peak = peak_gib()
     compared: dict[str, float] = {}
     if count <= MOST_COMPARED:
         began = time.perf_counter()
         found = diff(catalog, catalog, limit=20)
         compared["diff_s"] = round(time.perf_counter() - began, 3)
-        compared["diff_peak_gib"] = _peak_gib()
+        compared["diff_peak_gib"] = peak_gib()
         if found or found.same != count:
             raise BenchError("a catalog differs from itself")
     return {
@@ -106,14 +108,6 @@ def measure(folder: Path, count: int) -> dict[str, Any]:
         "peak_gib": query_peak,
         "bytes_per_entry": round(sum(path.stat().st_size for path in folder.iterdir()) / count, 2),
     }
-
-
-def _peak_gib() -> float:
-    """The largest resident set of this process so far, mapped files and all."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return round(int(line.split()[1]) / (1 << 20), 3)
-    raise BenchError("/proc/self/status has no VmHWM")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from waystage.bench import BenchOptions
+from waystage.bench import BenchError, BenchOptions
 from waystage.experiment.loading import load
 from waystage.experiment.results import RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
@@ -46,8 +46,8 @@ def figures(result: RunResult) -> dict[str, Any]:
     """The answer of the benchmark from the records of a run."""
     summary = summarise(result)
     if not summary.comparisons:
-        raise RuntimeError(
-            "no set was whole under both policies: see the causes in result.json (--out FOLDER)"
+        raise BenchError(
+            "no set is complete under both policies: see the causes in result.json (--out FOLDER)"
         )
     comparison = summary.comparisons[0]
     return {

@@ -1,11 +1,11 @@
 """What 300 kills at random moments do to a copy, and what the next run sends again.
 
 A tree of small files and of large ones is copied and killed by SIGKILL at a random moment, then copied again without a
-limit. `corrupt` counts files that bore their final name with other bytes than the source's, right after a kill or at the
-end; `missing` those that were lacking or left over at the end; `resent_objects_per_worker` is the largest number, of any
-kill, of objects (a small file, or an extent of a large one) of which a part had been written and which were sent
-again, divided by the workers. It is counted from outside: objects sent by the second run, less those of which nothing had
-been at the destination when the first was killed.
+limit. `corrupt` counts files that bore their final name with other bytes than the source's, right after a kill or at
+the end; `missing` those that were lacking or left over at the end; `resent_objects_per_worker` is the largest number,
+of any kill, of objects (a small file, or an extent of a large one) of which a part had been written and which were
+sent again, divided by the workers. It is counted from outside: objects sent by the second run, less those of which
+nothing had been at the destination when the first was killed.
 """
 
 from __future__ import annotations

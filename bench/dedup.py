@@ -1,9 +1,9 @@
 """How fast data is cut into chunks and fingerprinted on one core, against other methods.
 
-One thread, data in memory (256 MiB of noise without duplicates: every chunk is digested) and the same data as a file in the
-page cache. Rates are bytes over CPU time, because a core is promised; `details` has rates over wall-clock time. Peers: SHA-1 of
-hashlib over 8 KiB pieces, which cuts nothing; `sha1sum`; a rolling Rabin fingerprint byte by byte with SHA-1, which is what
-FS-C does, compiled from C; and reading alone.
+One thread, data in memory (256 MiB of noise without duplicates: every chunk is digested) and the same data as a file
+in the page cache. Rates are bytes over CPU time, because a core is promised; `details` has rates over wall-clock
+time. Peers: SHA-1 of hashlib over 8 KiB pieces, which cuts nothing; `sha1sum`; a rolling Rabin fingerprint byte by
+byte with SHA-1, which is what FS-C does, compiled from C; and reading alone.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from waystage._native import chunk_and_digest
-from waystage.bench import BenchError, BenchOptions, Figures, installed, run_program, take_turns, timed
+from waystage.bench import BenchError, BenchOptions, installed, run_program, take_turns, timing
 from waystage.dedup import DedupOptions, profile
 
 MIB = 1 << 20
@@ -50,7 +49,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
             works["serial_rabin_sha1"] = lambda: run_program([serial, path])
         if (sha1sum := shutil.which("sha1sum")) is not None:
             works["sha1sum"] = lambda: run_program([sha1sum, path])
-        contestants = {name: partial(_measured, work) for name, work in works.items()}
+        contestants = {name: timing(work) for name, work in works.items()}
         turns = take_turns(options, contestants, turns=TURNS, quick=2, warm_up=1)
     by_cpu, by_clock = (
         {str(name): round(size / seconds / 1e9, 3) for name, seconds in turns.medians(key).items()}
@@ -67,10 +66,6 @@ def run(options: BenchOptions) -> dict[str, Any]:
             "by_the_clock_gb_per_s": by_clock,
         },
     }
-
-
-def _measured(work: Callable[[], object], turn: int) -> Figures:
-    return timed(work)
 
 
 def _check(chunks: int, size: int) -> None:

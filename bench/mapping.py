@@ -1,10 +1,10 @@
 """How much less the busiest link carries under our mappings and routers.
 
-NAS CG on 128 ranks and PFSim's topology, hosts selected linearly as in the paper. `best_ratio` is the largest load of the
-best mapping and router relative to block mapping under D-mod-K. `routing_gap_pct` is how far joint routing is above
-the bound that even splitting every pair over all its paths cannot beat, the largest over mappings where one
-path a pair allows to come within 0.1 % of it at all. Where it does not, the bound of undivided pairs is compared:
-the most even division, onto an edge switch's two uplinks, of what its hosts send or receive.
+NAS CG on 128 ranks and PFSim's topology, hosts selected linearly as in the paper. `best_ratio` is the largest load of
+the best mapping and router relative to block mapping under D-mod-K. `routing_gap_pct` is how far joint routing is
+above the bound that even splitting every pair over all its paths cannot beat, the largest over mappings where one
+path a pair allows to come within 0.1 % of it at all. Where it does not, the bound of undivided pairs is compared: the
+most even division, onto an edge switch's two uplinks, of what its hosts send or receive.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ MOST_SUMS = 2_000_000
 """Sums of subsets that are looked at; where there are more, the undivided bound is left out."""
 
 MOST_WORK = 20_000_000
-"""Sums that are sorted for one mapping, a second or two, shared out among the switches: a trace in which all ranks speak with all has thousands
-of amounts, and sorting two million sums for each of them took hours."""
+"""Sums that are sorted for one mapping, a second or two, shared out among the switches: a trace in which all ranks
+speak with all has thousands of amounts, and sorting two million sums for each of them took hours.
+"""
 
 EVEN = 1e-5
 """A division this near to even is as good as an even one: the figures have four digits."""

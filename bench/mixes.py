@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from waystage.bench import BenchOptions
+from waystage.bench import BenchError, BenchOptions
 from waystage.experiment.loading import load
 from waystage.experiment.results import RunResult
 from waystage.experiment.summary import summarise
@@ -50,20 +50,17 @@ def _measure(name: str, folder: Path, number: int, options: BenchOptions) -> Run
     experiment, _ = load(EXPERIMENTS / f"{name}.yaml")
     sets = options.repetitions or (QUICK_SETS if options.quick else experiment.sets)
     experiment = msgspec.structs.replace(experiment, sets=sets)
-
-    def progress(what: str, share: float) -> None:
-        options.progress(f"{name}: {what}", (number + share) / len(MIXES))
-
-    return LabWorld().run(experiment, folder, progress)
+    part = options.part(name, number / len(MIXES), (number + 1) / len(MIXES))
+    return LabWorld().run(experiment, folder, part.progress)
 
 
 def compare(result: RunResult) -> dict[str, Any]:
-    """One mix: mean job time per policy over the sets that are whole under all, and the ratio with its interval."""
+    """One mix: mean job time per policy over the sets that are complete under all, and the ratio with its interval."""
     means = summarise(result).set_means_s
     common = sorted(set.intersection(*(set(means[policy]) for policy in (OURS, *OTHERS))))
     if not common:
-        raise RuntimeError(
-            f"{result.name}: no set was whole under every policy: see result.json (--out FOLDER)"
+        raise BenchError(
+            f"{result.name}: no set is complete under every policy: see result.json (--out FOLDER)"
         )
     rows = [[means[policy][number]["job"] for policy in (OURS, *OTHERS)] for number in common]
 

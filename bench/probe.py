@@ -1,12 +1,14 @@
-"""How near `waystage probe` comes to the truth of an emulated path, in each direction; ping and iperf3 -u on the same paths.
+"""How near `waystage probe` comes to the truth of an emulated path, in each direction; ping and iperf3 -u on the same
+paths.
 
-Paths of `waystage lab wan` with different loss in each direction, served every 50 us so that they are hardly late. The truth of
-loss is what the path itself counted while the probe measured (`loss_error_points`; `loss_error_configured_points` is against
-the configured probability, chance included). That of the round trip is how long the very echoes were on the path, as the kernel
-saw them pass its ends (`rtt_error_pct`, of medians; `rtt_error_configured_pct` is against both delays, lateness of the path's
-process included). That of the rate is the link's. Each figure is the worst over paths and directions of the medians over turns.
-ping gives the round trip, against its own echoes, and the loss of both directions together; iperf3 -u loss and jitter of one
-direction, at the rate and packet size of the probe.
+Paths of `waystage lab wan` with different loss in each direction, served every 50 us so that they are hardly late.
+The truth of loss is what the path itself counted while the probe measured (`loss_error_points`;
+`loss_error_configured_points` is against the configured probability, chance included). That of the round trip is how
+long the very echoes were on the path, as the kernel saw them pass its ends (`rtt_error_pct`, of medians;
+`rtt_error_configured_pct` is against both delays, lateness of the path's process included). That of the rate is the
+link's. Each figure is the worst over paths and directions of the medians over turns. ping gives the round trip,
+against its own echoes, and the loss of both directions together; iperf3 -u loss and jitter of one direction, at the
+rate and packet size of the probe.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,8 +48,6 @@ CHANGE_TIMEOUT_S = 10.0
 PORTS: dict[TrafficClass, int] = {"mpi": 9100, "staging": 9101}
 DSCP = {mark.traffic: mark.dscp for mark in DEFAULT_MARKS if mark.dscp is not None}
 JOB = "probes"
-
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -112,12 +110,10 @@ def groups_of(flows: Sequence[Flow], count: int) -> list[list[Flow]]:
 
 def run(options: BenchOptions) -> dict[str, Any]:
     switch_overs = options.repetitions or (10 if options.quick else SWITCH_OVERS)
-    labelled = _Part("labelled", options, 0.0, 1.0 if options.quick else 0.6)
-    found = labelled.measure(switch_overs)
+    found = _measure("labelled", options.part("labelled", 0.0, 1.0 if options.quick else 0.6), switch_overs)
     if not options.quick:
-        per_pair = _Part("per-pair", options, 0.6, 0.4).measure(
-            switch_overs, groups=found["details"]["groups"]
-        )
+        part = options.part("per-pair", 0.6, 1.0)
+        per_pair = _measure("per-pair", part, switch_overs, groups=found["details"]["groups"])
         found["peers"] |= {
             "per_pair_lost": per_pair["figures"]["lost"],
             "per_pair_duplicated": per_pair["figures"]["duplicated"],
@@ -127,40 +123,29 @@ def run(options: BenchOptions) -> dict[str, Any]:
     return found
 
 
-class _Part:
-    """One rule style, in a lab of its own; its share of the whole run's progress starts at `start`."""
-
-    def __init__(self, style: RuleStyle, options: BenchOptions, start: float, share: float) -> None:
-        self._style = style
-        self._options = options
-        self._start, self._share = start, share
-
-    def measure(self, switch_overs: int, groups: int | None = None) -> dict[str, Any]:
-        topology = read_topology("paper")
-        self.progress("starting cluster and controller", 0.02)
-        with Lab("probes", topology) as lab:
-            start_controller(lab, f"link-separation:style={self._style}")
-            config = BackplaneConfig(connect=(lab.backplane_endpoint,))
-            with Notifier.connect(lab.backplane_endpoint) as notifier, Backplane.open(config) as backplane:
-                notifier.job_started(JOB, topology.compute_hosts[:3])
-                bench = _Bench(lab, notifier, backplane, self.progress, self._options.quick)
-                return bench.measure(flows_of(topology), switch_overs, groups)
-
-    def progress(self, what: str, share: float) -> None:
-        self._options.progress(f"{self._style}: {what}", self._start + self._share * share)
+def _measure(
+    style: RuleStyle, options: BenchOptions, switch_overs: int, groups: int | None = None
+) -> dict[str, Any]:
+    """One rule style, in a new lab."""
+    topology = read_topology("paper")
+    options.progress("starting cluster and controller", 0.02)
+    with Lab("probes", topology) as lab:
+        start_controller(lab, f"link-separation:style={style}")
+        config = BackplaneConfig(connect=(lab.backplane_endpoint,))
+        with Notifier.connect(lab.backplane_endpoint) as notifier, Backplane.open(config) as backplane:
+            notifier.job_started(JOB, topology.compute_hosts[:3])
+            bench = _Bench(lab, notifier, backplane, options)
+            return bench.measure(flows_of(topology), switch_overs, groups)
 
 
 class _Bench:
     """The lab with everything open."""
 
-    def __init__(
-        self, lab: Lab, notifier: Notifier, backplane: Backplane, progress: Progress, quick: bool
-    ) -> None:
+    def __init__(self, lab: Lab, notifier: Notifier, backplane: Backplane, options: BenchOptions) -> None:
         self._lab = lab
         self._notifier = notifier
         self._changes = backplane.watch(PathsChanged)
-        self._progress = progress
-        self._quick = quick
+        self._options = options
         self._switch_ms: list[float] = []
 
     def measure(self, flows: Sequence[Flow], switch_overs: int, count: int | None) -> dict[str, Any]:
@@ -168,7 +153,9 @@ class _Bench:
         trials, groups = self._find_groups(flows) if count is None else ([], groups_of(flows, count))
         moved, rest = Counts(), Counts()
         for index, group in enumerate(groups):
-            self._progress(f"probes, group {index + 1} of {len(groups)}", 0.1 + 0.9 * index / len(groups))
+            self._options.progress(
+                f"probes, group {index + 1} of {len(groups)}", 0.1 + 0.9 * index / len(groups)
+            )
             with self._probing(group, moved):
                 began = time.monotonic()
                 for _ in range(switch_overs):
@@ -209,11 +196,11 @@ class _Bench:
         """The fewest groups that the machine carries, found by trying the largest first."""
         trials: list[dict[str, Any]] = []
         for count in (1, 2, 3, 4, 6, 8, 12, 18, 24, len(flows)):
-            self._progress(f"trying {count} group(s) of streams", 0.05)
+            self._options.progress(f"trying {count} group(s) of streams", 0.05)
             groups = groups_of(flows, count)
             found = Counts()
             with CpuWatch() as cpu, self._probing(groups[0], found):
-                time.sleep(0.5 if self._quick else 2.0)
+                time.sleep(0.5 if self._options.quick else 2.0)
             trial = {
                 "groups": count,
                 "streams": len(groups[0]),

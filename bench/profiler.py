@@ -1,25 +1,24 @@
 """What the MPI profiler costs a program, and whether it misses a byte.
 
-A rank sends small messages to itself, so that nothing but processor time counts: the difference with and
-without the profiler is its cost for a message, its sending and its receiving together. Two ranks then stream
-windows of small messages, over TCP as between hosts, and through shared memory for comparison. Runs with
-and without alternate, and each figure is a median over pairs of runs. The peer is Open MPI's own monitoring,
-which counts what is sent.
+A rank sends small messages to itself, so that only CPU time counts: the difference with and without the profiler is
+its cost for a message, sending and receiving together. Two ranks then stream windows of small messages, over TCP as
+between hosts, and through shared memory for comparison. Each figure is a median over pairs of runs, with and without,
+of the same turn. The peer is Open MPI's own monitoring, which counts what is sent.
 
-Then the programs of shim/tests send in every way through every communicator and say what they sent: what the
-profiler did not see of it, or saw too much, is missing.
+Then the programs of shim/tests send in every way through every communicator and print what they sent: bytes that the
+profiler did not see, or saw in excess, are missing.
 """
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from waystage.bench import BenchError, BenchOptions
+from waystage.bench import BenchOptions, Figures, Turns, run_program, take_turns
 from waystage.patterns import Pattern
 from waystage.profiler import build
 from waystage.stats import median
@@ -50,23 +49,19 @@ MONITORING = {"OMPI_MCA_pml_monitoring_enable": "2", "OMPI_MCA_pml_monitoring_en
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
-    repetitions = options.repetitions or (2 if options.quick else 11)
     with tempfile.TemporaryDirectory(prefix="waystage-profiler-") as folder:
-        bench = _Bench(Path(folder), options, repetitions)
-        return bench.measure()
+        return _Bench(Path(folder), options).measure()
 
 
 class _Bench:
     """The library and the programs, compiled."""
 
-    def __init__(self, folder: Path, options: BenchOptions, repetitions: int) -> None:
+    def __init__(self, folder: Path, options: BenchOptions) -> None:
         self._folder = folder
         self._options = options
-        self._repetitions = repetitions
         self._messages = "6400" if options.quick else "640000"
-        self._over_tcp = (
-            "6400" if options.quick else "16000"
-        )  # of 0.1 ms each, where a core is polling at either end
+        # Over TCP a message takes 0.1 ms where a core is polling at either end.
+        self._over_tcp = "6400" if options.quick else "16000"
         self._sizes = (8,) if options.quick else SIZES
         self._profiled = {
             "LD_PRELOAD": str(build(launcher="mpirun")),
@@ -75,71 +70,51 @@ class _Bench:
 
     def measure(self) -> dict[str, Any]:
         self._compile("cost")
-        own = self._alternate(("self", self._messages), ranks=1, options=(), share=0.0)
-        streams = {}
-        for number, size in enumerate(self._sizes):
-            for name, network, messages in (
-                ("tcp", TCP, self._over_tcp),
-                ("shared_memory", SHARED, self._messages),
-            ):
-                words = ("stream", messages, str(size))
-                share = 0.2 + 0.6 * (2 * number + (name != "tcp")) / (2 * len(self._sizes))
-                streams[name, size] = self._alternate(words, ranks=2, options=network, share=share)
-        monitoring = self._alternate(
-            ("self", self._messages), ranks=1, options=(), share=0.8, environment=MONITORING
-        )
+        own = partial(self._cost, ("self", self._messages), 1, ())
+        contestants = {
+            ("self", "without"): partial(own, {}),
+            ("self", "with"): partial(own, self._profiled),
+            ("self", "monitoring"): partial(own, MONITORING),
+        }
+        networks = {"tcp": (TCP, self._over_tcp), "shared_memory": (SHARED, self._messages)}
+        for size in self._sizes:
+            for name, (network, messages) in networks.items():
+                stream = partial(self._cost, ("stream", messages, str(size)), 2, network)
+                contestants[f"{name} {size}", "without"] = partial(stream, {})
+                contestants[f"{name} {size}", "with"] = partial(stream, self._profiled)
+        turns = take_turns(self._options.part("cost", 0.0, 0.9), contestants, turns=11, quick=2)
+        loss_pct = {name: [_loss_pct(turns, f"{name} {size}") for size in self._sizes] for name in networks}
         missing, suite = self._suite()
         return {
             "figures": {
-                "ns_per_message": round(own["added_ns"], 2),
-                "bandwidth_loss_pct": round(median([streams["tcp", s]["loss_pct"] for s in self._sizes]), 2),
+                "ns_per_message": round(_added_ns(turns, "with"), 2),
+                "bandwidth_loss_pct": round(median(loss_pct["tcp"]), 2),
                 "missing_bytes": missing,
             },
-            "peers": {"open_mpi_monitoring_ns_per_message": round(monitoring["added_ns"], 2)},
-            "details": {
-                "repetitions": self._repetitions,
-                "self": own,
-                "bandwidth": [
-                    {"network": name, "message_bytes": size, **found}
-                    for (name, size), found in streams.items()
-                ],
-                "shared_memory_loss_pct": round(
-                    median([streams["shared_memory", s]["loss_pct"] for s in self._sizes]), 2
-                ),
+            "peers": {"open_mpi_monitoring_ns_per_message": round(_added_ns(turns, "monitoring"), 2)},
+            "details": turns.details()
+            | {
+                "loss_pct": {
+                    name: dict(zip(map(str, self._sizes), found, strict=True))
+                    for name, found in loss_pct.items()
+                },
+                "shared_memory_loss_pct": round(median(loss_pct["shared_memory"]), 2),
                 "suite": suite,
             },
         }
 
-    def _alternate(
+    def _cost(
         self,
         words: Sequence[str],
-        *,
         ranks: int,
         options: Sequence[str],
-        share: float,
-        environment: Mapping[str, str] | None = None,
-    ) -> dict[str, float]:
-        """Nanoseconds a message, without and with `environment`, by default the profiler's."""
-        added = self._profiled if environment is None else environment
-        without: list[float] = []
-        with_it: list[float] = []
-        for repetition in range(self._repetitions):
-            self._options.progress(" ".join(words), share)
-            # Every other pair in the other order, so that a drift of the machine favours neither.
-            for profiled in (False, True) if repetition % 2 == 0 else (True, False):
-                done = self._run("cost", words, ranks, options, added if profiled else {})
-                (with_it if profiled else without).append(float(done))
-        pairs = list(zip(without, with_it, strict=True))
-        return {
-            "without_ns": round(median(without), 2),
-            "with_ns": round(median(with_it), 2),
-            "added_ns": round(median([b - a for a, b in pairs]), 2),
-            # Bandwidth is the reciprocal of time.
-            "loss_pct": round(median([100 * (1 - a / b) for a, b in pairs]), 2),
-        }
+        environment: Mapping[str, str],
+        turn: int,
+    ) -> Figures:
+        return {"ns": float(self._run("cost", words, ranks, options, environment))}
 
     def _suite(self) -> tuple[int, list[dict[str, Any]]]:
-        """Bytes by which what was seen differs from what was sent, over all pairs and kinds."""
+        """Bytes by which the pattern differs from what was sent, over all pairs and kinds."""
         rows: list[dict[str, Any]] = []
         missing = 0
         for program, words, options in SUITE:
@@ -182,14 +157,7 @@ class _Bench:
         if (self._folder / program).exists():
             return
         source = PROGRAMS / f"{program}.c"
-        done = subprocess.run(
-            ["mpicc", *FLAGS, "-o", str(self._folder / program), str(source), "-lpthread"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise BenchError(f"{source.name} cannot be compiled: {done.stderr.strip()[:200]}")
+        run_program(["mpicc", *FLAGS, "-o", self._folder / program, source, "-lpthread"])
 
     def _run(
         self,
@@ -201,12 +169,16 @@ class _Bench:
     ) -> str:
         passed = [word for name, value in environment.items() for word in ("-x", f"{name}={value}")]
         command = [*LAUNCH, *options, *passed, "-np", str(ranks), str(self._folder / program), *words]
-        done = subprocess.run(
-            command, cwd=self._folder, capture_output=True, text=True, timeout=300, check=False
-        )
-        if done.returncode != 0:
-            raise BenchError(f"{program} ended with status {done.returncode}: {done.stderr.strip()[:300]}")
-        return done.stdout
+        return run_program(command, cwd=self._folder, timeout=300)
+
+
+def _added_ns(turns: Turns, which: str) -> float:
+    return median([b - a for a, b in turns.paired(("self", "without"), ("self", which), "ns")])
+
+
+def _loss_pct(turns: Turns, stream: str) -> float:
+    """Of bandwidth, the reciprocal of time."""
+    return median([100 * (1 - a / b) for a, b in turns.paired((stream, "without"), (stream, "with"), "ns")])
 
 
 def _disagreement(pattern: Pattern) -> int:

@@ -1,10 +1,10 @@
 """Throughput and latency of TCP programs through `waystage proxy` over a long path with loss, beside plain TCP.
 
-The path of `waystage lab wan`, 10 ms round trip, 200 Mbit/s (two CPUs carry the programs, both ends and the path; `details` has
-1 Gbit/s too, and whether the path kept up). iperf3 at left goes through a fixed port of the proxy to iperf3 at right; a fraction
-is its payload over C (1 - p) at 1 % and 10 % random loss. Peers: the same iperf3 without the proxy, CUBIC and BBR. `added_ms`:
-64 bytes there and back over the path without loss, one connection each, alternately through the proxy and without; the
-difference of the medians.
+The path of `waystage lab wan`, 10 ms round trip, 200 Mbit/s (two CPUs carry the programs, both ends and the path;
+`details` has 1 Gbit/s too, and whether the path kept up). iperf3 at left goes through a fixed port of the proxy to
+iperf3 at right; a fraction is its payload over C (1 - p) at 1 % and 10 % random loss. Peers: the same iperf3 without
+the proxy, CUBIC and BBR. `added_ms`: 64 bytes there and back over the path without loss, one connection each,
+alternately through the proxy and without; the difference of the medians.
 """
 
 from __future__ import annotations

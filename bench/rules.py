@@ -1,8 +1,8 @@
 """Rules per switch and messages per switch-over, labelled and per-pair, at 7, 64 and 1,024 hosts.
 
-What is counted is what the planner makes: entries and groups a switch holds, flow-mods and group-mods from OFF to ON status
-under link separation. The per-pair entries of a million host pairs are counted from their paths and not built; a
-test holds both counts against the planner's own.
+What is counted is what the planner makes: entries and groups a switch holds, flow-mods and group-mods from OFF to ON
+status under link separation. The per-pair entries of a million host pairs are counted from their paths and not built;
+a test holds both counts against the planner's own.
 
 `labelled_1024` is the most any switch holds in either status. `per_pair_1024` is the most under OFF status alone, which
 favours the peer: its ON entries come on top. The 1,024 hosts are on 32 edge and 16 core switches; a
@@ -97,7 +97,9 @@ def per_pair_switch_over(topology: Topology, jobs: int) -> dict[str, int]:
 
 
 def loaded_state(topology: Topology, jobs: int) -> State:
-    """`jobs` jobs, each on its own share of the computing hosts, alternately from every edge switch; the first stages in."""
+    """`jobs` jobs, each on its own share of the computing hosts, alternately from every edge switch; the first stages
+    in.
+    """
     state = State()
     by_edge = [
         [host for host in topology.hosts_at[edge] if host in set(topology.compute_hosts)]

@@ -1,26 +1,24 @@
 """The simulator against the lab: bytes on every link, times of every job, order of policies.
 
-Links: a program of the CG kind, and two real ones, HPC Challenge and LAMMPS, run on the lab, their bytes counted by the
-switches. What the simulator plays is, for the first, what it knows of the shipped program; for LAMMPS, a pattern recorded
-before, with `waystage profile` on this machine's loopback; for HPC Challenge, which draws its rings of ranks anew in every run,
-a pattern recorded by the profiler in the very run that is measured. `max_link_error_pct` is the largest relative error of any link between switches
-that carried at least 1 % of the busiest one's bytes. Paths stand still there: bytes depend on no time. Both sides
-count headers and acknowledgements: the lab's by counting, the simulator's by computing them from the MTU.
+Links: a program of the CG kind, and two real ones, HPC Challenge and LAMMPS, run on the lab; the switches count their
+bytes. The simulator plays, for the first, the shipped program's known pattern; for LAMMPS, a pattern recorded before
+with `waystage profile` on this machine's loopback; for HPC Challenge, which draws its rings of ranks anew in every
+run, a pattern recorded in the measured run itself. `max_link_error_pct` is the largest relative error of any link
+between switches that carried at least 1 % of the busiest one's bytes. Paths do not change there: bytes depend on no
+time. Both sides include headers and acknowledgements: the lab counts them, the simulator computes them from the MTU.
 
-Times: the first issue's experiment, staging beside MPI. First the lab's costs are measured by jobs that do nothing else,
-alone (experiments/sim-costs.yaml) and two at a time on shared links (experiments/sim-costs-shared.yaml), and given to the
-simulator: the first by subtracting bytes at link rate, what a message costs under load by finding with which the simulator
-takes as long for the same jobs. Nothing is fitted to the experiment itself.
-`job_time_error_pct` is the largest relative error of the mean job time of any policy, `worst_job_pct` that of any single
-job. `same_order` is 1 where both worlds put the policies in the same order. One set is one draw of times: what is
-promised is of the means.
+Times: staging beside MPI (experiments/staging-collision.yaml). First the lab's costs are measured by jobs that do
+nothing else, alone (experiments/sim-costs.yaml) and two at a time on shared links
+(experiments/sim-costs-shared.yaml), and given to the simulator: the first by subtracting bytes at link rate; the cost
+of a message under load is the one with which simulated jobs take as long as the same jobs of the lab. Nothing is
+fitted to the experiment itself. `job_time_error_pct` is the largest relative error of the mean job time of any
+policy, `worst_job_pct` that of any single job. `same_order` is 1 where both worlds put the policies in the same
+order. One set is one draw of times: the promise is about means.
 """
 
 from __future__ import annotations
 
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,13 +27,14 @@ from typing import Any
 
 import msgspec
 
-from waystage.bench import BenchOptions
+from waystage.bench import BenchError, BenchOptions, run_program
 from waystage.experiment import results
 from waystage.experiment.compare import RunComparison, compare
 from waystage.experiment.loading import load
 from waystage.experiment.results import RunResult
 from waystage.experiment.schema import Compute, Experiment, SimOptions
 from waystage.profiler import build
+from waystage.stats import median
 from waystage.worlds.lab.runner import LabWorld
 from waystage.worlds.sim.runner import SimWorld
 from waystage.worlds.sim.wire import Wire
@@ -127,7 +126,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
 def measure_costs(folder: Path, options: BenchOptions) -> tuple[SimOptions, RunResult]:
     """The lab's costs, as medians over the jobs of experiments/sim-costs.yaml."""
     experiment, topology = load(EXPERIMENTS / "sim-costs.yaml")
-    result = LabWorld().run(experiment, folder / "costs", _part(options, "costs", 0.0, 0.05))
+    result = LabWorld().run(experiment, folder / "costs", options.part("costs", 0.0, 0.05).progress)
     rate = min(link.capacity_bps for link in topology.links) / 8
     return costs_of(result, experiment, rate), result
 
@@ -140,7 +139,7 @@ def costs_of(result: RunResult, experiment: Experiment, rate: float) -> SimOptio
             by_kind.setdefault(job.kind, []).append(job)
     kinds = {mix.name: mix for mix in experiment.jobs.mixes}
     wire = Wire(experiment.sim.mtu)
-    program_s = statistics.median(job.compute_s for job in by_kind["nothing"])
+    program_s = median([job.compute_s for job in by_kind["nothing"]])
     transfers, notices = [], []
     for kind, jobs in by_kind.items():
         mix = kinds[kind]
@@ -155,21 +154,21 @@ def costs_of(result: RunResult, experiment: Experiment, rate: float) -> SimOptio
     return msgspec.structs.replace(
         experiment.sim,
         program_s=program_s,
-        transfer_s=max(0.0, float(statistics.median(transfers))),
-        notify_s=max(0.0, statistics.median(notices)),
+        transfer_s=max(0.0, median(transfers)),
+        notify_s=max(0.0, median(notices)),
     )
 
 
 def measure_messages(folder: Path, costs: SimOptions, options: BenchOptions) -> tuple[SimOptions, RunResult]:
     """`costs` with what a message costs where jobs share links and processors: experiments/sim-costs-shared.yaml."""
     experiment, _ = load(EXPERIMENTS / "sim-costs-shared.yaml")
-    result = LabWorld().run(experiment, folder / "messages", _part(options, "messages", 0.05, 0.1))
+    result = LabWorld().run(experiment, folder / "messages", options.part("messages", 0.05, 0.1).progress)
     message_s = message_of(_mean_compute_s(result), experiment, costs)
     return msgspec.structs.replace(costs, message_s=message_s), result
 
 
 def message_of(measured_s: float, experiment: Experiment, costs: SimOptions) -> float:
-    """The `message_s`, to 0.1 ms, with which simulated jobs compute for `measured_s` on average; 0 where they need longer without any."""
+    """The `message_s`, to 0.1 ms, with which simulated jobs compute for `measured_s` on average; at least 0."""
 
     def simulated_s(message_s: float) -> float:
         options = msgspec.structs.replace(costs, message_s=message_s)
@@ -185,7 +184,8 @@ def message_of(measured_s: float, experiment: Experiment, costs: SimOptions) -> 
 
 
 def _mean_compute_s(result: RunResult) -> float:
-    return statistics.mean(job.compute_s for job in result.jobs if job.status == "done")
+    done = [job.compute_s for job in result.jobs if job.status == "done"]
+    return sum(done) / len(done)
 
 
 # -- times -----------------------------------------------------------------------------------------------
@@ -195,10 +195,10 @@ def compare_times(folder: Path, costs: SimOptions, options: BenchOptions) -> tup
     experiment, _ = load(EXPERIMENTS / "staging-collision.yaml")
     sets = options.repetitions or (QUICK_SETS if options.quick else experiment.sets)
     experiment = msgspec.structs.replace(experiment, sets=sets)
-    measured = LabWorld().run(experiment, folder / "times-lab", _part(options, "times", 0.1, 0.6))
+    measured = LabWorld().run(experiment, folder / "times-lab", options.part("times", 0.1, 0.6).progress)
     switching = [s.total_ms / 1e3 for s in measured.switch_overs]
     if switching:  # the one cost that needs separated classes to be seen: of this run, and no job's time
-        costs = msgspec.structs.replace(costs, switch_over_s=statistics.median(switching))
+        costs = msgspec.structs.replace(costs, switch_over_s=median(switching))
     simulated = msgspec.structs.replace(experiment, sim=costs)
     SimWorld().run(simulated, folder / "times-sim", _silent)
     return _compared(folder, "times"), measured
@@ -213,7 +213,7 @@ def compare_links(
     """Comparisons by program; why others were skipped; the lab's runs."""
     base, _ = load(EXPERIMENTS / "links-cg.yaml")
     found: dict[str, RunComparison] = {}
-    measured = [LabWorld().run(base, folder / "cg-lab", _part(options, "cg", 0.6, 0.7))]
+    measured = [LabWorld().run(base, folder / "cg-lab", options.part("cg", 0.6, 0.7).progress)]
     SimWorld().run(base, folder / "cg-sim", _silent)
     found["cg"] = _compared(folder, "cg")
     skipped: dict[str, str] = {}
@@ -224,7 +224,7 @@ def compare_links(
         if options.quick and name == "hpcc":
             skipped[name] = "takes minutes: not in a quick run"
             continue
-        part = _part(options, name, 0.7 + 0.15 * number, 0.85 + 0.15 * number)
+        part = options.part(name, 0.7 + 0.15 * number, 0.85 + 0.15 * number).progress
         measured.append(_measure_application(base, folder, name, application, part))
         found[name] = _compared(folder, name)
     return found, skipped, measured
@@ -254,7 +254,7 @@ def _measure_application(
     measured = LabWorld().run(experiment, folder / f"{name}-lab", progress)
     failed = [job.cause for job in measured.jobs if job.status == "failed"]
     if failed:
-        raise RuntimeError(f"{name} did not run on the lab: {failed[0]}")
+        raise BenchError(f"{name} did not run on the lab: {failed[0]}")
     compute = msgspec.structs.replace(compute, pattern=str(target))
     jobs = msgspec.structs.replace(experiment.jobs, compute=compute)
     SimWorld().run(msgspec.structs.replace(experiment, jobs=jobs), folder / f"{name}-sim", _silent)
@@ -293,28 +293,10 @@ def _script(work: Path, command: str) -> Path:
 
 def _profile(target: Path, application: Application) -> None:
     """Record what the program sends, outside the lab, in one phase."""
-    command = [
-        sys.executable,
-        "-m",
-        "waystage",
-        "profile",
-        "--output",
-        str(target),
-        "--interval",
-        "0",
-        "--quiet",
-    ]
-    command += ["--", "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(application.nodes)]
-    command += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "mpi_yield_when_idle", "1"]
-    done = subprocess.run(
-        [*command, str(application.script)],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0 or not target.is_file():
-        raise RuntimeError(f"{application.script} could not be profiled: {done.stderr.strip()[-300:]}")
+    recording = ["--output", target, "--interval", "0", "--quiet"]
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", application.nodes]
+    mpirun += ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "mpi_yield_when_idle", "1"]
+    run_program([sys.executable, "-m", "waystage", "profile", *recording, "--", *mpirun, application.script])
 
 
 # -- both ------------------------------------------------------------------------------------------------
@@ -343,10 +325,3 @@ def _links(found: RunComparison) -> dict[str, Any]:
 
 def _silent(what: str, share: float) -> None:
     return None
-
-
-def _part(options: BenchOptions, name: str, low: float, high: float) -> Any:
-    def progress(what: str, share: float) -> None:
-        options.progress(f"{name}: {what}", low + (high - low) * share)
-
-    return progress

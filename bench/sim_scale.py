@@ -1,11 +1,11 @@
 """The simulator at 10,240 hosts and a million flows: seconds in load and time mode, memory, and how both grow.
 
-Load mode routes a million flows by D-mod-K and adds up the links (`_load_scale.py`). Time mode plays flows to the last byte
-at max-min fair rates. Two workloads: 80 jobs of 128 ranks, each an all-to-all of its own size (1.3 million flows,
-exact), and a million flows between random hosts with exponentially distributed sizes, all at once, the hardest case:
-nothing ends together, and everything shares with everything. The latter is played to a precision of 1 %; what that
-does to the answer is measured against exact runs of a size where these are feasible (`details.rough_error`). `time_s` is
-the slower of the two. Each run has a process of its own; `peak_gib` is the largest of all.
+Load mode routes a million flows by D-mod-K and adds up the links (`_load_scale.py`). Time mode plays flows to the
+last byte at max-min fair rates. Two workloads: 80 jobs of 128 ranks, each an all-to-all of its own size (1.3 million
+flows, exact), and a million flows between random hosts with exponentially distributed sizes, all at once, the hardest
+case: nothing ends together, and everything shares with everything. The latter is played to a precision of 1 %; what
+that does to the answer is measured against exact runs of a size where these are feasible (`details.rough_error`).
+`time_s` is the slower of the two. Each run has a process of its own; `peak_gib` is the largest of all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from waystage._native import FlowClock, FlowProgram, Network
 from waystage.bench import BenchError, BenchOptions, measure_apart
+from waystage.machine import peak_gib
 
 SHAPES = {
     512: ([16, 8, 4], [1, 8, 8]),
@@ -85,7 +86,7 @@ def _difference(exact: list[float], rough: list[float]) -> dict[str, float]:
 def _load(quick: bool) -> dict[str, Any]:
     load_part = importlib.import_module("_load_scale").load_part
     seconds, details = load_part(BenchOptions(quick=quick))
-    return {"seconds": seconds, "details": details, "peak_gib": _peak_gib()}
+    return {"seconds": seconds, "details": details, "peak_gib": peak_gib()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,15 +158,9 @@ def _time(mode: str, hosts: int, count: int, precision: float) -> dict[str, Any]
         "us_per_flow": round(seconds / flows.src.size * 1e6, 2),
         "solutions": clock.solutions,
         "simulated_s": clock.now,
-        "peak_gib": _peak_gib(),
+        "peak_gib": peak_gib(),
         "ends": ends.tolist() if flows.src.size <= 10_000 else [],
     }
-
-
-def _peak_gib() -> float:
-    with open("/proc/self/status", encoding="ascii") as status:
-        kib = next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-    return round(kib / 2**20, 3)
 
 
 def _main(arguments: list[str]) -> dict[str, Any]:

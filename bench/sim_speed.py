@@ -1,9 +1,9 @@
 """How long the simulator takes for what took its predecessor seconds to minutes.
 
 `xgft1024_s`: an extended generalised fat tree of 1,024 hosts, three jobs of 128 ranks in an all-to-all, D-mod-K.
-`cg12_s`: the twelve scenarios of PFSim's example: NAS CG on 128 ranks arriving for 1,000 simulated seconds, linear and random
-selection, block and cyclic mapping, D-mod-K and both greedy routers. Both are medians over everything but the start of the
-interpreter: reading the scenario, topology and trace, and every run in one process.
+`cg12_s`: the twelve scenarios of PFSim's example: NAS CG on 128 ranks arriving for 1,000 simulated seconds, linear
+and random selection, block and cyclic mapping, D-mod-K and both greedy routers. Both are medians over everything but
+the start of the interpreter: reading the scenario, topology and trace, and every run in one process.
 
 The predecessor is not run here: its two figures were taken once on a machine of two cores like this one.
 """

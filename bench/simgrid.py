@@ -2,16 +2,15 @@
 
 Both sides get the same links and flows. SimGrid is told to leave out everything that is not max-min sharing: model CM02
 instead of LV08 (no correction factors for bandwidth and latency), no cross traffic (acknowledgements take no share of
-the way back), no TCP window limit (`TCP-gamma` 0), latency 0, no weight of round-trip time (`weight-S` 0: with it a flow
-over many slow links would get less), and a solver precision of 1e-9. `max_rel_error` is the largest relative error of any
-flow's rate or ending time in any case: 0.01 is 1 %.
+the way back), no TCP window limit (`TCP-gamma` 0), latency 0, no weight of round-trip time (`weight-S` 0: with it a
+flow over many slow links would get less), and a solver precision of 1e-9. `max_rel_error` is the largest relative
+error of any flow's rate or ending time in any case: 0.01 is 1 %.
 
 Needs Debian's libsimgrid-dev and g++.
 """
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 import time
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage._native import FlowClock, FlowProgram
-from waystage.bench import BenchError, BenchOptions
+from waystage.bench import BenchError, BenchOptions, installed, run_program
 
 SOURCE = Path(__file__).parent / "simgrid_peer" / "rates.cpp"
 CASES = 40
@@ -64,12 +63,12 @@ def run(options: BenchOptions) -> dict[str, Any]:
             options.progress(f"case {i + 1} of {cases}", i / cases)
             case = random_case(i)
             flows += len(case.routes)
-            begin = time.perf_counter()
-            look_s, rates, ends = ours(case)
-            ours_s += time.perf_counter() - begin
-            begin = time.perf_counter()
-            their_rates, their_ends = theirs(binary, case, look_s, Path(folder))
-            peer_s += time.perf_counter() - begin
+            began = time.perf_counter()
+            sample_s, rates, ends = ours(case)
+            sent = time.perf_counter()
+            their_rates, their_ends = theirs(binary, case, sample_s, Path(folder))
+            ours_s += sent - began
+            peer_s += time.perf_counter() - sent
             worst["rate"] = max(worst["rate"], float(np.max(np.abs(rates / their_rates - 1))))
             worst["end"] = max(worst["end"], float(np.max(np.abs(ends / their_ends - 1))))
     return {
@@ -87,20 +86,10 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 def build(folder: Path) -> Path:
     """Compile the peer's program. Raises BenchError."""
-    compiler = shutil.which("g++")
-    if compiler is None or not Path("/usr/include/simgrid/s4u.hpp").is_file():
-        raise BenchError(
-            "SimGrid is not installed: install libsimgrid-dev and g++ (Debian), then start again"
-        )
+    if not Path("/usr/include/simgrid/s4u.hpp").is_file():
+        raise BenchError("SimGrid is not installed: apt-get install libsimgrid-dev g++")
     binary = folder / "rates"
-    done = subprocess.run(
-        [compiler, "-std=c++17", "-O2", "-o", str(binary), str(SOURCE), "-lsimgrid"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise BenchError(f"the program for SimGrid cannot be compiled: {done.stderr.strip()[-500:]}")
+    run_program([installed("g++"), "-std=c++17", "-O2", "-o", binary, SOURCE, "-lsimgrid"])
     return binary
 
 
@@ -134,16 +123,16 @@ def ours(case: Case) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
         clock.start(program)
     clock.run_until(0.0)
     rates = np.array([clock.rates(i)[case.routes[i][0]] for i in range(len(case.routes))])
-    look_s = 0.5 * float(np.min(case.bytes / rates))
+    sample_s = 0.5 * float(np.min(case.bytes / rates))
     ends = np.zeros(len(case.routes))
     while ended := clock.run_until():
         for at, which in ended:
             ends[which] = at
-    return look_s, rates, ends
+    return sample_s, rates, ends
 
 
 def theirs(
-    binary: Path, case: Case, look_s: float, folder: Path
+    binary: Path, case: Case, sample_s: float, folder: Path
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """SimGrid's rates and ending times. Raises BenchError where it fails."""
     lines = [f"{len(case.capacities)} {len(case.routes)}", " ".join(f"{c:.17g}" for c in case.capacities)]
@@ -152,16 +141,8 @@ def theirs(
     path = folder / "case.txt"
     path.write_text("\n".join(lines) + "\n")
     options = [f"--cfg={option}" for option in PURE_MAX_MIN]
-    done = subprocess.run(
-        [str(binary), str(path), f"{look_s:.17g}", *options, "--log=root.thres:critical"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    if done.returncode:
-        raise BenchError(f"SimGrid's program failed: {done.stderr.strip()[-500:]}")
-    values = np.array([[float(x) for x in line.split()] for line in done.stdout.splitlines()])
+    out = run_program([binary, path, f"{sample_s:.17g}", *options, "--log=root.thres:critical"], timeout=300)
+    values = np.array([[float(x) for x in line.split()] for line in out.splitlines()])
     return values[:, 0], values[:, 1]
 
 

@@ -1,8 +1,8 @@
 """How fast a tree is walked with every entry's attributes, against find, fd and a plain scandir walk.
 
 A tree of small files on the file system of the temporary folder (or $WAYSTAGE_BENCH_TREE, which must be on ext4 for the
-promised figures) is walked warm and, after the caches are dropped, cold. Every walk asks for the same: type, size, three
-times, mode, owner, group, inode, device, links and blocks of every entry. Figures are ratios of medians.
+promised figures) is walked warm and, after the caches are dropped, cold. Every walk asks for the same: type, size,
+three times, mode, owner, group, inode, device, links and blocks of every entry. Figures are ratios of medians.
 
 `layout_fraction` is the rate with an attribute read of every file, as on Lustre, over the rate without.
 """

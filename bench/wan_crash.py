@@ -1,11 +1,12 @@
 """A hundred kills of either end of a remote copy at a random moment, each followed by the same command.
 
-A tree of large and small files crosses a path of 1 Gbit/s and 10 ms (`waystage lab wan`), that of `wan-loss`: data in flight is
-lost when an end dies, and without a rate the benchmark would measure the speed of the machine. The client or the server is
-killed with SIGKILL; a killed server is restarted, then the client with the same command. The path itself counts what both runs
-sent, against what an undisturbed copy sends. `different_bytes` counts bytes of the copies that differ from the source's, missing
-ones included; `resent_pct` is the median share that was sent twice; `resume_s` the longest time from the second command until
-data flows again, the starts of Python and of a server included. A copy that had ended before its kill is repeated.
+A tree of large and small files crosses a path of 1 Gbit/s and 10 ms (`waystage lab wan`), that of `wan-loss`: data in
+flight is lost when an end dies, and without a rate the benchmark would measure the speed of the machine. The client
+or the server is killed with SIGKILL; a killed server is restarted, then the client with the same command. The path
+itself counts what both runs sent, against what an undisturbed copy sends. `different_bytes` counts bytes of the
+copies that differ from the source's, missing ones included; `resent_pct` is the median share that was sent twice;
+`resume_s` the longest time from the second command until data flows again, the starts of Python and of a server
+included. A copy that had ended before its kill is repeated.
 """
 
 from __future__ import annotations

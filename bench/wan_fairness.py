@@ -1,12 +1,13 @@
 """How a path is shared: `fair` beside TCP's CUBIC, sixteen copies beside each other, `modest` beside CUBIC and alone.
 
-Paths of `waystage lab wan`: 100 Mbit/s, 20 ms, buffers of 0.05, 1 and 4 bandwidth-delay products. `waystage copy` and one CUBIC
-flow of this kernel (iperf3) send the same way, either beginning 5 s after the other; the seconds from 15 to 45 count.
-`worst_share_pct` is the lowest share of `fair`, `best_share_pct` the highest: the bar is 35 to 65 for both. `jain_16` is Jain's
-index of sixteen copies that begin half a second apart, by packets delivered in 20 s; `modest_cost_pct` what a CUBIC flow loses
-beside a copy that was there before it, and `modest_fill_pct` what `modest` fills alone, payload over the path's rate, the worse
-of 1 and 4 products. The peer is a second CUBIC flow in the place of `fair`: its share is what a flow can expect that comes
-second. A buffer of 0.05 products is eight packets here, which one burst of this kernel's TCP fills.
+Paths of `waystage lab wan`: 100 Mbit/s, 20 ms, buffers of 0.05, 1 and 4 bandwidth-delay products. `waystage copy` and
+one CUBIC flow of this kernel (iperf3) send the same way, either beginning 5 s after the other; the seconds from 15 to
+45 count. `worst_share_pct` is the lowest share of `fair`, `best_share_pct` the highest: the bar is 35 to 65 for both.
+`jain_16` is Jain's index of sixteen copies that begin half a second apart, by packets delivered in 20 s;
+`modest_cost_pct` what a CUBIC flow loses beside a copy that was there before it, and `modest_fill_pct` what `modest`
+fills alone, payload over the path's rate, the worse of 1 and 4 products. The peer is a second CUBIC flow in the place
+of `fair`: its share is what a flow can expect that comes second. A buffer of 0.05 products is eight packets here,
+which one burst of this kernel's TCP fills.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Whether a copy's rate depends on how its bytes are cut into files: HCP's table, and a hundred thousand small files.
 
-Trees of 1 x 3 GB, 2 GB, 1 GB, 10 x 100 MB, 100 x 10 MB and 1,000 x 1 MB are copied over a path of 10 ms (`waystage lab wan`)
-from memory to memory by complete commands, start and end included; then 100,000 x 10 kB. On a path below 1 Gbit/s (see
-`bench wan-loss`) sizes are smaller in proportion; the numbers of files stay, but for the small ones. `spread_pct` is the
-distance of the slowest from the fastest of the six, over the fastest; `tiny_fraction` the small files' payload as a part of
-what the path carries. The peers rsync and rclone copy the tree of 1,000 files and the small ones over the same path.
+Trees of 1 x 3 GB, 2 GB, 1 GB, 10 x 100 MB, 100 x 10 MB and 1,000 x 1 MB are copied over a path of 10 ms (`waystage
+lab wan`) from memory to memory by complete commands, start and end included; then 100,000 x 10 kB. On a path below 1
+Gbit/s (see `bench wan-loss`) sizes are smaller in proportion; the numbers of files stay, but for the small ones.
+`spread_pct` is the distance of the slowest from the fastest of the six, over the fastest; `tiny_fraction` the small
+files' payload as a part of what the path carries. The peers rsync and rclone copy the tree of 1,000 files and the
+small ones over the same path.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """How near one encrypted wide-area connection comes to a plain TLS stream on this machine's loopback interface.
 
-Both ends are threads of this process and send from memory, so that nothing but the two transports is measured: no file, no
-path, no emulator. Packets are made for an MTU of 1500 and of 9000, and TCP's segments as large; the loopback interface itself
-takes more, so the kernel carries both in large pieces (GSO and GRO, TSO). CPU time is that of the process, both ends
-together, in user and kernel mode.
+Both ends are threads of this process and send from memory, so that nothing but the two transports is measured: no
+file, no path, no emulator. Packets are made for an MTU of 1500 and of 9000, and TCP's segments as large; the loopback
+interface itself takes more, so the kernel carries both in large pieces (GSO and GRO, TSO). CPU time is that of the
+process, both ends together, in user and kernel mode.
 
-`x_tls_tcp` is the lower of both MTUs' ratio of median rates, ours to TLS over TCP; `core_s_per_gbit` is our median CPU time of
-one gigabit at an MTU of 1500. `x_tls_tcp_2` and `core_s_per_gbit_2` are the same for two connections of one copy, which carry
-the data of one but have a socket and a thread each at either end. `spread_pct` in `details` is the distance of the slowest from
-the fastest turn over the median.
+`x_tls_tcp` is the lower of both MTUs' ratio of median rates, ours to TLS over TCP; `core_s_per_gbit` is our median
+CPU time of one gigabit at an MTU of 1500. `x_tls_tcp_2` and `core_s_per_gbit_2` are the same for two connections of
+one copy, which carry the data of one but have a socket and a thread each at either end. `spread_pct` in `details` is
+the distance of the slowest from the fastest turn over the median.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """How much of a long and lossy path a copy fills, against TCP with CUBIC and BBR, and QUIC.
 
 Paths of `waystage lab wan`, 10 ms and 200 ms round trip, random loss of 0 to 10 % in both directions, a buffer of one
-bandwidth-delay product. `waystage copy` fetches a file from a server at the far end; iperf3 sends over the same path with each
-congestion control of this kernel, and quinn by QUIC. A fraction is payload after the start over C (1 - loss), C being the
-path's rate in IP packets.
+bandwidth-delay product. `waystage copy` fetches a file from a server at the far end; iperf3 sends over the same path
+with each congestion control of this kernel, and quinn by QUIC. A fraction is payload after the start over C (1 -
+loss), C being the path's rate in IP packets.
 
-The path has 1 Gbit/s where the machine has two CPUs for both ends and the path itself; else 200 Mbit/s, and `details` says so
-($WAYSTAGE_BENCH_WAN_MBITS sets it). A measurement does not count where the path was late with more than 0.1 % of packets, or
-where a QUIC stack gave up. rsync and rclone are measured without loss and with 1 %, at 10 ms.
+The path has 1 Gbit/s where the machine has two CPUs for both ends and the path itself; else 200 Mbit/s, and `details`
+says so ($WAYSTAGE_BENCH_WAN_MBITS sets it). A measurement does not count where the path was late with more than 0.1 %
+of packets, or where a QUIC stack gave up. rsync and rclone are measured without loss and with 1 %, at 10 ms.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """How much the emulated wide-area path carries, what that costs, and how late it is.
 
-The path of `waystage lab wan`, 10 ms round trip, without loss, with TCP and UDP by iperf3 through it: at 1 Gbit/s, and without
-a limit. CPU time is that of the path's process, which includes the receiving TCP stack's part. `details` has every run: rates,
-lateness, and whether the path kept up by its own count (at most 0.1 % late or lost). On two CPUs sender, receiver and path
-share them. The peer is TCP over a veth pair between the same kind of namespaces without emulation: what this machine carries
-at best.
+The path of `waystage lab wan`, 10 ms round trip, without loss, with TCP and UDP by iperf3 through it: at 1 Gbit/s,
+and without a limit. CPU time is that of the path's process, which includes the receiving TCP stack's part. `details`
+has every run: rates, lateness, and whether the path kept up by its own count (at most 0.1 % late or lost). On two
+CPUs sender, receiver and path share them. The peer is TCP over a veth pair between the same kind of namespaces
+without emulation: what this machine carries at best.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What reordering costs: a path of 10 ms on which every fourth packet is 5 ms late, against the same path without.
 
-`waystage copy` sends a file from memory to a server in memory over a path of `waystage lab wan`. `fraction` is the rate of
-payload with reordering over the rate without, medians, after the first two seconds. The peers are TCP with each congestion
-control of this kernel, on the same two paths. The path's rate is that of `bench wan-loss`.
+`waystage copy` sends a file from memory to a server in memory over a path of `waystage lab wan`. `fraction` is the
+rate of payload with reordering over the rate without, medians, after the first two seconds. The peers are TCP with
+each congestion control of this kernel, on the same two paths. The path's rate is that of `bench wan-loss`.
 """
 
 from __future__ import annotations

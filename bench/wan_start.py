@@ -1,9 +1,10 @@
 """How soon a copy reaches the rate of a path of 500 ms.
 
-`waystage copy` sends a file over a path of `waystage lab wan` without loss, in the modes `fair` and `fast-start`. What arrives
-is counted at the path's far end every 50 ms. The time runs from the first data's departure until the beginning of a quarter of
-a second in which 90 % of the path's rate arrive, both as seen by the sender: half a round trip before the data is at the far
-end. The peers are TCP with CUBIC and BBR, from memory (iperf3). The path's rate is that of `bench wan-loss`.
+`waystage copy` sends a file over a path of `waystage lab wan` without loss, in the modes `fair` and `fast-start`.
+What arrives is counted at the path's far end every 50 ms. The time runs from the first data's departure until the
+beginning of a quarter of a second in which 90 % of the path's rate arrive, both as seen by the sender: half a round
+trip before the data is at the far end. The peers are TCP with CUBIC and BBR, from memory (iperf3). The path's rate is
+that of `bench wan-loss`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The machine a measurement ran on, and how busy it was meanwhile.
+"""The machine a measurement runs on, and how busy it is meanwhile.
 
 Arrives: /proc.
-Leaves: a description, and the idle share of the CPUs over time.
+Leaves: a description, this process's peak memory, and the idle share of the CPUs over time.
 Must not know: what is being measured.
 
-An emulated fabric runs out of CPU time before anything else. A run on a machine that was less than
-5 % idle measured the machine and not the method, and must say so.
+An emulated fabric runs out of CPU time before anything else. A run on a machine that was less than 5 % idle measured
+the machine and not the method, and must report that.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ def describe() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "python": platform.python_version(),
     }
+
+
+def peak_gib() -> float:
+    """The largest resident set of this process so far, mapped files included, proc_pid_status(5)."""
+    kib = _first_field("/proc/self/status", "VmHWM").split()[0]
+    return round(int(kib) / (1 << 20), 3)
 
 
 class CpuWatch:

@@ -15,7 +15,7 @@ Benchmarks are in the repository and not in the wheel: they need the repository'
 from __future__ import annotations
 
 from waystage.bench.options import BenchError, BenchOptions, NoBenchmark
-from waystage.bench.programs import installed, measure_apart, own_process, run_program, timed
+from waystage.bench.programs import installed, measure_apart, own_process, run_program, timed, timing
 from waystage.bench.runner import benchmarks, load_module, run_benchmark
 from waystage.bench.turns import Figures, TurnFailed, Turns, take_turns
 
@@ -35,4 +35,5 @@ __all__ = [
     "run_program",
     "take_turns",
     "timed",
+    "timing",
 ]

@@ -63,6 +63,11 @@ def timed(work: Callable[[], object]) -> dict[str, float]:
     return {"seconds": time.perf_counter() - began, "cpu_s": _cpu_s() - used}
 
 
+def timing(work: Callable[[], object]) -> Callable[[int], dict[str, float]]:
+    """The contestant that does `work` in every turn, and is timed."""
+    return lambda turn: timed(work)
+
+
 def _cpu_s() -> float:
     own, children = (resource.getrusage(which) for which in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
