@@ -42,7 +42,7 @@ def service(rates: NDArray[np.float64], latency_s: float = 0.0005) -> Service:
 def files_on_targets(
     count: int, targets: int, file_bytes: int, stripes: int = 1, seed: int = 0, spread: float = 0.3
 ) -> LoadFiles:
-    """Files of about so many bytes (log-normal), in stripes of equal length on neighbouring targets, allotted in
+    """Files of about `file_bytes` bytes (log-normal), in stripes of equal length on neighbouring targets, allotted in
     turn.
     """
     rng = np.random.default_rng(seed)

@@ -1,6 +1,6 @@
-"""Ways of reading a tree with many loaders: by files, by objects, by objects from a catalog. Used by `nurion`.
+"""Strategies of reading a tree with many loaders: by files, by objects, by objects from a catalog. Used by `nurion`.
 
-Each loader is a thread with its own share, as each was a process in the paper; none talks to another. The paper's
+Each loader is a thread with its own share, a process in the paper; they do not communicate. The paper's
 ways, FL and OL, are written here as the paper says: open, one read of what is wanted, close. The catalog's is our
 loader as it is shipped.
 """
@@ -77,7 +77,7 @@ class Queue:
 
 
 def by_files(work: Work) -> Done:
-    """FL: one process walks and looks at every file, each loader reads its share of files (SwiftLoad, section V.A)."""
+    """FL: one process walks and stats every file, each loader reads its share of files (SwiftLoad, section V.A)."""
 
     def find(deal: Deal) -> None:
         for number, (path, size) in enumerate(_walk(work.top)):
@@ -106,7 +106,7 @@ def by_files_walked_together(work: Work) -> Done:
 
 
 def by_objects(work: Work) -> Done:
-    """OL: as FL, but each loader asks for the layouts of its share, and objects go to loaders bound to their targets."""
+    """OL: as FL, but each loader reads the layouts of its share; objects go to loaders bound to their targets."""
     began = time.monotonic()
     files = list(_walk(work.top))
     found: list[list[tuple[int, Piece]]] = [[] for _ in range(work.loaders)]
@@ -125,7 +125,7 @@ def by_objects(work: Work) -> Done:
 
 
 def by_catalog(work: Work) -> Done:
-    """Our loader on a catalog: no walk, no question for layouts, loaders bound to targets, each file checked when
+    """Our loader on a catalog: no walk, no layouts to read, loaders bound to targets, each file checked when
     opened.
     """
     return _loaded(work, time.monotonic(), file_set(work.catalog, "catalog", tree=work.top))
@@ -140,7 +140,7 @@ def by_our_file_mode(work: Work) -> Done:
 def _loaded(
     work: Work, began: float, files: FileSet, deliver: Literal["files", "objects"] = "objects"
 ) -> Done:
-    """Read by the loader: one with all loaders or, where each computes, one for each as on nodes of their own."""
+    """Read by the loader: one with all loaders or, where each computes, one for each as on separate nodes."""
     known = time.monotonic()
     ranks = work.loaders if work.compute_s else 1
     parts = [Done() for _ in range(ranks)]
@@ -241,7 +241,7 @@ def _read(piece: Piece) -> int:
 
 
 def _together(tasks: Sequence[Callable[[], None]]) -> None:
-    """Each in a thread of its own. Raises what the first of them that failed raised."""
+    """Each in its own thread. Raises the exception of the first that failed."""
     failures: list[BaseException] = []
 
     def guarded(task: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """When small packets pass the two ends of an emulated path, as the kernel saw them: the truth of their round trips.
 
-A tap is a packet socket (packet(7)) in the namespace of an end, read by a process of its own; the kernel stamps what
+A tap is a packet socket (packet(7)) in the namespace of an end, read by a separate process; the kernel stamps what
 it shows with the system's one clock. The time that a packet and its answer were on the path is what passed at left
 less what passed at right: waiting for a processor, at the programs that sent and answered, is in neither. Run as a
 program, this is the tap: packets to stdout until stdin ends.

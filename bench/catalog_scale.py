@@ -1,9 +1,9 @@
 """Whether a catalog of 100 M entries is built and queried in bounded memory, and in time linear from 1 M.
 
 Entries with layouts are generated in Rust as a walk gives them, and go through the writer of every build; then the
-catalog is asked. Each size is a process of its own whose peak of memory is its own. `peak_gib` is the largest of the
+catalog is asked. Each size has its own process and peak of memory. `peak_gib` is the largest of the
 peaks; `growth` is the time of the largest size over that of the smallest, over the ratio of their entries: 1 is
-linear. Up to 10 M the catalog is also compared with itself, which has a peak of its own in `details`: at 100 M that
+linear. Up to 10 M the catalog is also compared with itself, with its own peak in `details`: at 100 M that
 takes a quarter of an hour.
 """
 
@@ -59,7 +59,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 
 def measure(folder: Path, count: int) -> dict[str, Any]:
-    """Build, ask and compare; runs in a process of its own."""
+    """Build, query and compare; runs in a separate process."""
     began = time.perf_counter()
     manifest = Manifest("/generated")
     recorder = Recorder(folder, manifest)

@@ -1,7 +1,7 @@
 """How fast `waystage copy` copies small and large files, against cp, rsync and rclone.
 
 A tree of 100,000 files of 10 KB, and one of 10 files of 1 GB, are copied on the file system of the temporary folder (or
-$WAYSTAGE_BENCH_TREE) by complete commands, from start to end. Before each command the previous copy is emptied and everything
+$WAYSTAGE_BENCH_TREE) by complete commands, from start to end. Before each command the previous copy is emptied and all
 is written out. It is not removed before the end: for minutes after its removal ext4 does not reuse an inode, and
 whatever creates files meanwhile checks each such inode (`recently_deleted`), for up to 60 s with 100,000. Warm turns
 begin with the source in memory, cold ones with the kernel's caches dropped. Figures are ratios of medians, warm;

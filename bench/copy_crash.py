@@ -1,8 +1,8 @@
 """What 300 kills at random moments do to a copy, and what the next run sends again.
 
 A tree of small files and of large ones is copied and killed by SIGKILL at a random moment, then copied again without a
-limit. `corrupt` counts files that bore their final name with other bytes than the source's, right after a kill or at
-the end; `missing` those that were lacking or left over at the end; `resent_objects_per_worker` is the largest number,
+limit. `corrupt` counts files with a final name and other bytes than the source's, right after a kill or at
+the end; `missing` those missing or left over at the end; `resent_objects_per_worker` is the largest number,
 of any kill, of objects (a small file, or an extent of a large one) of which a part had been written and which were
 sent again, divided by the workers. It is counted from outside: objects sent by the second run, less those of which
 nothing had been at the destination when the first was killed.
@@ -108,7 +108,7 @@ def _copy(tree: Path, copy: Path) -> tuple[dict[str, Any], float]:
 
 
 def _usual(tree: Path, copy: Path) -> float:
-    """How long a copy takes from when its journal is there: kills are spread over that."""
+    """The duration of a copy from the creation of its journal: kills are spread over it."""
     times: list[float] = []
     for _ in range(3):
         shutil.rmtree(copy, ignore_errors=True)
@@ -129,7 +129,7 @@ def _killed(tree: Path, copy: Path, after_s: float) -> bool:
 
 
 def _corrupt(copy: Path, contents: dict[str, bytes]) -> int:
-    """Files that bear a final name and are not what the source is."""
+    """Files with a final name whose bytes are not the source's."""
     wrong = 0
     for path in copy.rglob("*"):
         name = str(path.relative_to(copy))
@@ -139,22 +139,22 @@ def _corrupt(copy: Path, contents: dict[str, bytes]) -> int:
 
 
 def _untouched(copy: Path, contents: dict[str, bytes]) -> int:
-    """Objects of which nothing has come to the destination."""
+    """Objects of which no byte is at the destination."""
     small = sum(not (copy / name).exists() for name in contents if name.startswith("small/"))
-    drafts = [path for path in copy.rglob(f"{OWN}*.part") if path.stat().st_size > 0]
-    half_small = sum("-large-" not in path.name for path in drafts)
+    partial = [path for path in copy.rglob(f"{OWN}*.part") if path.stat().st_size > 0]
+    half_small = sum("-large-" not in path.name for path in partial)
     size = len(next(content for name, content in contents.items() if name.startswith("large/")))
     extents = -(-size // EXTENT_BYTES)
-    begun = [_touched(path) for path in drafts if "-large-" in path.name]
+    begun = [_touched(path) for path in partial if "-large-" in path.name]
     whole = sum((copy / name).exists() for name in contents if name.startswith("large/"))
     return small - half_small + extents * (LARGE_FILES - whole) - sum(begun)
 
 
-def _touched(draft: Path) -> int:
-    """Extents of a draft that have data."""
-    size = draft.stat().st_size
+def _touched(partial: Path) -> int:
+    """Extents of a partial file that have data."""
+    size = partial.stat().st_size
     touched = 0
-    with open(draft, "rb") as file:
+    with open(partial, "rb") as file:
         for start in range(0, size, EXTENT_BYTES):
             try:
                 data = os.lseek(file.fileno(), start, os.SEEK_DATA)

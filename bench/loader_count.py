@@ -58,7 +58,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 
 def _seconds(files: LoadFiles, name: str, loaders: int) -> float:
-    """One target read out by so many loaders: all 24 are alike, and none waits for another."""
+    """One target read by `loaders` loaders: all 24 are alike, and independent."""
     outcome = simulate_load(
         files,
         [service(CURVES[name])],

@@ -104,7 +104,7 @@ def gap(cluster: Cluster, pairs: Pairs, reached: float) -> dict[str, float]:
 
 
 def undivided_bound(cluster: Cluster, pairs: Pairs) -> float:
-    """What one of two uplinks carries at least when no pair is split; 0 where switches have other numbers of uplinks."""
+    """The least that one of two uplinks carries when no pair is split; 0 where switches do not have two uplinks."""
     sent: dict[tuple[int, int], float] = {}
     for src, dst, amount in zip(pairs.src.tolist(), pairs.dst.tolist(), pairs.amount.tolist(), strict=True):
         sent[src, dst] = sent.get((src, dst), 0.0) + amount

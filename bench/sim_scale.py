@@ -1,11 +1,11 @@
 """The simulator at 10,240 hosts and a million flows: seconds in load and time mode, memory, and how both grow.
 
 Load mode routes a million flows by D-mod-K and adds up the links (`_load_scale.py`). Time mode plays flows to the
-last byte at max-min fair rates. Two workloads: 80 jobs of 128 ranks, each an all-to-all of its own size (1.3 million
+last byte at max-min fair rates. Two workloads: 80 jobs of 128 ranks, each an all-to-all of a different size (1.3 million
 flows, exact), and a million flows between random hosts with exponentially distributed sizes, all at once, the hardest
 case: nothing ends together, and everything shares with everything. The latter is played to a precision of 1 %; what
 that does to the answer is measured against exact runs of a size where these are feasible (`details.rough_error`).
-`time_s` is the slower of the two. Each run has a process of its own; `peak_gib` is the largest of all.
+`time_s` is the slower of the two. Each run is a separate process; `peak_gib` is the largest of all.
 """
 
 from __future__ import annotations

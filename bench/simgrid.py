@@ -1,6 +1,6 @@
 """Max-min fair rates and ending times against SimGrid on random cases.
 
-Both sides get the same links and flows. SimGrid is told to leave out everything that is not max-min sharing: model CM02
+Both sides get the same links and flows. SimGrid's options disable everything but max-min sharing: model CM02
 instead of LV08 (no correction factors for bandwidth and latency), no cross traffic (acknowledgements take no share of
 the way back), no TCP window limit (`TCP-gamma` 0), latency 0, no weight of round-trip time (`weight-S` 0: with it a
 flow over many slow links would get less), and a solver precision of 1e-9. `max_rel_error` is the largest relative
@@ -110,7 +110,7 @@ def random_case(seed: int) -> Case:
 
 
 def ours(case: Case) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """A time before anything ends, the rates until then, and all ending times: each flow a program of its own."""
+    """A time before anything ends, the rates until then, and all ending times: each flow is a program."""
     clock = FlowClock(case.capacities)
     offsets = np.cumsum([0, *(len(r) for r in case.routes)]).astype(np.uint64)
     clock.add_routes(offsets, np.concatenate(case.routes))

@@ -2,8 +2,8 @@
 
 The scheduler that the loader runs is run here in simulated time over emulated targets: the same code, no byte read,
 the same answer on every machine. The bound is what no scheduler with as many loaders gets below: in a time t target i
-needs at least so many readers on average that its rate, made concave, gives its bytes in t, and there are no more
-readers than loaders. Nobody has to know beforehand which targets are slow. `makespan_ratio` is the largest over
+needs on average at least the readers whose rate, made concave, gives its bytes in t, and there are no more
+readers than loaders. Which targets are slow is not known beforehand. `makespan_ratio` is the largest over
 several contention curves, numbers of loaders, ways of delivering and amounts of memory; the peers are the same
 without stealing, as in the paper.
 """

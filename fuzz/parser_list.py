@@ -1,7 +1,7 @@
 """Every parser of foreign bytes that is compiled, and the property tests that feed it; the one list that `make fuzz` goes by.
 
 Each property test of the crates is in one of the two tables, by its file and its name: `PARSERS`, where it feeds bytes or messages
-from elsewhere, or `OWN`, where it looks at our own computations. `test_parser_list.py` fails where one is missing or gone,
+from elsewhere, or `OWN`, where it tests our own computations. `test_parser_list.py` fails where one is missing or gone,
 and says what to add. A parser in Python has its target in a `fuzz/test_*.py` instead, which pytest finds by itself.
 """
 

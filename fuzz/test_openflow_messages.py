@@ -317,7 +317,7 @@ def test_no_message_takes_long_or_leaves_anything_behind(seed: int) -> None:
             for _ in range(20):
                 if took < LIMIT_S:
                     break
-                # What a message costs does not change; a busy machine shows itself by another look.
+                # The cost of a message is constant; a second measurement tells a busy machine from a slow parser.
                 time.sleep(0.1)
                 fresh, _ = connection_at(stage, version)
                 took = seconds(fresh, message, Counter())

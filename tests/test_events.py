@@ -50,7 +50,7 @@ def test_an_envelope_arrives_as_it_left(event: Event) -> None:
 def test_every_declared_event_is_registered_by_its_name() -> None:
     assert events.event_type("JobStarted") is JobStarted
     assert {"JobStarted", "LinkUse", "PathsChanged", "Decided"} <= set(events.event_types())
-    assert events.event_type("Nobody") is None
+    assert events.event_type("NoEvent") is None
 
 
 def test_unknown_fields_are_ignored_and_absent_ones_take_their_defaults() -> None:
@@ -83,7 +83,7 @@ json_values = st.recursive(
 
 
 @given(
-    type_name=st.sampled_from([*sorted(events.event_types()), "Nobody", ""]),
+    type_name=st.sampled_from([*sorted(events.event_types()), "NoEvent", ""]),
     body=json_values
     | st.fixed_dictionaries({}, optional={"job_id": json_values, "nodes": json_values, "plan": json_values}),
     extra=st.fixed_dictionaries({}, optional={"schema": json_values, "id": json_values, "seq": json_values}),
@@ -165,5 +165,5 @@ else:
 
 
 def test_users_declare_their_own_events_and_cannot_take_a_name_twice() -> None:
-    """In a process of its own: a declared event stays registered."""
+    """In a separate process: a declared event stays registered."""
     subprocess.run([sys.executable, "-c", USER_CODE], check=True, timeout=60)

@@ -186,5 +186,5 @@ def test_no_other_code_reads_units() -> None:
         're.compile(r"(\\d+)([kmgt]?)")',
     ],
 )
-def test_a_reader_of_its_own_would_be_found(source: str) -> None:
+def test_another_reader_of_units_would_be_found(source: str) -> None:
     assert readers_of_units(source)

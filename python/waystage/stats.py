@@ -54,9 +54,9 @@ def median(values: Sequence[float]) -> float:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The value below which `percent` of the sample lies, interpolated linearly between neighbours."""
+    """The value below which `percent` of the sample is, interpolated linearly between neighbours."""
     if not 0 <= percent <= 100:
-        raise ValueError(f"a percentile lies between 0 and 100, not at {percent}")
+        raise ValueError(f"a percentile is between 0 and 100, not {percent}")
     return float(np.percentile(_array(values), percent))
 
 
@@ -84,7 +84,7 @@ def bootstrap_interval(
 
 
 LEAST_SAMPLES = 5
-"""Of fewer, an interval says more of the method than of the samples: their range is given instead."""
+"""With fewer, an interval reflects the method more than the samples: their range is given instead."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Spread:
 def spread(
     rows: Sequence[float] | Sequence[Sequence[float]], statistic: Statistic | None = None
 ) -> Spread | None:
-    """What is known of `statistic` (the mean by default) from independent `rows`; None for fewer than two.
+    """An interval of `statistic` (the mean by default) from independent `rows`; None for fewer than two.
 
     Student's t on the jackknife's pseudo-values (Tukey, 1958), which for the mean are the values themselves. A percentile
     bootstrap of ten samples is too narrow by a tenth; here is no such bias. Of fewer than `LEAST_SAMPLES` rows the range of
@@ -126,7 +126,7 @@ def spread(
 
 
 def median_spread(values: Sequence[float]) -> Spread | None:
-    """What is known of the median: its bootstrap interval, or the range of few values; None for fewer than two."""
+    """The median's bootstrap interval, or the range of few values; None for fewer than two."""
     if len(values) < 2:
         return None
     if len(values) < LEAST_SAMPLES:
@@ -157,7 +157,7 @@ _T_OF_FEW = (float("inf"), 12.706, 4.303, 3.182, 2.776, 2.571, 2.447)
 
 
 def reduction_pct(before: Sequence[float], after: Sequence[float]) -> float:
-    """By how many percent the mean of `after` lies below that of `before`; negative where it lies above."""
+    """By how many percent the mean of `after` is below that of `before`; negative where it is above."""
     rows = _pairs(before, after)
     return _reduction(rows)
 

@@ -58,7 +58,7 @@ def _program(path: Path, script: str) -> None:
     [
         (CRATES, PYTHON, 0, r"812 RustSec advisories of 2026-11-01, commit abc123.*0 apply.*\n.*1 packages compared"),
         (CRATES | {"vulnerabilities": {"list": [FLAWED]}}, PYTHON, 1, r"some 1\.0: RUSTSEC-1 reads too far"),
-        (CRATES, {"dependencies": [HIT]}, 1, r"lxml 6: PYSEC-1, mended in 7"),
+        (CRATES, {"dependencies": [HIT]}, 1, r"lxml 6: PYSEC-1, fixed in 7"),
         (CRATES | {"vulnerabilities": {"list": [FLAWED]}}, None, 1, r"RUSTSEC-1[\s\S]*pip-audit is missing"),
         (None, None, 4, r"cargo-audit is missing[\s\S]*pip-audit is missing[\s\S]*nothing can be said of: crates Python"),
         ("", PYTHON, 4, r"no RustSec advisories in .*no route to the service"),

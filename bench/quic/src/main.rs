@@ -1,8 +1,8 @@
-//! Bulk data over QUIC for comparison: `quic-peer serve ADDRESS CERTIFICATE` writes its certificate and waits for one sender;
-//! `quic-peer send ADDRESS CERTIFICATE SECONDS OMIT` sends one stream for so long, and prints as JSON what the receiver got in the
-//! seconds after the first OMIT.
+//! Bulk data over QUIC for comparison: `quic-peer serve ADDRESS CERTIFICATE` writes its certificate and waits for one
+//! sender; `quic-peer send ADDRESS CERTIFICATE SECONDS OMIT` sends one stream for OMIT + SECONDS seconds, and
+//! prints as JSON what the receiver got after the first OMIT.
 //!
-//! quinn's own congestion control (CUBIC) and settings, but for windows: its defaults are for 100 Mbit/s over 100 ms.
+//! quinn's congestion control (CUBIC) and settings, except for windows: its defaults are for 100 Mbit/s over 100 ms.
 
 use std::error::Error;
 use std::fs;
@@ -56,7 +56,7 @@ async fn serve(address: SocketAddr, certificate: &str) -> Outcome<()> {
     let mut config = ServerConfig::with_single_cert(vec![made.cert.der().clone()], key.into())?;
     config.transport_config(transport());
     let endpoint = Endpoint::server(config, address)?;
-    // Whoever finds the certificate finds a server that listens.
+    // The certificate announces that the server listens.
     fs::write(certificate, made.cert.der())?;
     let connection = endpoint.accept().await.ok_or("the endpoint was closed")?.await?;
     let (mut answer, mut asked) = connection.accept_bi().await?;

@@ -28,11 +28,11 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 @click.command()
 @click.argument("name", required=False, shell_complete=_complete)
-@click.option("--quick", is_flag=True, help="A smoke run: fewer repetitions, wider intervals.")
+@click.option("--quick", is_flag=True, help="Smoke run: fewer turns, wider intervals.")
 @click.option(
     "--repetitions",
     type=click.IntRange(min=1),
-    help="How often to repeat, where the benchmark's own number is not wanted.",
+    help="Number of turns, instead of the benchmark's own.",
 )
 @click.option(
     "--out",
@@ -59,11 +59,11 @@ def command(
     topology: Path | None,
     output: Output,
 ) -> None:
-    """Run benchmark NAME, or list the benchmarks where no name is given.
+    """Run benchmark NAME; without NAME, list the benchmarks.
 
-    Prints the figures, what they are compared with (measured in the same run), and the machine. With
-    --json: one object {"name", "figures", "peers", "machine", "details"}. Exit status 7 where the machine
-    was so short of CPU that it was measured instead of the method.
+    Prints the figures, the peers that they are compared with (measured in the same run), and the machine. With
+    --json, prints one object {"name", "figures", "peers", "machine", "details"}. The exit status is 7 where the
+    machine was short of CPU, or the result is not valid: the machine was measured instead of the method.
     """
     from waystage.bench import BenchError, BenchOptions, NoBenchmark, benchmarks, run_benchmark
 
@@ -100,11 +100,11 @@ def as_text(result: dict[str, Any]) -> str:
     ]
     if details:
         parts += ["", table(details, ["detail", "value"])]
+    parts += ["", *(f"dropped: {line}" for line in result["details"].get("dropped", ()))]
     warning = "  SHORT OF CPU: the machine was measured, not the method" if machine["short_of_cpu"] else ""
     parts += [
-        "",
         f"machine: {machine['cores']} cores, kernel {machine['kernel']}, "
         f"{machine['idle_pct']} % idle (lowest second {machine['lowest_idle_pct']} %), "
-        f"{machine['steal_pct']} % of its time given to others by a hypervisor{warning}",
+        f"{machine['steal_pct']} % stolen by the hypervisor{warning}",
     ]
     return "\n".join(parts)
