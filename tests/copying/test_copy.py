@@ -144,7 +144,7 @@ def test_ends_that_make_no_sense_are_refused(tmp_path: Path, waystage: Waystage)
         (("tree", "file"), 3, "no directory"),
         (("absent", "new"), 3, "No such file"),
         (("tree", "no/parent"), 1, "make the directory"),
-        (("host:tree", "user@host:copy"), 2, "both on other hosts"),
+        (("host:tree", "user@host:copy"), 2, "both remote"),
         (("tree", "new", "--from-storage"), 2, "--verify"),
         (("tree", "new", "--bandwidth-limit", "fast"), 2, "no rate"),
     ]

@@ -20,7 +20,7 @@ jobs: {count: 1, nodes: 2}
 def test_a_world_that_is_not_there_yet_says_so(waystage: Waystage, tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(FILE)
     ran = waystage("run", "tiny.yaml", "--on", "cluster")
-    assert ran.code == 2 and "not part of this version yet" in ran.err
+    assert ran.code == 2 and "not implemented yet" in ran.err
     assert not (tmp_path / "results").exists()
 
 

@@ -14,7 +14,7 @@ BASE = "362cfa4"
 """The last commit before the rule; older subjects stay as they are."""
 
 SUBJECT_MOST = 72
-BODY_MOST = 120
+BODY_MOST = 140
 
 NOT_A_VERB = {"a", "an", "the", "this", "these", "some", "no", "more", "also", "now", "new", "wip"}
 IMPERATIVES = {

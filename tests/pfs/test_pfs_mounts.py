@@ -37,7 +37,7 @@ def test_it_is_mounted_looked_into_and_unmounted(waystage: Waystage, point: Path
     assert str(point) in [m["point"] for m in listed]
     shown = waystage("lab", "pfs", "status", str(point))
     assert shown.code in (0, 7), shown.err
-    assert "measures no Lustre" in shown.out and "in service" in shown.out
+    assert "does not measure Lustre" in shown.out and "in service" in shown.out
     state = waystage("lab", "pfs", "status", str(point), "--json", "--reset").json
     assert len(state["targets"]) == 24 and len(state["metadata"]) == 2
     assert sum(t["read_bytes"] for t in state["targets"]) >= 2700

@@ -122,8 +122,8 @@ def test_known_hosts_are_found_by_host_and_port(site: Site) -> None:
 
 def test_ends_that_make_no_sense_are_refused_before_anything_is_done(waystage: Waystage) -> None:
     for words, word in [
-        (("a:x", "b:y"), "both on other hosts"),
-        (("x", "b:y", "--update", "content", "--dry-run=disk"), "leave one of them out"),
+        (("a:x", "b:y"), "both remote"),
+        (("x", "b:y", "--update", "content", "--dry-run=disk"), "omit one of them"),
     ]:
         ran = waystage("copy", *words, "--json")
         assert ran.code == 2 and word in ran.json["error"]

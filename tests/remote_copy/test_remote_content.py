@@ -121,4 +121,4 @@ def test_it_goes_on_with_the_journal_and_compares_the_rest(site: Site, tmp_path:
 
 def test_a_dry_run_of_a_comparison_is_refused_in_a_sentence(site: Site, tmp_path: Path) -> None:
     refused = site.copy(tmp_path, "127.0.0.1:copy", "--update", "content", "--dry-run", port=1)
-    assert refused.code == 2 and "leave one of them out" in refused.json["error"]
+    assert refused.code == 2 and "omit one of them" in refused.json["error"]

@@ -159,7 +159,7 @@ def test_a_server_that_does_not_come_back_is_tried_for_as_long_as_was_said(
     )
     assert site.end(signal.SIGKILL) == -signal.SIGKILL
     _, err = process.communicate(timeout=90)
-    assert process.returncode == 1 and b"trying again for" in err and b"cannot be reached" in err
+    assert process.returncode == 1 and b"retrying for" in err and b"cannot be reached" in err
 
 
 def test_where_udp_is_blocked_that_is_said_and_tcp_carries_the_data(site: Site, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_folder_below_a_file_is_refused_before_anything_runs(scenario: Write, 
     for folder in ("afile/x", "afile/x/y", "astray/x"):
         ran = waystage("run", scenario(), "--on", "sim", "--out", tmp_path / folder)
         assert ran.returncode == 2, ran.stderr
-        assert folder.split("/")[0] in ran.stderr and "name another" in ran.stderr
+        assert folder.split("/")[0] in ran.stderr and "choose another" in ran.stderr
         assert len(ran.stderr.strip().splitlines()) == 1
     assert (tmp_path / "afile").read_text() == "kept"
 
@@ -249,7 +249,7 @@ def test_only_failures_to_write_the_folder_are_said_to_be_that(tmp_path: Path) -
         PermissionError(errno.EACCES, "no", str(tmp_path / "a")),
     ):
         with pytest.raises(
-            UserError, match=r"cannot be written: .*: make room or name another folder.*; kept"
+            UserError, match=r"cannot be written: .*: free space or choose another directory.*; kept"
         ):
             with writing(tmp_path, "kept"):
                 raise error

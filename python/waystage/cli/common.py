@@ -1,6 +1,6 @@
-"""What every subcommand shares: exit codes, errors, output and progress.
+"""Exit codes, errors, output and progress, shared by all subcommands.
 
-Arrives: results, messages and shares of work done.
+Arrives: results, messages and fractions of work done.
 Leaves: text for people or one JSON object for programs, on the right stream.
 Must not know: what any subcommand does.
 """
@@ -26,10 +26,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 ProgressCall = Callable[[str, float], None]
-"""Called with what is being done and the share of the whole that is done, 0 to 1."""
+"""Called with the current step and the fraction done, 0 to 1."""
 
 PLAIN_PROGRESS_SECONDS = 5.0
-"""Where stderr is no terminal, a line of progress at most this often: a log stays readable."""
+"""Minimum interval between lines of progress where stderr is not a terminal."""
 
 
 class ExitCode(IntEnum):
@@ -48,7 +48,7 @@ class ExitCode(IntEnum):
 
 
 class UserError(Exception):
-    """One clear sentence for the user, what, where and how to mend, and the exit status that goes with it."""
+    """One sentence for the user (what, where, how to fix it) and an exit status."""
 
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
@@ -58,33 +58,33 @@ class UserError(Exception):
 
 @dataclass(frozen=True)
 class Output:
-    """Where a subcommand's words go: results to stdout, everything else to stderr."""
+    """A subcommand's output: results on stdout, everything else on stderr."""
 
     json: bool = False
     quiet: bool = False
 
     def say(self, text: str) -> None:
-        """A line for people; nothing with --quiet or --json."""
+        """Print a line of text; nothing with --quiet or --json."""
         if not self.quiet and not self.json:
             click.echo(text)
 
     def note(self, text: str) -> None:
-        """A remark on stderr; nothing with --quiet."""
+        """Print a note on stderr; nothing with --quiet."""
         if not self.quiet:
             click.echo(text, err=True)
 
     def result(self, value: Any, text: str | None = None) -> None:
-        """The answer: `value` as one JSON object with --json, else `text`, which --quiet suppresses."""
+        """Print the result: `value` as one JSON object with --json, else `text` unless --quiet."""
         if self.json:
             line = json.dumps(value, ensure_ascii=False, default=str)
-            # A name that is no UTF-8 is a lone surrogate here, for which JSON has an escape and UTF-8 has no bytes.
+            # A name that is not UTF-8 holds lone surrogates: JSON can escape them, UTF-8 cannot encode them.
             click.echo(line.encode("utf-8", "backslashreplace"))
         elif text is not None:
             self.say(text)
 
     @contextmanager
     def progress(self) -> Iterator[ProgressCall]:
-        """A callable that shows progress on stderr: a bar on a terminal, else a line now and then."""
+        """A callable that shows progress on stderr: a bar on a terminal, else occasional lines."""
         if self.quiet:
             yield lambda what, share: None
         elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
@@ -97,8 +97,8 @@ class Output:
 def output_options(function: Callable[P, R]) -> Callable[..., R]:
     """Give a click command `--json` and `--quiet`; the function receives `output: Output`."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for programs.")
-    @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
     @functools.wraps(function)
     def with_output(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> R:
         kwargs["output"] = Output(json=as_json, quiet=quiet)
@@ -108,11 +108,11 @@ def output_options(function: Callable[P, R]) -> Callable[..., R]:
 
 
 class GivenPath(click.Path):
-    """A path that was given: an empty one would be taken for the current directory, and a device for a folder to be made."""
+    """A path argument that is not empty, and not a non-directory where a directory is expected."""
 
     @classmethod
     def like(cls, other: click.Path) -> GivenPath:
-        """The same with this check."""
+        """A GivenPath with the settings of `other`."""
         return cls(
             exists=other.exists,
             file_okay=other.file_okay,
@@ -126,17 +126,17 @@ class GivenPath(click.Path):
         )
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As click does; an empty path is a usage error, and so is anything but a directory where one is to be."""
+        """Convert as click does, with the checks of this class as usage errors."""
         if value in ("", b""):
-            self.fail("a path cannot be empty; . is the current directory", param, ctx)
+            self.fail("a path must not be empty; . is the current directory", param, ctx)
         given = super().convert(value, param, ctx)
         if not self.file_okay and os.path.lexists(given) and not os.path.isdir(given):
-            self.fail(f"{os.fspath(value)!r} is no directory", param, ctx)
+            self.fail(f"{os.fspath(value)!r} is not a directory", param, ctx)
         return given
 
 
 def refuse_empty_paths(command: click.Command) -> click.Command:
-    """Let every path that a command takes, and those of its subcommands, be a given one."""
+    """Make each path parameter of a command and its subcommands a GivenPath."""
     for param in command.params:
         if isinstance(param.type, click.Path) and not isinstance(param.type, GivenPath):
             param.type = GivenPath.like(param.type)
@@ -147,11 +147,11 @@ def refuse_empty_paths(command: click.Command) -> click.Command:
 
 
 def readable_source(path: str | os.PathLike[str], *, directory: bool = False) -> None:
-    """Raise UserError where a tree or file to read from is not there or cannot be opened."""
+    """Raise UserError if a tree or file to read is missing or cannot be opened."""
     try:
         about = os.stat(path)
         if directory and not stat.S_ISDIR(about.st_mode):
-            raise UserError(f"{path} is no directory: name the top of a tree", ExitCode.BAD_INPUT)
+            raise UserError(f"{path} is not a directory: give the root of a tree", ExitCode.BAD_INPUT)
         if not stat.S_ISDIR(about.st_mode) and not stat.S_ISREG(about.st_mode):
             raise UserError(f"{path} is neither a directory nor a file", ExitCode.BAD_INPUT)
         os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
@@ -160,7 +160,7 @@ def readable_source(path: str | os.PathLike[str], *, directory: bool = False) ->
 
 
 def needs_root(doing: str) -> None:
-    """Raise UserError(NEEDS_ROOT) before anything is done, where this process is not root."""
+    """Raise UserError(NEEDS_ROOT) if this process is not root."""
     if os.geteuid() != 0:
         raise UserError(
             f"{doing} needs root for network namespaces: run it with sudo, or as root in a container",
@@ -169,14 +169,14 @@ def needs_root(doing: str) -> None:
 
 
 def take_descriptors() -> None:
-    """As many open files as this process may have: the usual 1,024 are few for a program with a socket for each connection."""
+    """Raise the soft limit of open files to the hard one: the usual 1,024 are too few for a socket per connection."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Rows as aligned text columns: numbers to the right, words to the left, no trailing spaces."""
+    """Rows as aligned text columns: numbers right-aligned, words left-aligned, no trailing spaces."""
     cells = [[_cell(row.get(column, "")) for column in columns] for row in rows]
     widths = [max(len(line[i]) for line in [list(columns), *cells]) for i in range(len(columns))]
     numeric = [all(isinstance(row.get(c, 0), int | float) for row in rows) for c in columns]
@@ -215,7 +215,7 @@ def _bar() -> Iterator[ProgressCall]:
 
 
 class _PlainProgress:
-    """Prints when a while has passed since the last line, and something new is to be said."""
+    """Prints a line when the text has changed and the minimum interval has passed."""
 
     def __init__(self) -> None:
         self._last_text = ""

@@ -1,8 +1,8 @@
-"""How a command reaches the controllers: its options, and the configuration they make.
+"""Options for connecting to the controllers, and the configuration they give.
 
 Arrives: `--endpoint` and `--config`, or their environment variables.
 Leaves: a backplane configuration that only connects.
-Must not know: which command asks.
+Must not know: the command.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--endpoint",
             envvar="WAYSTAGE_ENDPOINT",
-            help="Where a controller listens [default: unixsock-stream//run/waystage/backplane.sock, or $WAYSTAGE_ENDPOINT].",
+            help="Endpoint of a controller [default: unixsock-stream//run/waystage/backplane.sock, or $WAYSTAGE_ENDPOINT].",
         ),
         click.option(
             "--config",
             type=click.Path(dir_okay=False, path_type=Path),
             envvar="WAYSTAGE_CONFIG",
-            help="A YAML file with endpoints and certificates [or $WAYSTAGE_CONFIG].",
+            help="YAML file with endpoints and certificates [or $WAYSTAGE_CONFIG].",
         ),
         output_options,
     ):
@@ -37,7 +37,7 @@ def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def configuration(endpoint: str | None, config: Path | None) -> Any:
-    """Where to connect: the file, and the endpoint before it. Raises UserError."""
+    """The configuration: the file, overridden by the endpoint. Raises UserError."""
     import msgspec
 
     from waystage.backplane import BackplaneConfig, BackplaneError, config_from, load_config

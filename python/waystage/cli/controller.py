@@ -1,7 +1,7 @@
-"""`waystage controller`: one controller of a site, in the foreground, for systemd or a lab.
+"""`waystage controller`: a site controller in the foreground, for systemd or a lab.
 
-Arrives: a configuration file and options, which go before it.
-Leaves: one line when it is ready; exit status 0 after SIGTERM or SIGINT, once all is handled and saved.
+Arrives: a configuration file and options, which override it.
+Leaves: one line when ready; exit status 0 after SIGTERM or SIGINT, when all events are handled and saved.
 Must not know: what controllers do.
 """
 
@@ -23,7 +23,7 @@ from waystage.cli.service import write_ready
 from waystage.outputs import remove_written
 
 SIGNAL_POLL_S = 0.2
-"""A signal may be taken by any thread, but its handler runs only once the main one wakes: so it must wake."""
+"""Any thread may receive a signal, but its handler runs in the main thread, which therefore wakes at this interval."""
 
 
 @click.command()
@@ -31,83 +31,87 @@ SIGNAL_POLL_S = 0.2
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="WAYSTAGE_CONTROLLER_CONFIG",
-    help="YAML file with any of the settings below; options go before it.",
+    help="YAML file with any of the settings below; options override it.",
 )
 @click.option(
     "--tier",
     type=click.Choice(["global", "application", "node"]),
-    help="Place in the hierarchy [default: global].",
+    help="Tier in the hierarchy [default: global].",
 )
 @click.option(
     "--listen",
     multiple=True,
     metavar="ENDPOINT",
-    help="Where those below connect: unixsock-stream//PATH on this machine, tls/HOST:7447 from others.",
+    help="Endpoint for lower tiers: unixsock-stream//PATH on this machine, tls/HOST:7447 for others.",
 )
 @click.option(
-    "--connect", multiple=True, metavar="ENDPOINT", help="Where the tier above listens (tiers below global)."
+    "--connect", multiple=True, metavar="ENDPOINT", help="Endpoint of the tier above (tiers below global)."
 )
-@click.option("--topology", metavar="FILE", help="GraphML file, or the name of a shipped topology.")
+@click.option("--topology", metavar="FILE", help="GraphML file, or name of a shipped topology.")
 @click.option(
     "--policy",
     metavar="NAME[:KEY=VALUE,...]",
-    help="A shipped policy, or your own as module:Class [default: null].",
+    help="Shipped policy, or your own as module:Class [default: null].",
 )
 @click.option(
-    "--openflow", metavar="HOST:PORT", help="Where switches connect; without it none is controlled."
+    "--openflow",
+    metavar="HOST:PORT",
+    help="Address for the switches' connections; without it, no switch is controlled.",
 )
 @click.option(
     "--openflow-allow",
     multiple=True,
     metavar="NETWORK",
-    help="Address or network that switches connect from (repeatable).",
+    help="Address or network of the switches (repeatable).",
 )
 @click.option(
     "--openflow-tls-ca",
     type=click.Path(dir_okay=False),
-    help="PEM file of the authority that signed the switches' certificates: they connect with ssl:.",
+    help="PEM file of the CA of the switches' certificates; switches then connect with ssl:.",
 )
 @click.option(
     "--openflow-tls-certificate",
     type=click.Path(dir_okay=False),
-    help="PEM file of the certificate shown to switches.",
+    help="PEM file of the controller's certificate for switches.",
 )
 @click.option(
-    "--openflow-tls-key", type=click.Path(dir_okay=False), help="PEM file of that certificate's private key."
+    "--openflow-tls-key",
+    type=click.Path(dir_okay=False),
+    help="PEM file of the private key of that certificate.",
 )
 @click.option(
     "--state-dir",
     type=click.Path(file_okay=False),
-    help="Folder of the journal [default: /var/lib/waystage, or ~/.local/state/waystage].",
+    help="Directory of the journal [default: /var/lib/waystage, or ~/.local/state/waystage].",
 )
 @click.option(
     "--tls-ca",
     type=click.Path(dir_okay=False),
-    help="PEM file of the authority that signed every certificate.",
+    help="PEM file of the CA of all certificates.",
 )
 @click.option(
-    "--tls-certificate", type=click.Path(dir_okay=False), help="PEM file of this controller's certificate."
+    "--tls-certificate", type=click.Path(dir_okay=False), help="PEM file of the controller's certificate."
 )
-@click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM file of this controller's private key.")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM file of the controller's private key.")
 @click.option(
     "--insecure",
     is_flag=True,
-    help="Allow endpoints without TLS, such as tcp/127.0.0.1:7447: every process that reaches them, of any user, "
-    "may read and publish.",
+    help="Allow endpoints without TLS, e.g. tcp/127.0.0.1:7447. Any local process, of any user, can then read and "
+    "publish.",
 )
-@click.option("--name", help="Name in the source of published events [default: host and process id].")
-@click.option("--scope", help="Where this controller is: node3, job-17 [default: site].")
+@click.option("--name", help="Source name in published events [default: host and process id].")
+@click.option("--scope", help="Scope of the controller: node3, job-17 [default: site].")
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Written when ready, removed at the end.",
+    help="File to write when ready; removed at exit.",
 )
 @output_options
 def command(ready_file: Path | None, output: Output, **options: Any) -> None:
-    """Run a controller until SIGTERM or Ctrl-C, then finish what has arrived and exit with 0.
+    """Run a controller until SIGTERM or Ctrl-C, then handle the events received and exit with 0.
 
-    Prints one line when it is ready (with --json an object: tier, source, listen, policy, pid), and tells systemd
-    where it was started with Type=notify. The log goes to stderr.
+    Prints one line when ready (with --json an object: tier, source, listen, policy, pid) and notifies systemd
+    (Type=notify). Logs to stderr.
     """
     logging.basicConfig(
         level=logging.WARNING if output.quiet else logging.INFO,
@@ -193,7 +197,7 @@ def _configuration(options: dict[str, Any]) -> Any:
 
 
 def _switches_from(options: dict[str, Any], values: dict[str, Any]) -> None:
-    """The settings of `openflow`, which may be a text or a mapping; options go before it."""
+    """The settings of `openflow`, a string or a mapping; options override them."""
     tls = {k: options[f"openflow_tls_{k}"] for k in ("ca", "certificate", "key")}
     tls = {k: v for k, v in tls.items() if v is not None}
     if options["openflow"] is None and not options["openflow_allow"] and not tls:
@@ -207,12 +211,14 @@ def _switches_from(options: dict[str, Any], values: dict[str, Any]) -> None:
     if tls:
         switches["tls"] = {**(switches.get("tls") or {}), **tls}
     if "listen" not in switches:
-        raise UserError("give --openflow HOST:PORT too: where switches connect", ExitCode.USAGE)
+        raise UserError(
+            "give --openflow HOST:PORT too: the address for the switches' connections", ExitCode.USAGE
+        )
     values["openflow"] = switches
 
 
 def _tell_systemd(text: str) -> None:
-    """The sd_notify protocol: one datagram to the socket that systemd named."""
+    """sd_notify(3): one datagram to the socket in $NOTIFY_SOCKET."""
     import socket
 
     address = os.environ.get("NOTIFY_SOCKET")
@@ -222,4 +228,4 @@ def _tell_systemd(text: str) -> None:
         try:
             channel.sendto(text.encode(), "\0" + address[1:] if address.startswith("@") else address)
         except OSError as error:
-            logging.getLogger(__name__).warning("cannot tell systemd %s: %s", text, error)
+            logging.getLogger(__name__).warning("cannot notify systemd of %s: %s", text, error)

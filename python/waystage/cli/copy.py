@@ -1,8 +1,8 @@
-"""`waystage copy`: a tree or a file to another place, whole, resumable, verified on request.
+"""`waystage copy`: copy a tree or a file, atomically per file, resumable, optionally verified.
 
-Arrives: two ends and how to copy.
-Leaves: the copy; counts and problems as text or one JSON object; exit status 8 where not all could be copied.
-Must not know: how bytes move.
+Arrives: a source, a destination and options.
+Leaves: the copy; counts and problems as text or one JSON object; exit status 8 if some entries failed.
+Must not know: how bytes are moved.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from waystage._native import TreeCopy, WanCopy
 
 SHOWN = 20
-"""Problems and paths that a person is shown; --json gives all that were listed."""
+"""Problems and paths shown as text; --json gives all."""
 
 LOOK_S = 0.2
 STATISTICS_S = 1.0
 
 STATUS = {"busy": ExitCode.BUSY, "ends": ExitCode.BAD_INPUT, "other-journal": ExitCode.BAD_INPUT}
-"""Exit statuses of failures that have one of their own."""
+"""Exit status of kinds of errors; ExitCode.FAILED for others."""
 
 PARTS = (
     ("files", "files"),
@@ -63,7 +63,7 @@ PARTS = (
 
 
 class Copying(Protocol):
-    """A copy under way, on this machine or between two."""
+    """A running copy, local or between hosts."""
 
     def wait(self, timeout_s: float) -> bool: ...
     def counts(self) -> dict[str, int]: ...
@@ -83,118 +83,116 @@ class Copying(Protocol):
     "--ssh",
     "by_ssh",
     is_flag=True,
-    help="Between hosts: start the other end by ssh, where no `waystage serve` runs.",
+    help="Between hosts: start the server over ssh if no `waystage serve` runs.",
 )
 @click.option(
     "--rsh",
     "-e",
     metavar="COMMAND",
-    help="Between hosts: start the other end by this, such as 'ssh -p 2222 -i key'.",
+    help="Between hosts: start the server with this command, e.g. 'ssh -p 2222 -i key'.",
 )
 @click.option(
     "--remote-waystage",
     metavar="COMMAND",
     default="waystage",
     show_default=True,
-    help="With --ssh or --rsh: what to call at the other end.",
+    help="With --ssh or --rsh: the waystage command on the remote host.",
 )
-@click.option(
-    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
-)
+@click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
 @click.option(
     "--include",
     "-i",
     multiple=True,
     metavar="PATTERN",
-    help="Copy only files that match; may be given several times.",
+    help="Copy only files that match PATTERN (repeatable).",
 )
 @click.option(
     "--files-from",
     "listing",
     type=click.File("rb"),
     metavar="FILE",
-    help="Copy only what FILE names, a path below SRC a line, directories with all that lies in them; - is stdin.",
+    help="Copy only the paths below SRC listed in FILE, one a line; directories recursively; - is stdin.",
 )
-@click.option("--null", "-0", "nul", is_flag=True, help="With --files-from: each name ends with a NUL.")
-@click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
+@click.option("--null", "-0", "nul", is_flag=True, help="With --files-from: paths end with a NUL.")
+@click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries.")
 @click.option(
     "--update",
     type=click.Choice(["changed", "newer", "missing", "content", "always"]),
     default="changed",
     show_default=True,
-    help="What is copied again: files of another size or time; only where the source is newer; nothing that is there;"
-    " files of other contents (both are read); everything.",
+    help="Which existing files to copy again: changed size or time; only if the source is newer; none; changed contents"
+    " (reads both); all.",
 )
-@click.option("--verify", is_flag=True, help="Read back what was written and compare.")
+@click.option("--verify", is_flag=True, help="Read the copy back and compare.")
 @click.option(
-    "--from-storage", is_flag=True, help="With --verify: write out and read from storage, not from memory."
+    "--from-storage", is_flag=True, help="With --verify: read from storage, not from the page cache."
 )
 @click.option(
     "--fsync",
     type=click.Choice(["none", "end", "each"]),
     default="none",
     show_default=True,
-    help="Force data to storage: never, before the copy is called complete, each file before it gets its name.",
+    help="Force data to storage: never, before the copy is complete, or each file before its rename.",
 )
 @click.option(
     "--bandwidth-limit",
     "schedule",
     type=RateSchedule(),
     metavar="RATE",
-    help="Bytes a second, as 100M or 1.5G, or a schedule, as '08:00-18:00=200M,sat+sun=off'; @FILE holds one"
-    " (docs/reference/units.md).",
+    help="Limit the rate in bytes/s, e.g. 100M or 1.5G, or by a schedule, e.g. '08:00-18:00=200M,sat+sun=off';"
+    " @FILE reads it from a file (docs/reference/units.md).",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1, 1024),
-    help="Threads that copy. Default: two for each core, at most 16.",
+    help="Number of copy threads. Default: two per core, at most 16.",
 )
 @click.option(
     "--connections",
     type=click.IntRange(1, 32),
     default=1,
     show_default=True,
-    help="Between hosts: this many connections, each with a processor to seal or open what it carries; together they take"
-    " what one would, but for --mode aggressive.",
+    help="Between hosts: number of connections, with one encryption thread each. Except with --mode aggressive, they"
+    " share the rate of one connection.",
 )
 @click.option(
     "--memory",
     type=memory(),
     default="256Mi",
     show_default=True,
-    help="Between hosts: for what is underway, at each end; the server may give less.",
+    help="Between hosts: memory for data in flight at each end; the server may grant less.",
 )
 @click.option(
     "--retry-for",
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="SECONDS",
-    help="Between hosts: where the connection is lost, go on over a new one, trying for so long.",
+    help="Between hosts: after a lost connection, try to reconnect and resume for this time.",
 )
 @click.option(
     "--statistics",
     type=click.File("w", lazy=False),
     metavar="FILE",
-    help="Write a line of JSON each second: what was copied, and between hosts how the connection does; - is stdout.",
+    help="Write a JSON line each second: progress and, between hosts, connection statistics; - is stdout.",
 )
 @click.option(
     "--dry-run",
     "-n",
     type=click.Choice(["plan", "disk", "network"]),
     metavar="[=disk|=network]",
-    help="Copy nothing. Alone: say what would be copied. disk: read it, to see how fast that goes. network: between"
-    " hosts, send as many bytes that are made up.",
+    help="Copy nothing. plan (default): list what would be copied; disk: also read it, to measure the read rate;"
+    " network: between hosts, send as much synthetic data.",
 )
-@click.option("--restart", is_flag=True, help="Throw away what an interrupted copy left unfinished.")
-@click.option("--no-xattrs", is_flag=True, help="Leave extended attributes and access control lists.")
+@click.option("--restart", is_flag=True, help="Discard partial files of an interrupted copy.")
+@click.option("--no-xattrs", is_flag=True, help="Do not copy extended attributes and access control lists.")
 @click.option("--no-owners", is_flag=True, help="Do not set owners and groups.")
 @click.option(
     "--privileged",
     is_flag=True,
-    help="From another host: take over owners, set-user-id bits, devices, access control lists and capabilities too; only where"
-    " that host may do anything on this one.",
+    help="From another host: also copy owners, set-user-ID bits, devices, access control lists and capabilities. Use it"
+    " only if that host is trusted as root.",
 )
-@click.option("--no-hard-links", is_flag=True, help="Copy each name of a file by itself.")
+@click.option("--no-hard-links", is_flag=True, help="Copy each hard link as a separate file.")
 @output_options
 def command(
     source: str,
@@ -232,20 +230,21 @@ def command(
     udp_wait: float,
     output: Output,
 ) -> int:
-    """Make DST a copy of SRC, a directory or a file. One of them may be [USER@]HOST:PATH, where `waystage serve` runs, or is
+    """Copy SRC, a directory or a file, to DST. One of them may be [USER@]HOST:PATH, where `waystage serve` runs or is
     started over ssh with --ssh.
 
-    The contents of the directory SRC become those of DST; what else is in DST stays. Holes, hard links, symbolic links,
-    devices, FIFOs, extended attributes, access control lists, times, modes and owners are kept; of what another host sends
-    only what gives no rights, without --privileged. A file bears its name at DST only when it is whole. After an interruption of any sort the same command goes on where it stopped.
+    The contents of directory SRC are copied into DST; other entries of DST are kept. Holes, hard links, symbolic
+    links, devices, FIFOs, extended attributes, access control lists, times, modes and owners are preserved; without
+    --privileged, attributes from another host that grant rights are not. A file appears in DST only when it is
+    complete. After an interruption, the same command resumes the copy.
 
-    Exit status 8: something could not be copied, or changed meanwhile; the same command tries it again.
+    Exit status 8: some entries failed or changed during the copy; the same command retries them.
     """
     for name, given in (("SRC", source), ("DST", destination)):
         if not given:
-            raise UserError(f"{name} is empty: name it; . is the current directory", ExitCode.USAGE)
+            raise UserError(f"{name} is empty: give a path; . is the current directory", ExitCode.USAGE)
     if from_storage and not verify:
-        raise UserError("--from-storage says where --verify reads from: give --verify too", ExitCode.USAGE)
+        raise UserError("--from-storage needs --verify", ExitCode.USAGE)
     options: dict[str, Any] = {
         "exclude": [os.fsencode(pattern) for pattern in exclude],
         "include": [os.fsencode(pattern) for pattern in include] or None,
@@ -340,14 +339,14 @@ def _failures() -> Iterator[None]:
 
 
 class Statistics:
-    """A line each second, and one at the end."""
+    """Writes a line each second, and one at the end."""
 
     def __init__(self, file: TextIO, began: float) -> None:
         self._file, self._began = file, began
         self._due, self._bytes, self._at = began + STATISTICS_S, 0, began
 
     def look(self, copying: Copying, *, last: bool = False) -> None:
-        """Write a line if it is time."""
+        """Write a line if a second has passed."""
         now = time.monotonic()
         if now < self._due and not last:
             return
@@ -427,7 +426,7 @@ def _say(
     rate = f" ({size_text(counts['bytes'] / max(seconds, 1e-9))}/s)" if dry in ("disk", "network") else ""
     text = f"{word} {size_text(counts['bytes'])} in {seconds:.1f} s{rate}: {', '.join(done) or 'nothing was found'}"
     if counts["resumed"]:
-        text += f"; went on with {size_text(counts['resumed_bytes'])} of an interrupted copy"
+        text += f"; resumed with {size_text(counts['resumed_bytes'])} of an interrupted copy"
     for kind in ("errors", "changed", "vanished", "lost", "skipped"):
         if counts[kind]:
             text += f"; {counts[kind]:,} {kind}"
@@ -443,7 +442,7 @@ def _say(
 
 
 def size_text(size: float) -> str:
-    """Bytes for people: 1.5 GB."""
+    """Bytes as text: 1.5 GB."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if size < 1000 or unit == "TB":
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,8 +1,8 @@
-"""`waystage copy --dry-run`: what would be copied, how fast the source is read, how fast the path is.
+"""`waystage copy --dry-run`: what would be copied, the read rate of the source, the rate of the path.
 
-Arrives: arguments; a dry run that has ended.
-Leaves: arguments in which each option has its value; words for people, values for programs.
-Must not know: how a dry run is done.
+Arrives: arguments; the result of a dry run.
+Leaves: arguments with explicit option values; the result as text and as JSON.
+Must not know: how a dry run works.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ WORDS = {"plan": "would copy", "disk": "read", "network": "carried"}
 REMARKS = {
     "plan": "",
     "disk": "; nothing was sent or written",
-    "network": "; contents were made up, nothing was read or written",
+    "network": "; sent synthetic data, nothing was read or written",
 }
 
 
 class Dry(Protocol):
-    """A dry run, on this machine or between two."""
+    """A dry run, local or between hosts."""
 
     def planned(self) -> list[tuple[bytes, str, int]]: ...
 
 
 class DryRunCommand(click.Command):
-    """Lets `--dry-run` and `-n` stand without a value, which click would take from the next argument."""
+    """Allows `--dry-run` and `-n` without a value, which click would take from the next argument."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, with `--dry-run=plan` in their place."""
+        """Parse as click does, with `--dry-run=plan` in their place."""
         end = args.index("--") if "--" in args else len(args)
         options = ["--dry-run=plan" if each in ("--dry-run", "-n") else each for each in args[:end]]
         return super().parse_args(ctx, options + args[end:])
 
 
 def local_dry_run(what: str | None) -> dict[str, bool]:
-    """The options of a copy on one machine. Raises UserError for what needs two."""
+    """The options of a local copy. Raises UserError for `network`, which needs two hosts."""
     if what == "network":
         raise UserError(
-            "--dry-run=network measures the path to another host, and both ends are on this one: use --dry-run=disk",
+            "--dry-run=network measures the path to another host, and this copy is local: use --dry-run=disk",
             ExitCode.USAGE,
         )
     return {"dry_run": what is not None, "read_sources": what == "disk"}
 
 
 def about_dry_run(dry: Dry, what: str | None) -> tuple[dict[str, Any], list[str]]:
-    """For programs, and the paths for people; nothing where it was no dry run."""
+    """The result as JSON, and the paths as text; empty if it was not a dry run."""
     from waystage.display import named
 
     if what is None:

@@ -1,8 +1,8 @@
 """The list of names of `waystage copy --files-from`.
 
-Arrives: an open file, how names are divided.
-Leaves: names that were checked, or one sentence that says which is none.
-Must not know: where they lead.
+Arrives: an open file, a separator.
+Leaves: checked names, or an error that quotes the invalid one.
+Must not know: what the names refer to.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
 
 def read_list(file: BinaryIO | None, nul: bool) -> NameList | None:
-    """The names in the file; None where there is no file. Raises UserError."""
+    """The names in the file; None if no file was given. Raises UserError."""
     from waystage._native import COPY_LIST_BYTES, NameList
 
     if file is None:
         if nul:
-            raise UserError(
-                "--null says how names are divided in a list: give --files-from too", ExitCode.USAGE
-            )
+            raise UserError("--null needs --files-from", ExitCode.USAGE)
         return None
     try:
         return NameList(file.read(COPY_LIST_BYTES + 1), nul)

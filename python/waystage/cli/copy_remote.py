@@ -1,8 +1,8 @@
-"""What `waystage copy` does where one end is on another host.
+"""`waystage copy` to or from another host.
 
-Arrives: two ends, one of them `[user@]host:path`; whom to believe.
-Leaves: a copy that has ended; what limited it, in words.
-Must not know: how bytes move.
+Arrives: source and destination, one of them `[user@]host:path`; which keys to trust.
+Leaves: a finished copy; its bottleneck in words.
+Must not know: how bytes are moved.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
-"""Between two tries to reach the other end again: at first, and at most."""
+"""Delay between reconnection attempts: initial, and maximum."""
 
 LIMITS = {
     "source": "reading the source",
     "destination": "writing at the destination",
-    "cap": "the rate that was set or granted",
+    "cap": "the rate set or granted",
     "path": "the network path",
-    "memory": "the memory for what is underway",
-    "processor": "the processor of the sending end",
+    "memory": "the memory for data in flight",
+    "processor": "the CPU of the sender",
 }
-"""What limited a transfer, in words."""
+"""Bottleneck of a transfer -> text."""
 
 
 @dataclass(frozen=True)
 class FarEnds:
-    """Where from and to: `push` where this machine's end is the source."""
+    """Source and destination; `push` if the source is local."""
 
     local: Path
     remote: Remote
@@ -50,12 +50,12 @@ class FarEnds:
 
 
 def remote_ends(source: str, destination: str) -> FarEnds | None:
-    """The ends, where one is on another host; None where both are here."""
+    """The ends if one is on another host; None for a local copy."""
     there = parse_remote(source), parse_remote(destination)
     if there[0] is not None and there[1] is not None:
         raise UserError(
-            f"{source!r} and {destination!r} are both on other hosts: one end has to be here; write ./NAME for a local"
-            " path with a colon",
+            f"{source!r} and {destination!r} are both remote: one of them must be local; write ./NAME for a local path"
+            " with a colon",
             ExitCode.USAGE,
         )
     if there[0] is not None:
@@ -67,35 +67,35 @@ def remote_ends(source: str, destination: str) -> FarEnds | None:
 
 BETWEEN = ("mode", "port", "identity", "known_hosts", "server_key", "trust_new", "by_ssh", "rsh", "remote_waystage",
            "udp_wait", "connections", "memory", "retry_for")  # fmt: skip
-"""Options of copies between hosts alone."""
+"""Options for copies between hosts."""
 
 AT_A_SERVER = ("port", "identity", "known_hosts", "server_key", "trust_new")
-"""Those that say how a server is reached which runs already."""
+"""Options for reaching a running server."""
 
 
 def refuse_idle(ends: FarEnds | None, by_ssh: bool) -> None:
-    """Options that would do nothing. Raises UserError."""
+    """Refuse options without effect. Raises UserError."""
     if ends is None:
-        why = "of copies between hosts, and both ends are on this one: leave it out, or write an end as HOST:PATH"
+        why = "for copies between hosts, and this copy is local: omit it, or give HOST:PATH"
         return refuse(BETWEEN, why)
     if by_ssh:
         refuse(
             AT_A_SERVER,
-            "for a `waystage serve` that runs, and ssh starts one with a key of its own: ssh's port and key are"
-            " options of --rsh, such as --rsh 'ssh -p 2222 -i key'",
+            "for a running `waystage serve`, and ssh starts a server with a new key: give ssh's port and key in --rsh,"
+            " e.g. --rsh 'ssh -p 2222 -i key'",
         )
         return None
-    refuse(["remote_waystage"], "what ssh calls at the other end: give --ssh or --rsh too")
+    refuse(["remote_waystage"], "the command that ssh runs: give --ssh or --rsh too")
     if click.get_current_context().params.get("udp_wait") == 0:
-        refuse(["mode"], "how datagrams are paced, and --udp-wait 0 does without them: leave one of both out")
+        refuse(["mode"], "for pacing datagrams, and --udp-wait 0 disables them: omit one of them")
     return None
 
 
 def refuse_unknown(update: str, dry_run: str | None) -> None:
-    """What copies between hosts do not do."""
+    """Refuse what copies between hosts do not support. Raises UserError."""
     if update == "content" and dry_run is not None:
         raise UserError(
-            "--dry-run between hosts reads one end at most, and --update content wants both read: leave one of them out",
+            "--dry-run between hosts reads at most one end, and --update content reads both: omit one of them",
             ExitCode.USAGE,
         )
 
@@ -108,7 +108,7 @@ def copy_far(
     follow: Callable[[WanCopy], None],
     options: dict[str, Any],
 ) -> WanCopy:
-    """Copy; the copy, which has ended. Raises UserError where it could not go on."""
+    """Copy, and return the finished copy. Raises UserError if it failed."""
     from waystage._native import WanCopy
 
     host = ends.remote.host
@@ -138,9 +138,9 @@ def copy_far(
 
 
 def persisting(attempt: Callable[[bool], WanCopy], retry_for: float, output: Output) -> WanCopy:
-    """The copy, begun again where its connection was lost, for at most `retry_for` seconds after each loss.
+    """The copy, restarted after a lost connection, for at most `retry_for` seconds after each loss.
 
-    `attempt` is told whether it goes on with what an earlier one has begun. Raises UserError.
+    `attempt` receives whether it resumes an earlier attempt. Raises UserError.
     """
     until: float | None = None
     pause_s = PAUSE_S
@@ -153,7 +153,7 @@ def persisting(attempt: Callable[[bool], WanCopy], retry_for: float, output: Out
                 until, pause_s = now + retry_for, PAUSE_S
             if until is None or now + pause_s >= until:
                 raise
-            output.note(f"note: {error}; trying again for {until - now:.0f} s")
+            output.note(f"note: {error}; retrying for {until - now:.0f} s")
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
@@ -162,7 +162,7 @@ def persisting(attempt: Callable[[bool], WanCopy], retry_for: float, output: Out
 def begun_by_ssh(
     ends: FarEnds, shell: Shell, output: Output
 ) -> Iterator[tuple[FarEnds, int, Trust, dict[str, Any]]]:
-    """What `copy_far` wants to copy by a server that is started now, by ssh, and ends afterwards."""
+    """Arguments of `copy_far` for a server started over ssh for this copy only."""
     from waystage.wan.errors import WanConfigError
     from waystage.wan.ssh import started
 
@@ -180,7 +180,7 @@ def begun_by_ssh(
 
 
 def about_connection(copying: WanCopy, dry_run: str | None) -> tuple[dict[str, Any], str]:
-    """How the connection did: for programs, and in words."""
+    """Statistics of the connection, as JSON and as text."""
     numbers, limit = copying.connection()
     # The one sends hardly anything, the other does nothing but read.
     limit = {"plan": "", "disk": "source"}.get(dry_run or "", limit)
@@ -197,5 +197,5 @@ def about_connection(copying: WanCopy, dry_run: str | None) -> tuple[dict[str, A
         lost = 100 * numbers["lost_packets"] / sent
         words += f", round trip {numbers['round_trip_ms']:.1f} ms, {lost:.2g} % of packets lost"
     if limit:
-        words += f"; what limited it: {LIMITS.get(limit, limit)}"
+        words += f"; bottleneck: {LIMITS.get(limit, limit)}"
     return value, words

@@ -1,4 +1,4 @@
-"""`waystage events`: what happens, as it happens.
+"""`waystage events`: follow events on the backplane.
 
 Arrives: events on the backplane.
 Leaves: one line an event, or with --json one object a line.
@@ -18,17 +18,20 @@ from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.connecting import configuration, connection_options
 
 _QUIET_SECONDS = 0.5
-"""How often to look whether the user wants to stop."""
+"""How often to check for an interrupt."""
 
 
 @click.command()
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only this type; may be given again.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only this type (repeatable).")
 @click.option("--job", metavar="JOB_ID", help="Only events of this job.")
-@click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
+@click.option("--count", type=click.IntRange(min=1), help="Exit after N events.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="End after so long without an event."
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Exit after this time without an event.",
 )
-@click.option("--list", "list_types", is_flag=True, help="List the types there are, and what they say.")
+@click.option("--list", "list_types", is_flag=True, help="List the event types and their fields.")
 @connection_options
 def command(
     types: tuple[str, ...],
@@ -40,7 +43,7 @@ def command(
     config: Path | None,
     output: Output,
 ) -> None:
-    """Follow events until Ctrl-C; with --json one object a line."""
+    """Follow events until Ctrl-C; with --json, one object a line."""
     from waystage.backplane import Backplane, BackplaneError
     from waystage.events import EventError
 

@@ -1,7 +1,7 @@
-"""`waystage lab`: bring an emulated cluster up, look into it, take it down.
+"""`waystage lab`: start, inspect and remove an emulated cluster.
 
 Arrives: a topology, a lab's name, a command to run on a host.
-Leaves: a lab that stays until `lab down`; what its links carry; the command's own output and status.
+Leaves: a lab that runs until `lab down`; counters of its links; the output and exit status of the command.
 Must not know: how namespaces and switches are made.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "lab"
 
 DYING_S = 0.3
-"""A process that is being killed closes its sockets this long, at most, before it counts as gone."""
+"""Longest time between a kill and the close of the process's sockets."""
 
 
 def _complete_topology(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -42,16 +42,16 @@ _name_option = click.option(
     show_default=True,
     envvar="WAYSTAGE_LAB",
     show_envvar=True,
-    help="Which lab: several can be up at once.",
+    help="Name of the lab; several labs can run at once.",
 )
 
 
 @click.group()
 def command() -> None:
-    """Bring an emulated cluster up, look into it, take it down.
+    """Start, inspect and remove an emulated cluster.
 
-    Hosts are network namespaces, switches are bridges of a private Open vSwitch, links have real rates.
-    Needs root; `waystage doctor` says what else.
+    Hosts are network namespaces, switches are bridges of a private Open vSwitch, and links are rate-limited.
+    Needs root; `waystage doctor` lists all requirements.
     """
 
 
@@ -66,14 +66,14 @@ command.add_command(wan)
     "--controller/--no-controller",
     default=True,
     show_default=True,
-    help="Start a controller. Without one, no packet crosses a switch until somebody gives it rules.",
+    help="Start a controller. Without one, switches drop all packets until rules are installed.",
 )
-@click.option("--policy", default="ecmp", show_default=True, help="The controller's policy.")
+@click.option("--policy", default="ecmp", show_default=True, help="Policy of the controller.")
 @output_options
 def up(topology: str, name: str, controller: bool, policy: str, output: Output) -> None:
-    """Bring up TOPOLOGY: a GraphML file, or a shipped one by name (default: paper).
+    """Start TOPOLOGY: a GraphML file, or the name of a shipped topology (default: paper).
 
-    Returns when hosts can talk to each other. The lab stays until `waystage lab down`.
+    Returns when all hosts can reach each other. The lab runs until `waystage lab down`.
     """
     needs_root("a lab")
     with _lab_errors():
@@ -84,7 +84,7 @@ def up(topology: str, name: str, controller: bool, policy: str, output: Output) 
         started = time.monotonic()
         lab = Lab(name, read_topology(topology), keep=True)
         with output.progress() as progress:
-            progress("making namespaces, links and switches", 0.0)
+            progress("creating namespaces, links and switches", 0.0)
             lab.up()
             if controller:
                 progress("starting the controller", 0.5)
@@ -108,23 +108,21 @@ def up(topology: str, name: str, controller: bool, policy: str, output: Output) 
 @_name_option
 @output_options
 def down(name: str, output: Output) -> None:
-    """Remove the lab, and whatever a killed one has left behind. Harmless where there is nothing."""
-    needs_root("taking a lab down")
+    """Remove the lab, or the remains of a killed one. Succeeds if there is none."""
+    needs_root("removing a lab")
     with _lab_errors():
         from waystage.worlds.lab.lab import take_down
 
         found = take_down(name)
-    output.result(
-        {"lab": name, "removed": found}, f"lab '{name}' is down" if found else f"there is no lab '{name}'"
-    )
+    output.result({"lab": name, "removed": found}, f"lab '{name}' is down" if found else f"no lab '{name}'")
 
 
 @command.command()
 @_name_option
 @output_options
 def status(name: str, output: Output) -> None:
-    """Show hosts, switches and what is wrong. Status 1 where the lab is not up or something in it has died."""
-    needs_root("looking into a lab")
+    """Show hosts, switches and problems. Exit status 1 if the lab is not up or a process in it has died."""
+    needs_root("inspecting a lab")
     with _lab_errors():
         from waystage.worlds.lab.lab import Lab
 
@@ -148,9 +146,9 @@ def status(name: str, output: Output) -> None:
 @click.argument("host")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def exec_(name: str, host: str, argv: tuple[str, ...]) -> None:
-    """Run COMMAND on HOST, with this terminal; its exit status is this command's.
+    """Run COMMAND on HOST in this terminal; exits with its status.
 
-    HOST `fabric` is the namespace of the switches, in which `ovs-vsctl` and `ovs-ofctl` reach them.
+    The HOST `fabric` is the namespace of the switches, for `ovs-vsctl` and `ovs-ofctl`.
     """
     needs_root("entering a host")
     with _lab_errors():
@@ -164,24 +162,24 @@ def exec_(name: str, host: str, argv: tuple[str, ...]) -> None:
 
 @command.command()
 @_name_option
-@click.option("--watch", is_flag=True, help="Go on until interrupted.")
+@click.option("--watch", is_flag=True, help="Repeat until interrupted.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
     default=1.0,
     show_default=True,
-    help="Seconds over which use is measured.",
+    help="Measurement interval in seconds.",
 )
-@click.option("--all", "show_all", is_flag=True, help="Show idle links too.")
+@click.option("--all", "show_all", is_flag=True, help="Include idle links.")
 @output_options
 def links(name: str, watch: bool, interval: float, show_all: bool, output: Output) -> None:
-    """Show rate, use and drops of every link, by class of traffic where a controller counts it.
+    """Show rate, utilization and drops of each link, by traffic class where a controller counts it.
 
-    `queue` are packets dropped because the link's queue was full since the lab came up, `cpu` those the
-    switches did not read in time: they mean that this machine was too slow for the experiment. With --json
-    and --watch, one object a line.
+    `queue` counts packets dropped at a full link queue since the lab started; `cpu` counts packets that the
+    switches did not read in time, because this machine is too slow for the experiment. With --json and --watch,
+    one object a line.
     """
-    needs_root("looking into a lab")
+    needs_root("inspecting a lab")
     with _lab_errors():
         from waystage.worlds.lab.lab import Lab
         from waystage.worlds.lab.usage import LinkWatch
@@ -258,7 +256,7 @@ def _describe(lab: Lab) -> dict[str, Any]:
 
 @contextmanager
 def _lab_errors() -> Iterator[None]:
-    """What went wrong with a lab, with the exit status that belongs to it."""
+    """Map errors of a lab to exit statuses."""
     from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram, NotRoot
 
     try:

@@ -1,7 +1,7 @@
-"""`waystage lab pfs`: an emulated striped file system, mounted, looked into, unmounted.
+"""`waystage lab pfs`: mount, inspect and unmount an emulated striped file system.
 
-Arrives: a mount point, a shape, a folder or how many files to make up.
-Leaves: a mount that stays until `umount`, what its servers counted.
+Arrives: a mount point, a shape, a directory or a number of synthetic files.
+Leaves: a mount that stays until `umount`; counters of its servers.
 Must not know: how the file system is served.
 """
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 WATCH_S = 0.2
 
 MOST_BYTES = 2**50
-"""Of one file, as in shape files."""
+"""Limit of a file's size, as in shape files."""
 
-HONEST = "emulated: it shows what a way of reading does to queues, and measures no Lustre"
+HONEST = "emulated: it shows the effect of access patterns on queues and does not measure Lustre"
 
 
 def _complete_shape(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -37,10 +37,10 @@ def _complete_shape(ctx: click.Context, param: click.Parameter, incomplete: str)
 
 @click.group()
 def pfs() -> None:
-    """Mount an emulated striped file system: targets that queue, metadata servers, Lustre's layouts.
+    """Mount an emulated striped file system: queueing targets, metadata servers, Lustre's layouts.
 
-    Any program reads it: find, rsync, cp, rclone, and Waystage's own. It emulates queues and waits, not Lustre: compare
-    ways of reading on it, and quote no time of it as a file system's. Needs root and /dev/fuse.
+    Any program can read it. It emulates queues and service times, not Lustre: use it to compare access patterns, and
+    do not quote its times as those of a file system. Needs root and /dev/fuse.
     """
 
 
@@ -52,25 +52,25 @@ def pfs() -> None:
     default="nurion",
     show_default=True,
     shell_complete=_complete_shape,
-    help="A shape file, or a shipped one by name.",
+    help="Shape file, or name of a shipped shape.",
 )
-@click.option("--folder", type=click.Path(path_type=Path), help="Serve the files of this folder, writable.")
-@click.option("--files", type=click.IntRange(1, 100_000_000), help="Make up so many files, read-only.")
-@click.option("--size", help="The size of each made-up file, such as '1 MB' (docs/reference/units.md).")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="Serve the files of this directory, writable."
+)
+@click.option("--files", type=click.IntRange(1, 100_000_000), help="Serve N synthetic files, read-only.")
+@click.option("--size", help="Size of each synthetic file, e.g. '1 MB' (docs/reference/units.md).")
 @click.option(
     "--files-per-directory",
     type=click.IntRange(1, 10_000_000),
-    help="How many made-up files lie in a directory.",
+    help="Synthetic files per directory.",
 )
 @click.option(
     "--dilation",
     type=click.FloatRange(0, min_open=True, max=1e6),
-    help="Seconds of real time for one emulated second: more where this machine is too slow.",
+    help="Real seconds per emulated second; raise it if this machine is too slow.",
 )
-@click.option(
-    "--pages", type=click.Choice(["kept", "direct"]), help="Whether the client keeps pages it read."
-)
-@click.option("--foreground", is_flag=True, help="Stay until interrupted, then unmount.")
+@click.option("--pages", type=click.Choice(["kept", "direct"]), help="Whether the client caches pages.")
+@click.option("--foreground", is_flag=True, help="Stay in the foreground until interrupted, then unmount.")
 @output_options
 def mount(
     point: Path,
@@ -84,10 +84,10 @@ def mount(
     foreground: bool,
     output: Output,
 ) -> None:
-    """Mount on POINT, an empty directory. The mount stays until `waystage lab pfs umount`."""
+    """Mount on POINT, an empty directory, until `waystage lab pfs umount`."""
     if folder is not None and (files or size or files_per_directory):
         raise UserError(
-            "--folder serves what is there: give no --files, --size or --files-per-directory", ExitCode.USAGE
+            "--folder serves existing files: omit --files, --size and --files-per-directory", ExitCode.USAGE
         )
     from waystage.worlds.lab import pfs as emulation
 
@@ -113,10 +113,10 @@ def mount(
 
 @pfs.command()
 @click.argument("point", type=click.Path(path_type=Path, readable=False))
-@click.option("--force", is_flag=True, help="Also while it is in use; whoever is in it gets errors.")
+@click.option("--force", is_flag=True, help="Unmount also while in use; open files then return errors.")
 @output_options
 def umount(point: Path, force: bool, output: Output) -> None:
-    """Unmount POINT. A mount whose process was killed is taken away too."""
+    """Unmount POINT, also if the process of the mount was killed."""
     from waystage.worlds.lab import pfs as emulation
 
     state = emulation.unmount(point, force=force)
@@ -126,19 +126,18 @@ def umount(point: Path, force: bool, output: Output) -> None:
 
 @pfs.command()
 @click.argument("point", type=click.Path(path_type=Path, readable=False), required=False)
-@click.option("--reset", is_flag=True, help="Begin counting anew, after showing.")
+@click.option("--reset", is_flag=True, help="Reset the counters after showing them.")
 @output_options
 def status(point: Path | None, reset: bool, output: Output) -> None:
-    """Show all mounts, or what the servers of the one on POINT did.
+    """Show all mounts, or the counters of the servers of the mount on POINT.
 
-    Times are emulated seconds. Status 7 where answers came so late that times measured this machine, 1 where a process
-    died.
+    Times are emulated seconds. Exit status 7 if answers were too late for a valid measurement, 1 if a process died.
     """
     from waystage.worlds.lab import pfs as emulation
 
     if point is None:
         if reset:
-            raise UserError("--reset needs the mount point", ExitCode.USAGE)
+            raise UserError("--reset needs a mount point", ExitCode.USAGE)
         mounts = [_described(made) for made in emulation.mounted()]
         shown = table(mounts, ["point", "state", "shape", "dilation", "serves"])
         output.result({"mounts": mounts}, shown if mounts else "no emulated file system is mounted")
@@ -146,7 +145,7 @@ def status(point: Path | None, reset: bool, output: Output) -> None:
     made = emulation.mounts.find(point)
     if made.state == "stale":
         raise UserError(
-            f"{made.point}: its process has died: take it away with `waystage lab pfs umount {made.point}`"
+            f"{made.point}: its process has died: remove it with `waystage lab pfs umount {made.point}`"
         )
     counted = emulation.statistics(made)
     why = emulation.why_invalid(counted)
@@ -166,7 +165,7 @@ def _changed(
     dilation: float | None,
     pages: str | None,
 ) -> Shape:
-    """The shape with what the command line says otherwise."""
+    """The shape with the overrides of the command line."""
     import msgspec
 
     from waystage.experiment.units import parse_bytes
@@ -195,7 +194,7 @@ def _changed(
     elif tree:
         if "files" not in tree or "size" not in tree:
             raise UserError(
-                "--files and --size belong together where the shape makes up none", ExitCode.USAGE
+                "give --files and --size together: the shape has no synthetic files", ExitCode.USAGE
             )
         changes["tree"] = Tree(**tree)
     return msgspec.structs.replace(shape, **changes)

@@ -1,4 +1,4 @@
-"""The entry point: finds the subcommand, turns every failure into one sentence and an exit status.
+"""Entry point: runs the subcommand and maps each failure to one sentence and an exit status.
 
 Arrives: the argument vector.
 Leaves: the exit status of docs/reference/exit-codes.md.
@@ -27,29 +27,29 @@ from waystage import __version__
 from waystage.cli.common import ExitCode, UserError, refuse_empty_paths
 
 SUBCOMMANDS: dict[str, str] = {
-    "doctor": "Say what this machine can run, what is missing, and how to get it.",
-    "lab": "Bring an emulated cluster up, look into it, take it down.",
+    "doctor": "Check what this machine can run, what is missing, and how to install it.",
+    "lab": "Start, inspect and remove an emulated cluster.",
     "run": "Run an experiment and compare its policies.",
-    "report": "Print and draw the results of a run.",
-    "compare": "Say what differs between two trees or catalogs, or between two runs.",
-    "controller": "Run a controller of a site.",
-    "notify": "Tell the controllers that a job or its staging starts or ends.",
+    "report": "Print the results of a run and rewrite its report.",
+    "compare": "Compare two trees or catalogs, or two runs.",
+    "controller": "Run a site controller.",
+    "notify": "Notify the controllers that a job or its staging starts or ends.",
     "events": "Watch, publish and describe events.",
-    "state": "Show, save and compare what a controller knows.",
-    "profile": "Record what the ranks of an MPI program send to one another.",
-    "pattern": "Look into communication patterns, convert and merge them.",
-    "catalog": "Know what a tree holds, and ask without walking it again.",
-    "load": "Read what a tree or catalog names, and say how fast each target gave it.",
-    "profile-targets": "Measure how many loaders a storage target takes.",
-    "copy": "Copy a tree or a file, to another host too: resumable, verified on request, safe against kill -9.",
-    "proxy": "Carry TCP connections of programs over a long or lossy path.",
-    "serve": "Let other hosts copy from and to directories of this one.",
-    "probe": "Measure the path to another host: round trip, loss, rate and what limits it, each way by itself.",
-    "verify": "Say whether a copy holds what its source holds.",
-    "dedup": "Say how much of a tree is there more than once.",
-    "augment": "Make training images from images.",
-    "bench": "Measure the figures that Waystage promises.",
-    "completion": "Print the completion script of a shell.",
+    "state": "Show, save and compare the state of a controller.",
+    "profile": "Record the communication between the ranks of an MPI program.",
+    "pattern": "Show, convert and merge communication patterns.",
+    "catalog": "Catalog a tree and query it without walking it again.",
+    "load": "Read all files of a tree or catalog and report the rate of each storage target.",
+    "profile-targets": "Measure how many concurrent loaders suit a storage target.",
+    "copy": "Copy a tree or a file, also between hosts: resumable, optionally verified.",
+    "proxy": "Relay TCP connections over a long or lossy path.",
+    "serve": "Serve copies and TCP connections to other hosts.",
+    "probe": "Measure the path to another host: RTT, and per direction loss, rate and bottleneck.",
+    "verify": "Verify a copy against its source.",
+    "dedup": "Measure how much data of a tree is redundant.",
+    "augment": "Augment images for training.",
+    "bench": "Run benchmarks.",
+    "completion": "Print the completion script for a shell.",
 }
 """Name -> one line of help. A subcommand whose module is absent is not listed."""
 
@@ -92,8 +92,8 @@ ERRORS: dict[str, ExitCode] = {
     "waystage._native.DedupError": ExitCode.FAILED,
     "waystage.ranks.RankError": ExitCode.USAGE,
 }
-"""Errors whose message is written for the user, by class, and their status. By name, so that an error in one
-room imports no other; a test checks that each class exists. A subclass's own entry comes first."""
+"""Class of an error with a message for the user -> exit status. By name, so that no room is imported for its
+errors; a test checks that each class exists. A subclass precedes its base."""
 
 
 class LazyGroup(click.Group):
@@ -128,10 +128,10 @@ def _module_of(name: str) -> str:
 )
 @click.version_option(__version__, prog_name="waystage")
 def group() -> None:
-    """Coordinate how data moves in high-performance computing.
+    """Coordinate data movement in high-performance computing.
 
-    Exit status: 0 ok, 1 failed, 2 usage, 3 bad input file, 4 something is missing on this machine,
-    5 needs root, 6 busy, 7 ran but the result is invalid, 8 done but not all of it, 130 interrupted.
+    Exit status: 0 success, 1 failure, 2 usage error, 3 bad input, 4 missing program or library,
+    5 needs root, 6 busy, 7 invalid result, 8 partial success, 130 interrupted.
     """
 
 
@@ -144,10 +144,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _leave_at_once(ended: list[int]) -> None:
-    """Last of the exit functions: end without taking the interpreter down, where Zenoh was used.
+    """The last exit function: ends the process without finalizing the interpreter where Zenoh was used.
 
-    Its threads outlive its sessions and may still ask for the interpreter's lock. An interpreter that is
-    going away ends such a thread by unwinding its stack, which Rust answers with abort().
+    Zenoh's threads outlive its sessions and may still acquire the GIL. A finalizing interpreter ends such a
+    thread by unwinding its stack, which Rust turns into abort().
     """
     if ended and "zenoh" in sys.modules:
         logging.shutdown()
@@ -158,7 +158,7 @@ def _leave_at_once(ended: list[int]) -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run `waystage arguments...`; returns the exit status, having printed at most one error."""
+    """Run `waystage arguments...` and return its exit status. Prints at most one error."""
     _unwind_on_termination()
     try:
         status = group.main(args=arguments, prog_name="waystage", standalone_mode=False)
@@ -184,7 +184,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _explain(error: Exception) -> tuple[str, ExitCode]:
-    """The sentence and status of an exception that no subcommand turned into a UserError."""
+    """The message and exit status of an exception other than UserError."""
     if os.environ.get("WAYSTAGE_DEBUG"):
         traceback.print_exception(error)
     for kind in type(error).__mro__:
@@ -196,7 +196,7 @@ def _explain(error: Exception) -> tuple[str, ExitCode]:
         return f"{where}{error.strerror}", ExitCode.FAILED
     name = type(error).__name__
     return (
-        f"internal error, {name}: {error} (set WAYSTAGE_DEBUG=1 to see where, and report it)",
+        f"internal error, {name}: {error} (set WAYSTAGE_DEBUG=1 for a traceback, and report it)",
         ExitCode.FAILED,
     )
 
@@ -211,7 +211,7 @@ def _fail(arguments: list[str], message: str, code: ExitCode) -> int:
 
 
 def _unwind_on_termination() -> None:
-    """SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that a lab is taken down on the way."""
+    """SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that a lab is removed."""
 
     def interrupt(signum: int, frame: FrameType | None) -> Any:
         raise KeyboardInterrupt

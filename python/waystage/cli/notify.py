@@ -1,8 +1,8 @@
-"""`waystage notify`: a scheduler's hooks tell the controllers what happens to jobs.
+"""`waystage notify`: notifications from a scheduler's hooks.
 
-Arrives: a job id and what happens to it.
+Arrives: a job id and its change.
 Leaves: one event, journalled by the controller, or an error.
-Must not know: policies, paths, who else listens.
+Must not know: policies, paths, other subscribers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from waystage.cli.connecting import configuration, connection_options
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:
-    """The job id and how to reach the controllers, the same for every notification."""
+    """The job id and the controllers' address, common to all notifications."""
     return connection_options(click.argument("job_id")(function))
 
 
@@ -28,23 +28,23 @@ _DIRECTION = click.option(
     type=click.Choice(["in", "out"]),
     default="in",
     show_default=True,
-    help="in: to the job's nodes; out: back to the storage.",
+    help="in: storage to the job's nodes; out: nodes to storage.",
 )
 _BYTES = click.option(
     "--bytes",
     "amount",
     default="0",
     metavar="AMOUNT",
-    help="How much will move, such as 8000000 or '8 GB' (docs/reference/units.md).",
+    help="Amount of data, e.g. 8000000 or '8 GB' (docs/reference/units.md).",
 )
 
 
 @click.group()
 def command() -> None:
-    """Tell the controllers that a job, its staging or its I/O starts or ends.
+    """Notify the controllers that a job, its staging or its I/O starts or ends.
 
-    Made for the hooks of a scheduler: a notification returns once the controller has it on disk. It may be
-    repeated, and notifications may overtake each other.
+    For the hooks of a scheduler. A command returns when the controller has the notification on disk. Notifications
+    may be repeated and reordered.
     """
 
 
@@ -53,11 +53,11 @@ def command() -> None:
     "--nodes",
     required=True,
     metavar="LIST",
-    help="The job's nodes, its head first: c1,c4 or c[1-3] as Slurm writes them.",
+    help="The job's nodes, head node first: c1,c4 or c[1-3], in Slurm's hostlist format.",
 )
 @_options
 def job_start(job_id: str, nodes: str, **common: Any) -> None:
-    """JOB_ID starts on --nodes."""
+    """Job JOB_ID starts on --nodes."""
     names = _nodes(nodes)
     _notify(events.JobStarted(job_id=job_id, nodes=names), **common)
 
@@ -65,17 +65,17 @@ def job_start(job_id: str, nodes: str, **common: Any) -> None:
 @command.command("job-end")
 @_options
 def job_end(job_id: str, **common: Any) -> None:
-    """JOB_ID has ended; the end of an unknown job changes nothing."""
+    """Job JOB_ID has ended. The end of an unknown job has no effect."""
     _notify(events.JobFinished(job_id=job_id), **common)
 
 
 @command.command("staging-start")
 @_DIRECTION
 @_BYTES
-@click.option("--nodes", metavar="LIST", help="The job's nodes, where staging begins before the job does.")
+@click.option("--nodes", metavar="LIST", help="The job's nodes, if staging begins before the job.")
 @_options
 def staging_start(job_id: str, direction: Any, amount: str, nodes: str | None, **common: Any) -> None:
-    """A stage-in or stage-out of JOB_ID begins."""
+    """A stage-in or stage-out of job JOB_ID begins."""
     names = _nodes(nodes) if nodes is not None else ()
     count = _amount(amount)
     event = events.StagingStarted(job_id=job_id, direction=direction, bytes=count, nodes=names)
@@ -86,7 +86,7 @@ def staging_start(job_id: str, direction: Any, amount: str, nodes: str | None, *
 @_DIRECTION
 @_options
 def staging_end(job_id: str, direction: Any, **common: Any) -> None:
-    """A stage-in or stage-out of JOB_ID has ended."""
+    """A stage-in or stage-out of job JOB_ID has ended."""
     _notify(events.StagingFinished(job_id=job_id, direction=direction), **common)
 
 
@@ -94,7 +94,7 @@ def staging_end(job_id: str, direction: Any, **common: Any) -> None:
 @_BYTES
 @_options
 def io_start(job_id: str, amount: str, **common: Any) -> None:
-    """The computing job JOB_ID begins to use the global file system."""
+    """Running job JOB_ID begins to use the global file system."""
     count = _amount(amount)
     _notify(events.IoStarted(job_id=job_id, bytes=count), **common)
 
@@ -102,7 +102,7 @@ def io_start(job_id: str, amount: str, **common: Any) -> None:
 @command.command("io-end")
 @_options
 def io_end(job_id: str, **common: Any) -> None:
-    """The computing job JOB_ID no longer uses the global file system."""
+    """Running job JOB_ID no longer uses the global file system."""
     _notify(events.IoFinished(job_id=job_id), **common)
 
 

@@ -1,8 +1,8 @@
-"""Paths in answers for programs: their exact bytes.
+"""Paths in JSON and NUL-separated output: their exact bytes.
 
 Arrives: paths as bytes.
-Leaves: JSON that tells a line break from what stands for one; or the paths themselves, each ended by a NUL.
-Must not know: what was found out about them.
+Leaves: JSON with unambiguous paths, or the paths themselves, each ended by a NUL.
+Must not know: what is reported about them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def null_option(help_text: str) -> Callable[[F], F]:
 
 
 def refuse_both(null: bool, output: Output) -> None:
-    """Raise UserError where paths alone and one JSON object are asked for."""
+    """Raise UserError if both --null and --json are given."""
     if null and output.json:
         raise UserError("--null and --json exclude each other: give one", ExitCode.USAGE)
 
 
 def print_null(paths: Iterable[bytes], output: Output) -> None:
-    """Paths as they are, each ended by a NUL, so that xargs -0 and `waystage copy --files-from - -0` take them."""
+    """Write the paths, each ended by a NUL, for xargs -0 and `waystage copy --files-from - -0`."""
     if not output.quiet:
         sys.stdout.flush()
         sys.stdout.buffer.write(b"".join((path or b".") + b"\0" for path in paths))
@@ -39,7 +39,7 @@ def print_null(paths: Iterable[bytes], output: Output) -> None:
 
 
 def named_lists(**lists: Iterable[bytes | str]) -> dict[str, list[str | None]]:
-    """Lists of paths as text, and beside each, as NAME_base64, the bytes of those that the text does not tell."""
+    """Lists of paths as text, each with a list NAME_base64 of the bytes of paths that text cannot represent."""
     from waystage.display import base64_of, display
 
     value: dict[str, list[str | None]] = {}
@@ -51,10 +51,10 @@ def named_lists(**lists: Iterable[bytes | str]) -> dict[str, list[str | None]]:
 
 
 def to_copy(lacking: Iterable[bytes], changed: Iterable[bytes]) -> list[bytes]:
-    """What is to be copied to make two trees alike: names that are lacking or unlike.
+    """The paths to copy to make two trees equal: those that are missing or differ.
 
-    Without directories that a copy of the others comes through: it gives them their attributes, and to name one would mean
-    all that is in it.
+    Excludes ancestors of other paths: a copy sets their attributes anyway, and naming one would copy its complete
+    subtree.
     """
     wanted = {*lacking, *changed}
     passed: set[bytes] = set()

@@ -1,9 +1,9 @@
-"""`waystage probe`: what the path to another host is like, each direction by itself.
+"""`waystage probe`: measure each direction of the path to another host.
 
 Arrives: a host that runs `waystage serve`, what to measure.
-Leaves: round trip, loss, order, damage, path MTU, rate and what limits it, as text or one JSON object; exit status 8 where UDP is blocked
-in a direction, 7 where the machines and not the path lost packets.
-Must not know: how anything is measured.
+Leaves: RTT, loss, reordering, damage, path MTU, rate and bottleneck as text or one JSON object; exit status 8 if UDP
+is blocked in a direction, 7 if a host rather than the path lost packets.
+Must not know: how the path is measured.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from waystage.wan.probing.report import Report
 
 LEAST_BPS = 32_000
-"""A probe's packets of 400 bytes are then ten in a second."""
+"""Ten packets of 400 bytes a second."""
 
 QUICK_S = 2.0
-"""--quick is --duration 2, unless that is said otherwise."""
+"""The duration of --quick."""
 
 
 @click.command()
@@ -39,13 +39,13 @@ QUICK_S = 2.0
     type=click.Choice(["up", "down", "both"]),
     default="both",
     show_default=True,
-    help="From here to the server, back, or one after the other.",
+    help="From here to the server, back, or both in turn.",
 )
 @click.option(
     "--duration",
     type=click.FloatRange(0.2, 600),
     metavar="SECONDS",
-    help="How long the loss of each direction is measured; the other steps follow from it.  [default: 10]",
+    help="Time to measure the loss of each direction; scales the other steps.  [default: 10]",
 )
 @click.option("--quick", is_flag=True, help=f"The same as --duration {QUICK_S:g}.")
 @click.option(
@@ -54,30 +54,30 @@ QUICK_S = 2.0
     default="1Gbit",
     show_default=True,
     metavar="RATE",
-    help="Bits a second that are tried at most, such as 100Mbit (docs/reference/units.md). The server may allow less.",
+    help="Maximum rate in bit/s, e.g. 100Mbit (docs/reference/units.md). The server may allow less.",
 )
 @click.option(
     "--rate",
     type=BitRate(LEAST_BPS),
     metavar="RATE",
-    help="Measure loss at this rate.  [default: 40 % of the rate found, at most 10,000 packets a second]",
+    help="Rate of the loss measurement.  [default: 40 % of the rate found, at most 10,000 packets/s]",
 )
 @click.option(
     "--only",
     multiple=True,
     type=click.Choice(get_args(Part)),
-    help="Measure only this; may be given several times.",
+    help="Measure only this (repeatable).",
 )
-@click.option("--no-tcp", is_flag=True, help="Without the comparison with TCP.")
+@click.option("--no-tcp", is_flag=True, help="Skip the comparison with TCP.")
 @click.option(
     "--udp-wait",
     type=click.FloatRange(0.1, 30),
     default=3.0,
     show_default=True,
     metavar="SECONDS",
-    help="UDP is blocked where nothing comes for so long.",
+    help="Report UDP as blocked after this time without an answer.",
 )
-@click.option("--no-plot", is_flag=True, help="Without the picture of the rates that were tried.")
+@click.option("--no-plot", is_flag=True, help="Skip the plot of the rates tried.")
 @show_key_option
 @trust_options
 @output_options
@@ -95,12 +95,12 @@ def command(
     trust: Trust,
     output: Output,
 ) -> int:
-    """Measure the path to HOST, where `waystage serve` runs and lets this user probe.
+    """Measure the path to HOST, where `waystage serve` runs and permits this user to probe.
 
-    Each direction by itself: loss, duplicates, order, damage, path MTU, the rate that it carries and what limits that, how long packets
-    wait, and what TCP makes of it; round trips of both together. It fills the path for seconds at a time: others on it will notice.
+    For each direction: loss, duplication, reordering, damage, path MTU, capacity and bottleneck, queueing delay, and
+    the goodput of TCP; the RTT of both together. It fills the path for seconds at a time and disturbs other traffic.
 
-    Exit status 8: UDP is blocked in a direction. 7: one of the machines, and not the path, lost packets.
+    Exit status 8: UDP is blocked in a direction. 7: one of the hosts, not the path, lost packets.
     """
     user, name, port = parse_host(host)
     _refuse_idle(only, no_tcp, max_rate, rate)
@@ -128,15 +128,15 @@ def command(
 
 
 def _refuse_idle(only: tuple[Part, ...], no_tcp: bool, max_rate: float, rate: float | None) -> None:
-    """Options that would do nothing beside others. Raises UserError."""
+    """Refuse options without effect. Raises UserError."""
     if "tcp" in only and no_tcp:
-        raise UserError("--only tcp measures what --no-tcp leaves out: give one of them", ExitCode.USAGE)
+        raise UserError("--only tcp and --no-tcp exclude each other: give one of them", ExitCode.USAGE)
     if given(["quick"]):
         refuse(["duration"], "and --quick is --duration 2: give one of them")
     if only and "loss" not in only:
-        refuse(["rate"], "at which loss is measured, and --only leaves loss out")
+        refuse(["rate"], "for the loss measurement, and --only excludes it")
     if rate is not None and rate > max_rate and given(["max_rate"]):
-        raise UserError("--rate is above --max-rate, the most that may be sent: lower it", ExitCode.USAGE)
+        raise UserError("--rate is above --max-rate: lower it", ExitCode.USAGE)
 
 
 def parse_host(text: str) -> tuple[str, str, int]:
@@ -145,7 +145,7 @@ def parse_host(text: str) -> tuple[str, str, int]:
     port = int(found[3] or DEFAULT_PORT) if found else 0
     if found is None or not 0 < port < 1 << 16:
         raise UserError(
-            f"{text!r} is no host: write one such as far.example.org, ada@far.example.org:{DEFAULT_PORT} or [2001:db8::1]",
+            f"{text!r} is not a host: give one such as far.example.org, ada@far.example.org:{DEFAULT_PORT} or [2001:db8::1]",
             ExitCode.USAGE,
         )
     return found[1] or "", found[2].removeprefix("[").removesuffix("]"), port

@@ -1,8 +1,8 @@
-"""`waystage proxy`: TCP connections of programs across a long or lossy path, inside the wide-area protocol.
+"""`waystage proxy`: relay TCP connections over the wide-area protocol.
 
-Arrives: a server, places to listen at, rules.
-Leaves: a line or a JSON object for what happens; exit status 0 after SIGTERM or Ctrl-C, once all connections have ended.
-Must not know: how bytes move.
+Arrives: a server, listening addresses, rules.
+Leaves: a line or a JSON object for each notice; exit status 0 after SIGTERM or Ctrl-C, when all connections are closed.
+Must not know: how bytes are moved.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLL_S = 0.1
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What the proxy is to do: see WanProxy."""
+    """Options of a proxy: see WanProxy."""
 
     places: list[tuple[str, str, str]]
     reverse: list[tuple[str, str]]
@@ -45,47 +45,45 @@ class _Wanted:
 @click.command()
 @click.argument("server", metavar="[USER@]HOST")
 @show_key_option
-@click.option(
-    "--socks", multiple=True, metavar="[ADDRESS:]PORT", help="Take connections of SOCKS 5 clients here."
-)
+@click.option("--socks", multiple=True, metavar="[ADDRESS:]PORT", help="Listen for SOCKS 5 clients.")
 @click.option(
     "--forward",
     "-L",
     multiple=True,
     metavar="[ADDRESS:]PORT:HOST:PORT",
-    help="Take connections here, to HOST:PORT as the server reaches it.",
+    help="Listen here; relay to HOST:PORT as resolved by the server.",
 )
 @click.option(
     "--reverse",
     "-R",
     multiple=True,
     metavar="[ADDRESS:]PORT:HOST:PORT",
-    help="Take connections at the server, to HOST:PORT as this host reaches it.",
+    help="Listen on the server; relay to HOST:PORT as resolved by this host.",
 )
 @click.option(
     "--redirect",
     multiple=True,
     metavar="[ADDRESS:]PORT",
-    help="Take connections here that the kernel's REDIRECT turned from their destinations.",
+    help="Listen for connections diverted by the kernel's REDIRECT.",
 )
 @click.option(
     "--tproxy",
     multiple=True,
     metavar="[ADDRESS:]PORT",
-    help="Take connections here that the kernel's TPROXY gives to this socket; needs CAP_NET_ADMIN.",
+    help="Listen for connections diverted by the kernel's TPROXY; needs CAP_NET_ADMIN.",
 )
 @click.option(
     "--rule",
     multiple=True,
     metavar="RULE",
-    help="`allow`, `deny` or `direct` and HOSTS[:PORTS]; the first rule that fits decides, else allow.",
+    help="`allow`, `deny` or `direct`, and HOSTS[:PORTS]. The first match decides; default allow.",
 )
 @click.option(
     "--rules",
     "rule_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="More rules, behind those of --rule, a line each; # begins a remark.",
+    help="File of further rules, after those of --rule, one a line; # starts a comment.",
 )
 @server_options()
 @click.option(
@@ -93,7 +91,7 @@ class _Wanted:
     "rate",
     type=Rate(),
     metavar="RATE",
-    help="Bytes a second, as 100M or 1.5G (docs/reference/units.md).",
+    help="Limit the rate in bytes/s, e.g. 100M or 1.5G (docs/reference/units.md).",
 )
 @click.option(
     "--wait",
@@ -102,7 +100,7 @@ class _Wanted:
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="While the session is lost, new connections wait for the next one for so long.",
+    help="While the session is down, new connections wait this long for the next.",
 )
 @click.option(
     "--drain",
@@ -111,20 +109,20 @@ class _Wanted:
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="After the first signal connections may go on for so long.",
+    help="After the first signal, active connections may continue for this time.",
 )
 @click.option(
     "--log",
     "log_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A line for each connection, with bytes and no contents. Default: stderr.",
+    help="Log file: one line per connection, with byte counts. Default: stderr.",
 )
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Written with where it listens when the server was reached, removed at the end.",
+    help="File to write with the listening addresses when connected; removed at exit.",
 )
 @output_options
 def command(
@@ -150,11 +148,11 @@ def command(
     ready_file: Path | None,
     output: Output,
 ) -> None:
-    """Carry TCP connections over a long or lossy path, until SIGTERM or Ctrl-C.
+    """Relay TCP connections over a long or lossy path, until SIGTERM or Ctrl-C.
 
-    Programs connect here (--socks, --forward, --redirect, --tproxy) or at the server (--reverse). The other end is
-    `waystage serve`, which says what this user may reach. SIGUSR1 prints statistics. On the first SIGTERM or Ctrl-C no
-    more connections are taken, and those that are there may go on for --drain seconds; a second one resets them.
+    Programs connect here (--socks, --forward, --redirect, --tproxy) or on the server (--reverse). The peer is
+    `waystage serve`, whose configuration limits the destinations. SIGUSR1 prints statistics. The first SIGTERM or
+    Ctrl-C stops accepting; active connections get --drain seconds. A second one resets them.
     """
     try:
         host, user = parse_server(server)
@@ -167,15 +165,16 @@ def command(
         raise UserError(str(error), ExitCode.USAGE) from None
     if not wanted.places and not wanted.reverse:
         raise UserError(
-            "give --socks, --forward, --reverse, --redirect or --tproxy: nothing would come", ExitCode.USAGE
+            "give --socks, --forward, --reverse, --redirect or --tproxy: the proxy would not listen",
+            ExitCode.USAGE,
         )
     if not wanted.places:
         refuse(
             ["rule", "rule_file"],
-            "for connections that are taken here, and none are: --reverse needs no rule",
+            "for connections accepted here, and there are none: --reverse needs no rule",
         )
     if udp_wait == 0:
-        refuse(["mode"], "how datagrams are paced, and --udp-wait 0 does without them: leave one of both out")
+        refuse(["mode"], "for pacing datagrams, and --udp-wait 0 disables them: omit one of them")
     options = {
         "host": host,
         "port": port,
@@ -218,7 +217,7 @@ def _log(path: Path | None, output: Output) -> Iterator[TextIO | None]:
 
 @dataclass
 class _Proxying:
-    """A proxy from its begin to its end."""
+    """A running proxy."""
 
     wanted: _Wanted
     options: dict[str, Any]
@@ -283,7 +282,7 @@ class _Proxying:
             elif notice["event"] == "session":
                 self._session(proxy, notice)
             else:
-                self._line(f"no session: {notice['why']}: connections wait for the next one")
+                self._line(f"no session: {notice['why']}: connections wait for the next")
             if self.output.json:
                 click.echo(json.dumps(notice))
         sys.stdout.flush()

@@ -1,8 +1,8 @@
-"""Bytes, rates and shares, as people write them on a command line and read them.
+"""Parameter types and formatting for bytes, rates and shares.
 
 Arrives: text from a command line; numbers.
 Leaves: numbers, or a usage error that names the option; text.
-Must not know: what is counted; how units are read (`waystage.units`).
+Must not know: what is counted; the syntax of units (`waystage.units`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ N = TypeVar("N", int, float)
 
 
 class _Quantity(click.ParamType[N], Generic[N]):
-    """What `waystage.units` reads, between two bounds."""
+    """A quantity read by `waystage.units`, between two bounds."""
 
     def __init__(self, least: N, most: N | None) -> None:
         self._bounds: dict[str, Any] = {"least": least} | ({} if most is None else {"most": most})
 
     def read(self, value: object) -> N:
-        """What the text says. Raises UnitError."""
+        """Parse the text. Raises UnitError."""
         raise NotImplementedError
 
     def convert(self, value: str | N, param: click.Parameter | None, ctx: click.Context | None) -> N:
@@ -41,7 +41,7 @@ class Size(_Quantity[int]):
     name = "size"
 
     def __init__(self, least: int = 0, most: int | None = None, *, unit: str = "") -> None:
-        """`unit` is what a bare number meant in earlier releases: such a number is refused, since it cannot be told which is meant."""
+        """`unit` is the unit of a bare number in earlier releases: such a number is refused as ambiguous."""
         super().__init__(least, most)
         self._unit = unit
 
@@ -80,7 +80,7 @@ class BitRate(_Quantity[float]):
 
 
 def amount(number: int) -> str:
-    """Bytes as a person reads them."""
+    """Bytes as text."""
     value = float(number)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024:

@@ -1,8 +1,8 @@
-"""What subcommands share that reach a server on another host: whom to believe, by which way, as whom.
+"""Options of subcommands that connect to a server: identity, trust and transport.
 
-Arrives: options; what a server showed.
-Leaves: a key that is believed, or one clear sentence.
-Must not know: what is done there.
+Arrives: options; the key that a server presents.
+Leaves: a trusted key, or an error.
+Must not know: the purpose of the connection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STATUS = {
     "other-journal": ExitCode.BAD_INPUT,
     "input": ExitCode.BAD_INPUT,
 }
-"""Exit statuses of failures that have one of their own."""
+"""Exit status of kinds of errors; ExitCode.FAILED for others."""
 
 
 FIRST_PAUSE_S, MOST_PAUSES, LONGEST_KNOCKING_S = 0.2, 5, 7.0
@@ -42,7 +42,7 @@ FIRST_PAUSE_S, MOST_PAUSES, LONGEST_KNOCKING_S = 0.2, 5, 7.0
 
 
 class Unreached(UserError):
-    """The other end was lost, cannot be reached, or has no room at the moment: a later try may do better. `lost` where it had been reached."""
+    """The server was lost, is unreachable or is full: a retry may succeed. `lost` if it had been connected."""
 
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED, *, lost: bool = False) -> None:
         super().__init__(message, exit_code)
@@ -50,12 +50,12 @@ class Unreached(UserError):
 
 
 def memory() -> Size:
-    """What may be given for what is in flight, at each end."""
+    """Bounds of the memory for data in flight at each end."""
     return Size(LEAST_MEMORY, MOST_MEMORY)
 
 
 class RateSchedule(click.ParamType[Schedule]):
-    """A rate, or one by time of day and day of the week; `@FILE` for what a file says."""
+    """A rate, or a schedule by time of day and weekday; `@FILE` reads it from a file."""
 
     name = "bytes/s"
 
@@ -73,14 +73,14 @@ class RateSchedule(click.ParamType[Schedule]):
         except OSError as error:
             self.fail(f"{where}cannot be read: {error.strerror}", param, ctx)
         except UnicodeDecodeError:
-            self.fail(f"{where}is no text", param, ctx)
+            self.fail(f"{where}is not UTF-8 text", param, ctx)
         except RateError as error:
             self.fail(f"{where}{error}", param, ctx)
 
 
 @dataclass(frozen=True)
 class Trust:
-    """This user's key, and which servers to believe."""
+    """This user's key, and which servers to trust."""
 
     identity: Path | None
     known_hosts: Path | None
@@ -91,7 +91,7 @@ class Trust:
         # An empty key is none: the file of known hosts decides.
         if self.server_key and self.trust_new:
             raise UserError(
-                "--server-key believes this key alone, and --trust-new any: give one of them", ExitCode.USAGE
+                "--server-key trusts a single key and --trust-new any: give one of them", ExitCode.USAGE
             )
 
     def hosts(self) -> KnownHosts:
@@ -100,18 +100,18 @@ class Trust:
         return KnownHosts(self.known_hosts or wan_dir() / "known_hosts")
 
     def pinned(self) -> str | None:
-        """The key that was given with --server-key, where it is a whole key and no fingerprint."""
+        """The key given with --server-key, if it is a key and not a fingerprint."""
         return self.server_key if self.server_key and " " in self.server_key else None
 
 
 def _trust_options(prefix: str) -> list[Callable[[F], F]]:
-    """As whom, and whom to believe."""
+    """Options of identity and trust."""
     return [
         click.option(
             "--identity",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
-            help=f"{prefix}this user's key. Default: ~/.config/waystage/wan/key, made at first.",
+            help=f"{prefix}this user's key. Default: ~/.config/waystage/wan/key, created on first use.",
         ),
         click.option(
             "--known-hosts",
@@ -122,14 +122,14 @@ def _trust_options(prefix: str) -> list[Callable[[F], F]]:
         click.option(
             "--server-key",
             metavar="KEY",
-            help=f"{prefix}believe a server only with this key or fingerprint, whatever the file of known hosts says.",
+            help=f"{prefix}trust only this key or fingerprint, regardless of the known hosts.",
         ),
-        click.option("--trust-new", is_flag=True, help=f"{prefix}believe a server that is not known yet."),
+        click.option("--trust-new", is_flag=True, help=f"{prefix}trust a server that is not known yet."),
     ]
 
 
 def trust_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Whom to believe, as options; the function receives `trust: Trust`."""
+    """Options of trust; the function receives `trust: Trust`."""
 
     @functools.wraps(function)
     def with_trust(
@@ -149,21 +149,21 @@ def trust_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def server_options(prefix: str = "") -> Callable[[F], F]:
-    """Give a click command the options by which a server is reached; `prefix` begins their help."""
+    """Give a click command the options for reaching a server; `prefix` begins their help."""
     options = [
         click.option(
             "--mode",
             type=click.Choice(["fair", "fast-start", "modest", "aggressive"]),
             default="fair",
             show_default=True,
-            help=f"{prefix}how fast to send beside others; the server grants fast-start and aggressive.",
+            help=f"{prefix}congestion control; the server must grant fast-start and aggressive.",
         ),
         click.option(
             "--port",
             type=click.IntRange(1, 65535),
             default=7900,
             show_default=True,
-            help=f"{prefix}the server's, of TCP and UDP.",
+            help=f"{prefix}the server's TCP and UDP port.",
         ),
         *_trust_options(prefix),
         click.option(
@@ -172,7 +172,7 @@ def server_options(prefix: str = "") -> Callable[[F], F]:
             default=3.0,
             show_default=True,
             metavar="SECONDS",
-            help=f"{prefix}go over TCP where nothing comes back over UDP for so long; 0 does without UDP.",
+            help=f"{prefix}fall back to TCP after this time without an answer over UDP; 0 disables UDP.",
         ),
     ]
 
@@ -185,12 +185,12 @@ def server_options(prefix: str = "") -> Callable[[F], F]:
 
 
 class _ShowKey(click.Option):
-    """Prints the line of the key that --identity names, wherever in the command line that is, and ends."""
+    """Prints the public key of --identity, given before or after it, and exits."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
     ) -> tuple[Any, list[str]]:
-        """As click does, but for the end."""
+        """Parse as click does, with this option last."""
         if opts.get(self.name or "") and not ctx.resilient_parsing:
             parameters = {parameter.name: parameter for parameter in ctx.command.params}
             identity, _ = parameters["identity"].handle_parse_result(ctx, opts, args)
@@ -220,7 +220,7 @@ def show_key_option(function: F) -> F:
         is_flag=True,
         expose_value=False,
         is_eager=True,
-        help="Print the line by which a server knows this user, of the key --identity if given, and end.",
+        help="Print the public key of this user (or --identity) for a server's configuration, and exit.",
     )
     return option(function)
 
@@ -228,7 +228,10 @@ def show_key_option(function: F) -> F:
 def believing(
     host: str, port: int, trust: Trust, output: Output, attempt: Callable[[str | None, Path], T]
 ) -> T:
-    """What `attempt` gives for the server's key, if one is known, and this user's; once more where a new one is believed. Raises UserError."""
+    """The result of `attempt` with the server's known key, if any, and this user's; retried once if a new key is trusted.
+
+    Raises UserError.
+    """
     from waystage._native import WanError
     from waystage.wan.errors import WanConfigError
     from waystage.wan.trust import own_key
@@ -252,7 +255,7 @@ def believing(
                 known = shown
                 if not trust.server_key:
                     trust.hosts().add(host, port, known)
-                    output.note(f"{host}:{port} is believed from now on: {trust.hosts().path}")
+                    output.note(f"{host}:{port} is now trusted: {trust.hosts().path}")
     except WanConfigError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
     except WanError as error:
@@ -263,7 +266,7 @@ def believing(
 
 
 def believed(error: WanError, known: str | None, trust: Trust) -> str | None:
-    """The key that the server showed, if it is to be believed after all."""
+    """The key that the server presented, if it is to be trusted after all."""
     from waystage._native import wan_fingerprint
 
     if error.kind != "untrusted" or error.server_key is None or known is not None:
@@ -271,6 +274,6 @@ def believed(error: WanError, known: str | None, trust: Trust) -> str | None:
     if trust.server_key:
         shown = wan_fingerprint(error.server_key)
         if shown != trust.server_key.strip():
-            raise UserError(f"the server shows the key {shown}, not the one given with --server-key")
+            raise UserError(f"the server presents the key {shown}, not the one given with --server-key")
         return error.server_key
     return error.server_key if trust.trust_new else None

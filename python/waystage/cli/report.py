@@ -1,8 +1,8 @@
-"""`waystage report`: print and draw the results of a run.
+"""`waystage report`: print the results of a run and rewrite its report.
 
-Arrives: the folder of a run.
-Leaves: its `report.html`, made anew, and the comparison as a table.
-Must not know: how the run was made.
+Arrives: the directory of a run.
+Leaves: its `report.html`, rewritten, and the comparison as a table.
+Must not know: which world ran it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @click.argument("folder", type=click.Path(path_type=Path))
 @output_options
 def command(folder: Path, output: Output) -> None:
-    """Make report.html in FOLDER anew from its records, and print the comparison.
+    """Rewrite report.html in FOLDER from its records, and print the comparison.
 
-    FOLDER is what `waystage run` wrote; of a scenario the comparison is printed and the report left as it is.
-    Exit status 7 where the run's result is not valid.
+    FOLDER is the output of `waystage run`. For a scenario, only the comparison is printed. Exit status 7 if the
+    result of the run is invalid.
     """
     from waystage.cli.run_scenario import describe_scenario
     from waystage.experiment.results import ResultError, load
@@ -48,7 +48,7 @@ def command(folder: Path, output: Output) -> None:
 
 
 def describe(folder: Path) -> tuple[dict[str, Any], str]:
-    """Write the report; the answer for programs, and for people. Raises ResultError."""
+    """Write the report; returns the result as JSON and as text. Raises ResultError."""
     import msgspec
 
     from waystage.experiment.report import write_report
@@ -82,7 +82,7 @@ def describe(folder: Path) -> tuple[dict[str, Any], str]:
 def _remarks(result: RunResult) -> list[str]:
     lines = [f"NOT VALID: {reason}" for reason in result.invalid]
     if result.interrupted:
-        lines.append("interrupted: what had finished by then is shown")
+        lines.append("interrupted: only finished job sets are shown")
     if result.failure:
         lines.append(f"ended early: {result.failure}")
     failed = [job for job in result.jobs if job.status == "failed"]

@@ -1,7 +1,7 @@
 """`waystage run`: run an experiment and compare its policies.
 
 Arrives: an experiment file and the world to run it in.
-Leaves: a folder of results, its report, and the comparison as a table.
+Leaves: a directory of results, its report, and the comparison as a table.
 Must not know: how any world works.
 """
 
@@ -25,26 +25,27 @@ WORLDS = ("lab", "sim", "cluster")
 @click.command()
 @click.argument("experiment", type=click.Path(path_type=Path))
 @click.option(
-    "--on", "world", type=click.Choice(WORLDS), default="lab", show_default=True, help="Where to run it."
+    "--on", "world", type=click.Choice(WORLDS), default="lab", show_default=True, help="World to run in."
 )
 @click.option(
-    "--policy", "policies", multiple=True, help="Run this policy of the file, or by name; may be repeated."
+    "--policy",
+    "policies",
+    multiple=True,
+    help="Run only this policy: a name in the file, or a policy's own (repeatable).",
 )
-@click.option("--sets", type=click.IntRange(min=1), help="Job sets a policy, instead of the file's number.")
 @click.option(
-    "--seed", type=click.IntRange(min=0), help="Seed of arrivals and hashes, instead of the file's."
+    "--sets", type=click.IntRange(min=1), help="Number of job sets for each policy; overrides the file."
 )
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of arrivals and hashes; overrides the file.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the results [default: results/NAME-TIME].",
+    help="Directory for the results [default: results/NAME-TIME].",
 )
 @click.option(
-    "--processes", type=click.IntRange(min=1), help="Runs of a scenario at a time [default: one a core]."
+    "--processes", type=click.IntRange(min=1), help="Concurrent runs of a scenario [default: one per core]."
 )
-@click.option(
-    "--yes", "agreed", is_flag=True, help="Make more than 100,000 runs of a scenario without asking."
-)
+@click.option("--yes", "agreed", is_flag=True, help="Do not ask before more than 100,000 runs of a scenario.")
 @output_options
 def command(
     experiment: Path,
@@ -59,12 +60,12 @@ def command(
 ) -> None:
     """Run EXPERIMENT and compare its policies, set by set.
 
-    A scenario of the simulator (--on sim) runs every combination of its algorithms; with the --out of a run
-    that was interrupted it makes the runs that are missing.
+    A scenario of the simulator (--on sim) runs every combination of its algorithms. With --out of an interrupted
+    scenario, only the missing runs are made.
 
-    Ends with the comparison and the path of a report. The lab needs root. Exit status: 1 where a job or the
-    lab failed, 3 where EXPERIMENT is wrong, 6 where another run holds the lab, 7 where the result is not
-    valid, 130 after Ctrl-C; what had finished by then is kept.
+    Prints the comparison and the path of the report. The lab needs root. Exit status: 1 if a job or the lab
+    failed, 3 if EXPERIMENT is invalid, 6 if another run uses the lab, 7 if the result is invalid, 130 after
+    Ctrl-C; finished job sets are kept.
     """
     from waystage.experiment.kinds import kind_of
     from waystage.experiment.loading import load
@@ -121,12 +122,12 @@ def _only_for_experiments(path: Path, world: str, options: dict[str, object]) ->
     for name, value in options.items():
         if value:
             raise UserError(
-                f"{name}: {path.name} is a scenario, which has algorithms instead", ExitCode.USAGE
+                f"{name}: {path.name} is a scenario and has algorithms instead of policies", ExitCode.USAGE
             )
 
 
 def _adjust(experiment: Experiment, names: tuple[str, ...], sets: int | None, seed: int | None) -> Experiment:
-    """The experiment with what the command line says instead. Raises ExperimentError."""
+    """The experiment with the overrides of the command line. Raises ExperimentError."""
     import msgspec
 
     from waystage.experiment.checks import build_policy
@@ -153,8 +154,7 @@ def _adjust(experiment: Experiment, names: tuple[str, ...], sets: int | None, se
 def _world(name: str) -> World:
     if name == "cluster":
         raise UserError(
-            "--on cluster: running on a real cluster is not part of this version yet; the same file runs with "
-            "--on lab and --on sim",
+            "--on cluster is not implemented yet; the same file runs with --on lab and --on sim",
             ExitCode.USAGE,
         )
     if name == "sim":
@@ -167,7 +167,7 @@ def _world(name: str) -> World:
 
 
 def _show(folder: Path, output: Output) -> tuple[bool, bool]:
-    """Write the report and print the table of what is in `folder`; whether the run is invalid, whether jobs failed."""
+    """Write the report of `folder` and print its table; returns whether the run is invalid, and whether jobs failed."""
     from waystage.cli.report import describe
     from waystage.experiment.results import RESULT_FILE, load
 

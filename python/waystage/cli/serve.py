@@ -1,8 +1,8 @@
-"""`waystage serve`: let other hosts copy from and to directories of this one, and reach destinations through it.
+"""`waystage serve`: serve copies, TCP connections and probes to other hosts.
 
 Arrives: a configuration.
-Leaves: one line when it is ready, a log; exit status 0 after SIGTERM or Ctrl-C, once all connections have ended.
-Must not know: how bytes move.
+Leaves: one line when ready, a log; exit status 0 after SIGTERM or Ctrl-C, when all connections are closed.
+Must not know: how bytes are moved.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ POLL_S = 0.2
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="TOML file: see docs/reference/serve.md.",
+    help="TOML file (docs/reference/serve.md).",
 )
 @click.option(
     "--init",
     "init",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Make a key and a sample configuration in DIR, and end.",
+    help="Create a key and a sample configuration in DIR, and exit.",
 )
 @click.option(
     "--on-demand",
     is_flag=True,
-    help="Serve the one client that began this over ssh, with all rights of this user, until stdin ends.",
+    help="Serve the single client that started this over ssh, with all rights of this user, until stdin is closed.",
 )
-@click.option("--show-key", is_flag=True, help="Print the server's public key and its fingerprint, and end.")
+@click.option("--show-key", is_flag=True, help="Print the server's public key and its fingerprint, and exit.")
 @click.option(
     "--check",
     is_flag=True,
-    help="Only say whether the configuration is right, and whether this user may use what it names; exit status 3 if not.",
+    help="Only check the configuration and access to the files it names; exit status 3 on a problem.",
 )
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Written with the address when ready, removed at the end.",
+    help="File to write with the address when ready; removed at exit.",
 )
 @output_options
 def command(
@@ -74,8 +74,8 @@ def command(
 ) -> None:
     """Serve copies between hosts, and connections of `waystage proxy`, until SIGTERM or Ctrl-C.
 
-    On the first of these signals nobody is let in any more, and who is there may finish for as long as `drain_s` says;
-    a second one ends every connection. Copies that were ended go on with the same command later.
+    The first signal stops accepting; active sessions get `drain_s` seconds. A second one closes every connection.
+    The same command resumes a copy that was cut off.
     """
     _one_of(init, on_demand, show_key, check)
     if init is not None:
@@ -87,7 +87,7 @@ def command(
         serve_on_demand()
         return
     if config is None:
-        raise UserError("give --config FILE, or --init DIR to make one", ExitCode.USAGE)
+        raise UserError("give --config FILE, or --init DIR to create one", ExitCode.USAGE)
     settings = _load(config)
     if show_key:
         _show_key(settings.key, output)
@@ -96,7 +96,7 @@ def command(
         _check(settings)
         names = ", ".join(user.name for user in settings.users) or "nobody"
         value = {"listen": settings.listen, "users": [user.name for user in settings.users]}
-        output.result(value, f"{config} is right: {settings.listen}, {names}")
+        output.result(value, f"{config} is valid: {settings.listen}, {names}")
         return
     take_descriptors()
     stop = _Stop()
@@ -113,23 +113,21 @@ def command(
 
 
 def _one_of(init: Path | None, on_demand: bool, show_key: bool, check: bool) -> None:
-    """Refuse options of which one would do nothing. Raises UserError."""
+    """Refuse options without effect. Raises UserError."""
     jobs = ("init", "on_demand", "show_key", "check")
     asked = given(jobs)
     if len(asked) > 1:
-        raise UserError(f"{' and '.join(asked)} are different jobs: give one of them", ExitCode.USAGE)
+        raise UserError(f"{' and '.join(asked)} exclude each other: give one of them", ExitCode.USAGE)
     if asked:
-        refuse(["ready_file"], f"for a server that runs, and {asked[0]} starts none that listens for others")
+        refuse(["ready_file"], f"for a running server, and {asked[0]} starts none")
     if init is not None:
-        refuse(["config"], "read by a server, and --init makes a new one in DIR: give one of them")
+        refuse(["config"], "read by a server, and --init creates a new one in DIR: give one of them")
     if on_demand:
-        refuse(
-            ["config", "as_json"], "for a server that stays, and --on-demand serves the client that began it"
-        )
+        refuse(["config", "as_json"], "for a permanent server, and --on-demand serves a single client")
 
 
 def _check(settings: ServeConfig) -> None:
-    """Say all that would keep the server from its work. Raises UserError."""
+    """Report all problems that would prevent serving. Raises UserError."""
     from waystage.wan.serve_check import problems
 
     found = problems(settings)
@@ -142,7 +140,7 @@ def _check(settings: ServeConfig) -> None:
 
 
 class _Stop:
-    """Counts the signals that ask for the end."""
+    """Counts termination signals."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -156,7 +154,7 @@ class _Stop:
 
 
 class _Limits:
-    """What the configuration's schedules say, told to the server whenever it has become something else."""
+    """Applies the rate of the configuration's schedules to the server when it changes."""
 
     def __init__(self, server: WanServer, settings: ServeConfig) -> None:
         self._server, self._settings = server, settings
@@ -289,8 +287,8 @@ def _init(folder: Path, output: Output) -> None:
     except WanError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
     except OSError as error:
-        raise UserError(f"{error.filename} cannot be made: {error.strerror}") from None
+        raise UserError(f"{error.filename} cannot be created: {error.strerror}") from None
     fingerprint = wan_fingerprint(line)
     value = {"config": str(folder / "serve.toml"), "key": line, "fingerprint": fingerprint}
-    text = f"made {folder}/server.key, fingerprint {fingerprint}\nnext: say in {folder}/serve.toml who may use what"
+    text = f"created {folder}/server.key, fingerprint {fingerprint}\nnext: grant access to users in {folder}/serve.toml"
     output.result(value, text)

@@ -1,7 +1,7 @@
-"""`waystage serve --on-demand`: the other end of a copy, started over ssh.
+"""`waystage serve --on-demand`: the server of a single copy, started over ssh.
 
-Arrives: on stdin, one line with the client's key; then nothing, until the client has done or is gone.
-Leaves: on stdout, one line with port and key of a server that gives that client what this user may do.
+Arrives: on stdin, one line with the client's key; then nothing until the client finishes or disappears.
+Leaves: on stdout, one line with port and key of a server that grants that client the rights of this user.
 Must not know: ssh.
 """
 
@@ -24,11 +24,11 @@ WORKERS = 4
 COPY_CONNECTIONS = 4
 ANYWHERE = "[::]:0"
 ANYWHERE_IPV4 = "0.0.0.0:0"
-"""Where the host has no IPv6."""
+"""Used if the host has no IPv6."""
 
 
 def serve_on_demand() -> None:
-    """Serve until stdin ends, which it does with the ssh connection, or until a signal."""
+    """Serve until a signal, or until stdin is closed, as it is with the ssh connection."""
     from waystage._native import WanError, WanServer
 
     try:

@@ -1,8 +1,8 @@
-"""What subcommands share that serve until they are told to end: a log of their own, a file that says where they listen.
+"""Log and ready file of subcommands that serve until a signal.
 
 Arrives: paths, lines.
-Leaves: a log that its owner alone reads, a line for each thing that happened; a file that is never seen empty.
-Must not know: who serves what.
+Leaves: a log of mode 0600, one line an event; a ready file, written atomically.
+Must not know: which service it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waystage.outputs import write_whole
 
 @contextlib.contextmanager
 def appended_log(path: Path) -> Iterator[TextIO]:
-    """The log at `path`, of mode 0600 where it is made. Raises UserError."""
+    """Open the log at `path`, created with mode 0600. Raises UserError."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -30,7 +30,7 @@ def appended_log(path: Path) -> Iterator[TextIO]:
 
 
 def write_line(log: TextIO, text: str) -> None:
-    """A line with the time."""
+    """Write a line with the time."""
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     # What the other end says must not look like lines of ours.
     clean = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
@@ -38,7 +38,7 @@ def write_line(log: TextIO, text: str) -> None:
 
 
 def write_ready(path: Path, text: str) -> None:
-    """Say in a file that the service listens, and where. Raises UserError."""
+    """Write the service's address to the ready file. Raises UserError."""
     # Who waits for the file never sees it empty.
     try:
         write_whole(path, text.encode("ascii"))

@@ -1,4 +1,4 @@
-"""`waystage state`: what a controller knows: show it, save it, compare it.
+"""`waystage state`: show, save and compare the state of a controller.
 
 Arrives: the snapshot of a running controller, or a file of one.
 Leaves: a summary, a file, or the fields that differ.
@@ -19,13 +19,13 @@ from waystage.outputs import write_whole
 
 @click.group()
 def command() -> None:
-    """Show, save and compare what a controller knows."""
+    """Show, save and compare the state of a controller."""
 
 
 @command.command("show")
 @connection_options
 def show(endpoint: str | None, config: Path | None, output: Output) -> None:
-    """Jobs, topology and plans as the running controller knows them; everything with --json."""
+    """Show jobs, topology and plans of the running controller; with --json, the complete state."""
     import msgspec
 
     from waystage.state import State
@@ -61,7 +61,7 @@ def save(file: Path, endpoint: str | None, config: Path | None, output: Output) 
 @click.argument("second", type=click.Path(dir_okay=False, path_type=Path))
 @output_options
 def compare(first: Path, second: Path, output: Output) -> None:
-    """Name the fields in which two saved states differ; exit status 1 where there are any."""
+    """List the fields that differ between two saved states; exit status 1 if any do."""
     differing = _read(first).difference(_read(second))
     output.result({"equal": not differing, "differing": differing}, ", ".join(differing) or "equal")
     if differing:
