@@ -4,10 +4,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{test_kill_process, Pid};
 
 use crate::abi;
@@ -116,7 +117,7 @@ impl Agent {
 
     /// A process was started with the library, as the program `name`: whether it can be seen is told at the end.
     pub fn started(&self, process: u32, name: &[u8]) {
-        let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut started = self.started.lock();
         started.push((process, name.to_vec()));
     }
 
@@ -141,13 +142,12 @@ impl Agent {
     /// The program is over: read what is left, and end. None if that was done before.
     pub fn finish(&self, looks: Looks) -> io::Result<Option<Changes>> {
         self.stop.store(true, Ordering::Release);
-        let thread = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.reader.lock().take();
         let Some(thread) = thread else { return Ok(None) };
         let mut reader =
             thread.join().map_err(|_| io::Error::other("the agent's thread panicked"))?;
         reader.places.end();
-        for (process, name) in self.started.lock().unwrap_or_else(PoisonError::into_inner).drain(..)
-        {
+        for (process, name) in self.started.lock().drain(..) {
             // Before all that it says itself.
             reader.programs.take(process, abi::PROGRAM_BEGINS, &name, 1);
         }
@@ -185,7 +185,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        let thread = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.reader.lock().take();
         if let Some(thread) = thread {
             // A panic has told the process's stderr; there is nobody to tell here.
             let _ = thread.join();

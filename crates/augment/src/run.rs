@@ -6,10 +6,11 @@ use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use waystage_catalog::check::{Differences, Recorded};
 use waystage_catalog::CheckedTree;
 
@@ -20,11 +21,8 @@ use crate::pixels::Pixels;
 use crate::sink::{name_of, write_file, Shard, Target};
 use crate::{Decoded, Recipe};
 
-/// What befell a file is told of so many; all are counted.
-const TOLD: usize = 1000;
-
-/// Holding back is cut into pieces of this, so that a stop is not held back.
-const NAP: Duration = Duration::from_millis(50);
+/// Files listed with their error; all are counted.
+const LISTED_ERRORS: usize = 1000;
 
 /// Images that are ready before their turn, for each thread.
 const AHEAD: usize = 8;
@@ -100,9 +98,9 @@ struct Shared {
     done: AtomicU64,
     bytes: AtomicU64,
     began: Instant,
-    stop: AtomicBool,
+    stopped: AtomicBool,
     state: Mutex<State>,
-    moved: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -140,9 +138,9 @@ impl Augmentation {
             done: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             began: Instant::now(),
-            stop: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             state: Mutex::new(State { running: threads, shard, ..State::default() }),
-            moved: Condvar::new(),
+            changed: Condvar::new(),
         });
         let run = Self { shared, threads: Mutex::default() };
         for number in 0..threads {
@@ -154,7 +152,7 @@ impl Augmentation {
                     run.stop();
                     Refused::Io(PathBuf::from(format!("thread {number}")), error)
                 })?;
-            lock(&run.threads).push(spawned);
+            run.threads.lock().push(spawned);
         }
         Ok(run)
     }
@@ -171,7 +169,7 @@ impl Augmentation {
     pub fn next(&self, timeout: Duration) -> (Option<Made>, bool) {
         let shared = &self.shared;
         let deadline = Instant::now() + timeout;
-        let mut state = lock(&shared.state);
+        let mut state = shared.state.lock();
         loop {
             if let Some(made) = state.front.pop_front() {
                 return (Some(made), false);
@@ -180,29 +178,27 @@ impl Augmentation {
             if let Some(made) = state.ready.remove(&turn) {
                 state.turn += 1;
                 state.front.extend(made);
-                shared.moved.notify_all();
+                shared.changed.notify_all();
                 continue;
             }
             let over = state.turn >= shared.sources.len() || state.running == 0;
-            if over || shared.stop.load(Ordering::Relaxed) {
+            if over || shared.stopped.load(Ordering::Relaxed) {
                 return (None, true);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return (None, false);
             }
-            let waited = shared.moved.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            shared.changed.wait_for(&mut state, left);
         }
     }
 
     /// Wait until all is written, for at most so long; whether it is.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
-        let state = lock(&self.shared.state);
-        let waited =
-            self.shared.moved.wait_timeout_while(state, timeout, |state| state.running > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0.running == 0
+        let mut state = self.shared.state.lock();
+        self.shared.changed.wait_while_for(&mut state, |state| state.running > 0, timeout);
+        state.running == 0
     }
 
     /// End it early.
@@ -214,16 +210,16 @@ impl Augmentation {
     /// asked, only after all have come or after a stop: threads wait for their images to be taken.
     #[allow(clippy::type_complexity, reason = "a pair")]
     pub fn finish(self) -> Result<(Counts, Vec<(Vec<u8>, String)>), Refused> {
-        for thread in lock(&self.threads).drain(..) {
+        for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 self.stop();
             }
         }
-        let mut state = lock(&self.shared.state);
+        let mut state = self.shared.state.lock();
         if let Some(failure) = state.failure.take() {
             return Err(failure);
         }
-        if self.shared.stop.load(Ordering::Relaxed) {
+        if self.shared.stopped.load(Ordering::Relaxed) {
             return Err(Refused::Stopped);
         }
         if let Some(shard) = state.shard.take() {
@@ -240,11 +236,11 @@ impl Augmentation {
 impl Drop for Augmentation {
     fn drop(&mut self) {
         self.stop();
-        for thread in lock(&self.threads).drain(..) {
-            // Its panic was told when it happened.
+        for thread in self.threads.lock().drain(..) {
+            // A panic has been printed to stderr.
             let _ = thread.join();
         }
-        lock(&self.shared.state).shard = None;
+        self.shared.state.lock().shard = None;
     }
 }
 
@@ -280,13 +276,13 @@ impl Shared {
             }
             self.done.fetch_add(1, Ordering::Relaxed);
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.counts.merge(counts);
-        let free = TOLD.saturating_sub(state.errors.len());
+        let free = LISTED_ERRORS.saturating_sub(state.errors.len());
         state.errors.extend(errors.into_iter().take(free));
         state.running -= 1;
         drop(state);
-        self.moved.notify_all();
+        self.changed.notify_all();
     }
 
     /// All copies of one image; none where it cannot be used.
@@ -296,8 +292,8 @@ impl Shared {
         counts: &mut Counts,
         errors: &mut Vec<(Vec<u8>, String)>,
     ) -> Result<Vec<Made>, Over> {
-        let mut told = |text: String| {
-            if errors.len() < TOLD {
+        let mut list = |text: String| {
+            if errors.len() < LISTED_ERRORS {
                 errors.push((source.path.clone(), text));
             }
         };
@@ -305,7 +301,7 @@ impl Shared {
             Ok(opened) => opened,
             Err(failed) if failed.differences.contains(Differences::UNREADABLE) => {
                 counts.unreadable += 1;
-                told(io::Error::from(failed.error).to_string());
+                list(io::Error::from(failed.error).to_string());
                 return Ok(Vec::new());
             }
             Err(_) => {
@@ -318,15 +314,15 @@ impl Shared {
                 Ok(data) => data,
                 Err(error) => {
                     counts.unreadable += 1;
-                    told(io::Error::from(error).to_string());
+                    list(io::Error::from(error).to_string());
                     return Ok(Vec::new());
                 }
             };
-        self.hold_back(data.len())?;
+        self.throttle(data.len())?;
         let Some(data) = data.image() else {
             if named_as_image(&source.path) {
                 counts.broken += 1;
-                told(Broken::Format.to_string());
+                list(Broken::Format.to_string());
             } else {
                 counts.others += 1;
             }
@@ -339,7 +335,7 @@ impl Shared {
         let (first, many) = self.options.copies;
         let mut image = Image { data: &data, decoded: None };
         for copy in first..first.saturating_add(many) {
-            if self.stop.load(Ordering::Relaxed) {
+            if self.stopped.load(Ordering::Relaxed) {
                 return Err(Over);
             }
             match self.copy(&mut image, &source.path, copy, counts) {
@@ -347,7 +343,7 @@ impl Shared {
                 Ok(None) => {}
                 Err(broken) => {
                     counts.broken += 1;
-                    told(broken.to_string());
+                    list(broken.to_string());
                     break;
                 }
             }
@@ -402,11 +398,11 @@ impl Shared {
             return Ok(());
         }
         let window = AHEAD * self.options.threads.max(1);
-        let mut state = lock(&self.state);
-        while turn >= state.turn + window && !self.stop.load(Ordering::Relaxed) {
-            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
+        while turn >= state.turn + window && !self.stopped.load(Ordering::Relaxed) {
+            self.changed.wait(&mut state);
         }
-        if self.stop.load(Ordering::Relaxed) {
+        if self.stopped.load(Ordering::Relaxed) {
             return Err(Over);
         }
         state.ready.insert(turn, made);
@@ -427,41 +423,41 @@ impl Shared {
             }
         }
         drop(state);
-        self.moved.notify_all();
+        self.changed.notify_all();
         Ok(())
     }
 
     /// What cannot be written ends everything.
     fn fail(&self, refused: Refused) -> Over {
-        lock(&self.state).failure.get_or_insert(refused);
+        self.state.lock().failure.get_or_insert(refused);
         self.end();
         Over
     }
 
     fn end(&self) {
-        // Under the lock, or whoever is about to wait would not hear of it.
-        let state = lock(&self.state);
-        self.stop.store(true, Ordering::Relaxed);
+        // Under the lock, so that a thread that is about to wait is woken.
+        let state = self.state.lock();
+        self.stopped.store(true, Ordering::Relaxed);
         drop(state);
-        self.moved.notify_all();
+        self.changed.notify_all();
     }
 
-    fn hold_back(&self, bytes: usize) -> Result<(), Over> {
+    /// Wait for the rate limit after `bytes` more were read.
+    fn throttle(&self, bytes: usize) -> Result<(), Over> {
         let all = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(Over);
-            }
-            let rate = self.options.bytes_per_s;
-            if rate == 0 {
-                return Ok(());
-            }
-            let due = Duration::from_secs_f64(all as f64 / rate as f64);
-            match due.checked_sub(self.began.elapsed()) {
-                None | Some(Duration::ZERO) => return Ok(()),
-                Some(left) => std::thread::sleep(left.min(NAP)),
+        let rate = self.options.bytes_per_s;
+        if rate > 0 {
+            let due = self.began + Duration::from_secs_f64(all as f64 / rate as f64);
+            if due > Instant::now() {
+                let mut state = self.state.lock();
+                let running = |_: &mut State| !self.stopped.load(Ordering::Relaxed);
+                self.changed.wait_while_until(&mut state, running, due);
             }
         }
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(Over);
+        }
+        Ok(())
     }
 }
 
@@ -476,9 +472,4 @@ impl Made {
 
 fn os(name: &[u8]) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)
-}
-
-/// Whoever panicked has left sums that are whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

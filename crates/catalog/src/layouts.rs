@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
-use std::sync::{PoisonError, RwLock};
 
+use parking_lot::RwLock;
 use rustix::fs::{openat, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -76,7 +76,7 @@ impl Layouts {
     ///
     /// Targets that their file system numbers keep that number. Others get one made from the name, alike in every walk.
     pub fn targets(&self) -> Vec<(u32, String)> {
-        let numbers = self.numbers.read().unwrap_or_else(PoisonError::into_inner);
+        let numbers = self.numbers.read();
         let mut all: Vec<_> =
             numbers.iter().map(|(target, number)| (*number, target.to_string())).collect();
         all.sort();
@@ -100,12 +100,11 @@ impl Layouts {
     }
 
     pub(crate) fn number(&self, target: &Target) -> u32 {
-        let known =
-            self.numbers.read().unwrap_or_else(PoisonError::into_inner).get(target).copied();
+        let known = self.numbers.read().get(target).copied();
         if let Some(number) = known {
             return number;
         }
-        let mut numbers = self.numbers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = self.numbers.write();
         let made_up = || MADE_UP | fnv(target.to_string().as_bytes());
         let mut number = target.number().unwrap_or_else(made_up);
         // A collision of two names is improbable; the later one takes the next number.

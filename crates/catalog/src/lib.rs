@@ -21,6 +21,7 @@ mod opener;
 mod paths;
 mod root;
 pub mod seal;
+mod stat;
 pub mod walk;
 mod xattr;
 

@@ -7,14 +7,14 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use rustix::fs::{major, minor, readlinkat, statx, FileType, RawDir, StatxFlags};
+use rustix::fs::{major, minor, readlinkat, FileType, RawDir};
 use rustix::io::Errno;
 
 use crate::batch::{Batch, Facts};
 use crate::exclude::{join, Exclude};
 use crate::layouts::{Layouts, WorkerLayouts};
 use crate::root::Root;
-use crate::walk::worker::{look, LOOK};
+use crate::stat::{stat_name, stat_open};
 
 /// Where fewer than one name in so many is asked for, reading all of a directory's costs more than looking at each.
 const FEW_IN: u64 = 32;
@@ -71,7 +71,7 @@ impl Looker {
         layouts: Option<Layouts>,
     ) -> std::io::Result<Self> {
         let root = Root::open(root)?;
-        let top = look(&root.directory(b"")?)?;
+        let top = stat_open(root.directory(b"")?)?;
         let device = Facts::from(&top).device;
         Ok(Self { root, device, exclude, one_file_system, layouts })
     }
@@ -89,7 +89,7 @@ impl Looker {
             return vec![Found::LeftOut; asked.len()];
         }
         let opened = self.root.directory(directory).and_then(|fd| {
-            let stat = look(&fd)?;
+            let stat = stat_open(&fd)?;
             Ok((fd, stat))
         });
         let (fd, stat) = match opened {
@@ -135,7 +135,7 @@ impl Looker {
         let Ok(name) = CString::new(entry) else { return Found::Absent };
         let facts = match known {
             Some(facts) => facts,
-            None => match statx(fd, &name, LOOK, StatxFlags::BASIC_STATS) {
+            None => match stat_name(fd, &name) {
                 Ok(stat) => Facts::from(&stat),
                 Err(error) => {
                     if !gone(error) {

@@ -12,11 +12,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{
-    futimens, statx, AtFlags, Statx, StatxFlags, StatxTimestamp, Timespec, Timestamps,
-};
+use parking_lot::Mutex;
+use rustix::fs::{futimens, Statx, StatxTimestamp, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::batch::kind;
@@ -27,6 +25,7 @@ use crate::layout::Layout;
 use crate::layouts::{LayoutMethod, Layouts, Objects};
 use crate::paths::string;
 use crate::root::Root;
+use crate::stat::{stat_name, stat_open};
 
 /// Stale paths that are kept to be mended; more are only counted, and then the whole tree is to be refreshed.
 const STALE_PATHS: usize = 100_000;
@@ -145,7 +144,7 @@ impl CheckedTree {
     fn opened(&self, path: &[u8], recorded: &Recorded) -> Result<Opened, OpenFailed> {
         let failed = |error| OpenFailed { differences: of_error(error), error };
         let file = self.root.readable(path).map_err(failed)?;
-        let stat = statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+        let stat = stat_open(&file);
         let stat = stat.map_err(failed)?;
         if kind(stat.stx_mode) != REGULAR {
             return Err(OpenFailed { differences: Differences::TYPE, error: Errno::INVAL });
@@ -182,7 +181,7 @@ impl CheckedTree {
         let layout = self.layouts.layout_of(file);
         let now = as_recorded(&opened.stat);
         let mut sums = checksum::sum(file, layout.as_ref(), size, rule, &self.summed).ok();
-        let after = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+        let after = stat_open(file);
         if !after.is_ok_and(|after| compare(&now, &after, None).is_empty()) {
             sums = None;
         }
@@ -214,11 +213,10 @@ impl CheckedTree {
         rule: Rule,
         wanted: &[(usize, Digest)],
     ) -> Result<Vec<bool>, Errno> {
-        let look = |file: &OwnedFd| statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
         let copy = donor.root.readable(path)?;
-        let there = as_recorded(&look(&copy)?);
+        let there = as_recorded(&stat_open(&copy)?);
         let file = self.root.writable(path)?;
-        let stat = look(&file)?;
+        let stat = stat_open(&file)?;
         let layout = self.layouts.layout_of(file.as_fd());
         let generation = layout.as_ref().map(Layout::generation);
         let expected = Recorded { ctime: as_recorded(&stat).ctime, ..*recorded };
@@ -274,11 +272,10 @@ impl CheckedTree {
                 inode: columns.inode[row],
                 generation: None,
             };
-            let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
             let differences = match directory {
                 Err(error) => of_error(*error),
                 Ok(_) if name.is_empty() || name.contains(&b'/') => return Err(Errno::INVAL),
-                Ok(directory) => match statx(directory, name, how, StatxFlags::BASIC_STATS) {
+                Ok(directory) => match stat_name(directory, name) {
                     Ok(now) => compare(&recorded, &now, None),
                     Err(error) => of_error(error),
                 },
@@ -309,7 +306,7 @@ impl CheckedTree {
     /// Paths of entries that did not hold, each as often as it was met, and whether these are all of them.
     #[must_use]
     pub fn stale_paths(&self) -> (Vec<Vec<u8>>, bool) {
-        let paths = self.stale_paths.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let paths = self.stale_paths.lock().clone();
         let all = u64::try_from(paths.len()).is_ok_and(|kept| kept == self.counts().stale);
         (paths, all)
     }
@@ -330,7 +327,7 @@ impl CheckedTree {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let mut paths = self.stale_paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paths = self.stale_paths.lock();
         self.stale.fetch_add(1, Ordering::Relaxed);
         if paths.len() < STALE_PATHS {
             paths.push(path());

@@ -2,7 +2,9 @@
 //!
 //! Fresh memory costs a page fault for every 4 KiB at its first touch, about as much as copying the page; so buffers come back.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Buffers of one power of two that are kept, at most; and bytes of all.
 const KEPT_OF_A_SIZE: usize = 1024;
@@ -30,7 +32,7 @@ impl Pool {
     pub fn take(self: &Arc<Self>, length: usize) -> Option<Buffer> {
         let size = length.max(SMALLEST).checked_next_power_of_two()?;
         let kept = {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = self.free.lock();
             let kept = free.by_size.get_mut(class(size)).and_then(Vec::pop);
             free.bytes -= kept.as_ref().map_or(0, Vec::capacity);
             kept
@@ -54,7 +56,7 @@ impl Pool {
             return;
         }
         bytes.clear();
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         if free.bytes + size > KEPT_BYTES {
             return;
         }

@@ -8,9 +8,11 @@
 //! is due, and wakes the next before it answers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::model::{Model, Ns, Ticket};
 use crate::statistics::Lateness;
@@ -76,7 +78,7 @@ impl Pump {
         ask: impl FnOnce(&mut Model, Ns) -> Ticket,
         answer: impl FnOnce() + Send + 'static,
     ) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         let now = self.shared.now();
         let before = state.model.next_ns();
         let ticket = ask(&mut state.model, now);
@@ -91,17 +93,16 @@ impl Pump {
 
     /// Look at the state; with the time that it is now.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut State, Ns) -> T) -> T {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         look(&mut state, self.shared.now())
     }
 }
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        self.shared.lock().stop = true;
+        self.shared.state.lock().stop = true;
         self.shared.wake.notify_all();
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             let _ = thread.join();
         }
@@ -113,16 +114,12 @@ impl Shared {
         (self.start.elapsed().as_nanos() as f64 / self.dilation) as Ns
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn run(&self) {
         // Without it the thread still works, a little later.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(
             SLACK.as_nanos() as u64,
         ));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while !state.stop {
             let now = self.now();
             if let Some((ticket, due)) = state.model.take_done(now) {
@@ -131,23 +128,21 @@ impl Shared {
                 self.wake.notify_one(); // somebody else looks after what is due meanwhile
                 answer();
                 let late = self.now().saturating_sub(due);
-                state = self.lock();
+                state = self.state.lock();
                 state.lateness.count(due.saturating_sub(came), late);
                 continue;
             }
             let next = state.model.next_ns();
-            state = match next {
+            match next {
                 Some(at) if !state.led => {
                     state.led = true;
                     let left = (at.saturating_sub(now)) as f64 * self.dilation;
                     let left = Duration::from_nanos(left.ceil() as u64);
-                    let woken = self.wake.wait_timeout(state, left);
-                    let (mut state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+                    self.wake.wait_for(&mut state, left);
                     state.led = false;
-                    state
                 }
-                _ => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+                _ => self.wake.wait(&mut state),
+            }
         }
     }
 }

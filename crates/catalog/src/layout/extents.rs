@@ -78,6 +78,15 @@ impl<'a> Extents<'a> {
     }
 }
 
+impl Layout {
+    /// The extents of a file of `size` bytes: they cover each byte once in every mirror asked for,
+    /// in the order of the file. Computed as they are taken.
+    #[must_use]
+    pub fn extents(&self, size: u64, mirrors: Mirrors) -> Extents<'_> {
+        Extents::new(self, size, mirrors)
+    }
+}
+
 impl<'a> Iterator for Extents<'a> {
     type Item = Extent<'a>;
 

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::RwLock;
 
+use parking_lot::RwLock;
 use rustix::fs::{fstat, fstatfs, FileType};
 
 use super::reader::{LayoutReader, OpenFile};
@@ -121,13 +121,13 @@ impl FileSystems {
 
     /// How the files of this device are read, where that has been settled.
     pub(crate) fn known(&self, device: u64) -> Option<Served> {
-        let known = self.devices.read().ok()?.get(&device).copied()?;
+        let known = self.devices.read().get(&device).copied()?;
         (!matches!(known, Served::Unknown(_))).then_some(known)
     }
 
     fn serving(&self, device: u64, fd: BorrowedFd<'_>) -> Result<Served, LayoutError> {
-        let known = self.devices.read().map(|devices| devices.get(&device).copied());
-        if let Ok(Some(served)) = known {
+        let known = self.devices.read().get(&device).copied();
+        if let Some(served) = known {
             return Ok(served);
         }
         let statfs = fstatfs(fd).map_err(|error| LayoutError::io("fstatfs", error))?;
@@ -139,9 +139,7 @@ impl FileSystems {
     }
 
     fn remember(&self, device: u64, served: Served) {
-        if let Ok(mut devices) = self.devices.write() {
-            devices.insert(device, served);
-        }
+        self.devices.write().insert(device, served);
     }
 
     fn find_out(&self, misses: u8, file: &OpenFile<'_>) -> Result<Option<Layout>, LayoutError> {

@@ -40,6 +40,14 @@ impl<'a> Shares<'a> {
     }
 }
 
+impl Layout {
+    /// What each object holds of a file of `size` bytes; objects that hold nothing of it are left out.
+    #[must_use]
+    pub fn shares(&self, size: u64, mirrors: Mirrors) -> Shares<'_> {
+        Shares::new(self, size, mirrors)
+    }
+}
+
 impl<'a> Iterator for Shares<'a> {
     type Item = Share<'a>;
 

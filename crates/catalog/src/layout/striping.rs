@@ -1,9 +1,17 @@
-//! Where a byte of a component lies: round robin over objects, in sets where objects are of limited size.
+//! Where a byte of a component is: round robin over objects, in sets where objects are of limited size.
 //!
 //! One rule serves all file systems. Lustre and BeeGFS have objects without limit, so one set; CephFS
 //! starts a new set of objects when those of the last are full; a GlusterFS shard is a set of one.
 
-use super::{LayoutError, EOF, MIN_UNIT};
+use super::LayoutError;
+
+/// The end of a component that goes on to the end of the file, however far that is.
+pub const EOF: u64 = u64::MAX;
+
+/// The smallest stripe that Lustre (`LOV_MIN_STRIPE_SIZE`), CephFS (`CEPH_MIN_STRIPE_UNIT`) and BeeGFS
+/// (`STRIPEPATTERN_MIN_CHUNKSIZE`) make; every stripe is a multiple of it. It bounds how many extents
+/// a hostile layout can cut a file into.
+pub const MIN_UNIT: u64 = 64 << 10;
 
 /// How bytes go round objects. Offsets count from the start of the file, also in a component that
 /// begins later, as they do in Lustre.
@@ -17,7 +25,7 @@ pub struct Striping {
     pub object_size: u64,
 }
 
-/// Where a byte lies.
+/// The position of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The number of its object.
@@ -56,7 +64,7 @@ impl Striping {
         Ok(())
     }
 
-    /// Where byte `offset` of the file lies; `offset` is less than [`EOF`].
+    /// The position of byte `offset` of the file; `offset` is less than [`EOF`].
     #[must_use]
     pub fn place(&self, offset: u64) -> Place {
         let Self { unit, count, object_size } = *self;

@@ -1,21 +1,18 @@
-//! Tasks of several workers: each takes its own last one first, and steals the oldest of another's.
+//! Work stealing: each worker takes its own newest task first, and steals the oldest of another's.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-/// A sleeper looks again this often: long enough to cost nothing, short enough to end soon after a stop.
-const LOOK_ROUND: Duration = Duration::from_millis(20);
+use parking_lot::{Condvar, Mutex};
 
 /// Last in, first out keeps the tasks of a walk few (depth first); the oldest task is the best to steal, because
 /// the largest subtrees were found first.
 pub(super) struct Queue<T> {
     own: Vec<Mutex<VecDeque<T>>>,
-    /// Tasks waiting or being worked on: none left means the end.
+    /// Tasks that wait or are in progress; 0 means the end.
     pending: AtomicUsize,
     sleepers: AtomicUsize,
-    bed: Mutex<()>,
+    sleep: Mutex<()>,
     wake: Condvar,
     stopped: AtomicBool,
 }
@@ -26,7 +23,7 @@ impl<T> Queue<T> {
             own: (0..workers).map(|_| Mutex::new(VecDeque::new())).collect(),
             pending: AtomicUsize::new(0),
             sleepers: AtomicUsize::new(0),
-            bed: Mutex::new(()),
+            sleep: Mutex::new(()),
             wake: Condvar::new(),
             stopped: AtomicBool::new(false),
         }
@@ -39,9 +36,9 @@ impl<T> Queue<T> {
             return;
         }
         self.pending.fetch_add(count, Ordering::SeqCst);
-        lock(&self.own[worker]).extend(tasks);
+        self.own[worker].lock().extend(tasks);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            let _bed = lock(&self.bed);
+            let _sleep = self.sleep.lock();
             if count == 1 {
                 self.wake.notify_one();
             } else {
@@ -52,45 +49,43 @@ impl<T> Queue<T> {
 
     /// The next task, waiting for one; None when all are done, or after `stop`.
     pub(super) fn take(&self, worker: usize) -> Option<T> {
-        loop {
-            if self.is_stopped() {
-                return None;
+        if let Some(task) = self.find(worker) {
+            return (!self.is_stopped()).then_some(task);
+        }
+        let mut sleep = self.sleep.lock();
+        // Announced before the queues are searched again: a push from here on sees a sleeper and wakes it. `stop` and the
+        // last `done` notify under this lock.
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let task = loop {
+            if self.is_stopped() || self.pending.load(Ordering::SeqCst) == 0 {
+                break None;
             }
             if let Some(task) = self.find(worker) {
-                return Some(task);
+                break Some(task);
             }
-            let bed = lock(&self.bed);
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
-            // Looked at again as a sleeper: whoever pushes from here on sees one and wakes it.
-            let found = self.find(worker);
-            let over = self.pending.load(Ordering::SeqCst) == 0;
-            if found.is_none() && !over {
-                drop(self.wake.wait_timeout(bed, LOOK_ROUND));
-            }
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
-            if found.is_some() || over {
-                return found;
-            }
-        }
+            self.wake.wait(&mut sleep);
+        };
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        task
     }
 
-    /// A task that was taken is done, and has pushed whatever follows from it.
+    /// A task that was taken is done, and has pushed the tasks that follow from it.
     pub(super) fn done(&self) {
         if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 {
-            let _bed = lock(&self.bed);
+            let _sleep = self.sleep.lock();
             self.wake.notify_all();
         }
     }
 
-    /// How many tasks wait or are worked on.
+    /// Tasks that wait or are in progress.
     pub(super) fn pending(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// Let every worker end as soon as it asks for a task.
+    /// Let every worker end as soon as it takes a task.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
-        let _bed = lock(&self.bed);
+        let _sleep = self.sleep.lock();
         self.wake.notify_all();
     }
 
@@ -99,17 +94,12 @@ impl<T> Queue<T> {
     }
 
     fn find(&self, worker: usize) -> Option<T> {
-        if let Some(task) = lock(&self.own[worker]).pop_back() {
+        if let Some(task) = self.own[worker].lock().pop_back() {
             return Some(task);
         }
         let others = (worker + 1..self.own.len()).chain(0..worker);
-        others.into_iter().find_map(|other| lock(&self.own[other]).pop_front())
+        others.into_iter().find_map(|other| self.own[other].lock().pop_front())
     }
-}
-
-/// A queue whose holder panicked is still a queue: its operations do not stop half way.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
-//! One thread of a walk: reads directories, looks at entries, fills batches.
+//! One thread of a walk: reads directories, calls stat(2) on entries, fills batches.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::Arc;
 
-use rustix::fs::{readlinkat, statx, AtFlags, FileType, RawDir, Statx, StatxFlags};
+use rustix::fs::{readlinkat, FileType, RawDir};
 use rustix::io::Errno;
 
-use super::Shared;
+use super::shared::Shared;
+use super::task::{Block, OpenDirectory, Task};
 use crate::batch::{device, Batch, DirectoryState, Facts};
 use crate::exclude::join;
 use crate::layouts::WorkerLayouts;
+use crate::stat::{stat_name, stat_open};
 
 /// What getdents64(2) may fill at once: some 2,000 names, the unit of sorting and of sharing a huge directory.
 const NAMES_BYTES: usize = 64 * 1024;
@@ -21,61 +22,31 @@ const NAMES_BYTES: usize = 64 * 1024;
 /// Blocks of one directory that may wait for other workers; further ones are done by the one that reads.
 const SHARED_BLOCKS: usize = 32;
 
-/// Never follow a link, never mount anything.
-pub(crate) const LOOK: AtFlags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
-
-/// A piece of work.
-pub(super) enum Task {
-    /// Read the directory at this path below the root.
-    Directory(Vec<u8>),
-    /// Look at these entries of a huge directory.
-    Block(Arc<OpenDirectory>, Block),
-}
-
-/// A directory being read.
-pub(super) struct OpenDirectory {
-    id: u64,
-    fd: OwnedFd,
-    path: Vec<u8>,
-    stat: Statx,
-    /// Entries recorded so far.
-    rows: AtomicI64,
-    /// Blocks not yet done, and one for the reading itself.
-    left: AtomicUsize,
-}
-
-/// Names of a directory, each with its NUL, and their inodes.
-#[derive(Default)]
-pub(super) struct Block {
-    names: Vec<u8>,
-    entries: Vec<(u64, u32, u32)>,
-}
-
-/// The attributes of an open directory.
-pub(crate) fn look(fd: &OwnedFd) -> Result<Statx, Errno> {
-    statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
-}
-
 pub(super) struct Worker<'a> {
     number: usize,
     shared: &'a Shared,
-    give: SyncSender<Batch>,
     batch: Batch,
-    /// Where directories are in the batch, by id; the last one apart, as most entries are in the same.
+    /// Positions of directories in the batch, by id; the last one apart, as most entries are in it.
     places: HashMap<u64, usize>,
     last: Option<(u64, usize)>,
     buffer: Vec<u8>,
     layouts: Option<WorkerLayouts<'a>>,
-    /// Nobody takes batches any more.
+    /// The walk was stopped: no more batches are taken.
     unwanted: bool,
 }
 
+/// Also after a panic: the consumer must not wait for this worker for ever.
+impl Drop for Worker<'_> {
+    fn drop(&mut self) {
+        self.shared.batches.worker_ended();
+    }
+}
+
 impl<'a> Worker<'a> {
-    pub(super) fn new(number: usize, shared: &'a Shared, give: SyncSender<Batch>) -> Self {
+    pub(super) fn new(number: usize, shared: &'a Shared) -> Self {
         Self {
             number,
             shared,
-            give,
             batch: Batch::default(),
             places: HashMap::new(),
             last: None,
@@ -106,20 +77,20 @@ impl<'a> Worker<'a> {
 
     fn directory(&mut self, path: Vec<u8>) {
         let opened =
-            self.shared.root.directory(&path).and_then(|fd| look(&fd).map(|stat| (fd, stat)));
+            self.shared.root.directory(&path).and_then(|fd| stat_open(&fd).map(|stat| (fd, stat)));
         let (fd, stat) = match opened {
             Ok(opened) => opened,
             Err(error) => return self.failed(path, "open directory", error),
         };
         if let Some(children) = self.shared.options.known.unchanged(&path, &stat) {
-            self.shared.unchanged.fetch_add(1, Ordering::Relaxed);
+            self.shared.counters.unchanged.fetch_add(1, Ordering::Relaxed);
             let at = self.batch.directories.push(&path, &stat);
             self.batch.directories.state[at] = DirectoryState::Unchanged as i8;
             let tasks = children.iter().cloned().map(Task::Directory);
             self.shared.queue.push(self.number, tasks);
             return self.flush_if_full();
         }
-        self.shared.directories.fetch_add(1, Ordering::Relaxed);
+        self.shared.counters.directories.fetch_add(1, Ordering::Relaxed);
         let directory = Arc::new(OpenDirectory {
             id: self.shared.next_id.fetch_add(1, Ordering::Relaxed),
             fd,
@@ -132,7 +103,7 @@ impl<'a> Worker<'a> {
         self.finish(&directory);
     }
 
-    /// Read the names, block by block. The first block is done here, later ones by whoever has time.
+    /// Read the names, block by block. This worker does the first block; later ones are tasks for all.
     fn read(&mut self, directory: &Arc<OpenDirectory>) {
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
@@ -172,7 +143,7 @@ impl<'a> Worker<'a> {
         self.buffer = buffer;
     }
 
-    /// Look at the entries of a block, by inode: where nothing is cached, the disk is read in its own order.
+    /// Record the entries of a block in the order of their inodes, which is that of a disk's inode table.
     fn block(&mut self, directory: &OpenDirectory, mut block: Block) {
         block.entries.sort_unstable_by_key(|entry| entry.0);
         let mut found = Vec::new();
@@ -190,8 +161,8 @@ impl<'a> Worker<'a> {
             }
         }
         directory.rows.fetch_add(recorded, Ordering::SeqCst);
-        self.shared.entries.fetch_add(recorded.unsigned_abs(), Ordering::Relaxed);
-        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.shared.counters.entries.fetch_add(recorded.unsigned_abs(), Ordering::Relaxed);
+        self.shared.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.shared.queue.push(self.number, found.into_iter());
     }
 
@@ -199,10 +170,10 @@ impl<'a> Worker<'a> {
     fn entry(&mut self, directory: &OpenDirectory, name: &CStr) -> Option<(bool, u64)> {
         let shared = self.shared;
         if shared.options.exclude.matches(&directory.path, name.to_bytes()) {
-            shared.excluded.fetch_add(1, Ordering::Relaxed);
+            shared.counters.excluded.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        let stat = match statx(&directory.fd, name, LOOK, StatxFlags::BASIC_STATS) {
+        let stat = match stat_name(&directory.fd, name) {
             Ok(stat) => stat,
             Err(error) => {
                 self.failed(join(&directory.path, name.to_bytes()), "stat", error);
@@ -211,7 +182,7 @@ impl<'a> Worker<'a> {
         };
         let elsewhere = shared.options.one_file_system && device(&stat) != shared.root_device;
         if elsewhere {
-            shared.excluded.fetch_add(1, Ordering::Relaxed);
+            shared.counters.excluded.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         let kind = FileType::from_raw_mode(u32::from(stat.stx_mode));
@@ -278,7 +249,7 @@ impl<'a> Worker<'a> {
     fn failed(&mut self, path: Vec<u8>, doing: &str, error: Errno) {
         // NOENT: gone. NOTDIR, LOOP, INVAL: a directory or link that became something else.
         if matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::INVAL) {
-            self.shared.vanished.fetch_add(1, Ordering::Relaxed);
+            self.shared.counters.vanished.fetch_add(1, Ordering::Relaxed);
         } else {
             let text = std::io::Error::from(error);
             self.note(path, || format!("{doing}: {text}"));
@@ -302,17 +273,8 @@ impl<'a> Worker<'a> {
         let batch = std::mem::take(&mut self.batch);
         self.places.clear();
         self.last = None;
-        if !batch.is_empty() && self.give.send(batch).is_err() {
+        if !batch.is_empty() && !self.shared.batches.send(batch) {
             self.unwanted = true;
         }
-    }
-}
-
-impl Block {
-    fn push(&mut self, inode: u64, name: &CStr) {
-        // 64 KiB of directory hold far fewer than 2^32 bytes of names.
-        let start = self.names.len() as u32;
-        self.names.extend_from_slice(name.to_bytes_with_nul());
-        self.entries.push((inode, start, self.names.len() as u32));
     }
 }

@@ -4,7 +4,7 @@
 //! 88 % full, so that a distinct chunk takes 23 to 35 bytes; one that is met in further types or bins takes as much again for
 //! each. Two different chunks among 10^12 share 128 bits with a probability of 10^-15.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::digest::Fingerprint;
 
@@ -151,7 +151,7 @@ impl Index {
     pub(super) fn distinct(&self) -> Distinct {
         let mut sum = Distinct::default();
         for shard in &self.shards {
-            sum.merge(&lock(shard).distinct);
+            sum.merge(&shard.lock().distinct);
         }
         sum
     }
@@ -160,18 +160,13 @@ impl Index {
     pub(super) fn bytes(&self) -> usize {
         let of =
             |shard: &Shard| shard.chunks.bytes() + shard.elsewhere.bytes() + shard.files.bytes();
-        self.shards.iter().map(|shard| of(&lock(shard))).sum()
+        self.shards.iter().map(|shard| of(&shard.lock())).sum()
     }
 
     fn shard(&self, key: u128) -> MutexGuard<'_, Shard> {
         // The upper half says which shard, the lower where in it.
-        lock(&self.shards[(key >> 122) as usize % SHARDS])
+        self.shards[(key >> 122) as usize % SHARDS].lock()
     }
-}
-
-/// A thread that panicked has left whole entries: nothing in here panics halfway.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn key(fingerprint: &Fingerprint) -> u128 {

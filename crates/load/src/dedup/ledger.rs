@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::chunking::Method;
 use crate::digest::Digest;
@@ -92,7 +93,7 @@ impl Ledger {
 
     pub(super) fn report(&self, method: Method, digest: Digest) -> Report {
         let hole = digest.of(&vec![0; method.most()]);
-        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        let sums = self.sums.lock();
         Report {
             files: sums.files,
             total: sums.total.clone(),
@@ -106,7 +107,7 @@ impl Ledger {
     }
 
     fn with(&self, change: impl FnOnce(&mut Sums)) {
-        change(&mut self.sums.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.sums.lock());
     }
 }
 

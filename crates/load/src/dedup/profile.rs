@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use waystage_catalog::check::{Differences, Recorded};
 use waystage_catalog::CheckedTree;
 
@@ -20,11 +21,8 @@ use super::trace::{Chunk, Question, Whole, Writer};
 /// Chunks that a thread holds before it puts them in.
 const BATCH: usize = 4096;
 
-/// What could not be read is told of so many files; all are counted.
-const TOLD: usize = 1000;
-
-/// Holding back is cut into pieces of this, so that a stop is not held back.
-const NAP: Duration = Duration::from_millis(50);
+/// Unreadable files listed with their error; all are counted.
+const LISTED_ERRORS: usize = 1000;
 
 /// A file to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,9 +87,9 @@ struct Shared {
     began: Instant,
     bytes: AtomicU64,
     files_done: AtomicU64,
-    stop: AtomicBool,
+    stopped: AtomicBool,
     state: Mutex<State>,
-    ended: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -154,9 +152,9 @@ impl Profile {
             began: Instant::now(),
             bytes: AtomicU64::new(0),
             files_done: AtomicU64::new(links),
-            stop: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             state: Mutex::new(State { running: threads, files, ..State::default() }),
-            ended: Condvar::new(),
+            changed: Condvar::new(),
         });
         let profile = Self { shared, threads: Mutex::default() };
         for number in 0..threads {
@@ -165,12 +163,12 @@ impl Profile {
                 .name(format!("dedup-{number}"))
                 .spawn(move || shared.work())
                 .map_err(|error| {
-                    profile.shared.stop.store(true, Ordering::Relaxed);
+                    profile.shared.stop();
                     DedupError::Option(format!(
                         "thread {number} of {threads} cannot begin: {error}"
                     ))
                 })?;
-            lock(&profile.threads).push(spawned);
+            profile.threads.lock().push(spawned);
         }
         Ok(profile)
     }
@@ -181,36 +179,35 @@ impl Profile {
         Progress {
             bytes: self.shared.bytes.load(Ordering::Relaxed),
             files: self.shared.files_done.load(Ordering::Relaxed),
-            of: self.shared.tasks.len() as u64 + lock(&self.shared.state).files.links,
+            of: self.shared.tasks.len() as u64 + self.shared.state.lock().files.links,
         }
     }
 
     /// Wait until it is over, for at most so long; whether it is.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
-        let state = lock(&self.shared.state);
-        let waited =
-            self.shared.ended.wait_timeout_while(state, timeout, |state| state.running > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0.running == 0
+        let mut state = self.shared.state.lock();
+        self.shared.changed.wait_while_for(&mut state, |state| state.running > 0, timeout);
+        state.running == 0
     }
 
     /// End it early: [`Profile::finish`] then says [`DedupError::Stopped`].
     pub fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.stop();
     }
 
     /// Wait for the end and take what came of it. A part has its name when this returns, or is not there.
     pub fn finish(self) -> Result<Finished, DedupError> {
-        for thread in lock(&self.threads).drain(..) {
+        for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 self.stop();
             }
         }
-        let stopped = self.shared.stop.load(Ordering::Relaxed);
+        let stopped = self.shared.stopped.load(Ordering::Relaxed);
         let shared = Arc::clone(&self.shared);
         drop(self);
         let shared = Arc::into_inner(shared).ok_or(DedupError::Stopped)?;
-        let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let state = shared.state.into_inner();
         if let Some(failure) = state.failure {
             return Err(failure);
         }
@@ -224,7 +221,7 @@ impl Profile {
                 ledger.report(question.method, question.digest)
             }
             Sink::Part(writer) => {
-                let writer = (*writer).into_inner().unwrap_or_else(PoisonError::into_inner);
+                let writer = (*writer).into_inner();
                 let path = shared.options.part.clone().unwrap_or_default();
                 writer.finish(state.files).map_err(|error| DedupError::Io(path, error))?;
                 Report { files: state.files, ..Report::default() }
@@ -237,8 +234,8 @@ impl Profile {
 impl Drop for Profile {
     fn drop(&mut self) {
         self.stop();
-        for thread in lock(&self.threads).drain(..) {
-            // Its panic was told when it happened.
+        for thread in self.threads.lock().drain(..) {
+            // A panic has been printed to stderr.
             let _ = thread.join();
         }
     }
@@ -278,13 +275,13 @@ impl Shared {
                 Err(()) => break,
             };
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.files.merge(files);
-        let free = TOLD.saturating_sub(state.errors.len());
+        let free = LISTED_ERRORS.saturating_sub(state.errors.len());
         state.errors.extend(errors.into_iter().take(free));
         state.running -= 1;
         drop(state);
-        self.ended.notify_all();
+        self.changed.notify_all();
     }
 
     /// Read one file; an error where nothing more is to be read at all.
@@ -295,9 +292,9 @@ impl Shared {
         files: &mut Files,
         errors: &mut Vec<(Vec<u8>, String)>,
     ) -> Result<(), ()> {
-        let mut told = |error: rustix::io::Errno| {
+        let mut unreadable = |error: rustix::io::Errno| {
             files.unreadable += 1;
-            if errors.len() < TOLD {
+            if errors.len() < LISTED_ERRORS {
                 let text = std::io::Error::from(error).to_string();
                 errors.push((task.path.clone(), text));
             }
@@ -305,7 +302,7 @@ impl Shared {
         let opened = match self.tree.open_file(&task.path, &task.recorded()) {
             Ok(opened) => opened,
             Err(failed) if failed.differences.contains(Differences::UNREADABLE) => {
-                told(failed.error);
+                unreadable(failed.error);
                 return Ok(());
             }
             Err(_) => {
@@ -334,7 +331,7 @@ impl Shared {
                 Ok(())
             }
             Err(Ended::Failed(error)) => {
-                told(error);
+                unreadable(error);
                 put.map_err(|_| ())
             }
             Err(Ended::Stopped) => Err(()),
@@ -344,7 +341,7 @@ impl Shared {
     fn kind(&self, name: &str) -> Result<u16, ()> {
         match &self.sink {
             Sink::Ledger(ledger) => Ok(ledger.types.number(name)),
-            Sink::Part(writer) => self.written(lock(writer).kind(name)),
+            Sink::Part(writer) => self.written(writer.lock().kind(name)),
         }
     }
 
@@ -354,7 +351,7 @@ impl Shared {
                 ledger.whole(&file);
                 Ok(())
             }
-            Sink::Part(writer) => self.written(lock(writer).whole(file)),
+            Sink::Part(writer) => self.written(writer.lock().whole(file)),
         }
     }
 
@@ -364,7 +361,7 @@ impl Shared {
                 ledger.chunks(group, zeros, chunks);
                 Ok(())
             }
-            Sink::Part(writer) => self.written(lock(writer).chunks(group, zeros, chunks)),
+            Sink::Part(writer) => self.written(writer.lock().chunks(group, zeros, chunks)),
         }
     }
 
@@ -372,9 +369,35 @@ impl Shared {
     fn written<T>(&self, result: std::io::Result<T>) -> Result<T, ()> {
         result.map_err(|error| {
             let path = self.options.part.clone().unwrap_or_default();
-            lock(&self.state).failure.get_or_insert(DedupError::Io(path, error));
-            self.stop.store(true, Ordering::Relaxed);
+            self.state.lock().failure.get_or_insert(DedupError::Io(path, error));
+            self.stop();
         })
+    }
+
+    /// Under the lock, so that a thread that is about to wait is woken.
+    fn stop(&self) {
+        let state = self.state.lock();
+        self.stopped.store(true, Ordering::Relaxed);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Wait for the rate limit after `bytes` more were read.
+    fn throttle(&self, bytes: usize) -> Result<(), Ended> {
+        let all = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        let rate = self.options.bytes_per_s;
+        if rate > 0 {
+            let due = self.began + Duration::from_secs_f64(all as f64 / rate as f64);
+            if due > Instant::now() {
+                let mut state = self.state.lock();
+                let running = |_: &mut State| !self.stopped.load(Ordering::Relaxed);
+                self.changed.wait_while_until(&mut state, running, due);
+            }
+        }
+        if self.stopped.load(Ordering::Relaxed) {
+            return Err(Ended::Stopped);
+        }
+        Ok(())
     }
 }
 
@@ -410,26 +433,6 @@ impl Taker for Batch<'_> {
     }
 
     fn read(&mut self, bytes: usize) -> Result<(), Ended> {
-        let shared = self.shared;
-        let all = shared.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        loop {
-            if shared.stop.load(Ordering::Relaxed) {
-                return Err(Ended::Stopped);
-            }
-            let rate = shared.options.bytes_per_s;
-            if rate == 0 {
-                return Ok(());
-            }
-            let due = Duration::from_secs_f64(all as f64 / rate as f64);
-            match due.checked_sub(shared.began.elapsed()) {
-                None | Some(Duration::ZERO) => return Ok(()),
-                Some(left) => std::thread::sleep(left.min(NAP)),
-            }
-        }
+        self.shared.throttle(bytes)
     }
-}
-
-/// Whoever panicked has left sums that are whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,8 @@
 //! What is counted: bytes and chunks, by type and by size of their files.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Bins of file sizes: of no byte, of 1, of 2 to 3, of 4 to 7, and so on to 2^63.
 pub const BINS: usize = 65;
@@ -56,7 +57,7 @@ impl Types {
 
     /// The number of a type, given now if it has none. From the 65,535th on they share one: [`NO_TYPE`]'s.
     pub(super) fn number(&self, name: &str) -> u16 {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         let (numbers, names) = &mut *held;
         if names.is_empty() {
             names.push(NO_TYPE.to_owned());
@@ -74,7 +75,7 @@ impl Types {
     }
 
     pub(super) fn names(&self) -> Vec<String> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+        self.held.lock().1.clone()
     }
 }
 

@@ -5,15 +5,39 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 use waystage_catalog::check::Differences;
-use waystage_catalog::{OpenFailed, Opened};
+use waystage_catalog::{CheckedTree, OpenFailed, Opened};
 
-use super::desk::Desk;
 use super::region::{append, Region};
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Pool};
 use crate::error::{Failure, Trouble};
-use crate::files::Extent;
+use crate::files::{Extent, Files};
 use crate::plan::Delivery;
+use crate::schedule::Rules;
 use crate::stream::Item;
+
+/// The files, and the rules for reading them.
+pub(super) struct Source {
+    pub(super) files: Arc<Files>,
+    pub(super) tree: CheckedTree,
+    pub(super) delivery: Delivery,
+    pool: Arc<Pool>,
+    memory_bytes: u64,
+    /// Whether a file whose size differs from its entry is delivered as it is.
+    resized: bool,
+}
+
+impl Source {
+    pub(super) fn new(files: Arc<Files>, tree: CheckedTree, rules: &Rules) -> Self {
+        Self {
+            files,
+            tree,
+            delivery: rules.delivery,
+            pool: Arc::default(),
+            memory_bytes: rules.memory_bytes,
+            resized: rules.resized,
+        }
+    }
+}
 
 /// What became of a piece.
 #[derive(Debug)]
@@ -49,54 +73,60 @@ impl Assembly {
 }
 
 /// A file that a loader keeps open, because the next piece is often of the same.
-pub(super) type Kept = Option<(u32, Opened)>;
+pub(super) type OpenedFile = Option<(u32, Opened)>;
 
 /// Read one extent of an item.
 pub(super) fn read(
-    desk: &Desk,
+    source: &Source,
     item: &Item,
     extent: Extent,
     assembly: Option<&Arc<Assembly>>,
-    kept: &mut Kept,
+    last: &mut OpenedFile,
 ) -> Outcome {
     let outcome = match assembly {
-        Some(assembly) => together(desk, item, extent, assembly),
-        None => alone(desk, item, extent, kept),
+        Some(assembly) => together(source, item, extent, assembly),
+        None => alone(source, item, extent, last),
     };
     outcome.unwrap_or_else(|failure| Outcome { bytes: Err(failure), read: 0, shrunk: false })
 }
 
 /// An item of one extent: a file, or a piece of an object.
-fn alone(desk: &Desk, item: &Item, extent: Extent, kept: &mut Kept) -> Result<Outcome, Failure> {
-    let whole = desk.delivery == Delivery::Files;
-    if whole || kept.as_ref().is_none_or(|(file, _)| *file != item.file) {
-        *kept = Some((item.file, open(desk, item.file)?));
+fn alone(
+    source: &Source,
+    item: &Item,
+    extent: Extent,
+    last: &mut OpenedFile,
+) -> Result<Outcome, Failure> {
+    let whole = source.delivery == Delivery::Files;
+    if whole || last.as_ref().is_none_or(|(file, _)| *file != item.file) {
+        *last = Some((item.file, open(source, item.file)?));
     }
-    let Some((_, opened)) = kept.as_ref() else { return Ok(nothing()) };
+    let Some((_, opened)) = last.as_ref() else { return Ok(nothing()) };
     let now = opened.stat.stx_size;
-    as_recorded(desk, item.file, now)?;
-    let range = if whole { Some((0, now)) } else { part(extent, desk.files.size(item.file), now) };
+    as_recorded(source, item.file, now)?;
+    let range =
+        if whole { Some((0, now)) } else { part(extent, source.files.size(item.file), now) };
     let Some((offset, length)) = range else { return Ok(nothing()) };
     if length > extent.length {
-        within_memory(desk, item.file, length)?;
+        within_memory(source, item.file, length)?;
     }
-    let read = contents(desk, item.file, opened, offset, length);
+    let read = contents(source, item.file, opened, offset, length);
     if whole {
-        *kept = None;
+        *last = None;
     }
     read
 }
 
 /// Whether a file of `now` bytes may be delivered.
-fn as_recorded(desk: &Desk, file: u32, now: u64) -> Result<(), Failure> {
-    let recorded = desk.files.size(file);
-    if desk.resized || now == recorded {
+fn as_recorded(source: &Source, file: u32, now: u64) -> Result<(), Failure> {
+    let recorded = source.files.size(file);
+    if source.resized || now == recorded {
         return Ok(());
     }
     let message = format!(
         "it has {now} bytes, and {recorded} were recorded: refresh the catalog, or let resized files be delivered"
     );
-    Err(Failure { path: desk.files.path(file), trouble: Trouble::Resized, message })
+    Err(Failure { path: source.files.path(file), trouble: Trouble::Resized, message })
 }
 
 fn nothing() -> Outcome {
@@ -113,20 +143,20 @@ fn part(extent: Extent, recorded: u64, now: u64) -> Option<(u64, u64)> {
 
 /// One extent of an item of several; whoever reads the last one finishes the item.
 fn together(
-    desk: &Desk,
+    source: &Source,
     item: &Item,
     extent: Extent,
     assembly: &Arc<Assembly>,
 ) -> Result<Outcome, Failure> {
-    let opened = assembly.opened.get_or_init(|| open(desk, item.file));
-    let planned = desk.files.size(item.file);
+    let opened = assembly.opened.get_or_init(|| open(source, item.file));
+    let planned = source.files.size(item.file);
     let mut read = 0;
     if let Ok(opened) = opened {
         let mut sound = opened.stat.stx_size == planned;
         if sound {
             let region = assembly.region.get_or_init(|| {
                 let length = usize::try_from(planned).ok()?;
-                Some(Region::new(desk.pool.take(length)?, length))
+                Some(Region::new(source.pool.take(length)?, length))
             });
             let filled = region
                 .as_ref()
@@ -150,14 +180,14 @@ fn together(
         _ => {
             // It has changed since it was recorded, or while it was read: as one piece it is of one moment.
             let now =
-                rustix::fs::fstat(&opened.file).map_err(|e| unreadable(desk, item.file, e))?;
+                rustix::fs::fstat(&opened.file).map_err(|e| unreadable(source, item.file, e))?;
             let length = now.st_size.unsigned_abs();
-            as_recorded(desk, item.file, opened.stat.stx_size)?;
-            as_recorded(desk, item.file, length)?;
+            as_recorded(source, item.file, opened.stat.stx_size)?;
+            as_recorded(source, item.file, length)?;
             if length > planned {
-                within_memory(desk, item.file, length)?;
+                within_memory(source, item.file, length)?;
             }
-            let mut outcome = contents(desk, item.file, opened, 0, length)?;
+            let mut outcome = contents(source, item.file, opened, 0, length)?;
             outcome.shrunk |= length < opened.stat.stx_size;
             Ok(outcome)
         }
@@ -165,42 +195,42 @@ fn together(
 }
 
 fn contents(
-    desk: &Desk,
+    source: &Source,
     file: u32,
     opened: &Opened,
     offset: u64,
     length: u64,
 ) -> Result<Outcome, Failure> {
-    let buffer = usize::try_from(length).ok().and_then(|n| Some((desk.pool.take(n)?, n)));
+    let buffer = usize::try_from(length).ok().and_then(|n| Some((source.pool.take(n)?, n)));
     let Some((mut buffer, wanted)) = buffer else {
         let message = format!("{length} bytes are more than memory has");
-        return Err(Failure { path: desk.files.path(file), trouble: Trouble::Grown, message });
+        return Err(Failure { path: source.files.path(file), trouble: Trouble::Grown, message });
     };
     append(&opened.file, &mut buffer.bytes, wanted, offset)
-        .map_err(|error| unreadable(desk, file, error))?;
+        .map_err(|error| unreadable(source, file, error))?;
     let read = buffer.bytes.len() as u64;
-    if read < length && !desk.resized {
+    if read < length && !source.resized {
         let message = format!(
             "it was cut off while it was read: {read} bytes were there from byte {offset} on, and {length} were recorded"
         );
-        return Err(Failure { path: desk.files.path(file), trouble: Trouble::Resized, message });
+        return Err(Failure { path: source.files.path(file), trouble: Trouble::Resized, message });
     }
     Ok(Outcome { bytes: Ok(Some(buffer)), read, shrunk: read < length })
 }
 
 /// A file that has grown is not to take more memory than everything together was meant to.
-fn within_memory(desk: &Desk, file: u32, length: u64) -> Result<(), Failure> {
-    if length <= desk.memory_bytes {
+fn within_memory(source: &Source, file: u32, length: u64) -> Result<(), Failure> {
+    if length <= source.memory_bytes {
         return Ok(());
     }
     let message = format!("it has grown to {length} bytes, more than is held in memory at once");
-    Err(Failure { path: desk.files.path(file), trouble: Trouble::Grown, message })
+    Err(Failure { path: source.files.path(file), trouble: Trouble::Grown, message })
 }
 
-fn open(desk: &Desk, file: u32) -> Result<Opened, Failure> {
+fn open(source: &Source, file: u32) -> Result<Opened, Failure> {
     use std::os::unix::ffi::OsStrExt;
-    let path = desk.files.path(file);
-    let opened = desk.tree.open_file(path.as_os_str().as_bytes(), desk.files.recorded(file));
+    let path = source.files.path(file);
+    let opened = source.tree.open_file(path.as_os_str().as_bytes(), source.files.recorded(file));
     opened.map_err(|OpenFailed { differences, error }| {
         let (trouble, message) = if differences.contains(Differences::MISSING) {
             (Trouble::Vanished, "it is no longer there".to_owned())
@@ -216,8 +246,8 @@ fn open(desk: &Desk, file: u32) -> Result<Opened, Failure> {
     })
 }
 
-fn unreadable(desk: &Desk, file: u32, error: Errno) -> Failure {
-    let path = desk.files.path(file);
+fn unreadable(source: &Source, file: u32, error: Errno) -> Failure {
+    let path = source.files.path(file);
     Failure { path, trouble: Trouble::Unreadable, message: said(error) }
 }
 

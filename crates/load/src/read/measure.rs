@@ -1,9 +1,9 @@
 //! Measuring a target: so many readers, so many pieces of its objects, and how long they took.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::fs::{fadvise, Advice};
 use waystage_catalog::CheckedTree;
 
@@ -56,14 +56,14 @@ pub fn measure(files: &Files, of: &Measurement) -> Result<Measured, LoadError> {
                 while let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let began = Instant::now();
                     let Some(bytes) = read(&tree, files, *piece, &mut buffer) else { continue };
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut done = done.lock();
                     done.bytes += bytes;
                     done.reading += began.elapsed();
                 }
             });
         }
     });
-    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(done.into_inner())
 }
 
 /// The pieces to read, of different files as far as there are any: neighbours of one file are read ahead by the kernel.

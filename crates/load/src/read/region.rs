@@ -3,8 +3,8 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::io::{pread, Errno};
 
 use crate::buffer::Buffer;
@@ -83,7 +83,7 @@ impl Region {
 
     /// The buffer, after every range that together make it up was filled.
     pub(super) fn filled(&self) -> Option<Buffer> {
-        let mut buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let mut buffer = self.buffer.lock().take()?;
         // SAFETY: ranges that cover all `length` bytes were written, as the caller says; they are within the capacity.
         #[allow(unsafe_code)]
         unsafe {

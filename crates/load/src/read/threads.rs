@@ -1,41 +1,47 @@
-//! A loader in a thread of its own.
+//! A loader's thread.
 
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::desk::Desk;
+use super::coordinator::Coordinator;
 use super::file;
 
-pub(super) fn start(desk: Arc<Desk>, number: u32) -> io::Result<JoinHandle<()>> {
-    desk.comes();
+pub(super) fn start(coordinator: Arc<Coordinator>, number: u32) -> io::Result<JoinHandle<()>> {
+    coordinator.loader_started();
     let name = format!("load-{number}");
     let began = std::thread::Builder::new().name(name).spawn({
-        let desk = Arc::clone(&desk);
+        let coordinator = Arc::clone(&coordinator);
         move || {
-            let goes = Goes(&desk);
-            run(goes.0, number);
+            let ended = EndedOnDrop(&coordinator);
+            run(ended.0, number);
         }
     });
     if began.is_err() {
-        desk.goes();
+        coordinator.loader_ended();
     }
     began
 }
 
-/// Tells the desk that a loader is gone, also when it panics: whoever waits must not wait for ever.
-struct Goes<'a>(&'a Desk);
+/// Counts the loader as ended, also when it panics: the consumer must not wait for it for ever.
+struct EndedOnDrop<'a>(&'a Coordinator);
 
-impl Drop for Goes<'_> {
+impl Drop for EndedOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.goes();
+        self.0.loader_ended();
     }
 }
 
-fn run(desk: &Desk, number: u32) {
-    let mut kept = None;
-    while let Some(job) = desk.wait_for_turn(number) {
-        let outcome = file::read(desk, &job.item, job.extent, job.assembly.as_ref(), &mut kept);
-        desk.done(number, job, outcome);
+fn run(coordinator: &Coordinator, number: u32) {
+    let mut last = None;
+    while let Some(job) = coordinator.wait_for_turn(number) {
+        let outcome = file::read(
+            &coordinator.source,
+            &job.item,
+            job.extent,
+            job.assembly.as_ref(),
+            &mut last,
+        );
+        coordinator.done(number, job, outcome);
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use fuser::FileType;
+use parking_lot::RwLock;
 
 use crate::layout::Striping;
 use crate::tree::Item;
@@ -26,20 +27,20 @@ impl<T> Default for Handles<T> {
 impl<T> Handles<T> {
     pub(super) fn add(&self, thing: T) -> u64 {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(thing));
+        self.open.write().insert(handle, Arc::new(thing));
         handle
     }
 
     pub(super) fn get(&self, handle: u64) -> Option<Arc<T>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+        self.open.read().get(&handle).cloned()
     }
 
     pub(super) fn any(&self, is: impl Fn(&T) -> bool) -> bool {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).values().any(|thing| is(thing))
+        self.open.read().values().any(|thing| is(thing))
     }
 
     pub(super) fn remove(&self, handle: u64) -> Option<Arc<T>> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
+        self.open.write().remove(&handle)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What several requests share: messages, entries, layouts, reading, what was counted.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fuser::{Errno, FileAttr, FileType, Generation, INodeNo, ReplyData, ReplyEntry};
@@ -39,7 +39,7 @@ impl Pfs {
     }
 
     pub(super) fn remember_lookup(&self, thread: u32, ino: u64) {
-        let mut looked_up = self.looked_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked_up = self.looked_up.lock();
         if looked_up.len() > 4096 {
             looked_up.clear(); // threads that ended; at worst an open costs a message more
         }
@@ -47,7 +47,7 @@ impl Pfs {
     }
 
     pub(super) fn take_lookup(&self, thread: u32) -> Option<u64> {
-        self.looked_up.lock().unwrap_or_else(PoisonError::into_inner).remove(&thread)
+        self.looked_up.lock().remove(&thread)
     }
 
     /// Answer with an entry. The size of a file is asked for when somebody wants it, and not by whoever opens it.

@@ -12,9 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
+use parking_lot::RwLock;
 use rustix::fs::{
     lgetxattr, llistxattr, lremovexattr, lsetxattr, mknodat, renameat_with, utimensat, AtFlags,
     Mode, RenameFlags, Timespec, Timestamps, XattrFlags, CWD,
@@ -74,7 +75,7 @@ impl Folder {
     }
 
     fn file(&self, handle: u64) -> Result<Arc<File>, Errno> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open.read();
         open.get(&handle).map(|(_, file)| Arc::clone(file)).ok_or(Errno::EBADF)
     }
 
@@ -95,7 +96,7 @@ impl Folder {
             Ok(metadata) if self.ino(&metadata) == Ok(ino) => Ok(metadata),
             // Its name is gone or somebody else's; whoever has it open may go on.
             other => {
-                let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+                let open = self.open.read();
                 match open.values().find(|(of, _)| *of == ino) {
                     Some((_, file)) => Ok(file.metadata()?),
                     None => Err(other.err().unwrap_or(Errno::ENOENT)),
@@ -222,13 +223,13 @@ impl Tree for Folder {
         options.read(true).write(write).custom_flags(NO_FOLLOW_NO_BLOCK);
         let file = options.open(self.path(ino)?)?;
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.write();
         open.insert(handle, (ino, Arc::new(file)));
         Ok(handle)
     }
 
     fn close(&self, handle: u64) {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        self.open.write().remove(&handle);
     }
 
     fn read(

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+
+use parking_lot::RwLock;
 
 use super::ROOT;
 
@@ -28,7 +29,7 @@ impl Inodes {
 
     /// The path of an inode; None where its name is gone.
     pub(super) fn path(&self, ino: u64) -> Option<PathBuf> {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.read();
         let mut names: Vec<&OsStr> = Vec::new();
         let mut at = ino;
         while at != ROOT {
@@ -45,7 +46,7 @@ impl Inodes {
     }
 
     pub(super) fn parent(&self, ino: u64) -> u64 {
-        let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
+        let places = self.places.read();
         places.get(&ino).map_or(ROOT, |place| place.parent)
     }
 
@@ -54,7 +55,7 @@ impl Inodes {
         if ino == ROOT {
             return;
         }
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.write();
         let place = places.entry(ino).or_insert_with(|| Place {
             parent,
             name: name.to_owned(),
@@ -69,7 +70,7 @@ impl Inodes {
 
     /// It has another name now.
     pub(super) fn moved(&self, ino: u64, parent: u64, name: &OsStr) {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.write();
         if let Some(place) = places.get_mut(&ino) {
             place.parent = parent;
             place.name = name.to_owned();
@@ -77,7 +78,7 @@ impl Inodes {
     }
 
     pub(super) fn forget(&self, ino: u64, lookups: u64) {
-        let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.places.write();
         if let Some(place) = places.get_mut(&ino) {
             place.lookups = place.lookups.saturating_sub(lookups);
             if place.lookups == 0 {

@@ -31,7 +31,7 @@ fn a_local_file_is_one_object_on_its_device() {
         assert_eq!(extents.len(), 1);
         assert_eq!((extents[0].target, extents[0].length), (Some(&target), 5000));
     }
-    assert_eq!(systems.devices.read().unwrap().len(), 1);
+    assert_eq!(systems.devices.read().len(), 1);
     std::fs::remove_file(path).unwrap();
 }
 

@@ -38,7 +38,7 @@ pub(super) fn layout(
         }
     }
     let texts: Vec<_> = texts.iter().map(Option::as_deref).collect();
-    super::parse_sharded(&texts, block_size)
+    super::pathinfo::parse_sharded(&texts, block_size)
 }
 
 /// The text of one block; None where the block was never written.

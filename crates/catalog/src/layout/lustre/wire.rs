@@ -36,8 +36,7 @@ pub mod pattern {
     pub const HOLE: u32 = 0x4000_0000;
     /// Data in the archive.
     pub const RELEASED: u32 = 0x8000_0000;
-    pub(in crate::layout::lustre) const KNOWN: u32 =
-        RAID0 | MDT | OVERSTRIPED | FOREIGN | 0xFFFF_0000;
+    pub(crate) const KNOWN: u32 = RAID0 | MDT | OVERSTRIPED | FOREIGN | 0xFFFF_0000;
 }
 
 /// Bits of a component's `flags`.

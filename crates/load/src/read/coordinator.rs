@@ -1,17 +1,16 @@
-//! Where loaders and whoever takes their items meet: the scheduler behind a lock, what is ready, and who sleeps.
+//! The read coordinator: the scheduler behind a lock, the items that are ready, and the waiting loaders and consumer.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use waystage_catalog::CheckedTree;
+use parking_lot::{Condvar, Mutex};
 
-use super::file::{Assembly, Outcome};
-use super::{Counts, Delivered, Next, TargetCounts};
-use crate::buffer::{Buffer, Pool};
+use super::delivery::{Counts, Delivered, Next, TargetCounts};
+use super::file::{Assembly, Outcome, Source};
+use crate::buffer::Buffer;
 use crate::error::{Failure, Trouble};
-use crate::files::{Extent, Files};
+use crate::files::Extent;
 use crate::plan::Delivery;
 use crate::progress::Progress;
 use crate::schedule::{Binding, Piece, Rules, Scheduler, Turn};
@@ -51,17 +50,11 @@ struct State {
     sleeping: u32,
     reading: u32,
     loaders: u32,
+    stopped: bool,
 }
 
-pub(super) struct Desk {
-    pub(super) files: Arc<Files>,
-    pub(super) tree: CheckedTree,
-    pub(super) pool: Arc<Pool>,
-    pub(super) delivery: Delivery,
-    pub(super) memory_bytes: u64,
-    /// Whether files of another size than was recorded are delivered as they are.
-    pub(super) resized: bool,
-    pub(super) stop: AtomicBool,
+pub(super) struct Coordinator {
+    pub(super) source: Source,
     ordered: bool,
     binding: Binding,
     began: Instant,
@@ -70,27 +63,20 @@ pub(super) struct Desk {
     arrived: Condvar,
 }
 
-impl Desk {
+impl Coordinator {
     pub(super) fn new(
-        files: Arc<Files>,
-        tree: CheckedTree,
+        source: Source,
         scheduler: Scheduler,
         progress: Progress,
-        rules: Rules,
+        rules: &Rules,
     ) -> Self {
         let began = Instant::now();
-        let targets = files.targets().len();
+        let targets = source.files.targets().len();
         let units = scheduler.units() as u64;
         let counts =
             Counts { units, targets: vec![TargetCounts::default(); targets], ..Counts::default() };
         Self {
-            files,
-            tree,
-            pool: Arc::default(),
-            delivery: rules.delivery,
-            memory_bytes: rules.memory_bytes,
-            resized: rules.resized,
-            stop: AtomicBool::new(false),
+            source,
             ordered: rules.ordered,
             binding: rules.binding,
             began,
@@ -106,48 +92,49 @@ impl Desk {
                 sleeping: 0,
                 reading: 0,
                 loaders: 0,
+                stopped: false,
             }),
             work: Condvar::new(),
             arrived: Condvar::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn loader_started(&self) {
+        self.state.lock().loaders += 1;
     }
 
-    /// A loader begins.
-    pub(super) fn comes(&self) {
-        self.lock().loaders += 1;
-    }
-
-    /// A loader has ended.
-    pub(super) fn goes(&self) {
-        self.lock().loaders -= 1;
+    pub(super) fn loader_ended(&self) {
+        self.state.lock().loaders -= 1;
         self.wake_all();
     }
 
-    pub(super) fn wake_all(&self) {
+    /// Let loaders and the consumer end.
+    pub(super) fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         self.work.notify_all();
         self.arrived.notify_all();
     }
 
     /// What a loader reads next, once there is something; None where nothing is left for it.
     pub(super) fn wait_for_turn(&self, loader: u32) -> Option<Job> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
-            if self.stop.load(Ordering::Relaxed) {
+            if state.stopped {
                 return None;
             }
             let queued = state.scheduler.queued();
-            let turn = state.scheduler.turn(loader, &self.files, self.now_ns());
+            let turn = state.scheduler.turn(loader, &self.source.files, self.now_ns());
             self.wake(&state, turn, queued);
             match turn {
                 Turn::Read(piece) => return self.job(&mut state, piece),
                 Turn::End => return None,
                 Turn::Wait => {
                     state.sleeping += 1;
-                    state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    self.work.wait(&mut state);
                     state.sleeping -= 1;
                 }
             }
@@ -190,7 +177,7 @@ impl Desk {
     /// A loader has read its piece.
     pub(super) fn done(&self, loader: u32, job: Job, outcome: Outcome) {
         let now = Instant::now();
-        let mut guard = self.lock();
+        let mut guard = self.state.lock();
         let state = &mut *guard;
         let target = usize::from(job.piece.target);
         let counts = &mut state.counts.targets[target];
@@ -224,7 +211,7 @@ impl Desk {
             own => own,
         };
         state.assemblies.remove(&job.piece.slot);
-        let offset = if self.delivery == Delivery::Files { 0 } else { job.extent.offset };
+        let offset = if self.source.delivery == Delivery::Files { 0 } else { job.extent.offset };
         let Item { position, part, parts, file, .. } = *item;
         let delivered = Delivered { position, file, offset, bytes };
         let ready = Some(Ready { delivered, part, parts, held });
@@ -247,22 +234,21 @@ impl Desk {
     /// The next item, waiting for at most `timeout`.
     pub(super) fn next(&self, timeout: Duration) -> Next {
         let deadline = Instant::now() + timeout;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if matches!(state.ready.front(), Some(Some(_))) {
                 if let Some(Some(ready)) = state.ready.pop_front() {
                     return Next::Item(Box::new(self.hand_out(&mut state, ready)));
                 }
             }
-            if state.loaders == 0 || self.stop.load(Ordering::Relaxed) {
+            if state.loaders == 0 || state.stopped {
                 return Next::End;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Next::Waiting;
             }
-            let waited = self.arrived.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.arrived.wait_for(&mut state, left);
         }
     }
 
@@ -287,11 +273,11 @@ impl Desk {
     }
 
     pub(super) fn progress(&self) -> Progress {
-        self.lock().progress.clone()
+        self.state.lock().progress.clone()
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let state = self.lock();
+        let state = self.state.lock();
         let mut counts = state.counts.clone();
         counts.delivered = state.progress.count();
         counts.stolen = state.scheduler.stolen();

@@ -1,0 +1,17 @@
+//! statx(2) as walks and checks call it: basic attributes, no link followed, nothing mounted.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{statx, AtFlags, Statx, StatxFlags};
+use rustix::io::Errno;
+
+/// The attributes of the entry of this name.
+pub(crate) fn stat_name(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<Statx, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW.union(AtFlags::NO_AUTOMOUNT);
+    statx(dir, name, flags, StatxFlags::BASIC_STATS)
+}
+
+/// The attributes of an open file or directory.
+pub(crate) fn stat_open(fd: impl AsFd) -> Result<Statx, Errno> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
+}
