@@ -16,11 +16,9 @@ PACKAGE = REPOSITORY / "python" / "waystage"
 NOT_YET: dict[str, str] = {
     "crates/agent": "2026-11-24",
     "crates/augment": "2026-11-24",
-    "crates/catalog": "2026-11-24",
     "crates/copy": "2026-11-24",
     "crates/flowsim": "2026-11-24",
     "crates/lab": "2026-11-24",
-    "crates/load": "2026-11-24",
     "crates/pfs": "2026-11-24",
     "crates/protocol": "2026-11-24",
     "crates/py": "2026-11-24",
