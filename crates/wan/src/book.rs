@@ -2,8 +2,8 @@
 //!
 //! Arrives: counts, problems, the reason to end. Leaves: the same, at any time. Must not know: files, connections.
 
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use waystage_copy::parts::{Failure, Report};
 use waystage_copy::{CopyErrorKind, Counts, Problem, ProblemKind};
@@ -79,13 +79,13 @@ impl Book {
 
     /// The threads of a part of the copy have ended; what comes next may run, unless there is a reason to end.
     pub(crate) fn go_on(&self) {
-        let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        let fatal = self.fatal.lock();
         self.stop.store(fatal.is_some() || self.is_cancelled(), Ordering::SeqCst);
     }
 
     /// End the copy for this reason. The first one stays, but for a lost connection: what the other end said before it went explains that.
     pub(crate) fn end_for(&self, error: WanError) {
-        let mut fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fatal = self.fatal.lock();
         if fatal.as_ref().is_none_or(|before| before.kind == WanErrorKind::Lost) {
             let first = fatal.take().filter(|_| error.kind == WanErrorKind::Lost);
             *fatal = Some(first.unwrap_or(error));
@@ -96,18 +96,18 @@ impl Book {
 
     /// Why it ended before its time.
     pub(crate) fn verdict(&self) -> WanError {
-        let fatal = self.fatal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let fatal = self.fatal.lock().clone();
         fatal.unwrap_or_else(WanError::stopped)
     }
 
     /// Contents that left here, or came to be here.
     pub(crate) fn add(&self, digest: u128) {
-        let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sum = self.sum.lock();
         *sum = sum.wrapping_add(digest);
     }
 
     pub(crate) fn sum(&self) -> u128 {
-        *self.sum.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.sum.lock()
     }
 
     pub(crate) fn problem(&self, path: &[u8], kind: ProblemKind, text: impl Into<String>) {

@@ -3,8 +3,9 @@
 //! Arrives: a server, two paths, options. Leaves: a copy under way, that can be waited for, asked, and stopped.
 //! Must not know: Python, where keys are kept.
 
+use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -89,8 +90,8 @@ struct Shared {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Progress> {
+        self.progress.lock()
     }
 }
 
@@ -128,9 +129,9 @@ impl Client {
 
     /// How it ended; None where it has not within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<Result<(), WanError>> {
-        let held = self.shared.lock();
-        let held = self.shared.ended.wait_timeout_while(held, timeout, |p| p.result.is_none());
-        held.unwrap_or_else(PoisonError::into_inner).0.result.clone()
+        let mut held = self.shared.lock();
+        self.shared.ended.wait_while_for(&mut held, |p| p.result.is_none(), timeout);
+        held.result.clone()
     }
 
     /// How far it is, by name; both ends' counts once it has ended.
@@ -204,7 +205,7 @@ impl Client {
             let controls = self.shared.lock().controls.clone();
             controls.iter().for_each(|control| control.abort());
         }
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panicked thread has told the process's stderr; there is nobody to tell here.
             let _ = thread.join();

@@ -6,11 +6,12 @@
 //! On the wire a message is its length (4 bytes, little-endian, of what follows), a kind (1 byte) and its bytes. One thread owns the
 //! TLS state, which reads and writes through one another, and waits for the socket and for others of this process at once.
 
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -79,11 +80,11 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn inbox(&self) -> Arc<Inbox> {
-        Arc::clone(&self.inbox.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.inbox.read())
     }
 
     fn end(&self, why: &str) {
@@ -143,7 +144,7 @@ impl Control {
 
     /// From now on messages of a lane go there, those that have come already first, and so does the connection's end.
     pub(crate) fn deliver_to(&self, inbox: &Arc<Inbox>) {
-        let mut held = self.shared.inbox.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.shared.inbox.write();
         let before = std::mem::replace(&mut *held, Arc::clone(inbox));
         before.pass_on(inbox);
         drop(held);
@@ -182,7 +183,7 @@ impl Control {
         let frame = framed(BULK, &message);
         let mut state = self.shared.lock();
         while state.ended.is_none() && state.waiting_bytes >= WAITING_BYTES {
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.shared.changed.wait(&mut state);
         }
         for (holder, held) in [(Holder::Cap, capped - began), (Holder::Path, capped.elapsed())] {
             state.held_ns[holder as usize] += u64::try_from(held.as_nanos()).unwrap_or(u64::MAX);
@@ -224,11 +225,9 @@ impl Control {
 
     /// The next small message, waiting for at most `timeout`; None where none came, an error where none will.
     pub(crate) fn receive(&self, timeout: Duration) -> Result<Option<(u8, Vec<u8>)>, WanError> {
-        let state = self.shared.lock();
-        let waited = self.shared.changed.wait_timeout_while(state, timeout, |state| {
-            state.small.is_empty() && state.ended.is_none()
-        });
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = self.shared.lock();
+        let waiting = |state: &mut State| state.small.is_empty() && state.ended.is_none();
+        self.shared.changed.wait_while_for(&mut state, waiting, timeout);
         match (state.small.pop_front(), &state.ended) {
             (Some(message), _) => Ok(Some(message)),
             (None, Some(why)) if !state.heard => Err(WanError::turned_away(why)),
@@ -270,7 +269,7 @@ impl Control {
 
     fn finish(&self) {
         self.shared.look();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panicked thread has told the process's stderr; there is nobody to tell here.
             let _ = thread.join();
@@ -457,7 +456,7 @@ impl Pump {
                 if kind == BULK {
                     let length = body.len();
                     // Held, so that none goes to an inbox that was just left.
-                    let inbox = self.shared.inbox.read().unwrap_or_else(PoisonError::into_inner);
+                    let inbox = self.shared.inbox.read();
                     inbox.put(Message { buffer: body, length, by: None });
                     return Ok(());
                 }

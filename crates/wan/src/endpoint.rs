@@ -2,11 +2,12 @@
 //!
 //! Arrives: datagrams. Leaves: each to the thread of its connection, others to nobody. Must not know: what is in them.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -81,8 +82,8 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    fn threads(&self) -> std::sync::MutexGuard<'_, Vec<JoinHandle<()>>> {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    fn threads(&self) -> parking_lot::MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock()
     }
 
     /// The socket by which a connection sends that has none of its own.
@@ -131,12 +132,12 @@ impl Endpoint {
 }
 
 impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Arc<dyn Post>>> {
-        self.posts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<u32, Arc<dyn Post>>> {
+        self.posts.lock()
     }
 
-    fn early(&self) -> std::sync::MutexGuard<'_, Early> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
+    fn early(&self) -> parking_lot::MutexGuard<'_, Early> {
+        self.early.lock()
     }
 
     /// The kernel joins datagrams of one sender, which may be on several connections: each goes by its own number.

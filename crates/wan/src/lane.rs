@@ -7,10 +7,11 @@
 //! blocked they follow one another on the member's TLS connection. What has come in and was not given back by [`Lane::done`]
 //! counts against the memory that the other end may fill.
 
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::bell::Bell;
@@ -77,7 +78,7 @@ struct InboxState {
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, InboxState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(crate) fn put(&self, message: Message) {
@@ -149,9 +150,7 @@ impl Inbox {
             if state.ended.is_some() || left.is_zero() {
                 return None;
             }
-            let (held, _) =
-                self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
-            state = held;
+            self.wake.wait_for(&mut state, left);
         }
     }
 
@@ -274,7 +273,7 @@ impl Lane {
         &self,
         make: impl FnOnce(usize) -> Result<Member, WanError>,
     ) -> Result<Arc<Member>, WanError> {
-        let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
+        let mut members = self.members.write();
         let member = Arc::new(make(members.len())?);
         members.push(Arc::clone(&member));
         drop(members);
@@ -294,12 +293,12 @@ impl Lane {
     }
 
     fn members(&self) -> Vec<Arc<Member>> {
-        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.members.read().clone()
     }
 
     /// The first member, which is always there.
     pub(crate) fn first(&self) -> Arc<Member> {
-        Arc::clone(&self.members.read().unwrap_or_else(PoisonError::into_inner)[0])
+        Arc::clone(&self.members.read()[0])
     }
 
     /// Send a message; waits until it is known which way is open, and while too much is underway.
@@ -351,7 +350,7 @@ impl Lane {
     /// A message is done with; its memory may be filled again.
     pub(crate) fn done(&self, message: Message) {
         self.inbox.done(message.length);
-        let members = self.members.read().unwrap_or_else(PoisonError::into_inner);
+        let members = self.members.read();
         match message.by.and_then(|by| members.get(by)) {
             Some(member) => member.consumed(message),
             // All TLS connections fill the same memory.
@@ -369,7 +368,7 @@ impl Lane {
 
     /// How many connections it has by now.
     pub(crate) fn size(&self) -> usize {
-        self.members.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.members.read().len()
     }
 
     /// Nothing is received or sent from now on.

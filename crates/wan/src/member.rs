@@ -5,8 +5,9 @@
 //!
 //! Until it is known which way is open, which takes a round trip, a little may already be said over TLS, so that nothing waits for it.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::Control;
@@ -33,25 +34,26 @@ pub(crate) struct Room {
 impl Room {
     /// There may be room.
     pub(crate) fn ring(&self) {
-        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *self.turn.lock() += 1;
         self.changed.notify_all();
     }
 
     pub(crate) fn seen(&self) -> u64 {
-        *self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.turn.lock()
     }
 
     /// Wait until somebody rang after `seen`.
     pub(crate) fn wait(&self, seen: u64, timeout: Duration) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.changed.wait_timeout_while(turn, timeout, |turn| *turn == seen);
+        let mut turn = self.turn.lock();
+        self.changed.wait_while_for(&mut turn, |turn| *turn == seen, timeout);
+        drop(turn);
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// This message is the other end's: its memory may be filled again, if it is much.
     pub(crate) fn keep(&self, message: Vec<u8>) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         if message.capacity() >= LEAST_FREE_BYTES && free.len() < MOST_FREE {
             free.push(message);
         }
@@ -59,7 +61,7 @@ impl Room {
 
     /// Memory for a message, with what was in it.
     pub(crate) fn memory(&self) -> Vec<u8> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+        self.free.lock().pop().unwrap_or_default()
     }
 
     /// Whether somebody waits.
@@ -117,7 +119,7 @@ impl Member {
     }
 
     fn decided(&self) -> MutexGuard<'_, (Way, usize)> {
-        let mut state = self.way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.way.lock();
         // Only who has heard this end sends it messages over UDP.
         if state.0 == Way::Undecided && self.udp.as_ref().is_some_and(UdpLane::has_come) {
             state.0 = Way::Udp;

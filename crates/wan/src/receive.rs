@@ -7,9 +7,10 @@ mod comparing;
 mod filling;
 mod placing;
 
+use parking_lot::{Condvar, Mutex};
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{openat, Mode, OFlags};
@@ -104,13 +105,13 @@ fn receive_all(reception: &Reception<'_>, lane: &Lane, workers: usize) -> Result
                     .run(done);
             });
         }
-        let mut said = done.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = done.0.lock();
         while !book.is_stopped() {
             let all = |done: &Done| done.messages == reception.handled.load(Ordering::SeqCst);
             if said.as_ref().is_some_and(all) {
                 break;
             }
-            said = done.1.wait_timeout(said, LOOK_ROUND).unwrap_or_else(PoisonError::into_inner).0;
+            done.1.wait_for(&mut said, LOOK_ROUND);
         }
         let stopped = book.is_stopped();
         // Also what ends the workers.
@@ -166,7 +167,7 @@ impl Worker<'_> {
                 Ok(said) => {
                     self.lane.done(message);
                     if let Some(said) = said {
-                        *done.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+                        *done.0.lock() = Some(said);
                     } else {
                         self.reception.handled.fetch_add(1, Ordering::SeqCst);
                     }

@@ -6,11 +6,12 @@
 
 mod finish;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{ftruncate, renameat, unlinkat, AtFlags};
@@ -95,7 +96,7 @@ impl LargeIn {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, LargeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What it takes in memory, about.
@@ -472,5 +473,5 @@ fn unkept(error: &std::io::Error) -> Failure {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }

@@ -6,9 +6,10 @@
 //! sockets (`SO_REUSEPORT`), connected to its client, since the client was heard; what comes from elsewhere, as from a client
 //! that has moved, comes through the port's. See `docs/decisions/0033-sockets-of-connections.md`.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -171,7 +172,7 @@ struct Letters {
 
 impl Letters {
     fn lock(&self) -> MutexGuard<'_, (Vec<Arrived>, usize)> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     fn take(&self) -> Vec<Arrived> {
@@ -320,7 +321,7 @@ mod tests {
         struct Other(Mutex<Vec<Vec<u8>>>);
         impl Post for Other {
             fn datagrams(&self, arrived: Arrived) {
-                self.0.lock().unwrap().push(arrived.bytes);
+                self.0.lock().push(arrived.bytes);
             }
         }
         let (endpoint, mut server, mut client) = pair();
@@ -334,8 +335,8 @@ mod tests {
         let to = endpoint.address().unwrap();
         assert!(client.seat.socket().send(to, None, datagram.len(), &datagram));
         let refused = |end: &End| end.link.connection().unwrap().counters().discarded_packets;
-        until(&mut [&mut server, &mut client], |_| !other.0.lock().unwrap().is_empty());
-        assert_eq!(*other.0.lock().unwrap(), [datagram]);
+        until(&mut [&mut server, &mut client], |_| !other.0.lock().is_empty());
+        assert_eq!(*other.0.lock(), [datagram]);
         assert_eq!(refused(&server), 0);
     }
 

@@ -10,10 +10,11 @@ mod linked;
 mod lost;
 mod reading;
 
+use parking_lot::Mutex;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::makedev;
@@ -324,8 +325,7 @@ impl Sender<'_> {
 
     /// The item, unless no pattern wants it, or it is one of several names of a file, which come last.
     fn sorted_out(&self, item: Item, linked: &mut Pile) -> Option<Item> {
-        let own =
-            self.own.lock().unwrap_or_else(PoisonError::into_inner).of(&self.origin.root, &item);
+        let own = self.own.lock().of(&self.origin.root, &item);
         match own {
             None => {}
             Some(Whose::Within) => return None,
@@ -353,7 +353,7 @@ impl Sender<'_> {
 
     /// Count what of the entry the other end is not told.
     fn count_lost(&self, item: &Item) {
-        let mut met = self.special_links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut met = self.special_links.lock();
         if self.options.hard_links && met.is_further_name(item) {
             let text = "not kept: its hard link, which between hosts files alone have";
             self.book.problem(&item.path(), ProblemKind::Lost, text.to_owned());

@@ -2,10 +2,11 @@
 //!
 //! Arrives: answers. Leaves: tasks. Must not know: how files are read, connections.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use waystage_copy::parts::Item;
@@ -107,11 +108,11 @@ pub(crate) struct Sending {
 
 impl Sending {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait_timeout(state, LOOK_ROUND).unwrap_or_else(PoisonError::into_inner).0
+    fn wait(&self, state: &mut MutexGuard<'_, State>) {
+        self.changed.wait_for(state, LOOK_ROUND);
     }
 
     /// Keep entries until they are answered; waits while too many are. The number of their offer, None after a stop.
@@ -124,7 +125,7 @@ impl Sending {
                 || state.offered_bytes + state.waiting_bytes > self.most_bytes
         };
         while !state.stopped && is_full(&state) {
-            state = self.wait(state);
+            self.wait(&mut state);
         }
         if state.stopped {
             return None;
@@ -227,7 +228,7 @@ impl Sending {
                     state.early_count -= said.digests.len();
                     state.compare(&said, self.most_parts);
                 }
-            } else if large.todo.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            } else if large.todo.lock().is_empty() {
                 state.closing.push_back(large);
             } else {
                 state.large.push_back(large);
@@ -274,7 +275,7 @@ impl Sending {
                 self.changed.notify_all();
                 return Some(task);
             }
-            state = self.wait(state);
+            self.wait(&mut state);
         }
     }
 
@@ -296,7 +297,7 @@ impl Sending {
             if idle && none {
                 return true;
             }
-            state = self.wait(state);
+            self.wait(&mut state);
         }
     }
 
@@ -320,7 +321,7 @@ impl State {
                 self.parts.push_back((Arc::clone(large), part, there));
                 continue;
             }
-            let mut todo = large.todo.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut todo = large.todo.lock();
             if todo.is_empty() {
                 self.large.push_back(Arc::clone(large));
                 self.waiting += 1;
@@ -358,7 +359,7 @@ impl State {
             return Some(Task::Part(large, part, digest));
         }
         let large = Arc::clone(self.large.front()?);
-        let mut todo = large.todo.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut todo = large.todo.lock();
         let part = todo.pop_first()?;
         if todo.is_empty() {
             self.large.pop_front();

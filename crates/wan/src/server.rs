@@ -11,11 +11,12 @@ mod places;
 mod rules;
 mod visit;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -231,7 +232,7 @@ impl Server {
     /// Have no connection carry more than so many bytes a second from now on, and those of some users even less; where there is no
     /// number, what [`ServerOptions`] say holds. Copies follow at once; a proxy's session keeps what held when it began.
     pub fn limit(&self, bytes_per_s: Option<u64>, users: HashMap<String, u64>) {
-        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = (bytes_per_s, users);
+        *self.shared.limits.lock() = (bytes_per_s, users);
         for session in self.shared.lock().values() {
             if let Some(user) = &session.user {
                 session.book.limits.set_own(self.shared.limit(user));
@@ -242,14 +243,14 @@ impl Server {
     /// Lines for the log since the last call.
     pub fn log(&self) -> Vec<String> {
         self.shared.say_turned_away(false);
-        let mut lines = self.shared.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.shared.lines.lock();
         lines.drain(..).collect()
     }
 
     /// Let nobody in any more; who is there may finish.
     pub fn drain(&self) {
         self.shared.draining.store(true, Ordering::SeqCst);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panicked thread has told the process's stderr; there is nobody to tell here.
             let _ = thread.join();
@@ -268,10 +269,8 @@ impl Server {
             if sessions.is_empty() {
                 return;
             }
-            let waited = self.shared.ended.wait_timeout(sessions, Duration::from_secs(3));
-            let (held, late) = waited.unwrap_or_else(PoisonError::into_inner);
-            sessions = held;
-            if late.timed_out() {
+            let waited = self.shared.ended.wait_for(&mut sessions, Duration::from_secs(3));
+            if waited.timed_out() {
                 let controls: Vec<_> =
                     sessions.values().filter_map(|session| session.control.clone()).collect();
                 drop(sessions);
@@ -327,24 +326,24 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Session>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock()
     }
 
     /// Bytes a second that a connection of this user may carry for now, where that was said.
     fn limit(&self, user: &str) -> Option<u64> {
-        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let limits = self.limits.lock();
         limits.0.into_iter().chain(limits.1.get(user).copied()).min()
     }
 
     fn say(&self, line: String) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         if lines.len() < MOST_LINES {
             lines.push_back(line);
         }
     }
 
     fn entrance(&self) -> MutexGuard<'_, Entrance> {
-        self.entrance.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entrance.lock()
     }
 
     /// Now and then, or at the end: how many were turned away.

@@ -3,7 +3,7 @@
 //! Arrives: a TLS connection. Leaves: who, how fast, what is copied where; both ends' verdicts. Must not know: files.
 //! The messages are specified in `docs/reference/wide-area-copy.md`.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom, SystemRandom};
@@ -280,8 +280,7 @@ pub(crate) fn exchange(
                                 end(error.clone());
                             }
                             // Its end is still listened for: this end may have much to do yet.
-                            *theirs.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                                Some(verdict);
+                            *theirs.lock() = Some(verdict);
                         }
                         Err(_) => return end(nonsense()),
                     },
@@ -301,7 +300,7 @@ pub(crate) fn exchange(
         control.send(kinds::VERDICT, &verdict.encode());
         // Who has failed does not wait long; who is done waits until the other end is, whose disk may be slow.
         let deadline = Instant::now() + Duration::from_secs(2);
-        let heard = || theirs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).is_some();
+        let heard = || theirs.lock().is_some();
         while !heard()
             && !listening.is_finished()
             && !book.is_cancelled()
@@ -311,7 +310,7 @@ pub(crate) fn exchange(
         }
         over.store(true, order);
         let _ = listening.join();
-        let theirs = theirs.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        let theirs = theirs.lock().take();
         let ours = match (&ours, &theirs) {
             (Ok(()), Some(Verdict { failed: Some(error), .. })) => Err(error.clone()),
             (Ok(()), None) => Err(book.verdict()),

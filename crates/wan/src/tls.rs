@@ -5,7 +5,8 @@
 //!
 //! A client believes one key. A server lets any key prove itself and decides afterwards, so that who is not known is told so in words.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
@@ -161,7 +162,7 @@ pub(crate) struct OneKey {
 impl OneKey {
     /// The key that the server showed.
     pub(crate) fn seen(&self) -> Option<PublicKey> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.lock().clone()
     }
 }
 
@@ -175,7 +176,7 @@ impl ServerCertVerifier for OneKey {
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let key = PublicKey::of_spki(end_entity);
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = key.clone();
+        *self.seen.lock() = key.clone();
         if key.is_some() && key == self.trusted {
             return Ok(ServerCertVerified::assertion());
         }

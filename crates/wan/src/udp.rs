@@ -9,10 +9,11 @@ mod driver;
 pub(crate) mod link;
 mod store;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -131,7 +132,7 @@ struct Mail {
 
 impl Mailbox {
     fn lock(&self) -> MutexGuard<'_, Mail> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn wake_up(&self, mail: &Mail) {
@@ -197,10 +198,10 @@ impl UdpLane {
 
     /// Whether a packet of the peer has come within `timeout`.
     pub(crate) fn heard(&self, timeout: Duration) -> bool {
-        let mail = self.mailbox.lock();
-        let waited =
-            self.mailbox.heard.wait_timeout_while(mail, timeout, |mail| !mail.heard && !mail.over);
-        waited.unwrap_or_else(PoisonError::into_inner).0.heard
+        let mut mail = self.mailbox.lock();
+        let waiting = |mail: &mut Mail| !mail.heard && !mail.over;
+        self.mailbox.heard.wait_while_for(&mut mail, waiting, timeout);
+        mail.heard
     }
 
     /// Whether a message of the peer has come.
@@ -239,10 +240,9 @@ impl UdpLane {
 
     /// Whether the peer holds all messages, or the connection is over.
     pub(crate) fn delivered(&self, timeout: Duration) -> bool {
-        let mail = self.mailbox.lock();
+        let mut mail = self.mailbox.lock();
         let underway = |mail: &mut Mail| mail.underway > 0 && !mail.over;
-        let waited = self.mailbox.heard.wait_timeout_while(mail, timeout, underway);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        !self.mailbox.heard.wait_while_for(&mut mail, underway, timeout).timed_out()
     }
 
     pub(crate) fn consumed(&self, message: Message) {
@@ -292,7 +292,7 @@ impl UdpLane {
     }
 
     fn join(&self) {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panicked thread has told the process's stderr; there is nobody to tell here.
             let _ = thread.join();

@@ -6,10 +6,10 @@
 //! How many files are under way, and in what order their parts come, is for the other end to decide. Offers beyond a bound are
 //! laid aside on storage, and gone on with as files are done with: what has been offered and not answered is bounded by the protocol.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use waystage_copy::parts::RUN_BYTES;
 
@@ -84,7 +84,7 @@ impl Waiting {
     }
 
     fn aside(&self) -> MutexGuard<'_, (Shelf, VecDeque<Ticket>)> {
-        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.aside.lock()
     }
 
     /// Lay an offer aside. False where there are more than a sender may have without an answer.

@@ -2,9 +2,10 @@
 //!
 //! Arrives: whom to reach; trains, echoes, streams. Leaves: what came of each. Must not know: what it means.
 
+use parking_lot::Mutex;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::counting::Count;
@@ -293,7 +294,7 @@ impl Probe {
     pub fn stream(&self, up: bool, duration: Duration) -> Result<Streamed, WanError> {
         let Arrived { tls, stream, .. } = reach(&server(&self.request, tls::STREAM_ALPN))?;
         let failed = |error: std::io::Error| WanError::io("measure a TCP stream", &error);
-        let lock = || self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = || self.stream.lock();
         *lock() = Some(stream.try_clone().map_err(failed)?);
         self.still_on()?;
         let order = Order { token: self.welcome.token, up, duration, rate: self.welcome.rate };
@@ -310,7 +311,7 @@ impl Probe {
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.control.send(kinds::BYE, &[]);
-        if let Some(stream) = &*self.stream.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(stream) = &*self.stream.lock() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         self.control.close();

@@ -2,8 +2,9 @@
 //!
 //! Arrives: datagrams. Leaves: counts, round trips. Must not know: why anything is measured.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -60,7 +61,7 @@ struct State {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn came(&self, datagram: &[u8], heard_ns: u64, answer: &mut Vec<u8>) {
@@ -187,7 +188,7 @@ impl Drop for Ear {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.line.wake();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panicked thread has told the process's stderr; there is nobody to tell here.
             let _ = thread.join();

@@ -5,8 +5,9 @@
 //! One probe at a time: two would measure one another. What is sent goes to the address that has shown the session's tag in a packet; where
 //! nothing of the client's arrives, ten small packets go to the address of its TCP connection, and trains only if it says that one came.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::ear::Ear;
@@ -54,7 +55,7 @@ struct Running {
 
 impl Probes {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Running>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -101,7 +102,7 @@ impl Post for Door {
     fn datagrams(&self, arrived: Arrived) {
         let shown = |datagram| matches!(self.mark.read(datagram), Opened::Whole(_));
         if arrived.bytes.chunks(arrived.stride).any(shown) {
-            let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut heard = self.heard.lock();
             heard.get_or_insert((arrived.from, arrived.at));
             self.changed.notify_all();
         }
@@ -288,9 +289,9 @@ impl Session<'_> {
         let wait_ms = Reader(body).u32().map_err(|_| nonsense())?;
         let until = Instant::now() + Duration::from_millis(u64::from(wait_ms)).min(MOST_WAIT);
         let heard = loop {
-            let held = door.heard.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = door.changed.wait_timeout_while(held, LOOK_ROUND, |heard| heard.is_none());
-            let heard = *waited.unwrap_or_else(PoisonError::into_inner).0;
+            let mut held = door.heard.lock();
+            door.changed.wait_while_for(&mut held, |heard| heard.is_none(), LOOK_ROUND);
+            let heard = *held;
             if heard.is_some() || Instant::now() >= until || self.over() {
                 break heard;
             }
@@ -342,10 +343,9 @@ impl Session<'_> {
     /// Tell what the last stream carried.
     fn streamed(&self) -> Result<(), WanError> {
         let until = Instant::now() + PATIENCE + MOST_WAIT;
-        let mut held = self.running.streamed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.running.streamed.lock();
         while held.is_none() && Instant::now() < until && !self.over() {
-            let waited = self.running.changed.wait_timeout(held, LOOK_ROUND);
-            held = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.running.changed.wait_for(&mut held, LOOK_ROUND);
         }
         let streamed =
             held.take().ok_or_else(|| WanError::lost("the TCP stream did not end"))??;
@@ -373,7 +373,7 @@ pub(crate) fn serve_stream(
     let streamed = super::stream::grant(tls, stream, &order, &stopped);
     let line = streamed.as_ref().map(|streamed| format!("stream: {} bytes came", streamed.bytes));
     let line = line.map_err(Clone::clone);
-    *running.streamed.lock().unwrap_or_else(PoisonError::into_inner) = Some(streamed);
+    *running.streamed.lock() = Some(streamed);
     running.changed.notify_all();
     line
 }

@@ -6,9 +6,10 @@
 //! One thread makes sessions, another carries connections. A session that is lost takes its connections with it: their programs
 //! see a reset, since bytes that the other end may or may not have had cannot be told apart. New connections wait for the next one.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -138,10 +139,10 @@ impl Proxy {
 
     /// How it ended; None where it has not within `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<Result<(), WanError>> {
-        let state = self.shared.lock();
+        let mut state = self.shared.lock();
         let waiting = |state: &mut State| state.result.is_none() && state.notices.is_empty();
-        let waited = self.shared.changed.wait_timeout_while(state, timeout, waiting);
-        waited.unwrap_or_else(PoisonError::into_inner).0.result.clone()
+        self.shared.changed.wait_while_for(&mut state, waiting, timeout);
+        state.result.clone()
     }
 
     /// What there is to tell since the last call.
@@ -181,7 +182,7 @@ impl Proxy {
         if let Some(control) = making {
             control.abort();
         }
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panicked thread has told the process's stderr; there is nobody to tell here.
             let _ = thread.join();
@@ -208,7 +209,7 @@ fn taken(place: &Place, error: &std::io::Error) -> WanError {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn tell(&self, notices: Vec<Notice>) {
@@ -263,12 +264,13 @@ impl Shared {
     fn make_sessions(&self) {
         let (mut first, mut pause) = (true, FIRST_PAUSE);
         loop {
-            let state = self.lock();
+            let mut state = self.lock();
             let idle = |state: &mut State| !state.wanted && state.wish != Wish::Stop;
-            let waited = self.changed.wait_while(state, idle);
-            if waited.unwrap_or_else(PoisonError::into_inner).wish == Wish::Stop {
+            self.changed.wait_while(&mut state, idle);
+            if state.wish == Wish::Stop {
                 return;
             }
+            drop(state);
             let made = self.make_session();
             let mut state = self.lock();
             state.making = None;
@@ -289,9 +291,9 @@ impl Shared {
                 Err(error) => {
                     drop(state);
                     self.tell(vec![Notice::Lost(error.text)]);
-                    let state = self.lock();
+                    let mut state = self.lock();
                     let stays = |state: &mut State| state.wish != Wish::Stop;
-                    let _ = self.changed.wait_timeout_while(state, pause, stays);
+                    self.changed.wait_while_for(&mut state, stays, pause);
                     pause = (2 * pause).min(LONGEST_PAUSE);
                 }
             }

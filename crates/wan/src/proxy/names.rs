@@ -2,9 +2,10 @@
 //!
 //! Arrives: names with the numbers of those who ask. Leaves: addresses, or why there are none. Must not know: rules.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::bell::Bell;
 
@@ -65,7 +66,7 @@ impl Drop for Names {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn look_up(&self) {
@@ -73,7 +74,7 @@ impl Shared {
         while !state.over {
             let Some((token, name, port)) = state.asked.pop_front() else {
                 state.idle += 1;
-                state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                self.wake.wait(&mut state);
                 state.idle -= 1;
                 continue;
             };

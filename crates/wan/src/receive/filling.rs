@@ -142,7 +142,7 @@ impl Worker<'_> {
     pub(super) fn finish_large(&mut self, large: &LargeIn) -> Result<(), Failure> {
         let reception = self.reception;
         let (entry, opened) = {
-            let mut state: std::sync::MutexGuard<'_, LargeState> = large.lock();
+            let mut state: parking_lot::MutexGuard<'_, LargeState> = large.lock();
             let there = state.written.len() + state.alike.len() as u64;
             let whole = there == u64::from(large.parts()) && state.taking == 0;
             if let Some(ticket) = state.shelved.filter(|_| whole && !state.over) {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
@@ -182,7 +182,7 @@ impl Sender<'_> {
     }
 
     pub(super) fn opened(&self, large: &LargeOut) -> Result<Arc<OwnedFd>, Failure> {
-        let mut held = large.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = large.file.lock();
         if let Some(file) = &*held {
             return Ok(Arc::clone(file));
         }
@@ -220,7 +220,7 @@ impl Sender<'_> {
                 if self.give_contents(out.0) {
                     self.moved(1, 0);
                 }
-                large.file.lock().unwrap_or_else(PoisonError::into_inner).take();
+                large.file.lock().take();
             }
             Err(failure) => self.abort(large, &failure),
         }

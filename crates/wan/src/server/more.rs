@@ -2,9 +2,10 @@
 //!
 //! Arrives: connections whose client names a copy that is under way. Leaves: members of that copy's lane. Must not know: files.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use waystage_protocol::congestion::coupled::Group;
@@ -42,7 +43,7 @@ pub(super) struct Copies(Mutex<HashMap<Name, Joint>>);
 
 impl Copies {
     fn lock(&self) -> MutexGuard<'_, HashMap<Name, Joint>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Let others join the copy for as long as what this returns is there. False where the name is taken.

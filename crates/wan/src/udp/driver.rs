@@ -1,8 +1,9 @@
 //! The thread that owns a link for copies: waits for mail and for time, says what held it back.
 
+use parking_lot::MutexGuard;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use waystage_protocol::connection::{codes, Connection, SendLimit};
