@@ -96,26 +96,30 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "a server of the lab's staging",
         ("a_server_outlives_whatever_is_sent_to_it",),
     ),
-    "crates/wan/src/endpoint.rs": (
+    "crates/transport/src/control/frames.rs": (
+        "frames of the TLS connection",
+        ("frames_arrive_as_they_were_sent_however_their_bytes_are_cut", "no_bytes_make_the_decoder_panic"),
+    ),
+    "crates/transport/src/endpoint.rs": (
         "datagrams before a connection is known",
         ("whatever_comes_early_takes_bounded_memory",),
     ),
-    "crates/wan/src/entry.rs": (
+    "crates/remote_copy/src/entry.rs": (
         "entries of trees",
         ("answers_are_read_as_they_were_written", "no_bytes_make_a_reader_panic_or_take_memory"),
     ),
-    "crates/wan/src/hello.rs": (
+    "crates/transport/src/handshake/hello.rs": (
         "greetings",
         (
             "a_hello_that_was_damaged_is_read_or_refused_but_never_taken_for_more",
             "no_bytes_make_a_reader_panic",
         ),
     ),
-    "crates/wan/src/probe/counting.rs": (
+    "crates/probe/src/counting.rs": (
         "trains of the probe, counted",
         ("no_bytes_make_the_reader_panic", "what_comes_in_any_order_is_counted_as_a_naive_count_has_it"),
     ),
-    "crates/wan/src/probe/packet.rs": (
+    "crates/probe/src/packet.rs": (
         "packets of the probe",
         (
             "changed_bits_are_seen_wherever_they_are",
@@ -124,7 +128,7 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "what_was_cut_or_is_of_another_session_or_direction_is_not_taken",
         ),
     ),
-    "crates/wan/src/probe/words.rs": (
+    "crates/probe/src/words.rs": (
         "messages of the probe",
         (
             "greetings_are_read_as_they_were_written",
@@ -132,12 +136,12 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "trains_are_read_as_they_were_written_and_bounded",
         ),
     ),
-    "crates/wan/src/proxy/destination.rs": (
+    "crates/proxy/src/destination.rs": (
         "destinations of the proxy",
         ("no_bytes_make_a_reader_panic", "offers_are_read_as_they_were_written"),
     ),
-    "crates/wan/src/proxy/address.rs": ("addresses in any notation", ("no_text_makes_the_reader_panic",)),
-    "crates/wan/src/proxy/rules/tests.rs": (
+    "crates/proxy/src/address.rs": ("addresses in any notation", ("no_text_makes_the_reader_panic",)),
+    "crates/proxy/src/rules/tests.rs": (
         "rules of the proxy",
         (
             "no_text_form_of_an_address_is_judged_otherwise_than_the_address",
@@ -146,9 +150,12 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "only_a_rule_that_names_it_lets_a_special_address_through",
         ),
     ),
-    "crates/wan/src/proxy/server.rs": ("what asks for a connection", ("no_bytes_make_a_reader_panic",)),
-    "crates/wan/src/proxy/socks.rs": ("SOCKS", ("no_bytes_make_a_reader_panic",)),
-    "crates/wan/src/session.rs": ("messages between the ends of a copy", ("no_bytes_make_a_reader_panic",)),
+    "crates/proxy/src/server.rs": ("what asks for a connection", ("no_bytes_make_a_reader_panic",)),
+    "crates/proxy/src/socks.rs": ("SOCKS", ("no_bytes_make_a_reader_panic",)),
+    "crates/remote_copy/src/session.rs": (
+        "messages between the ends of a copy",
+        ("no_bytes_make_a_reader_panic",),
+    ),
 }
 """File -> what is parsed, and its property tests."""
 
@@ -207,10 +214,10 @@ OWN: dict[str, tuple[str, ...]] = {
     "crates/protocol/src/streams/tests.rs": ("streams_arrive_whole_whatever_the_order_of_messages",),
     "crates/transfer/tests/lan.rs": ("any_set_of_files_arrives_whole_both_ways",),
     "crates/copy/src/extents.rs": ("it_is_the_set_that_it_says_it_is",),
-    "crates/wan/src/pile.rs": ("what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",),
-    "crates/wan/src/proxy/address.rs": ("a_network_has_the_addresses_with_its_bits",),
-    "crates/wan/src/server/door.rs": ("its_books_stay_right_whatever_comes",),
-    "crates/wan/src/version.rs": ("the_version_taken_is_the_highest_that_both_speak",),
+    "crates/remote_copy/src/pile.rs": ("what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",),
+    "crates/proxy/src/address.rs": ("a_network_has_the_addresses_with_its_bits",),
+    "crates/server/src/admission.rs": ("its_books_stay_right_whatever_comes",),
+    "crates/transport/src/handshake/version.rs": ("the_version_taken_is_the_highest_that_both_speak",),
     "crates/wanpath/src/delay_line.rs": ("entries_leave_as_from_a_sorted_list",),
     "crates/wanpath/src/packet_buffer.rs": ("packets_keep_their_bytes_until_they_leave",),
     "crates/wanpath/tests/model.rs": (

@@ -22,7 +22,7 @@ NOT_YET: dict[str, str] = {
     "crates/pfs": "2026-11-24",
     "crates/protocol": "2026-11-24",
     "crates/py": "2026-11-24",
-    "crates/wan": "2026-11-24",
+    "crates/proxy": "2026-11-24",
     "python/waystage/patterns": "2026-11-24",
     "python/waystage/simulate": "2026-11-24",
 }

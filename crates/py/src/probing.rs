@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use waystage_wan::identity::{Identity, PublicKey};
-use waystage_wan::probe::{Count, Echo, Probe, ProbeRequest, Reached, Sent, Streamed, Train};
-use waystage_wan::WanError;
+use waystage_probe::{Count, Echo, Probe, ProbeRequest, Reached, Sent, Streamed, Train};
+use waystage_transport::identity::{Identity, PublicKey};
+use waystage_transport::WanError;
 
 use crate::copy::duration;
 use crate::remote_copy::{raise, LOOK_ROUND};

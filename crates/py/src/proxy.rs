@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use waystage_wan::identity::{Identity, PublicKey};
-use waystage_wan::proxy::{Destination, Kind, Notice, Place, Proxy, ProxyOptions, Rule};
-use waystage_wan::Peer;
+use waystage_proxy::{Destination, Kind, Notice, Place, Proxy, ProxyOptions, Rule};
+use waystage_transport::identity::{Identity, PublicKey};
+use waystage_transport::Peer;
 
 use crate::copy::duration;
 use crate::remote_copy::{mode_of, raise};

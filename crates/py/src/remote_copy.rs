@@ -9,13 +9,12 @@ use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use waystage_probe::Probing;
 use waystage_protocol::congestion::Mode;
-use waystage_wan::identity::{Identity, PublicKey};
-use waystage_wan::probe::Probing;
-use waystage_wan::{
-    loopback, Account, Client, CopyOptions, Dry, Ends, Peer, Request, Server, ServerOptions,
-    SharedRoot, User, MEMORY_BYTES,
-};
+use waystage_remote_copy::{Client, CopyOptions, Dry, Ends, Request};
+use waystage_server::{Account, Server, ServerOptions, SharedRoot, User};
+use waystage_transport::identity::{Identity, PublicKey};
+use waystage_transport::{Peer, MEMORY_BYTES};
 
 use crate::copy::{duration, one_of, py_planned, words, NameList, PyPlanned};
 use crate::proxy::rule;
@@ -73,7 +72,8 @@ fn wan_loopback(
     connections: u32,
 ) -> PyResult<(f64, u64, u64, u64)> {
     let mode = mode_of(mode)?;
-    let measured = py.detach(|| loopback::datagrams(bytes, largest_datagram, mode, connections));
+    let measured =
+        py.detach(|| waystage_loopback::datagrams(bytes, largest_datagram, mode, connections));
     let measured = measured.map_err(|error| raise(py, error))?;
     Ok((measured.seconds, measured.datagram_bytes, measured.lost_packets, measured.sent_packets))
 }
@@ -81,7 +81,7 @@ fn wan_loopback(
 /// Seconds that TLS over TCP takes on the loopback interface.
 #[pyfunction]
 fn wan_tls_stream(py: Python<'_>, bytes: u64, segment: u32) -> PyResult<f64> {
-    py.detach(|| loopback::stream(bytes, segment)).map_err(|error| raise(py, error))
+    py.detach(|| waystage_loopback::stream(bytes, segment)).map_err(|error| raise(py, error))
 }
 
 /// A copy between hosts under way.
@@ -404,11 +404,11 @@ pub(crate) fn mode_of(name: &str) -> PyResult<Mode> {
     })
 }
 
-pub(crate) fn raise(py: Python<'_>, error: waystage_wan::WanError) -> PyErr {
+pub(crate) fn raise(py: Python<'_>, error: waystage_transport::WanError) -> PyErr {
     let raised = WanError::new_err(error.text);
     let value = raised.value(py);
     let server_key = match &error.kind {
-        waystage_wan::WanErrorKind::Untrusted(key) => Some(key.clone()),
+        waystage_transport::WanErrorKind::Untrusted(key) => Some(key.clone()),
         _ => None,
     };
     let set = value

@@ -38,7 +38,7 @@ STATUS = {
 
 
 FIRST_PAUSE_S, MOST_PAUSES, LONGEST_KNOCKING_S = 0.2, 5, 7.0
-"""A server that turned a connection away before it said a word is tried again, as `crates/wan/src/reach.rs` does before TLS is up."""
+"""A server that turned a connection away before it said a word is tried again, as `crates/transport/src/handshake/connect.rs` does before TLS is up."""
 
 
 class Unreached(UserError):

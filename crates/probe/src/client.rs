@@ -1,0 +1,341 @@
+//! The client's end of a probe: reaches a server, and measures when it is told to.
+//!
+//! Arrives: whom to reach; trains, echoes, streams. Leaves: what came of each. Must not know: what it means.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use waystage_transport::clock::now_ns;
+use waystage_transport::control::Control;
+use waystage_transport::control_messages::{expect, expect_within, ANSWER_TIME};
+use waystage_transport::error::{protocol_violation, WanError};
+use waystage_transport::handshake::connect::{connect, ConnectTarget, Connected as Arrived};
+use waystage_transport::identity::{Identity, PublicKey};
+use waystage_transport::message_queue::MessageQueue;
+use waystage_transport::tls;
+use waystage_transport::wire::{Reader, Writer};
+
+use super::counting::Count;
+use super::ear::{Ear, Echo};
+use super::line::Line;
+use super::packet::{Kind, Mark, Packet};
+use super::serve::filling;
+use super::stream::{self, Order, Streamed};
+use super::train::{send, Sent, Train, UNSEEN_IPV4, UNSEEN_IPV6};
+use super::words::{self, kinds, Hello, Welcome};
+
+/// Between packets that ask to be heard.
+const BETWEEN_KNOCKS: Duration = Duration::from_millis(25);
+
+/// What is waited for is looked at this often.
+const LOOK_ROUND: Duration = Duration::from_millis(5);
+
+/// After the server has called, its calls may take so long.
+const CALL_TIME: Duration = Duration::from_millis(1500);
+
+/// The last answers to echoes are waited for at least so long.
+const LEAST_ECHO_WAIT: Duration = Duration::from_millis(200);
+
+/// What the user is told when the connection is lost.
+const ADVICE: &str = "give the same command again";
+
+/// Bytes of an echo: what a small message is.
+const ECHO_FILLING: usize = 12;
+
+/// Whom to probe.
+#[derive(Debug, Clone)]
+pub struct ProbeRequest {
+    /// A name or an address.
+    pub host: String,
+    /// TCP and UDP.
+    pub port: u16,
+    /// As whom; empty for the user whose key it is.
+    pub user: String,
+    /// With which key.
+    pub identity: Identity,
+    /// The server's key, where it is known.
+    pub trusted: Option<PublicKey>,
+}
+
+/// What gets through over UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reached {
+    /// Whether the server has UDP at all.
+    pub offered: bool,
+    /// From here to the server.
+    pub up: bool,
+    /// And back.
+    pub down: bool,
+}
+
+/// A session. Dropped, it ends at once; better is [`Probe::close`].
+pub struct Probe {
+    request: ProbeRequest,
+    control: Control,
+    ear: Ear,
+    welcome: Welcome,
+    filling: Vec<u8>,
+    trains: AtomicU32,
+    stop: AtomicBool,
+    /// A stream that is running.
+    stream: Mutex<Option<TcpStream>>,
+}
+
+impl Probe {
+    /// Reach the server.
+    pub fn start(request: ProbeRequest) -> Result<Self, WanError> {
+        let Arrived { tls, stream, address, .. } = connect(&server(&request, tls::PROBE_ALPN))?;
+        let tags = tls::probe_tags(&tls)
+            .ok_or_else(|| WanError::lost("the server's TLS gives no tags for packets"))?;
+        let control = Control::start(tls, stream, Arc::new(MessageQueue::default()), ADVICE)?;
+        let no_socket = |error: std::io::Error| WanError::io("open a UDP socket", &error);
+        let line = Line::to(address).map_err(no_socket)?;
+        let port = line.address().map_err(no_socket)?.port();
+        let hello = Hello { user: request.user.clone(), port };
+        control.send(kinds::HELLO, &hello.encode());
+        let welcome = Welcome::read(&expect(&control, kinds::WELCOME)?)?;
+        let [ours, theirs] = tags.map(|tag| Mark { connection: welcome.connection, tag });
+        let ear = Ear::start(Arc::new(line), [theirs, ours]).map_err(no_socket)?;
+        Ok(Self {
+            request,
+            control,
+            ear,
+            welcome,
+            filling: filling(),
+            trains: AtomicU32::new(1),
+            stop: AtomicBool::new(false),
+            stream: Mutex::default(),
+        })
+    }
+
+    /// Bytes a second that the server allows, in each direction.
+    #[must_use]
+    pub fn most_rate(&self) -> u64 {
+        self.welcome.rate
+    }
+
+    /// How long the server lets the session last.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        Duration::from_secs(u64::from(self.welcome.seconds))
+    }
+
+    /// Headers of IP and UDP: what a datagram is larger by on the path.
+    #[must_use]
+    pub fn unseen_bytes(&self) -> u32 {
+        if self.ear.line().peer().is_ipv4() {
+            UNSEEN_IPV4
+        } else {
+            UNSEEN_IPV6
+        }
+    }
+
+    /// Where the server is.
+    #[must_use]
+    pub fn server(&self) -> std::net::SocketAddr {
+        self.ear.line().peer()
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.control.ended()
+    }
+
+    fn still_on(&self) -> Result<(), WanError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(WanError::stopped_probe());
+        }
+        Ok(())
+    }
+
+    /// Find out whether packets get through, waiting for at most `wait` in each direction.
+    pub fn reach(&self, wait: Duration) -> Result<Reached, WanError> {
+        if !self.welcome.udp {
+            return Ok(Reached { offered: false, up: false, down: false });
+        }
+        let mut out = Writer::default();
+        out.u32(u32::try_from(wait.as_millis()).unwrap_or(u32::MAX));
+        self.control.send(kinds::REACH, &out.0);
+        let mut number = 0;
+        let (began, mut heard) = (Instant::now(), None);
+        let answered = || self.ear.whole() > 0;
+        while heard.is_none() || (heard == Some(true) && !answered() && began.elapsed() < wait) {
+            self.still_on()?;
+            if began.elapsed() > wait + ANSWER_TIME {
+                return Err(WanError::lost("the server does not answer"));
+            }
+            self.echo(number);
+            number += 1;
+            if heard.is_some() {
+                std::thread::sleep(BETWEEN_KNOCKS);
+                continue;
+            }
+            match expect_within(&self.control, kinds::HEARD, BETWEEN_KNOCKS) {
+                Ok(body) => heard = Some(body.first() == Some(&1)),
+                Err(error) if self.control.ended() || error != no_answer() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let up = heard == Some(true);
+        if !up {
+            let until = Instant::now() + CALL_TIME;
+            while !answered() && Instant::now() < until {
+                self.still_on()?;
+                std::thread::sleep(LOOK_ROUND);
+            }
+            self.control.send(kinds::CALLED, &[u8::from(answered())]);
+        }
+        self.ear.echoes();
+        Ok(Reached { offered: true, up, down: answered() })
+    }
+
+    fn echo(&self, number: u32) {
+        let packet = Packet {
+            kind: Kind::Echo,
+            train: 0,
+            number,
+            sent_ns: now_ns(),
+            asked_ns: 0,
+            heard_ns: 0,
+        };
+        let mut out = Vec::new();
+        self.ear.mark().write(&packet, &self.filling[..ECHO_FILLING], &mut out);
+        self.ear.line().send(&out);
+    }
+
+    /// Small packets there and back, `interval` apart on average and unevenly, so that nothing periodic is met in step (RFC 2330, section
+    /// 11.1); what was answered within `wait` of the last.
+    pub fn echoes(
+        &self,
+        count: u32,
+        interval: Duration,
+        wait: Duration,
+    ) -> Result<Vec<Echo>, WanError> {
+        self.ear.echoes();
+        let mut due = Instant::now();
+        for number in 0..count {
+            while Instant::now() < due {
+                self.still_on()?;
+                let left = due.saturating_duration_since(Instant::now());
+                std::thread::sleep(left.min(Duration::from_millis(50)));
+            }
+            self.echo(number);
+            let share: [u8; 2] = waystage_transport::tls::random();
+            // From half to one and a half of it.
+            due += interval.mul_f64(0.5 + f64::from(u16::from_be_bytes(share)) / 65_536.0);
+        }
+        let (until, mut found) = (Instant::now() + wait, self.ear.echoes());
+        let mut last = Instant::now();
+        while found.len() < count as usize && Instant::now() < until {
+            self.still_on()?;
+            // What takes several times as long as the longest so far does not come.
+            let longest = found.iter().map(|echo: &Echo| echo.round_trip_ns).max();
+            let patience = LEAST_ECHO_WAIT + Duration::from_nanos(4 * longest.unwrap_or(0));
+            if longest.is_some() && last.elapsed() > patience {
+                break;
+            }
+            std::thread::sleep(LOOK_ROUND);
+            let more = self.ear.echoes();
+            if !more.is_empty() {
+                last = Instant::now();
+            }
+            found.extend(more);
+        }
+        if self.control.ended() {
+            self.control.receive(Duration::ZERO)?;
+        }
+        // An answer that came twice is one, the first.
+        found.sort_by_key(|echo| (echo.number, echo.round_trip_ns));
+        found.dedup_by_key(|echo| echo.number);
+        Ok(found)
+    }
+
+    /// A train from here to the server (`up`) or back: how it left, and what came, once nothing has come for `quiet`.
+    pub fn train(
+        &self,
+        up: bool,
+        train: Train,
+        quiet: Duration,
+    ) -> Result<(Sent, Count), WanError> {
+        if !train.is_possible() {
+            return Err(WanError::input(format!(
+                "no train has {} packets of {} bytes, {} ns apart",
+                train.packets, train.bytes, train.interval_ns
+            )));
+        }
+        self.still_on()?;
+        let number = self.trains.fetch_add(1, Ordering::Relaxed);
+        let asked = words::train(number, &train);
+        let quiet_ms = u32::try_from(quiet.as_millis()).unwrap_or(u32::MAX);
+        let (line, mark) = (self.ear.line(), self.ear.mark());
+        let stopped = || self.stopped();
+        let patience = ANSWER_TIME + 2 * train.duration();
+        let found = if up {
+            self.control.send(kinds::ARM, &asked);
+            expect(&self.control, kinds::ARMED)?;
+            let sent = send(line, mark, number, &train, &self.filling, &stopped);
+            self.still_on()?;
+            self.control.send(kinds::SENT, &words::sent(&sent, quiet_ms));
+            let body = expect_within(&self.control, kinds::COUNT, patience + quiet)?;
+            (sent, Count::read(&mut Reader(&body)).map_err(|_| protocol_violation())?)
+        } else {
+            self.ear.arm(number, train.packets);
+            self.control.send(kinds::SEND, &asked);
+            let (sent, _) =
+                words::read_sent(&expect_within(&self.control, kinds::SENT, patience)?)?;
+            (sent, self.ear.count(sent.packets, quiet, &stopped))
+        };
+        self.still_on()?;
+        Ok(found)
+    }
+
+    /// One TCP connection from here to the server (`up`) or back, for so long.
+    pub fn stream(&self, up: bool, duration: Duration) -> Result<Streamed, WanError> {
+        let Arrived { tls, stream, .. } = connect(&server(&self.request, tls::STREAM_ALPN))?;
+        let failed = |error: std::io::Error| WanError::io("measure a TCP stream", &error);
+        let lock = || self.stream.lock();
+        *lock() = Some(stream.try_clone().map_err(failed)?);
+        self.still_on()?;
+        let order = Order { token: self.welcome.token, up, duration, rate: self.welcome.rate };
+        let ours = stream::ask(tls, &stream, &order, &|| self.stopped());
+        *lock() = None;
+        let ours = ours?;
+        drop(stream);
+        self.control.send(kinds::STREAM, &[]);
+        let theirs = Streamed::read(&expect(&self.control, kinds::STREAMED)?)?;
+        Ok(if up { Streamed::joined(&theirs, &ours) } else { Streamed::joined(&ours, &theirs) })
+    }
+
+    /// Whatever is being measured ends, with an error.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.control.send(kinds::BYE, &[]);
+        if let Some(stream) = &*self.stream.lock() {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+        self.control.close();
+    }
+
+    /// Say goodbye.
+    pub fn close(&self) {
+        self.control.send(kinds::BYE, &[]);
+        self.control.close();
+    }
+}
+
+fn server<'a>(request: &'a ProbeRequest, alpn: &'a [u8]) -> ConnectTarget<'a> {
+    ConnectTarget {
+        host: &request.host,
+        port: request.port,
+        identity: &request.identity,
+        trusted: request.trusted.as_ref(),
+        alpn,
+    }
+}
+
+/// What [`expect_within`] says where its time is over.
+fn no_answer() -> WanError {
+    WanError::lost("the other end does not answer")
+}

@@ -1,0 +1,198 @@
+//! Listens on a line: counts the train that is on its way, answers echoes, keeps the answers to our own.
+//!
+//! Arrives: datagrams. Leaves: counts, round trips. Must not know: why anything is measured.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use waystage_transport::clock::now_ns;
+
+use super::counting::{Count, Counting};
+use super::line::Line;
+use super::packet::{Kind, Mark, Opened, Packet, HEADER_BYTES};
+
+/// Whoever waits for packets looks again this often.
+const LOOK_ROUND: Duration = Duration::from_millis(5);
+
+/// Round trips kept until they are taken.
+const MOST_ECHOES: usize = 1 << 20;
+
+/// One packet there and back (RFC 5357). Delays in one direction are of two clocks: see [`super::Delays`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Echo {
+    /// Its number.
+    pub number: u32,
+    /// When it was sent, by this end's clock.
+    pub sent_ns: u64,
+    /// There and back, without the time that the other end had it.
+    pub round_trip_ns: u64,
+    /// From here to the other end.
+    pub there_ns: i64,
+    /// And back.
+    pub back_ns: i64,
+}
+
+/// A thread that listens. Dropped, it ends.
+pub(crate) struct Ear {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    line: Arc<Line>,
+    /// Of packets that come, and of those sent.
+    marks: [Mark; 2],
+    state: Mutex<State>,
+    stop: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    counting: Option<Counting>,
+    /// What the kernel had dropped when the train began.
+    dropped_before: u64,
+    heard_at: Option<Instant>,
+    echoes: Vec<Echo>,
+    /// Packets of this session that came whole.
+    whole: u64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn came(&self, datagram: &[u8], heard_ns: u64, answer: &mut Vec<u8>) {
+        let packet = match self.marks[0].read(datagram) {
+            Opened::Whole(packet) => packet,
+            Opened::Damaged => {
+                let mut state = self.lock();
+                state.heard_at = Some(Instant::now());
+                if let Some(counting) = &mut state.counting {
+                    counting.damaged();
+                }
+                return;
+            }
+            Opened::Strange => return,
+        };
+        let mut state = self.lock();
+        state.whole += 1;
+        match packet.kind {
+            Kind::Train => {
+                let State { counting, heard_at, .. } = &mut *state;
+                if counting.as_mut().is_some_and(|counting| {
+                    counting.came(packet.train, packet.number, packet.sent_ns, heard_ns)
+                }) {
+                    *heard_at = Some(Instant::now());
+                }
+            }
+            Kind::Answer => {
+                let held = packet.sent_ns.saturating_sub(packet.heard_ns);
+                let passed = heard_ns.saturating_sub(packet.asked_ns);
+                if state.echoes.len() < MOST_ECHOES {
+                    state.echoes.push(Echo {
+                        number: packet.number,
+                        sent_ns: packet.asked_ns,
+                        round_trip_ns: passed.saturating_sub(held),
+                        there_ns: packet.heard_ns.wrapping_sub(packet.asked_ns).cast_signed(),
+                        back_ns: heard_ns.wrapping_sub(packet.sent_ns).cast_signed(),
+                    });
+                }
+            }
+            Kind::Echo => {
+                drop(state);
+                // As large as the question: what is asked of us costs nobody more than asking.
+                answer.clear();
+                let told = Packet {
+                    kind: Kind::Answer,
+                    asked_ns: packet.sent_ns,
+                    heard_ns,
+                    sent_ns: now_ns(),
+                    ..packet
+                };
+                self.marks[1].write(&told, &datagram[HEADER_BYTES..], answer);
+                self.line.send(answer);
+            }
+            Kind::Call => {}
+        }
+    }
+}
+
+impl Ear {
+    /// Listen for packets with the first mark, and answer with the second.
+    pub(crate) fn start(line: Arc<Line>, marks: [Mark; 2]) -> std::io::Result<Self> {
+        let shared =
+            Arc::new(Shared { line, marks, state: Mutex::default(), stop: AtomicBool::new(false) });
+        let listening = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("wan-probe".to_owned()).spawn(move || {
+            let mut answer = Vec::new();
+            while !listening.stop.load(Ordering::Relaxed) {
+                listening.line.receive(|bytes, stride, heard_ns| {
+                    for datagram in bytes.chunks(stride) {
+                        listening.came(datagram, heard_ns, &mut answer);
+                    }
+                });
+            }
+        })?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(crate) fn line(&self) -> &Arc<Line> {
+        &self.shared.line
+    }
+
+    /// The mark of what is sent.
+    pub(crate) fn mark(&self) -> Mark {
+        self.shared.marks[1]
+    }
+
+    /// Packets of this session that have come whole.
+    pub(crate) fn whole(&self) -> u64 {
+        self.shared.lock().whole
+    }
+
+    /// From now on, count this train.
+    pub(crate) fn arm(&self, train: u32, packets: u32) {
+        let dropped_before = self.shared.line.dropped();
+        let mut state = self.shared.lock();
+        state.counting = Some(Counting::new(train, packets));
+        state.dropped_before = dropped_before;
+        state.heard_at = None;
+    }
+
+    /// What has come of the train, once all `sent` packets have, or for `quiet` none; or where `stopped` says so.
+    pub(crate) fn count(&self, sent: u64, quiet: Duration, stopped: &dyn Fn() -> bool) -> Count {
+        let began = Instant::now();
+        loop {
+            let mut state = self.shared.lock();
+            let last = state.heard_at.unwrap_or(began).max(began);
+            let all = state.counting.as_ref().is_none_or(|counting| counting.arrived() >= sent);
+            if all || last.elapsed() >= quiet || stopped() {
+                let dropped = self.shared.line.dropped().saturating_sub(state.dropped_before);
+                return state.counting.take().map_or_else(Count::default, |c| c.finish(dropped));
+            }
+            drop(state);
+            std::thread::sleep(LOOK_ROUND);
+        }
+    }
+
+    /// The answers that have come since they were last taken.
+    pub(crate) fn echoes(&self) -> Vec<Echo> {
+        std::mem::take(&mut self.shared.lock().echoes)
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.line.wake();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The UDP socket that a probe has for itself, to one address.
+//!
+//! Arrives: datagrams to send. Leaves: those that came; what the kernel dropped because nobody read it.
+//! Must not know: what is in them.
+//!
+//! A server's line shares the port with the server's other socket (`SO_REUSEPORT`). It is connected, so the kernel gives it
+//! what comes from its client and nothing else; its buffer, its losses and its checksums are its own.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::sys::socket::{recvmsg, setsockopt, sockopt, ControlMessageOwned, MsgFlags};
+use waystage_transport::clock::now_ns;
+use waystage_transport::socket::{Socket, BATCH_BYTES};
+
+/// Read before it is looked round: a stream that never ends must not keep who listens from ending.
+const MOST_READ: usize = 256;
+
+/// Readings of both clocks at most, and how quick one is good enough.
+const CLOCK_READINGS: u32 = 5;
+const QUICK_READING_NS: u64 = 2_000;
+
+/// A time stamp that is older was made by a clock that has been set since.
+const OLDEST_NS: u64 = 1_000_000_000;
+
+pub(crate) struct Line {
+    socket: Socket,
+    peer: SocketAddr,
+}
+
+impl Line {
+    /// From a port that is free.
+    pub(crate) fn to(peer: SocketAddr) -> io::Result<Self> {
+        let any: IpAddr = match peer {
+            SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Self::open((any, 0).into(), peer, false)
+    }
+
+    /// From a port that another socket of this user has, which shares it.
+    pub(crate) fn beside(local: SocketAddr, peer: SocketAddr) -> io::Result<Self> {
+        let plain =
+            |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        Self::open(plain(local), plain(peer), true)
+    }
+
+    fn open(local: SocketAddr, peer: SocketAddr, shared: bool) -> io::Result<Self> {
+        let socket = Socket::connected(local, shared, peer)?;
+        // Where the kernel does not say when a datagram came, it came when it was read.
+        let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
+        Ok(Self { socket, peer })
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.address()
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn most_segments(&self) -> usize {
+        self.socket.most_segments()
+    }
+
+    /// Send with UDP's checksum or without; whether it is now without. IPv6 forbids that (RFC 8200, section 8.1).
+    pub(crate) fn set_checksums(&self, on: bool) -> bool {
+        if self.peer.is_ipv6() {
+            return false;
+        }
+        let off = libc::c_int::from(!on);
+        let size = std::mem::size_of_val(&off) as libc::socklen_t;
+        #[allow(unsafe_code)]
+        // SAFETY: `off` is valid for reads of `size` bytes for the length of the call.
+        let status = unsafe {
+            libc::setsockopt(
+                self.socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_NO_CHECK,
+                (&raw const off).cast(),
+                size,
+            )
+        };
+        !on && status == 0
+    }
+
+    /// Send one datagram.
+    pub(crate) fn send(&self, datagram: &[u8]) -> bool {
+        self.socket.send(self.peer, None, datagram.len(), datagram)
+    }
+
+    /// Send datagrams of one size; how many the kernel took. It cuts no batch without checksums.
+    pub(crate) fn send_batch(&self, bytes: usize, batch: &[u8], bare: bool) -> u64 {
+        if bare {
+            return batch.chunks(bytes).map(|datagram| u64::from(self.send(datagram))).sum();
+        }
+        let taken = self.socket.send(self.peer, None, bytes, batch);
+        if taken {
+            (batch.len() / bytes) as u64
+        } else {
+            0
+        }
+    }
+
+    /// Wait for datagrams for a moment and hand them on, joined as the kernel joins them: bytes, how many each has, and when the first of
+    /// them came to this machine. How long it took to wake up is no part of the path.
+    pub(crate) fn receive(&self, mut take: impl FnMut(&[u8], usize, u64)) {
+        if !self.socket.readable() {
+            return;
+        }
+        let mut room = [0; BATCH_BYTES];
+        for _ in 0..MOST_READ {
+            match self.read(&mut room) {
+                Ok((length, stride, heard_ns)) => take(&room[..length], stride, heard_ns),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return,
+                // Such as a port that is unreachable: no end of the line, but no reason for haste.
+                Err(_) => return std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    fn read(&self, room: &mut [u8]) -> Result<(usize, usize, u64), Errno> {
+        // Beside the time: how datagrams were joined, and what the socket's other options add.
+        let mut space = nix::cmsg_space!([u8; 256]);
+        let mut parts = [IoSliceMut::new(room)];
+        let descriptor = self.socket.as_fd().as_raw_fd();
+        let found =
+            recvmsg::<()>(descriptor, &mut parts, Some(&mut space), MsgFlags::MSG_DONTWAIT)?;
+        let (mut stride, mut heard_ns) = (found.bytes.max(1), now_ns());
+        for message in found.cmsgs()? {
+            match message {
+                ControlMessageOwned::UdpGroSegments(size) => {
+                    stride = usize::try_from(size).unwrap_or(0).max(1);
+                }
+                ControlMessageOwned::ScmTimestampns(time) => {
+                    let at = u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000_000
+                        + u64::try_from(time.tv_nsec()).unwrap_or(0);
+                    heard_ns = when(at).unwrap_or(heard_ns);
+                }
+                _ => {}
+            }
+        }
+        Ok((found.bytes, stride, heard_ns))
+    }
+
+    /// Let who waits for datagrams look round.
+    pub(crate) fn wake(&self) {
+        self.socket.wake();
+    }
+
+    /// Datagrams that the kernel dropped so far because they were not read in time.
+    pub(crate) fn dropped(&self) -> u64 {
+        waystage_lab::overflowed(&self.socket.as_fd()).unwrap_or(0)
+    }
+}
+
+/// `at`, in nanoseconds of the system's clock, by [`now_ns`]; None where that makes no sense.
+///
+/// Two clocks cannot be read at once: of a few attempts the one counts in which least time passed, so that whoever was not let
+/// run between the two does not take that for a part of the path.
+fn when(at: u64) -> Option<u64> {
+    let mut best = (u64::MAX, None);
+    for _ in 0..CLOCK_READINGS {
+        let before = now_ns();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let between = now_ns() - before;
+        if between < best.0 {
+            let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+            let waited = now.checked_sub(at).filter(|waited| *waited < OLDEST_NS);
+            best = (between, waited.map(|waited| before.saturating_sub(waited)));
+        }
+        if between < QUICK_READING_NS {
+            break;
+        }
+    }
+    best.1
+}

@@ -1,0 +1,330 @@
+//! What carries the messages of a session: a link over UDP, or the TLS connection where UDP is blocked.
+//!
+//! Arrives: messages to send, what the network has. Leaves: messages; whether more may be given; when to look again.
+//! Must not know: what messages say.
+//!
+//! Messages are taken only as they can leave soon, so that those of a quiet stream do not wait behind a busy one's.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use waystage_protocol::connection::codes;
+use waystage_transport::clock::now_ns;
+use waystage_transport::control::Control;
+use waystage_transport::datagram_receiver::DatagramReceiver;
+use waystage_transport::endpoint::Endpoint;
+use waystage_transport::link::{status_of, Link, MessageEvent};
+use waystage_transport::message::Message;
+use waystage_transport::message_queue::MessageQueue;
+use waystage_transport::parameters::TransportParameters;
+use waystage_transport::socket::Socket;
+use waystage_transport::stats::Status;
+use waystage_transport::waker::Waker;
+
+/// Messages that may be underway. An interactive program's are of some bytes each.
+const MOST_UNDERWAY: usize = 1 << 14;
+
+/// Kept free of them for messages without bytes of streams.
+const UNDERWAY_RESERVE: usize = 1 << 10;
+
+/// What may wait to leave: as much as leaves in this time, but neither less nor more than these.
+const WAITING: Duration = Duration::from_millis(2);
+const LEAST_WAITING_BYTES: u64 = 64 << 10;
+const MOST_WAITING_BYTES: u64 = 1 << 20;
+
+/// What may wait to be written to the TLS connection.
+const TCP_WAITING_BYTES: usize = 256 << 10;
+
+/// How long a close may take until the peer has answered it.
+const CLOSE_TIME: Duration = Duration::from_secs(2);
+
+struct Udp {
+    link: Link,
+    seat: DatagramReceiver,
+    heard: bool,
+}
+
+/// Over the TLS connection, which has a thread of its own.
+struct Tcp {
+    /// Bytes a second at most, and when the next may leave.
+    limit: Option<u64>,
+    free_from: Instant,
+}
+
+enum Way {
+    Udp(Box<Udp>),
+    Tcp(Tcp),
+}
+
+/// Messages both ways, for one thread to own.
+pub(super) struct Carrier {
+    way: Way,
+    control: Arc<Control>,
+    incoming: Arc<MessageQueue>,
+    waker: Arc<Waker>,
+    /// As the handshake found it.
+    rtt_ns: u64,
+    ended: Option<String>,
+}
+
+impl Carrier {
+    /// Over UDP at a server, which learns the client's address from the first packet that opens.
+    pub(super) fn shared(
+        endpoint: Arc<Endpoint>,
+        parameters: TransportParameters,
+        control: Arc<Control>,
+        incoming: Arc<MessageQueue>,
+    ) -> std::io::Result<Self> {
+        let seat = DatagramReceiver::registered(
+            endpoint,
+            parameters.local_connection,
+            Arc::new(Waker::new()?),
+        )?;
+        Ok(Self::over_udp(seat, parameters, control, incoming))
+    }
+
+    /// Over UDP at a client, which says the first word.
+    pub(super) fn own(
+        socket: Socket,
+        parameters: TransportParameters,
+        server: SocketAddr,
+        control: Arc<Control>,
+        incoming: Arc<MessageQueue>,
+    ) -> std::io::Result<Self> {
+        let seat = DatagramReceiver::dedicated(socket, Arc::new(Waker::new()?));
+        let mut carrier = Self::over_udp(seat, parameters, control, incoming);
+        if let Way::Udp(udp) = &mut carrier.way {
+            udp.link.call(server);
+        }
+        Ok(carrier)
+    }
+
+    fn over_udp(
+        seat: DatagramReceiver,
+        parameters: TransportParameters,
+        control: Arc<Control>,
+        incoming: Arc<MessageQueue>,
+    ) -> Self {
+        let (waker, rtt_ns) = (Arc::clone(seat.waker()), parameters.rtt_ns);
+        incoming.set_waker(Arc::clone(&waker));
+        let link = Link::new(Arc::clone(seat.socket()), parameters, MOST_UNDERWAY);
+        let way = Way::Udp(Box::new(Udp { link, seat, heard: false }));
+        Self { way, control, incoming, waker, rtt_ns, ended: None }
+    }
+
+    /// Over the TLS connection, with so many bytes a second at most.
+    pub(super) fn tcp(
+        control: Arc<Control>,
+        incoming: Arc<MessageQueue>,
+        rtt_ns: u64,
+        limit: Option<u64>,
+    ) -> std::io::Result<Self> {
+        let waker = Arc::new(Waker::new()?);
+        incoming.set_waker(Arc::clone(&waker));
+        let way = Way::Tcp(Tcp { limit, free_from: Instant::now() });
+        Ok(Self { way, control, incoming, waker, rtt_ns, ended: None })
+    }
+
+    /// The same session without UDP.
+    pub(super) fn over_tcp(self, limit: Option<u64>) -> Self {
+        Self { way: Way::Tcp(Tcp { limit, free_from: Instant::now() }), ended: None, ..self }
+    }
+
+    /// The round trip, as it is known now.
+    pub(super) fn rtt_ns(&self) -> u64 {
+        match &self.way {
+            Way::Udp(udp) => udp.link.connection().map_or(self.rtt_ns, |c| c.rtt().smoothed_ns()),
+            Way::Tcp(_) => self.rtt_ns,
+        }
+    }
+
+    /// Rings when there is something to do.
+    pub(super) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Has datagrams when it can be read, beside the waker.
+    pub(super) fn socket(&self) -> Option<&Socket> {
+        match &self.way {
+            Way::Udp(udp) => udp.seat.watched(),
+            Way::Tcp(_) => None,
+        }
+    }
+
+    pub(super) fn is_udp(&self) -> bool {
+        matches!(self.way, Way::Udp(_))
+    }
+
+    pub(super) fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    /// Why it is over, if it is.
+    pub(super) fn ended(&self) -> Option<String> {
+        self.ended.clone().or_else(|| self.incoming.ended())
+    }
+
+    /// Whether a message without bytes of a stream may be given.
+    pub(super) fn has_place(&self) -> bool {
+        match &self.way {
+            Way::Udp(udp) => udp.link.connection().is_some() && udp.link.underway() < MOST_UNDERWAY,
+            Way::Tcp(_) => true,
+        }
+    }
+
+    /// Whether a message with bytes of a stream may be given.
+    pub(super) fn has_room(&self) -> bool {
+        match &self.way {
+            Way::Udp(udp) => udp.link.connection().is_some_and(|connection| {
+                let soon = connection.controller().control().rate_bps / 8.0 * WAITING.as_secs_f64();
+                let most = (soon as u64).clamp(LEAST_WAITING_BYTES, MOST_WAITING_BYTES);
+                connection.unsent_bytes() < most
+                    && udp.link.underway() < MOST_UNDERWAY - UNDERWAY_RESERVE
+            }),
+            Way::Tcp(tcp) => {
+                Instant::now() >= tcp.free_from && self.control.waiting_bytes() < TCP_WAITING_BYTES
+            }
+        }
+    }
+
+    /// Give a message.
+    pub(super) fn send(&mut self, message: Vec<u8>) {
+        match &mut self.way {
+            Way::Udp(udp) => udp.link.send(message),
+            Way::Tcp(tcp) => {
+                if let Some(limit) = tcp.limit {
+                    // Time that nobody used is gone: a pause must not be followed by a burst.
+                    let cost = message.len() as f64 / limit.max(1) as f64;
+                    let from = tcp.free_from.max(Instant::now());
+                    tcp.free_from = from + Duration::from_secs_f64(cost);
+                }
+                self.control.offer_bulk(&message);
+            }
+        }
+    }
+
+    /// Take in what has come: messages, and buffers that are free again.
+    pub(super) fn receive(&mut self, came: &mut Vec<Message>, free: &mut Vec<Vec<u8>>) {
+        match &mut self.way {
+            Way::Udp(udp) => {
+                let Udp { link, seat, heard } = &mut **udp;
+                *heard |= link.receive_from(seat).heard;
+                if let Some(how) = udp.link.broken() {
+                    self.ended.get_or_insert(format!("the other end broke the protocol: {how}"));
+                }
+                let mut bytes = 0;
+                while let Some(happened) = udp.link.next_event() {
+                    match happened {
+                        MessageEvent::Delivered(message) => free.push(message),
+                        MessageEvent::Received(message) => {
+                            bytes += message.length as u64;
+                            came.push(message);
+                        }
+                        MessageEvent::Closed(why) => {
+                            self.ended.get_or_insert(why);
+                        }
+                    }
+                }
+                // What streams hold is bounded by their windows.
+                udp.link.consumed(bytes);
+            }
+            Way::Tcp(_) => {
+                while let Some(message) = self.incoming.take(Duration::ZERO) {
+                    self.incoming.done(message.length);
+                    came.push(message);
+                }
+            }
+        }
+    }
+
+    /// Buffers for messages to come.
+    pub(super) fn spare(&mut self, buffers: impl Iterator<Item = Vec<u8>>) {
+        if let Way::Udp(udp) = &mut self.way {
+            udp.link.spare(buffers);
+        }
+    }
+
+    /// Send what may leave now, up to a turn. Whether anything may have left.
+    pub(super) fn transmit(&mut self) -> bool {
+        let Way::Udp(udp) = &mut self.way else { return false };
+        let sent = |link: &Link| link.connection().map_or(0, |c| c.counters().sent_packets);
+        let before = sent(&udp.link);
+        udp.link.transmit();
+        sent(&udp.link) > before
+    }
+
+    /// How long it may be left alone; None until the waker rings.
+    pub(super) fn rests_for(&self) -> Option<Duration> {
+        match &self.way {
+            Way::Udp(udp) => {
+                let wake_ns = udp.link.connection()?.wake_ns()?;
+                Some(Duration::from_nanos(wake_ns.saturating_sub(now_ns())))
+            }
+            Way::Tcp(tcp) => {
+                let left = tcp.free_from.saturating_duration_since(Instant::now());
+                (!left.is_zero()).then_some(left)
+            }
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        match &self.way {
+            Way::Udp(udp) => udp.link.connection().map(status_of).unwrap_or_default(),
+            Way::Tcp(_) => self.control.status(),
+        }
+    }
+
+    /// Whether the peer was heard over UDP.
+    pub(super) fn heard(&self) -> bool {
+        matches!(&self.way, Way::Udp(udp) if udp.heard)
+    }
+
+    /// Keep it going without streams until `done` says something, or for at most `time`.
+    pub(super) fn until<T>(
+        &mut self,
+        time: Duration,
+        mut done: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Option<T> {
+        let deadline = Instant::now() + time;
+        let (mut came, mut free) = (Vec::new(), Vec::new());
+        loop {
+            self.waker.clear();
+            self.receive(&mut came, &mut free);
+            if let Some(said) = done(self) {
+                return Some(said);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.ended().is_some() {
+                return None;
+            }
+            while self.transmit() {}
+            let rest = self.rests_for().map_or(left, |rest| rest.min(left));
+            let timeout = Timespec::try_from(rest).ok();
+            let watched = [Some(self.waker.as_fd()), self.socket().map(AsFd::as_fd)];
+            let mut fds: Vec<PollFd<'_>> = watched
+                .into_iter()
+                .flatten()
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
+            let _ = poll(&mut fds, timeout.as_ref());
+        }
+    }
+
+    /// Close in good order.
+    pub(super) fn close(mut self) {
+        if let Way::Udp(udp) = &mut self.way {
+            udp.link.close(codes::CLEAN, "");
+        }
+        let closed = |carrier: &mut Self| match &carrier.way {
+            Way::Udp(udp) => {
+                udp.link.connection().is_none_or(|connection| connection.is_closed()).then_some(())
+            }
+            Way::Tcp(_) => Some(()),
+        };
+        self.until(CLOSE_TIME, closed);
+        self.control.close();
+    }
+}

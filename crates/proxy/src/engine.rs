@@ -1,0 +1,401 @@
+//! The loop of a proxy's end: one thread for all its connections.
+//!
+//! Arrives: connections of programs, a session, rules. Leaves: bytes from programs to streams and back, records of connections.
+//! Must not know: how a session is made, Python.
+//!
+//! All sockets of programs are non-blocking and watched by one `epoll`, together with the session's waker. Bytes are read from a
+//! program only when they can leave soon, and given to a program as it takes them: who does not read stops who writes, at the
+//! other end, by the stream's window and nothing else.
+
+mod arrive;
+mod carry;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use waystage_protocol::protect::Side;
+use waystage_protocol::streams::{Limits, Streams, LEAST_WINDOW_BYTES};
+use waystage_transport::clock::now_ns;
+use waystage_transport::error::WanError;
+use waystage_transport::waker::Waker;
+
+use super::carrier::Carrier;
+use super::destination::Destination;
+use super::listener::{Listener, Place};
+use super::names::Names;
+use super::poller::Poller;
+use super::record::{add, Counts, Notice, Record};
+use super::rules::Rules;
+use super::splice::Splice;
+use super::tunnel::{self, Front, State, Tunnel};
+
+/// Whatever happens, it is looked around this often: for deadlines and for what others want.
+const LOOK_ROUND: Duration = Duration::from_millis(100);
+
+/// A destination is connected to within this time, its name looked up.
+const CONNECT_TIME: Duration = Duration::from_secs(20);
+
+/// A SOCKS client says where to within this time.
+const GREETING_TIME: Duration = Duration::from_secs(30);
+
+/// Connections of one session from each side at most.
+const MOST_STREAMS: usize = 4096;
+
+/// Batches of datagrams that are sent before it is looked what has arrived.
+const SEND_TURNS: usize = 4;
+
+/// Numbers of the engine's own descriptors; those of connections are above, even, with a second one behind each.
+const BELL: u64 = 0;
+const SESSION: u64 = 1;
+
+/// What others want of the loop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// Go on.
+    Go,
+    /// Take no more connections, and end with the last.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// How a loop works.
+pub(super) struct Settings {
+    /// For destinations of this side's own connections at a client, of the other's at a server.
+    pub(super) rules: Rules,
+    pub(super) side: Side,
+    /// What reverse forwards lead to, at a client.
+    pub(super) reverse: Vec<Destination>,
+    /// How long a connection waits for a session.
+    pub(super) wait: Duration,
+    pub(super) memory_bytes: u64,
+}
+
+struct Session {
+    carrier: Carrier,
+    streams: Streams,
+    /// The other end takes no more.
+    draining: bool,
+    drained: bool,
+}
+
+pub(super) struct Engine {
+    poller: Poller,
+    waker: Arc<Waker>,
+    settings: Settings,
+    listeners: HashMap<u64, Listener>,
+    /// Those that could not take a connection.
+    paused: Vec<u64>,
+    tunnels: HashMap<u64, Tunnel>,
+    splices: HashMap<u64, Splice>,
+    by_stream: HashMap<u64, u64>,
+    session: Option<Session>,
+    /// Connections that wait for one.
+    waiting: VecDeque<u64>,
+    names: Names,
+    next: u64,
+    deadlines_ns: u64,
+    counts: Arc<Counts>,
+    notices: Vec<Notice>,
+    draining: bool,
+}
+
+/// How a connection ends.
+enum End {
+    Closed,
+    /// By the program here, or by the other end.
+    Reset(String),
+    /// The session is gone.
+    Lost(String),
+    Refused(String),
+}
+
+impl Engine {
+    pub(super) fn new(
+        waker: Arc<Waker>,
+        settings: Settings,
+        counts: Arc<Counts>,
+    ) -> Result<Self, WanError> {
+        let failed = |error: std::io::Error| WanError::io("wait for sockets", &error);
+        let poller = Poller::new().map_err(failed)?;
+        poller.watch_level(&*waker, BELL).map_err(failed)?;
+        Ok(Self {
+            poller,
+            names: Names::new(Arc::clone(&waker)),
+            waker,
+            settings,
+            listeners: HashMap::new(),
+            paused: Vec::new(),
+            tunnels: HashMap::new(),
+            splices: HashMap::new(),
+            by_stream: HashMap::new(),
+            session: None,
+            waiting: VecDeque::new(),
+            next: 2,
+            deadlines_ns: 0,
+            counts,
+            notices: Vec::new(),
+            draining: false,
+        })
+    }
+
+    /// Take connections there.
+    pub(super) fn listen(&mut self, place: &Place) -> std::io::Result<std::net::SocketAddr> {
+        let listener = Listener::bind(place)?;
+        let address = listener.address()?;
+        let token = self.token();
+        self.poller.watch_level(&listener.socket, token)?;
+        self.listeners.insert(token, listener);
+        Ok(address)
+    }
+
+    fn token(&mut self) -> u64 {
+        self.next += 2;
+        self.next
+    }
+
+    /// A session to carry connections from now on.
+    pub(super) fn take_up(&mut self, carrier: Carrier) -> std::io::Result<()> {
+        self.poller.watch_level(carrier.waker(), SESSION)?;
+        if let Some(socket) = carrier.socket() {
+            self.poller.watch_level(socket, SESSION)?;
+        }
+        let memory_bytes = self.settings.memory_bytes;
+        let streams = (memory_bytes / LEAST_WINDOW_BYTES / 2).min(MOST_STREAMS as u64) as usize;
+        let limits = Limits { streams, memory_bytes };
+        let streams = Streams::new(self.settings.side, limits, carrier.rtt_ns());
+        self.session = Some(Session { carrier, streams, draining: false, drained: false });
+        add(&self.counts.sessions, 1);
+        for token in std::mem::take(&mut self.waiting) {
+            self.ask(token);
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_session(&self) -> bool {
+        self.session.is_some()
+    }
+
+    pub(super) fn status(&self) -> Option<waystage_transport::stats::Status> {
+        self.session.as_ref().map(|session| session.carrier.status())
+    }
+
+    /// One turn: take in what has come, send what can leave, wait. Why the session is over, if it is.
+    pub(super) fn turn(&mut self, wish: Wish) -> Option<String> {
+        if wish != Wish::Go {
+            self.drain();
+        }
+        self.waker.clear();
+        if let Some(why) = self.receive() {
+            self.lose(&why);
+            return Some(why);
+        }
+        for (token, found) in self.names.found() {
+            self.resolved(token, found);
+        }
+        self.send();
+        self.expire();
+        let rest = match &self.session {
+            Some(session) => session.carrier.rests_for().unwrap_or(LOOK_ROUND).min(LOOK_ROUND),
+            None => LOOK_ROUND,
+        };
+        for ready in self.poller.wait(rest) {
+            match ready.token {
+                BELL | SESSION => {}
+                token if self.listeners.contains_key(&token) => self.accept(token),
+                token => self.ready(&ready, token & !1),
+            }
+        }
+        None
+    }
+
+    /// What there is to tell since the last call.
+    pub(super) fn notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Whether nothing is left to be done before the end.
+    pub(super) fn is_drained(&self) -> bool {
+        let told = self.session.as_ref().is_none_or(|session| session.streams.count() == 0);
+        self.tunnels.is_empty() && self.splices.is_empty() && told
+    }
+
+    /// No more connections.
+    fn drain(&mut self) {
+        if !std::mem::replace(&mut self.draining, true) {
+            self.listeners.clear();
+        }
+        if let Some(session) = &mut self.session {
+            if !std::mem::replace(&mut session.drained, true) {
+                session.streams.drain();
+            }
+        }
+    }
+
+    /// End everything; connections that are there are reset.
+    pub(super) fn finish(&mut self, why: &str) {
+        self.listeners.clear();
+        let tokens: Vec<u64> = self.tunnels.keys().copied().collect();
+        for token in tokens {
+            self.end(token, End::Lost(why.to_owned()));
+        }
+        let tokens: Vec<u64> = self.splices.keys().copied().collect();
+        for token in tokens {
+            self.end_splice(token, Some(why));
+        }
+        self.send();
+        if let Some(session) = self.session.take() {
+            self.forget(&session.carrier);
+            session.carrier.close();
+        }
+    }
+
+    fn forget(&self, carrier: &Carrier) {
+        self.poller.forget(carrier.waker());
+        if let Some(socket) = carrier.socket() {
+            self.poller.forget(socket);
+        }
+    }
+
+    /// The session is gone, and what it carried with it.
+    fn lose(&mut self, why: &str) {
+        let Some(session) = self.session.take() else { return };
+        self.forget(&session.carrier);
+        session.carrier.control().abort();
+        for token in std::mem::take(&mut self.by_stream).into_values() {
+            match self.tunnels.get_mut(&token) {
+                // Nothing of it was carried yet: it waits for the next session, at the client that took it.
+                Some(tunnel)
+                    if matches!(tunnel.state, State::Asked) && !self.settings.wait.is_zero() =>
+                {
+                    tunnel.stream = None;
+                    self.ask(token);
+                }
+                _ => self.end(token, End::Lost(why.to_owned())),
+            }
+        }
+    }
+
+    /// Take in what the session has for us.
+    fn receive(&mut self) -> Option<String> {
+        let session = self.session.as_mut()?;
+        session.carrier.waker().clear();
+        let (mut came, mut free) = (Vec::new(), Vec::new());
+        session.carrier.receive(&mut came, &mut free);
+        let mut broken = None;
+        for message in came {
+            let taken = session.streams.receive(now_ns(), message.buffer, message.length);
+            if let Err(how) = taken {
+                broken.get_or_insert(format!("the other end broke the protocol: {}", how.0));
+            }
+        }
+        session.streams.recycle(free);
+        self.events();
+        let session = self.session.as_mut()?;
+        broken.or_else(|| session.carrier.ended())
+    }
+
+    /// Give the session what it can carry soon.
+    fn send(&mut self) {
+        // What arrives meanwhile is looked at in between.
+        for _ in 0..SEND_TURNS {
+            self.fill();
+            let Some(session) = &mut self.session else { return };
+            if !session.carrier.transmit() {
+                return;
+            }
+        }
+    }
+
+    /// Those whose time is over.
+    fn expire(&mut self) {
+        if now_ns() < self.deadlines_ns {
+            return;
+        }
+        self.deadlines_ns = now_ns() + LOOK_ROUND.as_nanos() as u64;
+        if let Some(session) = &mut self.session {
+            let rtt_ns = session.carrier.rtt_ns();
+            session.streams.set_rtt(rtt_ns);
+        }
+        for token in std::mem::take(&mut self.paused) {
+            if let Some(listener) = self.listeners.get(&token) {
+                // It is watched already only if it never was forgotten.
+                let _ = self.poller.watch_level(&listener.socket, token);
+            }
+        }
+        let now = Instant::now();
+        let late = |tunnel: &Tunnel| tunnel.deadline.is_some_and(|deadline| deadline <= now);
+        let late = self.tunnels.iter().filter(|(_, tunnel)| late(tunnel));
+        let late: Vec<u64> = late.map(|(token, _)| *token).collect();
+        for token in late {
+            self.late(token);
+        }
+    }
+
+    /// A connection is over: its program is told, the other end is told, a line is written.
+    fn end(&mut self, token: u64, end: End) {
+        let Some(mut tunnel) = self.tunnels.remove(&token) else { return };
+        if let Some(stream) = tunnel.stream {
+            self.by_stream.remove(&stream);
+            if let Some(session) = &mut self.session {
+                session.streams.close(stream, carry::RESET);
+            }
+        }
+        add_gauge(&self.counts, -1);
+        let (name, why, count) = match end {
+            End::Closed => ("closed", String::new(), None),
+            End::Reset(why) => ("reset", why, Some(&self.counts.reset)),
+            End::Lost(why) => ("lost", why, Some(&self.counts.lost)),
+            End::Refused(why) => ("refused", why, Some(&self.counts.refused)),
+        };
+        count.into_iter().for_each(|count| add(count, 1));
+        if let Some(socket) = tunnel.socket.take() {
+            let gently = name == "closed" || (name == "refused" && tunnel.front == Front::Socks);
+            if gently {
+                drop(socket);
+            } else {
+                tunnel::reset(socket);
+            }
+        }
+        // At the end that connects, the program that asked is at the other.
+        let (sent_bytes, received_bytes) = match tunnel.front {
+            Front::Offered => (tunnel.out_bytes, tunnel.in_bytes),
+            _ => (tunnel.in_bytes, tunnel.out_bytes),
+        };
+        self.notices.push(Notice::Connection(Record {
+            origin: tunnel.origin,
+            target: tunnel.target,
+            way: "session",
+            sent_bytes,
+            received_bytes,
+            seconds: tunnel.began.elapsed().as_secs_f64(),
+            end: name,
+            why,
+        }));
+    }
+
+    fn end_splice(&mut self, token: u64, why: Option<&str>) {
+        let Some(splice) = self.splices.remove(&token) else { return };
+        add_gauge(&self.counts, -1);
+        let (sent_bytes, received_bytes) = splice.bytes();
+        self.notices.push(Notice::Connection(Record {
+            origin: splice.origin.clone(),
+            target: splice.target.clone(),
+            way: "direct",
+            sent_bytes,
+            received_bytes,
+            seconds: splice.began.elapsed().as_secs_f64(),
+            end: if why.is_some() { "reset" } else { "closed" },
+            why: why.unwrap_or_default().to_owned(),
+        }));
+        if why.is_some() {
+            add(&self.counts.reset, 1);
+            splice.into_sockets().into_iter().for_each(tunnel::reset);
+        }
+    }
+}
+
+fn add_gauge(counts: &Counts, change: i64) {
+    counts.open.fetch_add(change as u64, std::sync::atomic::Ordering::Relaxed);
+}

@@ -1,0 +1,417 @@
+//! Connections until they are open: taken, told where to, judged, asked for or connected.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use waystage_protocol::protect::Side;
+
+use super::super::destination::{Destination, Host, Offer};
+use super::super::listener::Kind;
+use super::super::own::is_own;
+use super::super::poller::Ready;
+use super::super::record::add;
+use super::super::rules::Verdict;
+use super::super::socks::{self, replies};
+use super::super::splice::Splice;
+use super::super::tunnel::{connecting, Front, State, Tunnel};
+use super::{add_gauge, carry, End, Engine, CONNECT_TIME, GREETING_TIME};
+
+/// Connections taken at a time from one place, so that the others have their turn.
+const MOST_TAKEN: usize = 64;
+
+impl Engine {
+    pub(super) fn accept(&mut self, listener: u64) {
+        for _ in 0..MOST_TAKEN {
+            let Some(place) = self.listeners.get(&listener) else { return };
+            let (socket, from) = match place.accept() {
+                Ok(taken) => taken,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    // Such as no descriptor left: it is tried again in a while, and not as fast as it can.
+                    self.poller.forget(&place.socket);
+                    return self.paused.push(listener);
+                }
+            };
+            let (kind, found) = (place.kind.clone(), place.destination(&socket));
+            let token = self.token();
+            if self.poller.watch_edge(&socket, token).is_err() {
+                continue;
+            }
+            let front = if matches!(kind, Kind::Socks) { Front::Socks } else { Front::Plain };
+            let origin = SocketAddr::new(from.ip().to_canonical(), from.port()).to_string();
+            self.begin(token, Tunnel::new(Some(socket), front, origin));
+            match (kind, found) {
+                (Kind::Socks, _) => self.set_deadline(token, GREETING_TIME),
+                (Kind::Reverse(index), _) => {
+                    if let Some(tunnel) = self.tunnels.get_mut(&token) {
+                        tunnel.target = format!("the client's reverse forward {}", index + 1);
+                        tunnel.reverse = index;
+                    }
+                    self.ask(token);
+                }
+                (_, Ok(Some(destination))) => self.route(token, &destination),
+                (_, Ok(None)) => {}
+                (_, Err(why)) => self.refuse(token, replies::FAILURE, &why),
+            }
+        }
+    }
+
+    pub(super) fn begin(&mut self, token: u64, tunnel: Tunnel) {
+        self.tunnels.insert(token, tunnel);
+        add(&self.counts.connections, 1);
+        add_gauge(&self.counts, 1);
+    }
+
+    fn set_deadline(&mut self, token: u64, time: std::time::Duration) {
+        if let Some(tunnel) = self.tunnels.get_mut(&token) {
+            tunnel.deadline = Some(Instant::now() + time);
+        }
+    }
+
+    /// A socket is ready for something.
+    pub(super) fn ready(&mut self, ready: &Ready, token: u64) {
+        if self.splices.contains_key(&token) {
+            return self.carry_on(token, ready.failed);
+        }
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        tunnel.readable |= ready.readable;
+        tunnel.writable |= ready.writable;
+        match tunnel.state {
+            State::Connecting(_) if ready.writable || ready.failed => self.connected(token),
+            State::Connecting(_) => {}
+            _ if ready.failed => {
+                let error = tunnel.socket.as_ref().and_then(|socket| socket.take_error().ok());
+                let why = error.flatten().map_or_else(String::new, |error| error.to_string());
+                self.end(token, End::Reset(why));
+            }
+            State::Greeting(_) if ready.readable => self.greet(token),
+            State::Open => self.pump(token),
+            _ => {}
+        }
+    }
+
+    /// SOCKS: read what there is of the greeting and the request.
+    fn greet(&mut self, token: u64) {
+        let mut seen = [0; socks::LONGEST];
+        while let Some(tunnel) = self.tunnels.get_mut(&token) {
+            let State::Greeting(greeted) = tunnel.state else { return };
+            let bytes = match tunnel.peek(&mut seen) {
+                Ok(Some(0)) => return self.end(token, End::Closed),
+                Ok(Some(count)) => &seen[..count],
+                Ok(None) => return,
+                Err(error) => return self.end(token, End::Reset(error.to_string())),
+            };
+            let (length, destination) = if greeted {
+                match socks::request(bytes) {
+                    Ok(Some((length, destination))) => (length, Some(destination)),
+                    Ok(None) => return,
+                    Err(odd) => return self.odd(token, &odd.0, bytes.len()),
+                }
+            } else {
+                match socks::greeting(bytes) {
+                    Ok(Some(length)) => (length, None),
+                    Ok(None) => return,
+                    Err(odd) => return self.odd(token, &odd.0, bytes.len()),
+                }
+            };
+            let said = tunnel.skip(length).and_then(|()| {
+                if greeted {
+                    Ok(())
+                } else {
+                    tunnel.say(&socks::GREETED)
+                }
+            });
+            if let Err(error) = said {
+                return self.end(token, End::Reset(error.to_string()));
+            }
+            match destination {
+                Some(destination) => return self.route(token, &destination),
+                None => tunnel.state = State::Greeting(true),
+            }
+        }
+    }
+
+    /// It said `seen` bytes that make no sense here.
+    fn odd(&mut self, token: u64, answer: &[u8], seen: usize) {
+        if let Some(tunnel) = self.tunnels.get_mut(&token) {
+            // Bytes that nobody has read would make the kernel take the answer back.
+            let _ = tunnel.skip(seen).and_then(|()| tunnel.say(answer));
+        }
+        let why = "it speaks no SOCKS 5 without authentication, or asks for more than CONNECT";
+        self.end(token, End::Refused(why.to_owned()));
+    }
+
+    /// Where a connection of this side is to go, and by which way.
+    fn route(&mut self, token: u64, destination: &Destination) {
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        tunnel.target = destination.to_string();
+        tunnel.destination = Some(destination.clone());
+        let (host, port) = (&destination.host, destination.port);
+        let judged = self.settings.rules.judge(host, None, port, &is_own);
+        match judged.verdict {
+            Verdict::Allow => self.ask(token),
+            Verdict::Deny => {
+                let why = format!("a rule here denies {destination}{}", judged.mend());
+                self.refuse(token, replies::NOT_ALLOWED, &why);
+            }
+            Verdict::Direct => self.connect(token, destination),
+        }
+    }
+
+    /// Ask the other end for a stream, or wait until there is a session.
+    pub(super) fn ask(&mut self, token: u64) {
+        let wait = self.settings.wait;
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        let session = self.session.as_mut().filter(|session| !session.draining);
+        let Some(session) = session else {
+            if !matches!(tunnel.state, State::Waiting) {
+                tunnel.state = State::Waiting;
+                tunnel.deadline = Some(Instant::now() + wait);
+            }
+            return self.waiting.push_back(token);
+        };
+        let origin = tunnel.origin.clone();
+        let offer = match tunnel.destination.clone() {
+            Some(destination) => Offer::Forward { destination, origin },
+            None => Offer::Reverse { index: tunnel.reverse, origin },
+        };
+        let stream = session.streams.open(waystage_transport::clock::now_ns(), &offer.encode());
+        tunnel.stream = Some(stream);
+        tunnel.state = State::Asked;
+        tunnel.deadline = None;
+        self.by_stream.insert(stream, token);
+    }
+
+    /// The other end wants a stream.
+    pub(super) fn offered(&mut self, stream: u64, target: &[u8]) {
+        let token = self.token();
+        let Ok(offer) = Offer::read(target) else {
+            return self.refuse_stream(stream, replies::FAILURE, "what it asks for cannot be read");
+        };
+        let (origin, destination) = match (self.settings.side, offer) {
+            (Side::Server, Offer::Forward { destination, origin }) => (origin, Some(destination)),
+            (Side::Client, Offer::Reverse { index, origin }) => {
+                (origin, self.settings.reverse.get(index as usize).cloned())
+            }
+            _ => {
+                let why = "this end lets the other not choose destinations";
+                return self.refuse_stream(stream, replies::NOT_ALLOWED, why);
+            }
+        };
+        let Some(destination) = destination else {
+            return self.refuse_stream(
+                stream,
+                replies::FAILURE,
+                "there is no such reverse forward",
+            );
+        };
+        let mut tunnel = Tunnel::new(None, Front::Offered, origin);
+        tunnel.stream = Some(stream);
+        tunnel.target = destination.to_string();
+        tunnel.destination = Some(destination.clone());
+        self.by_stream.insert(stream, token);
+        self.begin(token, tunnel);
+        self.connect(token, &destination);
+    }
+
+    fn refuse_stream(&mut self, stream: u64, code: u8, why: &str) {
+        if let Some(session) = &mut self.session {
+            session.streams.refuse(stream, carry::REPLY + u64::from(code), why);
+        }
+    }
+
+    /// Connect to a destination from here.
+    fn connect(&mut self, token: u64, destination: &Destination) {
+        self.set_deadline(token, CONNECT_TIME);
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        tunnel.state = State::Resolving;
+        match &destination.host {
+            Host::Address(address) => {
+                let address = SocketAddr::new(*address, destination.port);
+                self.resolved(token, Ok(vec![address]));
+            }
+            Host::Name(name) => self.names.ask(token, name, destination.port),
+        }
+    }
+
+    /// The addresses of a destination are known: try those that may be reached.
+    pub(super) fn resolved(&mut self, token: u64, found: Result<Vec<SocketAddr>, String>) {
+        let Some(tunnel) = self.tunnels.get(&token) else { return };
+        let found = match found {
+            Ok(found) => found,
+            Err(why) => return self.refuse(token, replies::HOST_UNREACHABLE, &why),
+        };
+        // What a client's reverse forward leads to was said with it: rules are about what others choose.
+        let named = self.settings.side == Side::Client && tunnel.front == Front::Offered;
+        let target = tunnel.target.clone();
+        let rules = &self.settings.rules;
+        let mut mend = String::new();
+        let mut may = |host: &Host, address: SocketAddr| {
+            let judged = rules.judge(host, Some(address.ip()), address.port(), &is_own);
+            if judged.verdict != rules.here {
+                mend = judged.mend();
+            }
+            judged.verdict == rules.here
+        };
+        // What is judged is what is connected to.
+        let plain = found.into_iter().map(|found| match found.ip().to_canonical() {
+            four @ IpAddr::V4(_) => SocketAddr::new(four, found.port()),
+            // With its zone.
+            IpAddr::V6(_) => found,
+        });
+        let allowed: VecDeque<SocketAddr> = match &tunnel.destination {
+            Some(destination) if !named => {
+                plain.filter(|address| may(&destination.host, *address)).collect()
+            }
+            _ => plain.collect(),
+        };
+        if allowed.is_empty() {
+            let why = match self.settings.side {
+                Side::Server => format!("the server does not let this user reach {target}{mend}"),
+                Side::Client => format!("a rule here denies {target}{mend}"),
+            };
+            return self.refuse(token, replies::NOT_ALLOWED, &why);
+        }
+        self.try_next(token, allowed, None);
+    }
+
+    fn try_next(
+        &mut self,
+        token: u64,
+        mut left: VecDeque<SocketAddr>,
+        mut last: Option<std::io::Error>,
+    ) {
+        while let Some(address) = left.pop_front() {
+            let begun = connecting(address)
+                .and_then(|socket| self.poller.watch_edge(&socket, token + 1).map(|()| socket));
+            match begun {
+                Ok(socket) => {
+                    if let Some(tunnel) = self.tunnels.get_mut(&token) {
+                        tunnel.state = State::Connecting(left);
+                        match tunnel.front {
+                            Front::Offered => tunnel.socket = Some(socket),
+                            _ => tunnel.far = Some(socket),
+                        }
+                    }
+                    return;
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        let target = self.tunnels.get(&token).map_or("", |tunnel| &tunnel.target).to_owned();
+        let (code, why) = match last {
+            Some(error) => (code_of(&error), format!("{target} cannot be reached: {error}")),
+            None => (replies::HOST_UNREACHABLE, format!("{target} has no address")),
+        };
+        self.refuse(token, code, &why);
+    }
+
+    /// A connection that was being made is there, or is not.
+    fn connected(&mut self, token: u64) {
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        let direct = tunnel.front != Front::Offered;
+        let socket = if direct { &tunnel.far } else { &tunnel.socket };
+        let Some(socket) = socket else { return };
+        let failed = match (socket.take_error(), socket.peer_addr()) {
+            (Ok(Some(error)), _) | (Err(error), _) => error,
+            (Ok(None), Ok(_)) => {
+                tunnel.deadline = None;
+                return if direct { self.spliced(token) } else { self.accepted(token) };
+            }
+            // Something happened, but it is not there yet.
+            (Ok(None), Err(_)) => return,
+        };
+        let State::Connecting(left) = &mut tunnel.state else { return };
+        let left = std::mem::take(left);
+        self.try_next(token, left, Some(failed));
+    }
+
+    /// The destination of the other end's stream is there.
+    fn accepted(&mut self, token: u64) {
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        tunnel.state = State::Open;
+        (tunnel.writable, tunnel.readable) = (true, true);
+        let accepted = match (&mut self.session, tunnel.stream) {
+            (Some(session), Some(stream)) => session.streams.accept(stream),
+            _ => false,
+        };
+        if accepted {
+            self.pump(token);
+        } else {
+            self.end(token, End::Reset("nobody waits for it any more".to_owned()));
+        }
+    }
+
+    /// A destination past the session is there.
+    fn spliced(&mut self, token: u64) {
+        let Some(mut tunnel) = self.tunnels.remove(&token) else { return };
+        if tunnel.front == Front::Socks {
+            // A client that has gone away is noticed by what follows.
+            let _ = tunnel.say(&socks::reply(replies::SUCCEEDED));
+        }
+        if let (Some(near), Some(far)) = (tunnel.socket.take(), tunnel.far.take()) {
+            self.splices.insert(token, Splice::new(near, far, tunnel.origin, tunnel.target));
+            self.carry_on(token, false);
+        }
+    }
+
+    fn carry_on(&mut self, token: u64, failed: bool) {
+        let Some(splice) = self.splices.get_mut(&token) else { return };
+        let carried = splice.carry();
+        let done = splice.is_done();
+        match carried {
+            Ok((there, back)) => {
+                add(&self.counts.sent_bytes, there);
+                add(&self.counts.received_bytes, back);
+                if failed {
+                    self.end_splice(token, Some("one of its ends was reset"));
+                } else if done {
+                    self.end_splice(token, None);
+                }
+            }
+            Err(error) => self.end_splice(token, Some(&error.to_string())),
+        }
+    }
+
+    /// A connection does not get what it wants: it is told in the words of its kind.
+    pub(super) fn refuse(&mut self, token: u64, code: u8, why: &str) {
+        let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
+        match (tunnel.front, tunnel.stream) {
+            (Front::Socks, _) => tunnel.say_no(code),
+            (Front::Plain, _) => {}
+            (Front::Offered, Some(stream)) => self.refuse_stream(stream, code, why),
+            (Front::Offered, None) => {}
+        }
+        self.end(token, End::Refused(why.to_owned()));
+    }
+
+    /// A connection has waited long enough for what it waits for.
+    pub(super) fn late(&mut self, token: u64) {
+        let Some(tunnel) = self.tunnels.get(&token) else { return };
+        match tunnel.state {
+            State::Greeting(_) => {
+                self.end(token, End::Reset("it did not say where to".to_owned()));
+            }
+            State::Waiting => {
+                let why = "there is no session with the server";
+                self.refuse(token, replies::NETWORK_UNREACHABLE, why);
+            }
+            _ => {
+                let why = format!("{} did not answer in time", tunnel.target);
+                self.refuse(token, replies::TTL_EXPIRED, &why);
+            }
+        }
+    }
+}
+
+/// The reply that fits an error (RFC 1928, section 6).
+fn code_of(error: &std::io::Error) -> u8 {
+    match error.kind() {
+        std::io::ErrorKind::ConnectionRefused => replies::REFUSED,
+        std::io::ErrorKind::NetworkUnreachable => replies::NETWORK_UNREACHABLE,
+        std::io::ErrorKind::TimedOut => replies::TTL_EXPIRED,
+        std::io::ErrorKind::HostUnreachable => replies::HOST_UNREACHABLE,
+        _ => replies::FAILURE,
+    }
+}

@@ -1,0 +1,241 @@
+//! One connection of a program on this side, on its way to the other.
+//!
+//! Arrives: what its socket and its stream have. Leaves: bytes from the one to the other, in calls of the kernel that never wait.
+//! Must not know: other connections.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use waystage_protocol::streams::Streams;
+use waystage_transport::clock::now_ns;
+
+use super::destination::Destination;
+use super::socks;
+
+/// Bytes of one stream's turn.
+pub(super) const CHUNK_BYTES: usize = 32 << 10;
+
+/// A peer whose machine vanished is noticed where nothing is to be sent.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+
+/// How a connection came here, which says how it is told what becomes of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Front {
+    /// It speaks SOCKS.
+    Socks,
+    /// It was accepted, and knows of no proxy.
+    Plain,
+    /// The other end offered a stream; the socket leads to its destination.
+    Offered,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// SOCKS: whether the greeting is done.
+    Greeting(bool),
+    /// A name is looked up.
+    Resolving,
+    /// There is no session.
+    Waiting,
+    /// The other end was asked.
+    Asked,
+    /// A connection is being made; other addresses to try.
+    Connecting(VecDeque<SocketAddr>),
+    Open,
+}
+
+pub(super) struct Tunnel {
+    pub(super) socket: Option<TcpStream>,
+    pub(super) front: Front,
+    pub(super) state: State,
+    pub(super) stream: Option<u64>,
+    pub(super) readable: bool,
+    pub(super) writable: bool,
+    /// The program has said all, and the other end was told.
+    pub(super) read_ended: bool,
+    /// The other end has said all, and the program was told.
+    pub(super) write_ended: bool,
+    /// Into the stream, and out of it.
+    pub(super) in_bytes: u64,
+    pub(super) out_bytes: u64,
+    pub(super) began: Instant,
+    pub(super) deadline: Option<Instant>,
+    pub(super) origin: String,
+    pub(super) target: String,
+    /// None for a reverse forward's, which the other end knows by its number.
+    pub(super) destination: Option<Destination>,
+    pub(super) reverse: u32,
+    /// The destination's socket, where the connection goes past the session.
+    pub(super) far: Option<TcpStream>,
+}
+
+/// What reading from a program gave.
+pub(super) enum Fed {
+    /// A message with so many bytes of the program; perhaps there are more.
+    Message(Vec<u8>, u64),
+    Dry,
+    Ended,
+    Failed(std::io::Error),
+}
+
+impl Tunnel {
+    pub(super) fn new(socket: Option<TcpStream>, front: Front, origin: String) -> Self {
+        Self {
+            socket,
+            front,
+            state: if front == Front::Socks { State::Greeting(false) } else { State::Resolving },
+            stream: None,
+            readable: false,
+            writable: false,
+            read_ended: false,
+            write_ended: false,
+            in_bytes: 0,
+            out_bytes: 0,
+            began: Instant::now(),
+            deadline: None,
+            origin,
+            target: String::new(),
+            destination: None,
+            reverse: 0,
+            far: None,
+        }
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
+    /// Read what the program says into a message of its stream, of at most `room` bytes.
+    pub(super) fn feed(&mut self, streams: &mut Streams, stream: u64, room: u64) -> Fed {
+        let Some(socket) = &mut self.socket else { return Fed::Dry };
+        let mut message = streams.spare().unwrap_or_default();
+        message.clear();
+        streams.put_head(stream, &mut message);
+        let head = message.len();
+        message.resize(head + CHUNK_BYTES.min(usize::try_from(room).unwrap_or(CHUNK_BYTES)), 0);
+        match reading(|| socket.read(&mut message[head..])) {
+            Ok(Some(0)) => {
+                self.readable = false;
+                Fed::Ended
+            }
+            Ok(Some(count)) => {
+                message.truncate(head + count);
+                self.in_bytes += count as u64;
+                if count < CHUNK_BYTES / 4 {
+                    // Until it is delivered, memory is held by bytes and not by room for them.
+                    let small = message.clone();
+                    streams.recycle([message]);
+                    message = small;
+                }
+                Fed::Message(message, count as u64)
+            }
+            Ok(None) => {
+                self.readable = false;
+                Fed::Dry
+            }
+            Err(error) => Fed::Failed(error),
+        }
+    }
+
+    /// Write what the stream has to the program, as far as it takes it; whether it is told of an end, too.
+    pub(super) fn drain(&mut self, streams: &mut Streams, stream: u64) -> std::io::Result<u64> {
+        let Some(socket) = &mut self.socket else { return Ok(0) };
+        let mut drained = 0;
+        while self.writable {
+            let front = streams.front(stream);
+            if front.is_empty() {
+                break;
+            }
+            match reading(|| socket.write(front))? {
+                Some(count) => {
+                    streams.taken(now_ns(), stream, count);
+                    drained += count as u64;
+                }
+                None => self.writable = false,
+            }
+        }
+        self.out_bytes += drained;
+        if !self.write_ended && streams.is_finished(stream) {
+            self.write_ended = true;
+            // A program that is gone needs no goodbye.
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+        Ok(drained)
+    }
+
+    /// What SOCKS clients have said so far, without taking it.
+    pub(super) fn peek(&mut self, into: &mut [u8]) -> std::io::Result<Option<usize>> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let seen = reading(|| socket.peek(into))?;
+        self.readable = seen.is_some();
+        Ok(seen)
+    }
+
+    /// Take so many bytes that were seen before.
+    pub(super) fn skip(&mut self, bytes: usize) -> std::io::Result<()> {
+        let Some(socket) = &mut self.socket else { return Ok(()) };
+        socket.read_exact(&mut vec![0; bytes])
+    }
+
+    /// A few bytes to a program that has not been sent any: they always fit.
+    pub(super) fn say(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let Some(socket) = &mut self.socket else { return Ok(()) };
+        socket.write_all(bytes)
+    }
+
+    /// Tell a SOCKS client that it does not get what it asked for.
+    pub(super) fn say_no(&mut self, code: u8) {
+        // Who has gone away needs no answer.
+        let _ = self.say(&socks::reply(code));
+        if let Some(socket) = &self.socket {
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+/// A call that says `WouldBlock` where it would wait: None.
+pub(super) fn reading(
+    mut call: impl FnMut() -> std::io::Result<usize>,
+) -> std::io::Result<Option<usize>> {
+    loop {
+        return match call() {
+            Ok(count) => Ok(Some(count)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => Err(error),
+        };
+    }
+}
+
+/// How sockets of programs are used: without waiting, and small writes leave at once.
+pub(super) fn prepare(socket: &TcpStream) -> std::io::Result<()> {
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    let keep = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 6);
+    socket2::SockRef::from(socket).set_tcp_keepalive(&keep)
+}
+
+/// Close so that the program sees a connection that was reset.
+pub(super) fn reset(socket: TcpStream) {
+    let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
+    drop(socket);
+}
+
+/// Begin to connect.
+pub(super) fn connecting(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+    let stream = TcpStream::from(socket);
+    prepare(&stream)?;
+    match socket2::SockRef::from(&stream).connect(&address.into()) {
+        Ok(()) => Ok(stream),
+        Err(error)
+            if error.raw_os_error() == Some(rustix::io::Errno::INPROGRESS.raw_os_error()) =>
+        {
+            Ok(stream)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,30 @@
+//! Copies of files between two hosts, over a channel of `waystage_transport`.
+//!
+//! Arrives: a server, two paths, options; or a client's request and the directory granted to it. Leaves: a copy whose files are
+//! visible under their names only when complete, at either end; counts, problems, the bottleneck. Must not know: sockets, keys, how the
+//! protocol decides what to send when.
+//!
+//! A copy travels in *messages* of some megabytes, each complete in itself, so that nothing waits for data that was lost. The messages
+//! are specified in `docs/reference/wide-area-copy.md`.
+
+mod asked;
+mod client;
+mod copy_state;
+mod digest;
+mod entry;
+mod list;
+mod pile;
+mod place;
+mod receive;
+mod reception;
+mod send;
+mod sending;
+mod serve;
+mod session;
+mod trust;
+mod waiting;
+
+pub use client::{Client, Ends, Request};
+pub use copy_state::{CopyState, Limits};
+pub use serve::{names_of, serve, Granted, Serving};
+pub use session::{CopyOptions, Dry};

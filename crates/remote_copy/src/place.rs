@@ -1,0 +1,133 @@
+//! Paths made descriptors: where a copy is from, and where it goes.
+//!
+//! Arrives: a path, and who opens directories: a server's root that nothing leads out of, or this machine's own file system.
+//! Leaves: what is copied, held open. Must not know: users, connections.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{mkdirat, openat, Mode, OFlags, CWD};
+use rustix::io::Errno;
+use waystage_catalog::Root;
+use waystage_copy::parts::{letter, look, said, Item};
+use waystage_copy::CopyErrorKind;
+use waystage_transport::error::{WanError, WanErrorKind};
+
+use crate::entry::split;
+use crate::send::Origin;
+use crate::session::Dry;
+
+/// Opens the directory at a path.
+pub(crate) type Open<'a> = dyn Fn(&[u8]) -> Result<OwnedFd, Errno> + 'a;
+
+/// A destination, held open.
+pub(crate) struct Held {
+    pub(crate) root: PathBuf,
+    pub(crate) held: OwnedFd,
+    pub(crate) rename: Option<Vec<u8>>,
+}
+
+/// Directories of this machine, through symbolic links too: its user named them.
+pub(crate) fn of_this_machine(path: &[u8]) -> Result<OwnedFd, Errno> {
+    let path = if path.is_empty() { &b"."[..] } else { path };
+    openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// A name of an open directory that cannot come to mean another one.
+fn name_of(fd: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+fn refused(shown: &Path, errno: Errno, doing: &str) -> WanError {
+    let shown = shown.display();
+    let text = match errno {
+        Errno::LOOP | Errno::XDEV => {
+            format!("{shown} is or leads through a symbolic link, which is not followed here: name where it leads")
+        }
+        Errno::NOENT => format!("{shown} cannot be {doing}: it is not there"),
+        errno => format!("{shown} cannot be {doing}: {}", said(errno)),
+    };
+    WanError::new(WanErrorKind::Files(CopyErrorKind::Ends), text)
+}
+
+fn ends(text: String) -> WanError {
+    WanError::new(WanErrorKind::Files(CopyErrorKind::Ends), text)
+}
+
+/// What is copied from `path`: a directory, or a file in its directory.
+pub(crate) fn origin(open: &Open<'_>, path: &[u8], shown: &Path) -> Result<Origin, WanError> {
+    let (parent, name) = split(path);
+    let unreadable = |errno: Errno| refused(shown, errno, "read");
+    let whole = |fd: OwnedFd, single: Option<Item>| {
+        let walk = name_of(&fd);
+        let root = Root::open(&walk)
+            .map_err(|error| ends(format!("{} cannot be read: {error}", shown.display())))?;
+        Ok(Origin { root, walk, _held: fd, single })
+    };
+    if matches!(name, b"" | b"." | b"..") {
+        return whole(open(path).map_err(unreadable)?, None);
+    }
+    let folder = open(if parent.is_empty() && path.starts_with(b"/") { b"/" } else { parent })
+        .map_err(unreadable)?;
+    let stat = look(folder.as_fd(), name).map_err(unreadable)?;
+    match letter(stat.stx_mode) {
+        b'd' => whole(open(path).map_err(unreadable)?, None),
+        b'f' => whole(folder, Some(Item::file(&stat, b"", name))),
+        b'l' => Err(unreadable(Errno::LOOP)),
+        _ => Err(ends(format!(
+            "{} is neither a directory nor a regular file: name the directory it lies in",
+            shown.display()
+        ))),
+    }
+}
+
+/// Where a tree, or the file called `single`, goes: `path`, made if it is a directory that is not there, unless this is dry.
+pub(crate) fn target(
+    open: &Open<'_>,
+    path: &[u8],
+    single: Option<&[u8]>,
+    shown: &Path,
+    dry: Dry,
+) -> Result<Held, WanError> {
+    let held = |fd: OwnedFd, rename: Option<Vec<u8>>| Held { root: name_of(&fd), held: fd, rename };
+    let unwritable = |errno: Errno| refused(shown, errno, "written");
+    match open(path) {
+        Ok(fd) => return Ok(held(fd, single.map(<[u8]>::to_vec))),
+        Err(Errno::NOENT) => {}
+        Err(Errno::NOTDIR) if single.is_some() => {}
+        Err(Errno::NOTDIR) => {
+            return Err(ends(format!(
+                "{} is no directory, and the source is one: choose another destination",
+                shown.display()
+            )))
+        }
+        Err(errno) => return Err(unwritable(errno)),
+    }
+    let (parent, name) = split(path);
+    if matches!(name, b"" | b"." | b"..") {
+        return Err(unwritable(Errno::NOENT));
+    }
+    let parent = if parent.is_empty() && path.starts_with(b"/") { b"/" } else { parent };
+    let folder = open(parent).map_err(|errno| match errno {
+        Errno::NOENT => ends(format!(
+            "{} cannot be written: make the directory it is to lie in first",
+            shown.display()
+        )),
+        errno => unwritable(errno),
+    })?;
+    if single.is_some() {
+        return Ok(held(folder, Some(name.to_vec())));
+    }
+    if dry.is_dry() {
+        // It need not be there.
+        let root = name_of(&folder).join(OsStr::from_bytes(name));
+        return Ok(Held { root, held: folder, rename: None });
+    }
+    match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(errno) => return Err(unwritable(errno)),
+    }
+    Ok(held(open(path).map_err(unwritable)?, None))
+}

@@ -1,0 +1,138 @@
+//! The server's end of a copy: reads what the client asks for, and sends or receives it.
+//!
+//! Arrives: a channel to a client, the directories that it may use. Leaves: a copy, one line for the log. Must not know: keys, users'
+//! rights beyond the directory granted.
+
+use std::path::PathBuf;
+
+use waystage_catalog::Root;
+use waystage_transport::channel::Channel;
+use waystage_transport::control::Control;
+use waystage_transport::control_messages::{expect, kinds};
+use waystage_transport::error::{protocol_violation, WanError};
+use waystage_transport::wire::Writer;
+
+use crate::asked::Asked;
+use crate::copy_state::CopyState;
+use crate::receive::receive;
+use crate::reception::Target;
+use crate::send::send;
+use crate::session::{exchange, Ask};
+use crate::trust::Trust;
+use crate::{list, place};
+
+/// Grants a directory for a path, to be written (`true`) or read.
+pub type Grant<'a> = dyn Fn(&[u8], bool) -> Result<Granted, WanError> + 'a;
+
+/// A client's copy, and what the server gives to it.
+pub struct Serving<'a> {
+    /// The TLS connection.
+    pub control: &'a Control,
+    /// The channel for bulk messages.
+    pub channel: &'a Channel,
+    /// Counts, and whether to stop.
+    pub copy_state: &'a CopyState,
+    /// The client's user, for the journal.
+    pub user: &'a str,
+    /// Threads that read or write files.
+    pub workers: usize,
+    /// Memory for a list of names.
+    pub memory_bytes: u64,
+    /// Grants the directory.
+    pub grant: &'a Grant<'a>,
+}
+
+/// A directory that a client may use.
+pub struct Granted {
+    /// The shared root.
+    pub root: Root,
+    /// The path below it.
+    pub path: Vec<u8>,
+    /// Whether the client may set owners, set-user-id bits, devices and system attributes.
+    pub privileged: bool,
+}
+
+/// The names of a path, without `.`; None where it has a `..` or a name that no file system has.
+#[must_use]
+pub fn names_of(path: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let names = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    let names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+    let good = names.is_empty() || crate::entry::path(&names.join(&b'/')).is_ok();
+    good.then_some(names)
+}
+
+/// Serve the copy to its end; a line for the log.
+pub fn serve(serving: &Serving<'_>) -> Result<String, WanError> {
+    let Serving { control, channel, copy_state, .. } = *serving;
+    let ask = Ask::read(&expect(control, kinds::ASK)?)?;
+    let shown = PathBuf::from(String::from_utf8_lossy(&ask.path).into_owned());
+    let Granted { root, path, privileged } = (serving.grant)(&ask.path, ask.push)?;
+    let open = |path: &[u8]| root.directory(path);
+    // Which way the client has found to be open.
+    let hear = |kind: u8, body: &[u8]| match (kind, body) {
+        (kinds::WAY, [way @ (0 | 1)]) if channel.first().choose(*way == 1) => Ok(()),
+        _ => Err(protocol_violation()),
+    };
+    let result = if ask.push {
+        let held = place::target(&open, &path, ask.single.as_deref(), &shown, ask.options.dry)?;
+        let mut from = format!("wan:{}@", serving.user).into_bytes();
+        from.extend_from_slice(&ask.from);
+        let target = Target {
+            root: held.root,
+            _held: held.held,
+            rename: held.rename,
+            shown: shown.clone(),
+            from,
+            trust: Trust::in_client(privileged),
+            asked: Asked::anything(),
+        };
+        control.send(kinds::ACCEPTED, &[]);
+        exchange(control, channel, copy_state, hear, || {
+            receive(&target, &ask.options, channel, copy_state, serving.workers)
+        })
+    } else {
+        let origin = place::origin(&open, &path, &shown)?;
+        let names = if ask.options.listed {
+            Some(list::hear(control, serving.memory_bytes)?)
+        } else {
+            None
+        };
+        list::suits(&origin, names.as_ref(), &shown)?;
+        let mut out = Writer::default();
+        out.bytes(origin.single.as_ref().map_or(&b""[..], |item| &item.name));
+        control.send(kinds::ACCEPTED, &out.0);
+        exchange(control, channel, copy_state, hear, || {
+            send(&origin, names.as_ref(), &ask.options, channel, copy_state, serving.workers)
+        })
+    };
+    let (result, verdict) = result;
+    let what = match (ask.options.dry.is_dry(), ask.push) {
+        (false, true) => "wrote",
+        (false, false) => "read",
+        (true, true) => "tried to write",
+        (true, false) => "tried to read",
+    };
+    match result {
+        Ok(()) => {
+            control.begin_close();
+            channel.close();
+            let counts = copy_state.report.tally.read();
+            let theirs = verdict.map(|verdict| verdict.joined(counts)).unwrap_or_default();
+            let count = |name: &str| {
+                theirs.iter().find(|(other, _)| *other == name).map_or(0, |(_, count)| *count)
+            };
+            Ok(format!(
+                "{what} {}: {} files, {} bytes over {}, {} problems",
+                shown.display(),
+                count("files"),
+                count("bytes"),
+                channel.way_name(),
+                count("errors") + count("changed") + count("vanished") + count("lost"),
+            ))
+        }
+        Err(error) => {
+            channel.end(&error.text);
+            Err(error)
+        }
+    }
+}

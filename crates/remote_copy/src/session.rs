@@ -1,0 +1,296 @@
+//! How two ends come to an understanding, and how a copy between them ends.
+//!
+//! Arrives: a TLS connection. Leaves: who, how fast, what is copied where; both ends' verdicts. Must not know: files.
+//! The messages are specified in `docs/reference/wide-area-copy.md`.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use waystage_copy::{Fsync, Update, Verify};
+use waystage_transport::channel::Channel;
+use waystage_transport::control::Control;
+use waystage_transport::control_messages::{kinds, refused};
+use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
+use waystage_transport::stats::Bottleneck;
+use waystage_transport::wire::{at_place, place_of, Malformed, Read, Reader, Writer};
+
+use crate::copy_state::{CopyState, Verdict};
+
+/// Whether anything is copied, or only tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dry {
+    /// Copy.
+    No,
+    /// Only say what would be copied.
+    Plan,
+    /// Read it as well; nothing is sent.
+    Disk,
+    /// Send as many bytes that were made up; no contents are read, nothing is written.
+    Network,
+}
+
+impl Dry {
+    /// Whether the destination stays as it is.
+    pub(crate) fn is_dry(self) -> bool {
+        self != Self::No
+    }
+}
+
+/// How to copy.
+#[derive(Debug, Clone)]
+pub struct CopyOptions {
+    /// Patterns of what is left out.
+    pub exclude: Vec<Vec<u8>>,
+    /// Where given, files that match none of these are left out as well.
+    pub include: Option<Vec<Vec<u8>>>,
+    /// Whether a list names what is copied.
+    pub listed: bool,
+    /// Whether directories on other file systems are left out.
+    pub one_file_system: bool,
+    /// When to copy what is there already.
+    pub update: Update,
+    /// When to force data out.
+    pub fsync: Fsync,
+    /// Whether to read back.
+    pub verify: Verify,
+    /// Whether this only tries.
+    pub dry: Dry,
+    /// Throw away what an interrupted copy left.
+    pub restart: bool,
+    /// Keep extended attributes.
+    pub xattrs: bool,
+    /// Keep owners and groups, as far as the receiving end may.
+    pub owners: bool,
+    /// Files of the same inode become links again.
+    pub hard_links: bool,
+}
+
+const UPDATES: [Update; 5] =
+    [Update::Changed, Update::Newer, Update::Missing, Update::Content, Update::Always];
+const FSYNCS: [Fsync; 3] = [Fsync::None, Fsync::End, Fsync::Each];
+const VERIFIES: [Verify; 3] = [Verify::None, Verify::Cached, Verify::Storage];
+const DRIES: [Dry; 4] = [Dry::No, Dry::Plan, Dry::Disk, Dry::Network];
+
+impl CopyOptions {
+    fn put(&self, out: &mut Writer) {
+        put_list(&self.exclude, out);
+        out.u8(u8::from(self.include.is_some()));
+        put_list(self.include.as_deref().unwrap_or_default(), out);
+        out.u8(u8::from(self.listed)).u8(u8::from(self.one_file_system));
+        out.u8(place_of(&UPDATES, &self.update));
+        out.u8(place_of(&FSYNCS, &self.fsync));
+        out.u8(place_of(&VERIFIES, &self.verify)).u8(place_of(&DRIES, &self.dry));
+        for flag in [self.restart, self.xattrs, self.owners, self.hard_links] {
+            out.u8(u8::from(flag));
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Read<Self> {
+        let exclude = read_list(reader)?;
+        let included = reader.flag()?;
+        let include = read_list(reader)?;
+        Ok(Self {
+            exclude,
+            include: included.then_some(include),
+            listed: reader.flag()?,
+            one_file_system: reader.flag()?,
+            update: at_place(&UPDATES, reader.u8()?)?,
+            fsync: at_place(&FSYNCS, reader.u8()?)?,
+            verify: at_place(&VERIFIES, reader.u8()?)?,
+            dry: at_place(&DRIES, reader.u8()?)?,
+            restart: reader.flag()?,
+            xattrs: reader.flag()?,
+            owners: reader.flag()?,
+            hard_links: reader.flag()?,
+        })
+    }
+}
+
+fn put_list(list: &[Vec<u8>], out: &mut Writer) {
+    out.count(list.len());
+    for bytes in list {
+        out.bytes(bytes);
+    }
+}
+
+fn read_list(reader: &mut Reader<'_>) -> Read<Vec<Vec<u8>>> {
+    (0..reader.count(4)?).map(|_| Ok(reader.bytes()?.to_vec())).collect()
+}
+
+/// What the client wants copied.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask {
+    /// Whether the client sends.
+    pub(crate) push: bool,
+    /// At the server.
+    pub(crate) path: Vec<u8>,
+    /// The name of the one file that the client sends.
+    pub(crate) single: Option<Vec<u8>>,
+    /// How the client's end is called, for the journal.
+    pub(crate) from: Vec<u8>,
+    pub(crate) options: CopyOptions,
+}
+
+impl Ask {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.u8(u8::from(self.push)).bytes(&self.path).u8(u8::from(self.single.is_some()));
+        out.bytes(self.single.as_deref().unwrap_or_default()).bytes(&self.from);
+        self.options.put(&mut out);
+        out.0
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
+        let mut reader = Reader(bytes);
+        let mut read = || -> Read<Self> {
+            let (push, path) = (reader.flag()?, reader.bytes()?.to_vec());
+            let (is_single, single) = (reader.flag()?, reader.bytes()?);
+            let single = if is_single { Some(single_name(single)?) } else { None };
+            let from = reader.bytes()?.to_vec();
+            let options = CopyOptions::read(&mut reader)?;
+            reader.end()?;
+            Ok(Self { push, path, single, from, options })
+        };
+        read().map_err(|_| protocol_violation())
+    }
+}
+
+/// One name, without a slash.
+pub(crate) fn single_name(bytes: &[u8]) -> Read<Vec<u8>> {
+    let name = crate::entry::path(bytes)?;
+    if name.contains(&b'/') {
+        return Err(Malformed);
+    }
+    Ok(name)
+}
+
+/// Do this end's part while listening to what the other says of its own; both verdicts. `hear` is given what else the other end
+/// says, and says whether that is to be said here.
+pub(crate) fn exchange(
+    control: &Control,
+    channel: &Channel,
+    copy_state: &CopyState,
+    hear: impl Fn(u8, &[u8]) -> Result<(), WanError> + Sync,
+    work: impl FnOnce() -> Result<(), WanError>,
+) -> (Result<(), WanError>, Option<Verdict>) {
+    let theirs: Mutex<Option<Verdict>> = Mutex::new(None);
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::SeqCst;
+    // Whoever waits for the channel has to be woken, too.
+    let end = |error: WanError| {
+        let why = error.text.clone();
+        copy_state.end_for(error);
+        channel.end(&why);
+    };
+    std::thread::scope(|scope| {
+        let listening = scope.spawn(|| {
+            let (mut told, mut held) = (0, (None, 0));
+            while !over.load(order) {
+                let (own, both) = (copy_state.limits.own(), copy_state.limits.both());
+                if own != told {
+                    told = own;
+                    control.send(kinds::LIMIT, &own.to_le_bytes());
+                }
+                // Each connection has its part, so that another one changes the parts of all.
+                if (both, channel.size()) != held && (both, held.0) != (None, None) {
+                    held = (both, channel.size());
+                    channel.limit(both);
+                }
+                match control.receive(Duration::from_millis(100)) {
+                    Ok(None) => {}
+                    Ok(Some((kinds::LIMIT, body))) => match Reader(&body).u64() {
+                        Ok(theirs) => copy_state.limits.set_theirs(theirs),
+                        Err(_) => return end(protocol_violation()),
+                    },
+                    Ok(Some((kinds::VERDICT, body))) => match Verdict::read(&body) {
+                        Ok(verdict) => {
+                            if let Some(error) = &verdict.failed {
+                                end(error.clone());
+                            }
+                            // Its end is still listened for: this end may have much to do yet.
+                            *theirs.lock() = Some(verdict);
+                        }
+                        Err(_) => return end(protocol_violation()),
+                    },
+                    Ok(Some((kinds::REFUSED, body))) => return end(refused(&body)),
+                    Ok(Some((kind, body))) => {
+                        if let Err(error) = hear(kind, &body) {
+                            return end(error);
+                        }
+                    }
+                    Err(error) => return end(error),
+                }
+            }
+        });
+        let ours = work();
+        let limit = channel.status().limit().map_or("", Bottleneck::name);
+        let verdict = Verdict::of(copy_state, ours.as_ref().err().cloned(), limit);
+        control.send(kinds::VERDICT, &verdict.encode());
+        // Who has failed does not wait long; who is done waits until the other end is, whose disk may be slow.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let heard = || theirs.lock().is_some();
+        while !heard()
+            && !listening.is_finished()
+            && !copy_state.is_cancelled()
+            && (ours.is_ok() || Instant::now() < deadline)
+        {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        over.store(true, order);
+        let _ = listening.join();
+        let theirs = theirs.lock().take();
+        let ours = match (&ours, &theirs) {
+            (Ok(()), Some(Verdict { failed: Some(error), .. })) => Err(error.clone()),
+            (Ok(()), None) => Err(copy_state.verdict()),
+            (Err(WanError { kind: WanErrorKind::Lost, .. }), _) => Err(copy_state.verdict()),
+            _ => ours,
+        };
+        (ours, theirs)
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(crate) fn options() -> CopyOptions {
+        CopyOptions {
+            exclude: vec![b"*.tmp".to_vec()],
+            include: Some(vec![b"*.h5".to_vec()]),
+            listed: true,
+            one_file_system: true,
+            update: Update::Newer,
+            fsync: Fsync::Each,
+            verify: Verify::Storage,
+            dry: Dry::Network,
+            restart: false,
+            xattrs: true,
+            owners: false,
+            hard_links: true,
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_read_as_it_was_written() {
+        let ask = Ask {
+            push: true,
+            path: b"/data".to_vec(),
+            single: Some(b"name".to_vec()),
+            from: b"wan:".to_vec(),
+            options: options(),
+        };
+        let read = Ask::read(&ask.encode()).unwrap();
+        assert_eq!(format!("{ask:?}"), format!("{read:?}"));
+        let bad = Ask { single: Some(b"../name".to_vec()), ..ask };
+        assert!(Ask::read(&bad.encode()).is_err(), "a name is no path");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Ask::read(&bytes);
+            let _ = Verdict::read(&bytes);
+        }
+    }
+}

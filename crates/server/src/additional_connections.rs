@@ -1,0 +1,162 @@
+//! Several connections of one copy: the first one begins it, others join it.
+//!
+//! Arrives: connections whose client names a copy that is under way. Leaves: members of that copy's channel. Must not know: files.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use waystage_protocol::congestion::coupled::Group;
+use waystage_remote_copy::CopyState;
+use waystage_transport::channel::Channel;
+use waystage_transport::channel_connection::ChannelConnection;
+use waystage_transport::control::Control;
+use waystage_transport::control_messages::kinds;
+use waystage_transport::endpoint::Endpoint;
+use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
+use waystage_transport::handshake::hello::Welcome;
+use waystage_transport::identity::PublicKey;
+use waystage_transport::parameters::TransportParameters;
+use waystage_transport::udp::UdpConnection;
+
+/// Whoever waits looks again this often.
+const LOOK_ROUND: Duration = Duration::from_millis(100);
+
+/// What the clients call their copies.
+pub(crate) type Name = [u8; 16];
+
+/// A copy that others may join.
+#[derive(Clone)]
+pub(crate) struct Joint {
+    key: PublicKey,
+    channel: Arc<Channel>,
+    pub(crate) group: Option<Group>,
+    most: u32,
+    /// Connections that it was given so far.
+    given: u32,
+    over: Arc<AtomicBool>,
+}
+
+/// The copies that have more than one connection, by name.
+#[derive(Default)]
+pub(crate) struct Copies(Mutex<HashMap<Name, Joint>>);
+
+impl Copies {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, Joint>> {
+        self.0.lock()
+    }
+
+    /// Let others join the copy for as long as what this returns is there. False where the name is taken.
+    pub(crate) fn open(
+        &self,
+        name: Name,
+        key: &PublicKey,
+        channel: &Arc<Channel>,
+        (group, most): (Option<Group>, u32),
+    ) -> Option<Open<'_>> {
+        let over = Arc::new(AtomicBool::new(false));
+        let mut copies = self.lock();
+        if copies.contains_key(&name) {
+            return None;
+        }
+        let joint = Joint {
+            key: key.clone(),
+            channel: Arc::clone(channel),
+            group,
+            most,
+            given: 1,
+            over: Arc::clone(&over),
+        };
+        copies.insert(name, joint);
+        Some(Open { copies: self, name, over })
+    }
+
+    /// The copy of this name, if it is this key's and may have one more connection.
+    pub(crate) fn join(&self, name: Name, key: &PublicKey) -> Result<Joint, WanError> {
+        let mut copies = self.lock();
+        // Another's copy is told the same as none.
+        let joint = copies.get_mut(&name).filter(|joint| joint.key == *key).ok_or_else(|| {
+            WanError::new(
+                WanErrorKind::Refused,
+                "the copy that this connection is for is not there",
+            )
+        })?;
+        if joint.given >= joint.most {
+            let text = format!("the copy has its {} connections already", joint.most);
+            return Err(WanError::new(
+                WanErrorKind::Files(waystage_copy::CopyErrorKind::Busy),
+                text,
+            ));
+        }
+        joint.given += 1;
+        Ok(joint.clone())
+    }
+}
+
+/// A copy that others may join until this is dropped.
+pub(crate) struct Open<'a> {
+    copies: &'a Copies,
+    name: Name,
+    over: Arc<AtomicBool>,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.copies.lock().remove(&self.name);
+        self.over.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A connection that comes in: what it is told, and what it is to have.
+pub(crate) struct Offer<'a> {
+    pub(crate) welcome: Welcome,
+    pub(crate) parameters: TransportParameters,
+    pub(crate) udp: Option<&'a Arc<Endpoint>>,
+    /// Bytes a second over TLS.
+    pub(crate) limit: Option<u64>,
+}
+
+/// Carry messages of a copy on one more connection until the copy is over.
+pub(crate) fn carry(
+    control: &Arc<Control>,
+    joint: &Joint,
+    offer: Offer<'_>,
+    copy_state: &CopyState,
+) -> Result<String, WanError> {
+    let channel = &joint.channel;
+    control.deliver_to(channel.incoming());
+    control.limit(offer.limit);
+    let mut welcome = offer.welcome;
+    let member = channel.add(|number| {
+        let udp = offer.udp.and_then(|endpoint| {
+            let to = (Arc::clone(channel.incoming()), Arc::clone(channel.backpressure()), number);
+            UdpConnection::accept(Arc::clone(endpoint), offer.parameters, to).ok()
+        });
+        welcome.udp = udp.is_some();
+        Ok(ChannelConnection::later(Arc::clone(control), udp, Arc::clone(channel.backpressure())))
+    })?;
+    control.send(kinds::WELCOME, &welcome.encode());
+    while !joint.over.load(Ordering::SeqCst) {
+        if copy_state.is_stopped() {
+            channel.end("the server is being stopped");
+            return Err(copy_state.verdict());
+        }
+        match control.receive(LOOK_ROUND) {
+            Ok(None) => {}
+            Ok(Some((kinds::WAY, body))) if matches!(body[..], [0 | 1]) => {
+                if !member.choose(body[0] == 1) {
+                    return Err(protocol_violation());
+                }
+            }
+            Ok(Some(_)) => {
+                channel.end("the other end broke the protocol");
+                return Err(protocol_violation());
+            }
+            // The copy ends with it, or has ended before it.
+            Err(_) => break,
+        }
+    }
+    Ok("was one more connection of a copy".to_owned())
+}

@@ -1,0 +1,254 @@
+//! The server: lets clients in, and serves each within its roots.
+//!
+//! Arrives: who may do what where. Leaves: copies made or sent, lines of a log. Must not know: Python, files of configuration.
+//!
+//! A client is let in by its key; what it may do follows from the user that the key belongs to. Nothing is sent over UDP to an
+//! address that has not shown that it has the keys, so there is nothing to amplify.
+
+use std::collections::HashMap;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use waystage_catalog::Root;
+use waystage_probe::Probes;
+use waystage_remote_copy::CopyState;
+use waystage_transport::endpoint::Endpoint;
+use waystage_transport::error::{WanError, WanErrorKind};
+use waystage_transport::tls;
+
+use crate::additional_connections::Copies;
+use crate::admission::{Admission, Counts};
+use crate::options::ServerOptions;
+use crate::session::SessionHandler;
+use crate::shared::{Entrance, Session, Shared};
+
+/// A server. Dropping it ends every connection.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Listen.
+    pub fn start(options: ServerOptions) -> Result<Self, WanError> {
+        for root in &options.roots {
+            Root::open(&root.path).map_err(|error| {
+                WanError::input(format!("root {} cannot be used: {error}", root.path.display()))
+            })?;
+        }
+        let tls = tls::server(&options.identity)?;
+        let taken = |error: std::io::Error| {
+            WanError::new(
+                WanErrorKind::Unreachable,
+                format!(
+                    "cannot listen at {}: {error}: choose another address or port",
+                    options.listen
+                ),
+            )
+        };
+        let (listener, endpoint) = bind(&options).map_err(taken)?;
+        let address = listener.local_addr().map_err(taken)?;
+        listener.set_nonblocking(true).map_err(taken)?;
+        let shared = Arc::new(Shared {
+            tls,
+            endpoint,
+            options,
+            sessions: Mutex::default(),
+            entrance: Mutex::new(Entrance {
+                admission: Admission::new(Instant::now()),
+                said: Counts::default(),
+                said_at: Instant::now(),
+            }),
+            copies: Copies::default(),
+            ended: Condvar::new(),
+            lines: Mutex::default(),
+            next: AtomicU64::new(0),
+            probes: Probes::default(),
+            limits: Mutex::default(),
+            draining: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("wan-accept".to_owned())
+            .spawn(move || accept(&accepting, &listener))
+            .map_err(|error| WanError::io("start a thread", &error))?;
+        Ok(Self { shared, address, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections there are.
+    pub fn connections(&self) -> usize {
+        self.shared.lock().len()
+    }
+
+    /// Datagrams that belonged to no connection.
+    pub fn strange_datagrams(&self) -> u64 {
+        self.shared.endpoint.as_ref().map_or(0, |endpoint| endpoint.strangers())
+    }
+
+    /// What became of those who admitted, by name: handshakes begun and failed, connections turned away, datagrams of no connection.
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.shared.entrance().admission.counts();
+        vec![
+            ("handshakes_begun", counts.begun),
+            ("handshakes_failed", counts.failed),
+            ("evicted", counts.evicted),
+            ("turned_away_crowded", counts.crowded),
+            ("turned_away_penalty", counts.penalty),
+            ("turned_away_haste", counts.rate_limited),
+            ("turned_away_full", counts.full),
+            ("strange_datagrams", self.strange_datagrams()),
+        ]
+    }
+
+    /// Have no connection carry more than so many bytes a second from now on, and those of some users even less; where there is no
+    /// number, what [`ServerOptions`] say holds. Copies follow at once; a proxy's session keeps what held when it began.
+    pub fn limit(&self, bytes_per_s: Option<u64>, users: HashMap<String, u64>) {
+        *self.shared.limits.lock() = (bytes_per_s, users);
+        for session in self.shared.lock().values() {
+            if let Some(user) = &session.user {
+                session.copy_state.limits.set_own(self.shared.limit(user));
+            }
+        }
+    }
+
+    /// Lines for the log since the last call.
+    pub fn log(&self) -> Vec<String> {
+        self.shared.say_turned_away(false);
+        let mut lines = self.shared.lines.lock();
+        lines.drain(..).collect()
+    }
+
+    /// Let nobody in any more; who is there may finish.
+    pub fn drain(&self) {
+        self.shared.draining.store(true, Ordering::SeqCst);
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            let _ = thread.join();
+        }
+        self.shared.say_turned_away(true);
+    }
+
+    /// End every connection; all threads are gone when this returns.
+    pub fn stop(&self) {
+        self.drain();
+        let mut sessions = self.shared.lock();
+        loop {
+            for session in sessions.values() {
+                session.copy_state.cancel();
+            }
+            if sessions.is_empty() {
+                return;
+            }
+            let waited = self.shared.ended.wait_for(&mut sessions, Duration::from_secs(3));
+            if waited.timed_out() {
+                let controls: Vec<_> =
+                    sessions.values().filter_map(|session| session.control.clone()).collect();
+                drop(sessions);
+                controls.iter().for_each(|control| control.abort());
+                sessions = self.shared.lock();
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// TCP and UDP at the same port.
+fn bind(options: &ServerOptions) -> std::io::Result<(TcpListener, Option<Arc<Endpoint>>)> {
+    let listen = options.listen;
+    let mut last = None;
+    // A port that is free for TCP may be taken for UDP.
+    for _ in 0..if listen.port() == 0 { 32 } else { 1 } {
+        let listener = TcpListener::bind(listen)?;
+        if !options.udp {
+            return Ok((listener, None));
+        }
+        match Endpoint::bind(listener.local_addr()?, options.sockets) {
+            Ok(endpoint) => return Ok((listener, Some(Arc::new(endpoint)))),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into()))
+}
+
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+    while !shared.draining.load(Ordering::SeqCst) {
+        match listener.accept() {
+            Ok((stream, from)) => begin(shared, stream, from),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                use std::os::fd::AsFd;
+                let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+                    listener.as_fd(),
+                    rustix::event::PollFlags::IN,
+                )];
+                let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+                let _ = rustix::event::poll(&mut fds, Some(&timeout));
+            }
+            // Such as no descriptor left: those who leave will free some.
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// Serve a connection in a thread, if it is admitted.
+fn begin(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
+    let id = shared.next.fetch_add(1, Ordering::Relaxed);
+    let admitted = shared.entrance().admission.request(id, from.ip(), Instant::now());
+    let Ok(evicted) = admitted else {
+        // Without lingering: whoever is turned away leaves nothing behind in the kernel.
+        let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        return;
+    };
+    let copy_state = Arc::new(CopyState::default());
+    {
+        let mut sessions = shared.lock();
+        if let Some(stream) = evicted.and_then(|id| sessions.get(&id)?.stream.as_ref()) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        let (copy_state, stream) = (Arc::clone(&copy_state), stream.try_clone().ok());
+        let session = Session { user: None, copy_state, control: None, stream };
+        sessions.insert(id, session);
+    }
+    let running = Arc::clone(shared);
+    let spawned = std::thread::Builder::new().name("wan-session".to_owned()).spawn(move || {
+        let mut handler = SessionHandler {
+            shared: &running,
+            id,
+            from,
+            copy_state: &copy_state,
+            who: from.to_string(),
+            is_in: false,
+        };
+        let served = handler.serve(stream);
+        let line = match &served {
+            Ok(done) => format!("{} {done}", handler.who),
+            Err(error) => format!("{} ended: {error}", handler.who),
+        };
+        if handler.is_in {
+            running.say(line);
+        } else {
+            running.failed(id, line);
+        }
+        running.lock().remove(&id);
+        running.ended.notify_all();
+    });
+    if spawned.is_err() {
+        shared.entrance().admission.failed(id, Instant::now());
+        shared.lock().remove(&id);
+    }
+}

@@ -1,0 +1,429 @@
+//! One client's stay: let in by its key, told what it gets, served within its roots.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::{Connection, ServerConnection};
+use waystage_catalog::Root;
+use waystage_probe::{hello, serve_stream, Guest};
+use waystage_protocol::congestion::coupled::Group;
+use waystage_protocol::congestion::grant::grant;
+use waystage_protocol::protect::Side;
+use waystage_proxy::{serve, Rights, Wish};
+use waystage_remote_copy::{names_of, CopyState, Granted, Serving};
+use waystage_transport::backpressure::Backpressure;
+use waystage_transport::channel::Channel;
+use waystage_transport::channel_connection::ChannelConnection;
+use waystage_transport::control::{Control, RESUME_ADVICE};
+use waystage_transport::control_messages::{expect_within, kinds, refusal};
+use waystage_transport::endpoint::Endpoint;
+use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
+use waystage_transport::handshake::client::{coupled, part_of};
+use waystage_transport::handshake::hello::{Hello, Purpose, Welcome};
+use waystage_transport::identity::PublicKey;
+use waystage_transport::message::memory_of_each;
+use waystage_transport::message_queue::MessageQueue;
+use waystage_transport::parameters::{TransportParameters, LARGEST_DATAGRAM};
+use waystage_transport::tls::{self, PacketKeys};
+use waystage_transport::udp::UdpConnection;
+
+use crate::additional_connections::{carry, Offer};
+use crate::connection_limits;
+use crate::mode_rules::rules;
+use crate::options::{SharedRoot, User, NO_CAP_BYTES_PER_S};
+use crate::shared::Shared;
+
+/// A client that is slower in its handshake is turned away.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+
+/// One client's stay.
+pub(crate) struct SessionHandler<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) id: u64,
+    pub(crate) from: SocketAddr,
+    pub(crate) copy_state: &'a CopyState,
+    /// How the log calls it.
+    pub(crate) who: String,
+    /// Whether it is through its handshake and known.
+    pub(crate) is_in: bool,
+}
+
+impl<'a> SessionHandler<'a> {
+    pub(crate) fn serve(&mut self, stream: TcpStream) -> Result<String, WanError> {
+        let (tls, key) = self.handshake(&stream)?;
+        let what = tls.alpn_protocol().map(<[u8]>::to_vec).unwrap_or_default();
+        if what == tls::PROBE_ALPN {
+            return self.probed(tls, stream, &key);
+        }
+        if what == tls::STREAM_ALPN {
+            if self.shared.options.users.iter().any(|user| user.keys.contains(&key)) {
+                self.authenticated();
+            }
+            let stopped = || self.copy_state.is_stopped();
+            return serve_stream(&self.shared.probes, tls, &stream, &stopped);
+        }
+        let keys = tls::packet_keys(&tls).ok_or_else(|| WanError::lost("its TLS gives no keys"))?;
+        let incoming = Arc::new(MessageQueue::default());
+        let control = Arc::new(Control::start(tls, stream, Arc::clone(&incoming), RESUME_ADVICE)?);
+        if let Some(session) = self.shared.lock().get_mut(&self.id) {
+            session.control = Some(Arc::clone(&control));
+        }
+        let served = self.welcomed(&control, &incoming, &key, keys);
+        if let Err(error) = &served {
+            // Where the client still listens, it is told in words.
+            control.send(kinds::REFUSED, &refusal(error));
+        }
+        control.close();
+        served
+    }
+
+    fn handshake(&self, mut stream: &TcpStream) -> Result<(Connection, PublicKey), WanError> {
+        let failed = |error: std::io::Error| WanError::lost(format!("no handshake: {error}"));
+        stream.set_nonblocking(false).map_err(failed)?;
+        stream.set_read_timeout(Some(HANDSHAKE_TIME)).map_err(failed)?;
+        stream.set_write_timeout(Some(HANDSHAKE_TIME)).map_err(failed)?;
+        let mut tls = ServerConnection::new(Arc::clone(&self.shared.tls))
+            .map_err(|error| WanError::lost(format!("no handshake: {error}")))?;
+        let deadline = Instant::now() + HANDSHAKE_TIME;
+        while tls.is_handshaking() || tls.wants_write() {
+            if tls.wants_write() {
+                tls.write_tls(&mut stream).map_err(failed)?;
+                continue;
+            }
+            // One that sends a byte now and then is not waited for either.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(WanError::lost("no handshake within its time"));
+            }
+            stream.set_read_timeout(Some(left)).map_err(failed)?;
+            if tls.read_tls(&mut stream).map_err(failed)? == 0 {
+                return Err(WanError::lost("no handshake: it went away"));
+            }
+            if let Err(error) = tls.process_new_packets() {
+                // It is told why, if it speaks TLS at all.
+                let _ = tls.write_tls(&mut stream);
+                return Err(WanError::lost(format!("no handshake: {error}")));
+            }
+        }
+        let tls = Connection::Server(tls);
+        let key = tls::peer_key(&tls).ok_or_else(|| WanError::lost("it showed no key"))?;
+        Ok((tls, key))
+    }
+
+    fn welcomed(
+        &mut self,
+        control: &Arc<Control>,
+        incoming: &Arc<MessageQueue>,
+        key: &PublicKey,
+        keys: PacketKeys,
+    ) -> Result<String, WanError> {
+        let options = &self.shared.options;
+        let hello = expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?;
+        let (hello, version) = Hello::read(&hello)?;
+        let user = self.user(&hello.user, key)?;
+        self.who = format!("{}@{}", user.name, self.from);
+        if hello.purpose != Purpose::More {
+            self.admit(user)?;
+        }
+        let cap = self.cap(user);
+        let wanted = if hello.rate == 0 { u64::MAX } else { hello.rate };
+        let granted =
+            grant(hello.mode, &user.name, self.from.ip(), &rules(&options.users), cap as f64 * 8.0);
+        let udp = self.shared.endpoint.as_ref().filter(|_| hello.udp);
+        let connections = match hello.purpose {
+            Purpose::Proxy => 1,
+            _ => hello.connections.clamp(1, options.copy_connections.max(1)),
+        };
+        let joint = match hello.purpose {
+            Purpose::More => Some(self.shared.copies.join(hello.copy, key)?),
+            _ => None,
+        };
+        let group = match &joint {
+            Some(joint) => joint.group.clone(),
+            None => coupled((connections > 1).then(Group::default), granted.mode),
+        };
+        let memory = memory_of_each(options.memory_bytes, connections).min(hello.memory);
+        incoming.allow(memory.saturating_mul(u64::from(connections)));
+        let welcome = Welcome {
+            version,
+            mode: granted.mode,
+            note: granted.downgraded.unwrap_or_default(),
+            rate: cap,
+            memory,
+            udp: udp.is_some(),
+            connections,
+        };
+        let limit = cap.min(wanted);
+        let parameters = TransportParameters {
+            secret: keys.secret,
+            suite: keys.suite,
+            side: Side::Server,
+            local_connection: keys.server_connection,
+            peer_connection: keys.client_connection,
+            mode: granted.mode,
+            rate_bps: part_of(limit, connections, &group) as f64 * 8.0,
+            memory_bytes: memory,
+            rtt_ns: hello.rtt_ns.min(10_000_000_000),
+            largest_datagram: LARGEST_DATAGRAM,
+            proved: Some(self.from.ip()),
+            group: group.clone(),
+        };
+        let limit = (limit < NO_CAP_BYTES_PER_S).then(|| part_of(limit, connections, &None));
+        if let Some(joint) = joint {
+            self.authenticated();
+            return carry(
+                control,
+                &joint,
+                Offer { welcome, parameters, udp, limit },
+                self.copy_state,
+            );
+        }
+        if hello.purpose == Purpose::Proxy {
+            control.send(kinds::WELCOME, &welcome.encode());
+            // Its session keeps what holds now.
+            let now = self.shared.limit(&user.name);
+            let limit = [limit, now].into_iter().flatten().min();
+            let rate_bps =
+                now.map_or(parameters.rate_bps, |now| parameters.rate_bps.min(now as f64 * 8.0));
+            let parameters = TransportParameters { rate_bps, ..parameters };
+            return self.proxy((control, incoming), (udp, parameters), limit, user);
+        }
+        let backpressure = Arc::new(Backpressure::default());
+        let channel = udp.and_then(|endpoint| {
+            let to = (Arc::clone(incoming), Arc::clone(&backpressure), 0);
+            UdpConnection::accept(Arc::clone(endpoint), parameters, to).ok()
+        });
+        let welcome = Welcome { udp: channel.is_some(), ..welcome };
+        control.limit(limit);
+        let first = ChannelConnection::new(Arc::clone(control), channel, Arc::clone(&backpressure));
+        let channel = Arc::new(Channel::new(Arc::clone(incoming), backpressure, first));
+        // From the welcome on the client may bring others.
+        let open = self.shared.copies.open(hello.copy, key, &channel, (group, connections));
+        let _open = open.ok_or_else(protocol_violation)?;
+        control.send(kinds::WELCOME, &welcome.encode());
+        self.copy(control, &channel, user)
+    }
+
+    /// Carry the client's connections.
+    fn proxy(
+        &self,
+        way: (&Arc<Control>, &Arc<MessageQueue>),
+        datagrams: (Option<&Arc<Endpoint>>, TransportParameters),
+        limit: Option<u64>,
+        user: &User,
+    ) -> Result<String, WanError> {
+        take_on(user)?;
+        let rights = Rights { reach: &user.reach, listen: &user.listen };
+        let wish = || {
+            if self.copy_state.is_cancelled() {
+                Wish::Stop
+            } else if self.shared.draining.load(Ordering::SeqCst) {
+                Wish::Drain
+            } else {
+                Wish::Go
+            }
+        };
+        let say = |line: String| self.shared.say(format!("{} {line}", self.who));
+        serve(way, datagrams, limit, &rights, wish, say)
+    }
+
+    /// A client that wants to measure the path.
+    fn probed(
+        &mut self,
+        tls: Connection,
+        stream: TcpStream,
+        key: &PublicKey,
+    ) -> Result<String, WanError> {
+        let tags = tls::probe_tags(&tls).ok_or_else(|| WanError::lost("its TLS gives no tags"))?;
+        let local =
+            stream.local_addr().map_err(|error| WanError::io("ask for an address", &error))?;
+        let incoming = Arc::new(MessageQueue::default());
+        let control = Arc::new(Control::start(tls, stream, incoming, "nothing more is measured")?);
+        if let Some(session) = self.shared.lock().get_mut(&self.id) {
+            session.control = Some(Arc::clone(&control));
+        }
+        let served = self.probing(&control, key, local, tags);
+        if let Err(error) = &served {
+            control.send(kinds::REFUSED, &refusal(error));
+        }
+        control.close();
+        served
+    }
+
+    fn probing(
+        &mut self,
+        control: &Control,
+        key: &PublicKey,
+        local: SocketAddr,
+        tags: [u64; 2],
+    ) -> Result<String, WanError> {
+        let shared: &'a Shared = self.shared;
+        let rules = &shared.options.probing;
+        let (name, port) = hello(&expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?)?;
+        let user = self.user(&name, key)?;
+        self.who = format!("{}@{}", user.name, self.from);
+        if !rules.users.contains(&user.name) {
+            return Err(WanError::new(
+                WanErrorKind::Refused,
+                format!(
+                    "the server does not let {} probe: ask its administrator for `probe = true` in its configuration",
+                    user.name
+                ),
+            ));
+        }
+        self.admit(user)?;
+        let copy_state = self.copy_state;
+        waystage_probe::serve(&Guest {
+            probes: &shared.probes,
+            control,
+            endpoint: shared.endpoint.as_deref(),
+            local,
+            from: self.from,
+            tags,
+            port,
+            rate: self
+                .cap(user)
+                .min(shared.limit(&user.name).unwrap_or(u64::MAX))
+                .min(rules.rate_bytes_per_s.unwrap_or(u64::MAX)),
+            longest: rules.longest,
+            stopped: &|| copy_state.is_stopped(),
+        })
+    }
+
+    /// The user who owns the key and is meant. Who is meant and does not own it is told the same as who does not exist.
+    fn user(&self, name: &str, key: &PublicKey) -> Result<&'a User, WanError> {
+        let shared: &'a Shared = self.shared;
+        let users = &shared.options.users;
+        let found = users
+            .iter()
+            .find(|user| (name.is_empty() || user.name == name) && user.keys.contains(key));
+        found.ok_or_else(|| {
+            let whom = if name.is_empty() { "any user".to_owned() } else { format!("user {name:?}") };
+            WanError::new(
+                WanErrorKind::Refused,
+                format!(
+                    "the server does not know this key as {whom}'s: ask its administrator to add `{}` to the user's keys",
+                    key.line()
+                ),
+            )
+        })
+    }
+
+    /// Bytes a second that a user's connection may carry.
+    fn cap(&self, user: &User) -> u64 {
+        let all = self.shared.options.rate_bytes_per_s.unwrap_or(NO_CAP_BYTES_PER_S);
+        user.rate_bytes_per_s.unwrap_or(all).min(all)
+    }
+
+    /// The handshake is over, and has shown a user: others may have its place.
+    pub(crate) fn authenticated(&mut self) {
+        self.is_in = true;
+        self.shared.entrance().admission.authenticated(self.id, Instant::now());
+        if let Some(session) = self.shared.lock().get_mut(&self.id) {
+            session.stream = None;
+        }
+    }
+
+    fn admit(&mut self, user: &User) -> Result<(), WanError> {
+        self.authenticated();
+        let options = &self.shared.options;
+        let mut sessions = self.shared.lock();
+        let held = sessions.values().filter_map(|session| session.user.as_deref());
+        if let Some(why) =
+            connection_limits::refuses((options.connections, &options.users), held, user)
+        {
+            return Err(WanError::new(
+                WanErrorKind::Files(waystage_copy::CopyErrorKind::Busy),
+                format!("{why}: try again when one has ended"),
+            ));
+        }
+        if let Some(session) = sessions.get_mut(&self.id) {
+            session.user = Some(user.name.clone());
+            session.copy_state.limits.set_own(self.shared.limit(&user.name));
+        }
+        Ok(())
+    }
+
+    fn copy(&self, control: &Control, channel: &Channel, user: &User) -> Result<String, WanError> {
+        take_on(user)?;
+        let options = &self.shared.options;
+        let grant = |path: &[u8], write: bool| {
+            let (shared_root, path) = self.below(path, user, write)?;
+            let root = Root::open(&shared_root.path)
+                .map_err(|error| WanError::io("open the server's directory", &error))?;
+            Ok(Granted { root, path, privileged: shared_root.privileged })
+        };
+        waystage_remote_copy::serve(&Serving {
+            control,
+            channel,
+            copy_state: self.copy_state,
+            user: &user.name,
+            workers: options.workers,
+            memory_bytes: options.memory_bytes,
+            grant: &grant,
+        })
+    }
+
+    /// The root that a path lies below, and the path below it.
+    fn below(
+        &self,
+        path: &[u8],
+        user: &User,
+        write: bool,
+    ) -> Result<(&SharedRoot, Vec<u8>), WanError> {
+        use std::os::unix::ffi::OsStrExt;
+        let roots: Vec<&SharedRoot> = (self.shared.options.roots.iter())
+            .filter(|root| root.users.is_empty() || root.users.contains(&user.name))
+            .collect();
+        let denied = |why: &str| {
+            let given: Vec<String> = roots
+                .iter()
+                .map(|root| {
+                    let way = if root.write { "read and write" } else { "read" };
+                    format!("{} ({way})", root.path.display())
+                })
+                .collect();
+            let given = if given.is_empty() { "nothing".to_owned() } else { given.join(", ") };
+            WanError::new(
+                WanErrorKind::Refused,
+                format!(
+                    "{} {why}: the server gives {} {given}",
+                    String::from_utf8_lossy(path),
+                    user.name
+                ),
+            )
+        };
+        let wanted =
+            names_of(path).ok_or_else(|| denied("is no path that can be taken (`..` is not)"))?;
+        let below = |root: &Path| -> Option<Vec<u8>> {
+            if !path.starts_with(b"/") {
+                return Some(wanted.join(&b'/'));
+            }
+            let top = names_of(root.as_os_str().as_bytes())?;
+            wanted.starts_with(&top).then(|| wanted[top.len()..].join(&b'/'))
+        };
+        let found = roots.iter().find_map(|root| below(&root.path).map(|rest| (*root, rest)));
+        match found {
+            None => Err(denied("lies in no directory of yours")),
+            Some((root, _)) if write && !root.write => Err(denied("may only be read")),
+            Some(found) => Ok(found),
+        }
+    }
+}
+
+/// From here on this thread, and those that it starts, act as the user's account.
+fn take_on(user: &User) -> Result<(), WanError> {
+    let Some(account) = &user.account else { return Ok(()) };
+    account.take_on().map_err(|error| {
+        WanError::new(
+            WanErrorKind::Files(waystage_copy::CopyErrorKind::Failed),
+            format!(
+                "the server cannot act as the account {} that it has for {}: {error}",
+                account.uid, user.name
+            ),
+        )
+    })
+}

@@ -1,0 +1,200 @@
+//! One connection of a channel: TLS over TCP, and UDP beside it where something comes back.
+//!
+//! Arrives: messages to send, which way was found to be open. Leaves: messages on that way; how much more it takes.
+//! Must not know: what messages say, other members.
+//!
+//! Until it is known which way is open, which takes a round trip, a little may already be said over TLS, so that nothing waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::backpressure::Backpressure;
+use crate::control::Control;
+use crate::message::Message;
+use crate::stats::Status;
+use crate::udp::UdpConnection;
+
+/// What may be said before the way is known: with what ended the handshake it is in TCP's first window, ten segments (RFC 6928).
+pub const EARLY_BYTES: usize = 12 << 10;
+
+/// Which way a member's messages take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It is not known yet whether UDP is blocked.
+    Undecided,
+    /// Extents of the protocol over UDP.
+    Udp,
+    /// Messages on the TLS connection.
+    Tcp,
+}
+
+/// One connection of a channel.
+pub struct ChannelConnection {
+    /// None in measurements, which have only UDP.
+    control: Option<Arc<Control>>,
+    udp: Option<UdpConnection>,
+    /// And bytes said early.
+    way: Mutex<(Way, usize)>,
+    backpressure: Arc<Backpressure>,
+}
+
+impl ChannelConnection {
+    /// Over UDP, if something comes back; else over TLS.
+    pub fn new(
+        control: Arc<Control>,
+        udp: Option<UdpConnection>,
+        backpressure: Arc<Backpressure>,
+    ) -> Self {
+        let way = if udp.is_some() { Way::Undecided } else { Way::Tcp };
+        Self { control: Some(control), udp, way: Mutex::new((way, 0)), backpressure }
+    }
+
+    /// The same for one that came later: nothing is said on it before its way is known.
+    pub fn later(
+        control: Arc<Control>,
+        udp: Option<UdpConnection>,
+        backpressure: Arc<Backpressure>,
+    ) -> Self {
+        let member = Self::new(control, udp, backpressure);
+        member.decided().1 = EARLY_BYTES;
+        member
+    }
+
+    /// Over UDP, come what may.
+    pub fn only_udp(udp: UdpConnection, backpressure: Arc<Backpressure>) -> Self {
+        Self { control: None, udp: Some(udp), way: Mutex::new((Way::Udp, 0)), backpressure }
+    }
+
+    /// One that takes nothing, for tests of receivers.
+    #[doc(hidden)]
+    pub fn mute(backpressure: Arc<Backpressure>) -> Self {
+        Self { control: None, udp: None, way: Mutex::new((Way::Tcp, 0)), backpressure }
+    }
+
+    /// The UDP of it, if there is any.
+    pub fn udp(&self) -> Option<&UdpConnection> {
+        self.udp.as_ref()
+    }
+
+    fn decided(&self) -> MutexGuard<'_, (Way, usize)> {
+        let mut state = self.way.lock();
+        // Only who has heard this end sends it messages over UDP.
+        if state.0 == Way::Undecided && self.udp.as_ref().is_some_and(UdpConnection::has_come) {
+            state.0 = Way::Udp;
+        }
+        state
+    }
+
+    /// The way that messages take now.
+    pub fn way(&self) -> Way {
+        self.decided().0
+    }
+
+    /// The client says which way is taken. False where it cannot be taken any more.
+    pub fn choose(&self, udp: bool) -> bool {
+        let mut state = self.decided();
+        let wanted = if udp { Way::Udp } else { Way::Tcp };
+        if state.0 == Way::Undecided {
+            state.0 = wanted;
+            if let (false, Some(channel)) = (udp, &self.udp) {
+                channel.give_up();
+            }
+        }
+        let chosen = state.0 == wanted;
+        drop(state);
+        self.backpressure.notify();
+        chosen
+    }
+
+    /// How much of what it takes is there already; None where it takes nothing now. `early` for what may be said before the way is known.
+    pub fn load(&self, early: bool) -> Option<f64> {
+        let (way, said) = *self.decided();
+        match way {
+            Way::Undecided => (early && said < EARLY_BYTES).then_some(0.0),
+            Way::Udp => self.udp.as_ref().map(UdpConnection::load),
+            Way::Tcp => self.control.as_ref().map(|control| control.load()),
+        }
+    }
+
+    /// Take the message, or give it back where there is no room.
+    pub fn offer(&self, message: Vec<u8>) -> Option<Vec<u8>> {
+        let mut state = self.decided();
+        match (state.0, &self.udp, &self.control) {
+            (Way::Udp, Some(udp), _) => {
+                drop(state);
+                udp.offer(message)
+            }
+            (Way::Undecided, _, Some(control)) if state.1 + message.len() <= EARLY_BYTES => {
+                state.1 += message.len();
+                control.offer_bulk(&message);
+                None
+            }
+            (Way::Tcp, _, Some(control)) => {
+                drop(state);
+                control.send_bulk(message)
+            }
+            _ => Some(message),
+        }
+    }
+
+    /// Whether the other end holds all that was sent.
+    pub fn delivered(&self, timeout: Duration) -> bool {
+        match (self.way(), &self.udp) {
+            (Way::Udp, Some(udp)) => udp.delivered(timeout),
+            // TCP tells nobody.
+            _ => true,
+        }
+    }
+
+    /// The consumer has finished with a received message.
+    pub fn consumed(&self, message: Message) {
+        if let Some(udp) = &self.udp {
+            udp.consumed(message);
+        }
+    }
+
+    /// Something that the TLS connection's thread waits for has changed.
+    pub fn look(&self) {
+        if let Some(control) = &self.control {
+            control.look();
+        }
+    }
+
+    /// Send no faster than so many bytes a second, by either way.
+    pub fn limit(&self, bytes_per_s: Option<u64>) {
+        if let Some(udp) = &self.udp {
+            udp.limit(bytes_per_s);
+        }
+        if let Some(control) = &self.control {
+            control.hold(bytes_per_s);
+        }
+    }
+
+    /// Close at once.
+    pub fn abort(&self) {
+        if let Some(udp) = &self.udp {
+            udp.abort();
+        }
+        self.look();
+    }
+
+    /// Close after everything was delivered.
+    pub fn close(&self) {
+        match (self.way(), &self.udp) {
+            (Way::Udp, Some(udp)) => udp.close(),
+            (_, Some(udp)) => udp.give_up(),
+            _ => {}
+        }
+    }
+
+    /// Statistics of the way in use.
+    pub fn status(&self) -> Status {
+        match (self.way(), &self.udp, &self.control) {
+            (Way::Tcp, _, Some(control)) => control.status(),
+            (_, Some(udp), _) => udp.status(),
+            _ => Status::default(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Messages on the TLS connection: their kinds, answers that are waited for, refusals.
+//!
+//! Arrives: messages of the peer. Leaves: their bodies, or an error. Must not know: what is copied or proxied.
+
+use std::time::Duration;
+
+use crate::control::Control;
+use crate::error::{protocol_violation, WanError};
+use crate::wire::{Reader, Writer};
+
+/// Kinds of small messages.
+pub mod kinds {
+    /// The client: who it is and what it wants.
+    pub const HELLO: u8 = 1;
+    /// The server: what it grants.
+    pub const WELCOME: u8 = 2;
+    /// Either end: an error, by name and text.
+    pub const REFUSED: u8 = 3;
+    /// The client: whether bulk messages go over UDP.
+    pub const WAY: u8 = 5;
+    /// The client: what to copy.
+    pub const ASK: u8 = 6;
+    /// The server: the request is accepted.
+    pub const ACCEPTED: u8 = 7;
+    /// Either end of a copy: its result.
+    pub const VERDICT: u8 = 8;
+    /// The client: where the server is to listen.
+    pub const PROXY: u8 = 9;
+    /// A piece of a list of names.
+    pub const LIST: u8 = 10;
+    /// The answer to a piece.
+    pub const LISTED: u8 = 11;
+    /// Either end: a rate limit from now on.
+    pub const LIMIT: u8 = 12;
+}
+
+/// An end that was asked something answers within this time, or is taken for gone.
+pub const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// A refusal as a message.
+pub fn refusal(error: &WanError) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.bytes(error.kind.name().as_bytes()).bytes(error.text.as_bytes());
+    out.0
+}
+
+/// The next message, which has to be of this kind; a refusal is an error of its own words.
+pub fn expect(control: &Control, kind: u8) -> Result<Vec<u8>, WanError> {
+    expect_within(control, kind, ANSWER_TIME)
+}
+
+/// The same, within another time.
+pub fn expect_within(control: &Control, kind: u8, time: Duration) -> Result<Vec<u8>, WanError> {
+    match control.receive(time)? {
+        Some((found, body)) if found == kind => Ok(body),
+        Some((kinds::REFUSED, body)) => Err(refused(&body)),
+        Some(_) => Err(protocol_violation()),
+        None => Err(WanError::lost("the other end does not answer")),
+    }
+}
+
+/// What a refusal says.
+#[must_use]
+pub fn refused(body: &[u8]) -> WanError {
+    let mut reader = Reader(body);
+    match (reader.text(), reader.text()) {
+        (Ok(name), Ok(text)) => WanError::told(&name, text),
+        _ => protocol_violation(),
+    }
+}

@@ -1,0 +1,146 @@
+//! Statistics of a connection or channel, and its bottleneck.
+//!
+//! Arrives: counters of the protocol, time spent waiting. Leaves: named numbers, what limited the rate. Must not know: sockets.
+
+/// How a channel is doing, for statistics and reports.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// Whether messages go over UDP.
+    pub udp: bool,
+    /// The smoothed round trip.
+    pub rtt_ns: u64,
+    /// The pacing rate.
+    pub rate_bps: f64,
+    /// Bytes of a datagram.
+    pub datagram_bytes: u64,
+    /// Packets sent.
+    pub sent_packets: u64,
+    /// Packets lost.
+    pub lost_packets: u64,
+    /// Bytes sent again.
+    pub repaired_bytes: u64,
+    /// Bytes that came in although they were there already.
+    pub duplicate_bytes: u64,
+    /// Packets that failed authentication or decoding.
+    pub refused_packets: u64,
+    /// What may be underway by what both ends have agreed on.
+    pub memory_bytes: u64,
+    /// Nanoseconds spent held back, by [`Bottleneck`].
+    pub held_ns: [u64; Bottleneck::ALL.len()],
+}
+
+/// What holds sending back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bottleneck {
+    /// The application has nothing to send.
+    Source,
+    /// The receiver consumes too slowly.
+    Destination,
+    /// A rate limit.
+    Cap,
+    /// Congestion control.
+    Path,
+    /// The memory for unacknowledged messages.
+    Memory,
+    /// This thread.
+    Processor,
+}
+
+impl Bottleneck {
+    /// All of them, by index.
+    pub const ALL: [Self; 6] =
+        [Self::Source, Self::Destination, Self::Cap, Self::Path, Self::Memory, Self::Processor];
+
+    /// Its name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Destination => "destination",
+            Self::Cap => "cap",
+            Self::Path => "path",
+            Self::Memory => "memory",
+            Self::Processor => "processor",
+        }
+    }
+}
+
+impl Status {
+    /// Numbers by name, for people and programs.
+    pub fn numbers(&self) -> Vec<(&'static str, f64)> {
+        vec![
+            ("udp", f64::from(u8::from(self.udp))),
+            ("round_trip_ms", self.rtt_ns as f64 / 1e6),
+            ("rate_bytes_per_s", self.rate_bps / 8.0),
+            ("datagram_bytes", self.datagram_bytes as f64),
+            ("sent_packets", self.sent_packets as f64),
+            ("lost_packets", self.lost_packets as f64),
+            ("repaired_bytes", self.repaired_bytes as f64),
+            ("duplicate_bytes", self.duplicate_bytes as f64),
+            ("refused_packets", self.refused_packets as f64),
+            ("memory_bytes", self.memory_bytes as f64),
+        ]
+    }
+
+    /// Two connections of one copy together.
+    pub(crate) fn joined(mut self, other: Self) -> Self {
+        self.udp |= other.udp;
+        self.rtt_ns = self.rtt_ns.max(other.rtt_ns);
+        self.rate_bps += other.rate_bps;
+        self.datagram_bytes = match (self.datagram_bytes, other.datagram_bytes) {
+            (0, one) | (one, 0) => one,
+            (one, another) => one.min(another),
+        };
+        self.sent_packets += other.sent_packets;
+        self.lost_packets += other.lost_packets;
+        self.repaired_bytes += other.repaired_bytes;
+        self.duplicate_bytes += other.duplicate_bytes;
+        self.refused_packets += other.refused_packets;
+        self.memory_bytes += other.memory_bytes;
+        // A copy lasts as long as its slowest connection; its source is what it waits for only while all of them wait for that.
+        for bottleneck in Bottleneck::ALL {
+            let (one, another) =
+                (&mut self.held_ns[bottleneck as usize], other.held_ns[bottleneck as usize]);
+            *one = if bottleneck == Bottleneck::Source {
+                another.min(*one)
+            } else {
+                another.max(*one)
+            };
+        }
+        self
+    }
+
+    /// What held sending back the longest; None where there is nothing to tell.
+    pub fn limit(&self) -> Option<Bottleneck> {
+        let longest = Bottleneck::ALL
+            .into_iter()
+            .max_by_key(|bottleneck| self.held_ns[*bottleneck as usize])?;
+        (self.held_ns[longest as usize] > 0).then_some(longest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_longest_is_said_to_limit() {
+        let mut status = Status::default();
+        assert_eq!(status.limit(), None);
+        status.held_ns[Bottleneck::Path as usize] = 5;
+        status.held_ns[Bottleneck::Source as usize] = 4;
+        assert_eq!(status.limit(), Some(Bottleneck::Path));
+    }
+
+    #[test]
+    fn connections_that_have_sent_their_share_do_not_hide_what_limits_the_last() {
+        let status = |source, cap| {
+            let mut status = Status::default();
+            status.held_ns[Bottleneck::Source as usize] = source;
+            status.held_ns[Bottleneck::Cap as usize] = cap;
+            status
+        };
+        let joined = status(2, 9).joined(status(8, 3)).joined(status(8, 3));
+        assert_eq!(joined.limit(), Some(Bottleneck::Cap));
+        assert_eq!(status(8, 3).joined(status(7, 4)).limit(), Some(Bottleneck::Source));
+    }
+}

@@ -1,0 +1,81 @@
+//! What other threads want of a connection's thread, and what it reports to them.
+//!
+//! Arrives: messages to send, limits, the wish to end. Leaves: the same for the thread that drives the connection, which is woken.
+//! Must not know: sockets, the protocol.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::backpressure::Backpressure;
+use crate::parameters::TransportParameters;
+use crate::stats::Status;
+use crate::waker::Waker;
+
+/// Messages that may be in flight: fewer than the extents that a peer may have open.
+pub(super) const MOST_IN_FLIGHT: usize = 1024;
+
+/// Where a connection's thread gets what others have for it.
+pub(super) struct CommandQueue {
+    state: Mutex<PendingCommands>,
+    /// Wakes the thread.
+    pub(super) waker: Arc<Waker>,
+    /// Wakes those who wait for the peer: to be heard, to hold everything.
+    pub(super) heard: Condvar,
+    /// Wakes those who wait to send.
+    pub(super) backpressure: Arc<Backpressure>,
+}
+
+#[derive(Default)]
+pub(super) struct PendingCommands {
+    pub(super) messages: VecDeque<Vec<u8>>,
+    pub(super) consumed_bytes: u64,
+    pub(super) spare: Vec<Vec<u8>>,
+    pub(super) most_spare: usize,
+    /// Messages that the peer does not hold yet.
+    pub(super) in_flight: usize,
+    pub(super) in_flight_bytes: u64,
+    pub(super) most_in_flight_bytes: u64,
+    /// What was agreed on since the connection began.
+    pub(super) settled: Option<Box<TransportParameters>>,
+    pub(super) close: bool,
+    pub(super) abort: bool,
+    /// Another way is taken: nobody is told of the end.
+    pub(super) given_up: bool,
+    pub(super) sleeping: bool,
+    /// A limit that the thread does not know yet.
+    pub(super) limit: Option<Option<u64>>,
+    pub(super) over: bool,
+    pub(super) heard: bool,
+    /// Whether a message has come.
+    pub(super) came: bool,
+    pub(super) status: Status,
+}
+
+impl PendingCommands {
+    /// Whether no more messages are taken for now.
+    pub(super) fn is_full(&self) -> bool {
+        self.in_flight >= MOST_IN_FLIGHT || self.in_flight_bytes >= self.most_in_flight_bytes
+    }
+}
+
+impl CommandQueue {
+    pub(super) fn new(
+        pending: PendingCommands,
+        waker: Arc<Waker>,
+        backpressure: Arc<Backpressure>,
+    ) -> Self {
+        Self { state: Mutex::new(pending), waker, heard: Condvar::new(), backpressure }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, PendingCommands> {
+        self.state.lock()
+    }
+
+    pub(super) fn wake_up(&self, pending: &PendingCommands) {
+        if pending.sleeping {
+            self.waker.wake();
+        }
+    }
+}
