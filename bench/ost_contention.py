@@ -14,21 +14,25 @@ from typing import Any
 import msgspec
 
 from waystage.bench import BenchOptions
-from waystage.simulate.contention import load
-from waystage.simulate.contention.run import save, simulate
+from waystage.experiment import results
+from waystage.experiment.loading import load_contention
+from waystage.experiment.report import write_report
+from waystage.simulate.contention import simulate
 
 STUDY = Path(__file__).parents[1] / "experiments" / "ost-contention.yaml"
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     """The study; quick: one seed and a tenth of the files."""
-    study = load(STUDY)
+    study = load_contention(STUDY)
     if options.quick:
         model = msgspec.structs.replace(study.contention, files=study.contention.files // 10)
         study = msgspec.structs.replace(study, contention=model, seeds=study.seeds[:1])
     result = simulate(study, options.progress)
     if options.out is not None:
-        save(result, options.out)
+        options.out.mkdir(parents=True, exist_ok=True)
+        results.write(options.out, result)
+        write_report(options.out, result)
     points = result.points
     imbalance = [p.imbalance for p in points]
     rises = all(a < b for a, b in pairwise(imbalance))

@@ -21,11 +21,11 @@ import numpy as np
 
 from waystage.bench import BenchError, BenchOptions
 from waystage.experiment.problems import Problem
+from waystage.experiment.schema import TopologyChoice
 from waystage.interconnect.graphml import read_topology
 from waystage.patterns import PatternError
 from waystage.simulate.algorithms import build
 from waystage.simulate.cluster import Cluster
-from waystage.simulate.scenario import TopologyChoice
 from waystage.simulate.topologies import build as build_topology
 from waystage.simulate.traffic import Pairs, Traffic, read_trace
 from waystage.topology import Topology, TopologyError

@@ -18,9 +18,9 @@ from typing import Any
 from pfsim_oracle import inputs
 
 from waystage.bench import BenchError, BenchOptions, Figures, take_turns, timed
+from waystage.simulate.combinations import combinations
 from waystage.simulate.loading import load
 from waystage.simulate.one_run import simulate
-from waystage.simulate.runner import combinations
 
 INPUTS = ("trace", "topology")
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from waystage.patterns import Pattern, Traffic
 from waystage.simulate.cluster import Cluster
+from waystage.simulate.combinations import choice_of, combinations
 from waystage.simulate.loading import load
-from waystage.simulate.one_run import choice_of, simulate
+from waystage.simulate.one_run import simulate
 from waystage.simulate.routers.first_path import next_links
-from waystage.simulate.runner import combinations
 
 SCENARIO = """
 duration: 100

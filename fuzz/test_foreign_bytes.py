@@ -36,7 +36,7 @@ from waystage.events import (
     envelope,
 )
 from waystage.experiment import loading, results
-from waystage.experiment.kinds import kind_of
+from waystage.experiment.loading import kind_of
 from waystage.experiment.problems import ExperimentError
 from waystage.experiment.results import ResultError
 from waystage.interconnect import arp, lldp, openflow_wire
@@ -160,11 +160,11 @@ TARGETS: dict[str, Target] = {
         tuple(
             path.read_bytes()
             for path in sorted((REPOSITORY / "experiments").glob("*.yaml"))
-            if kind_of(path) == "experiment"
+            if kind_of(path) == "policies"
         ),
     ),
     "result": Target(
-        in_file(results.RESULT_FILE, lambda path: results.load(path.parent)),
+        in_file(results.RESULT_FILE, lambda path: results.read(path.parent)),
         (ResultError,),
         (b'{"schema": 1, "experiment": "demo", "jobs": []}',),
     ),

@@ -1,4 +1,4 @@
-"""What the tests of the simulator share: small clusters, a small scenario, where PFSim's data would be."""
+"""What the tests of the simulator share: small clusters, a small sweep, where PFSim's data would be."""
 
 from __future__ import annotations
 

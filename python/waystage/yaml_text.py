@@ -6,7 +6,7 @@ Must not know: what the document means, where it comes from.
 
 A few hundred bytes of aliases stand for more values than any memory holds, and deep nesting costs the square of its depth.
 The stream of events shows both before a single node is built, so the bounds are checked there. Refusing aliases was
-rejected: a scenario may well say the same list twice.
+rejected: an experiment may say the same list twice.
 """
 
 from __future__ import annotations

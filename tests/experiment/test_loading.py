@@ -83,7 +83,7 @@ def test_a_good_file_gives_amounts_in_bytes_and_its_topology(tmp_path: Path) -> 
             "jobs.arrivals.distribution",
             "did you mean uniform?",
         ),
-        (("low_s: 1, ", ""), 8, "jobs.arrivals", "needs low_s"),
+        (("low_s: 1, ", ""), 8, "jobs.arrivals", "takes high_s and low_s, not high_s"),
         (("low_s: 1", "low_s: 9"), 8, "jobs.arrivals.low_s", "above high_s"),
         (("nodes: 3", "nodes: 7"), 7, "jobs.nodes", "6 computing nodes"),
         (("nodes: 3", "nodes: 3\n  placement: [[c1, c2, c9]]"), 8, "jobs.placement.0.2", "no node 'c9'"),

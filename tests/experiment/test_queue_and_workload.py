@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waystage.experiment.queue import Queue, QueueError, alternate_edges
-from waystage.experiment.schema import Arrivals, Compute, Experiment, Jobs, Mix, PolicyChoice, Staging
+from waystage.experiment.schema import Compute, Distribution, Experiment, Jobs, Mix, PolicyChoice, Staging
 from waystage.experiment.workload import jobs_of_set
 from waystage.interconnect.graphml import read_topology
 
@@ -126,7 +126,7 @@ def experiment(**jobs: object) -> Experiment:
 
 
 def test_a_set_depends_on_its_seed_and_number_alone() -> None:
-    staggered = experiment(arrivals=Arrivals(distribution="exponential", mean_s=2))
+    staggered = experiment(arrivals=Distribution(distribution="exponential", mean_s=2))
     first, again, other = (jobs_of_set(staggered, PAPER, n) for n in (0, 0, 1))
     assert first == again
     assert [j.submit_s for j in first] != [j.submit_s for j in other]
@@ -135,7 +135,7 @@ def test_a_set_depends_on_its_seed_and_number_alone() -> None:
 
 
 def test_uniform_arrivals_keep_their_bounds() -> None:
-    jobs = jobs_of_set(experiment(arrivals=Arrivals(distribution="uniform", low_s=1, high_s=3)), PAPER, 3)
+    jobs = jobs_of_set(experiment(arrivals=Distribution(distribution="uniform", low_s=1, high_s=3)), PAPER, 3)
     gaps = [b.submit_s - a.submit_s for a, b in itertools.pairwise(jobs)]
     assert all(1 <= gap <= 3 for gap in gaps)
 
@@ -165,11 +165,10 @@ def test_jobs_take_storage_nodes_in_turn() -> None:
 
 def test_shipped_experiments_load() -> None:
     pytest.importorskip("waystage.policies.demand_separation")
-    from waystage.experiment.kinds import kind_of
-    from waystage.experiment.loading import load
+    from waystage.experiment.loading import kind_of, load
 
     folder = Path(__file__).parents[2] / "experiments"
-    files = [file for file in sorted(folder.glob("*.yaml")) if kind_of(file) == "experiment"]
+    files = [file for file in sorted(folder.glob("*.yaml")) if kind_of(file) == "policies"]
     assert {"demo.yaml", "staging-collision.yaml"} <= {f.name for f in files}
     for file in files:
         load(file)

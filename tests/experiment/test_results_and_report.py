@@ -182,7 +182,7 @@ def test_the_report_is_whole_in_itself_and_draws_each_figure(tmp_path: Path) -> 
     result = made_up()
     result.invalid.append("short of CPU & <wrong>")
     results.save(tmp_path, result, samples(), [])
-    page = write_report(tmp_path).read_text()
+    page = write_report(tmp_path, result).read_text()
     parser = _Resources()
     parser.feed(page)
     assert parser.fetched == []

@@ -24,7 +24,6 @@ NOT_YET: dict[str, str] = {
     "crates/py": "2026-11-24",
     "crates/proxy": "2026-11-24",
     "python/waystage/patterns": "2026-11-24",
-    "python/waystage/simulate": "2026-11-24",
 }
 """Crate or Python package that still has a circle -> the date it was listed. Remove a name with its last circle."""
 

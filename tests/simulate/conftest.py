@@ -1,4 +1,4 @@
-"""A scenario in a scratch folder, with its topology beside it."""
+"""A sweep in a scratch folder, with its topology beside it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from waystage.interconnect.graphml import write_topology
 
 
 @pytest.fixture
-def scenario(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a scenario beside a topology of 8 hosts; pairs of texts are replaced in it."""
+def sweep(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a sweep beside a topology of 8 hosts; pairs of texts are replaced in it."""
     write_topology(leaf_spine(2, 4, 2, storage_hosts=0), tmp_path / "small.graphml")
 
     def write(*changes: tuple[str, str], text: str = SMALL) -> Path:
         for old, new in changes:
-            assert old in text, f"{old!r} is not in the scenario"
+            assert old in text, f"{old!r} is not in the sweep"
             text = text.replace(old, new)
         path = tmp_path / "small.yaml"
         path.write_text(text, encoding="utf-8")

@@ -10,9 +10,9 @@ import pytest
 
 from waystage._native import ContentionModel, FlowError, contention_imbalance
 from waystage.cli.main import run
+from waystage.experiment.loading import load_contention as load
 from waystage.experiment.problems import ExperimentError
-from waystage.simulate.contention import load, run_contention
-from waystage.simulate.contention.run import simulate
+from waystage.simulate.contention import simulate
 
 STUDY = """\
 name: small
@@ -45,13 +45,18 @@ def test_a_study_gives_a_row_for_each_ratio_and_seed_and_the_same_bytes_again(
     study: Path, tmp_path: Path
 ) -> None:
     seen: list[float] = []
-    result = run_contention(study, tmp_path / "a", lambda what, share: seen.append(share))
+    result = simulate(load(study), lambda what, share: seen.append(share))
     assert [(row.seed, row.ratio) for row in result.rows] == [(s, r) for s in (1, 2) for r in (1, 4, 16)]
     assert seen[0] == 0.0
     assert seen[-1] == 1.0
-    run_contention(study, tmp_path / "b", lambda what, share: None)
+    for out in ("a", "b"):
+        assert run(["run", str(study), "--on", "sim", "--out", str(tmp_path / out), "--quiet"]) == 0
     for name in ("result.json", "report.html", "plots/imbalance.svg", "plots/loaders-chosen.svg"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    page = (tmp_path / "a" / "report.html").read_bytes()
+    (tmp_path / "a" / "report.html").unlink()
+    assert run(["report", str(tmp_path / "a")]) == 0
+    assert (tmp_path / "a" / "report.html").read_bytes() == page
     assert json.loads((tmp_path / "a" / "result.json").read_text())["best_loaders"] == 4
 
 

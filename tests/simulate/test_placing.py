@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from simulate_support import small_cluster
 from waystage._native import Network
+from waystage.experiment.schema import GeneratedPattern, TopologyChoice
 from waystage.simulate.algorithms import SHIPPED, AlgorithmError, build
 from waystage.simulate.cluster import Cluster, from_topology
 from waystage.simulate.mappers.application_aware import ApplicationAware
 from waystage.simulate.mappers.partition import Graph, divide
-from waystage.simulate.scenario import GeneratedPattern, TopologyChoice
 from waystage.simulate.selectors.linear import Linear
 from waystage.simulate.selectors.topology_aware import TopologyAware
 from waystage.simulate.topologies import build as build_topology

@@ -1,4 +1,4 @@
-"""What a scenario asks for that cannot be had: one sentence with the place and the mend, never a traceback."""
+"""What a sweep asks for that cannot be had: one sentence with the place and the mend, never a traceback."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def refusal(path: Path) -> str:
     ],
 )
 def test_a_job_of_more_pairs_than_memory_holds_is_refused_before_it_is_made(
-    scenario: Write, kind: str, ranks: int, said: str
+    sweep: Write, kind: str, ranks: int, said: str
 ) -> None:
     change = ("small.graphml", "{kind: torus, label: huge, params: {dims: [5], slots: 819200}}")
-    message = refusal(scenario(change, (PATTERN, f"pattern: {{kind: {kind}, ranks: {ranks}}}")))
+    message = refusal(sweep(change, (PATTERN, f"pattern: {{kind: {kind}, ranks: {ranks}}}")))
     assert message.startswith("small.yaml:8: jobs.0.pattern") and said in message
 
 
@@ -88,17 +88,17 @@ def test_a_job_of_more_pairs_than_memory_holds_is_refused_before_it_is_made(
     ],
 )
 def test_an_option_that_an_algorithm_does_not_take_is_said_with_file_and_mend(
-    scenario: Write, old: str, new: str, said: str
+    sweep: Write, old: str, new: str, said: str
 ) -> None:
-    message = refusal(scenario((old, new)))
+    message = refusal(sweep((old, new)))
     assert message.startswith("small.yaml:") and said in message
 
 
-def test_a_folder_below_a_file_is_refused_before_anything_runs(scenario: Write, tmp_path: Path) -> None:
+def test_a_folder_below_a_file_is_refused_before_anything_runs(sweep: Write, tmp_path: Path) -> None:
     (tmp_path / "afile").write_text("kept")
     (tmp_path / "astray").symlink_to(tmp_path / "nowhere")
     for folder in ("afile/x", "afile/x/y", "astray/x"):
-        ran = waystage("run", scenario(), "--on", "sim", "--out", tmp_path / folder)
+        ran = waystage("run", sweep(), "--on", "sim", "--out", tmp_path / folder)
         assert ran.returncode == 2, ran.stderr
         assert folder.split("/")[0] in ran.stderr and "choose another" in ran.stderr
         assert len(ran.stderr.strip().splitlines()) == 1
@@ -106,26 +106,26 @@ def test_a_folder_below_a_file_is_refused_before_anything_runs(scenario: Write, 
 
 
 def test_a_file_that_cannot_be_written_is_named_and_finished_runs_are_kept(
-    scenario: Write, tmp_path: Path
+    sweep: Write, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     limited = ["prlimit", "--fsize=1500"] if shutil.which("prlimit") else None
     if limited is None:
         pytest.skip("prlimit is not installed")
-    ran = waystage("run", scenario(), "--on", "sim", "--out", out, before=limited)
+    ran = waystage("run", sweep(), "--on", "sim", "--out", out, before=limited)
     assert ran.returncode == 1
     assert f"{out}" in ran.stderr and "File too large" in ran.stderr and "--out" in ran.stderr
     assert "internal error" not in ran.stderr and "Traceback" not in ran.stderr
-    again = waystage("run", scenario(), "--on", "sim", "--out", out, "--json")
+    again = waystage("run", sweep(), "--on", "sim", "--out", out, "--json")
     assert again.returncode == 0 and json.loads(again.stdout)["runs"] == 2
     assert not list(out.rglob("*.part"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-def test_full_storage_is_said_with_the_file_and_what_is_kept(scenario: Write, tmp_path: Path) -> None:
+def test_full_storage_is_said_with_the_file_and_what_is_kept(sweep: Write, tmp_path: Path) -> None:
     small = tmp_path / "full"
     small.mkdir()
-    script = f"mount -t tmpfs -o size=24k none {small} && exec {sys.executable} -m waystage run {scenario()} --on sim --out {small}/out"
+    script = f"mount -t tmpfs -o size=24k none {small} && exec {sys.executable} -m waystage run {sweep()} --on sim --out {small}/out"
     ran = subprocess.run(
         ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
         capture_output=True,
@@ -155,11 +155,11 @@ def archive(path: Path, ranks: int, received: float = 1.0) -> None:
             tar.addfile(info, io.BytesIO(data))
 
 
-def test_a_trace_whose_receivers_counted_half_is_warned_of(scenario: Write, tmp_path: Path) -> None:
+def test_a_trace_whose_receivers_counted_half_is_warned_of(sweep: Write, tmp_path: Path) -> None:
     archive(tmp_path / "half.tar.gz", 4, received=0.5)
     archive(tmp_path / "whole.tar.gz", 4)
     assert Pattern.read(tmp_path / "whole.tar.gz").differs == ""
-    ran = waystage("run", scenario((PATTERN, "trace: half.tar.gz")), "--on", "sim", "--out", tmp_path / "out")
+    ran = waystage("run", sweep((PATTERN, "trace: half.tar.gz")), "--on", "sim", "--out", tmp_path / "out")
     assert ran.returncode == 0, ran.stderr
     warned = next(line for line in ran.stderr.splitlines() if line.startswith("warning: "))
     for said in (
@@ -232,7 +232,7 @@ def test_a_topology_of_too_many_nodes_or_from_a_device_is_refused(monkeypatch: p
 
 
 def test_a_pattern_of_ten_thousand_ranks_needs_no_dense_matrix() -> None:
-    from waystage.simulate.scenario import GeneratedPattern
+    from waystage.experiment.schema import GeneratedPattern
     from waystage.simulate.traffic import generate
 
     ring = generate(GeneratedPattern(kind="ring", ranks=10_000))

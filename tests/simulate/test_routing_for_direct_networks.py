@@ -13,18 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from waystage.experiment.schema import TopologyChoice
+from waystage.experiment.sweep_summary import summarise, table_rows
 from waystage.simulate import figures
 from waystage.simulate.algorithms import SHIPPED
 from waystage.simulate.bounds import lower_bound
 from waystage.simulate.cluster import Cluster
+from waystage.simulate.combinations import combinations
 from waystage.simulate.loading import load
 from waystage.simulate.one_run import simulate
 from waystage.simulate.places import place
 from waystage.simulate.records import Metrics
 from waystage.simulate.results import save
-from waystage.simulate.runner import combinations, run
-from waystage.simulate.scenario import TopologyChoice
-from waystage.simulate.summary import summarise, table_rows
+from waystage.simulate.runner import run
 from waystage.simulate.topologies import build
 from waystage.simulate.traffic import Pairs
 
@@ -128,9 +129,9 @@ def test_detours_spread_what_one_group_sends_to_another() -> None:
     assert lower_bound(cluster, [pairs], shortest=False) == pytest.approx(4, rel=0.05)
 
 
-def test_bound_gap_and_spread_are_in_the_table_and_in_the_result(scenario: Write, tmp_path: Path) -> None:
+def test_bound_gap_and_spread_are_in_the_table_and_in_the_result(sweep: Write, tmp_path: Path) -> None:
     change = ("duration: 100\n", "duration: 100\nseeds: [1, 2]\n")
-    loaded = load(scenario(change, ("[d-mod-k, greedy-max]", "[random, joint]")))
+    loaded = load(sweep(change, ("[d-mod-k, greedy-max]", "[random, joint]")))
     run(loaded, tmp_path / "out", lambda what, share: None, processes=1)
     result = save(loaded, tmp_path / "out")
     for line in table_rows(summarise(result), "load", ["router"]):
@@ -185,20 +186,20 @@ def test_a_torus_draws_a_cable_that_wraps_as_two_stubs() -> None:
     assert int(places.wraps.sum()) == 16
 
 
-def test_a_slow_capacity_is_warned_of_with_its_unit_and_units_are_read(scenario: Write) -> None:
-    bare = load(scenario(("small.graphml", "{kind: fat-tree, params: {k: 4, capacity: 1}}")))
+def test_a_slow_capacity_is_warned_of_with_its_unit_and_units_are_read(sweep: Write) -> None:
+    bare = load(sweep(("small.graphml", "{kind: fat-tree, params: {k: 4, capacity: 1}}")))
     (said,) = bare.warnings
     assert said == (
         "topology fat-tree: links carry 1 Mbit/s, since a capacity without a unit is in Mbit/s: "
         "write 1 Gbit/s where that is meant"
     )
     for text, rate in (("1 Gbit/s", 125e6), ("0.4Tbps", 50e9), ("100", 12.5e6), ("'2000 Mbit/s'", 250e6)):
-        units = load(scenario(("small.graphml", f"{{kind: fat-tree, params: {{k: 4, capacity: {text}}}}}")))
+        units = load(sweep(("small.graphml", f"{{kind: fat-tree, params: {{k: 4, capacity: {text}}}}}")))
         assert units.warnings == () and units.clusters[0].capacity[0] == pytest.approx(rate)
 
 
-def test_a_graphml_capacity_may_have_its_unit(scenario: Write, tmp_path: Path) -> None:
-    path = scenario()
+def test_a_graphml_capacity_may_have_its_unit(sweep: Write, tmp_path: Path) -> None:
+    path = sweep()
     file = tmp_path / "small.graphml"
     text = file.read_text().replace(
         'attr.name="capacity" attr.type="double"', 'attr.name="capacity" attr.type="string"'

@@ -1,4 +1,4 @@
-"""Whole scenarios through the command line: results, resuming, interruption, algorithms that misbehave."""
+"""Whole sweeps through the command line: results, resuming, interruption, algorithms that misbehave."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_the_published_maxima_of_cg_come_out_of_the_originals_own_file(tmp_path:
     assert shown == ["1.0000", "0.5000", "1.9750", "1.7500"]
 
 
-def test_a_run_leaves_tables_graphml_plots_and_a_report(scenario: Write, tmp_path: Path) -> None:
-    ran = waystage(scenario(), "--out", tmp_path / "out", "--json")
+def test_a_run_leaves_tables_graphml_plots_and_a_report(sweep: Write, tmp_path: Path) -> None:
+    ran = waystage(sweep(), "--out", tmp_path / "out", "--json")
     assert ran.returncode == 0, ran.stderr
     answer = json.loads(ran.stdout)
     assert (answer["planned"], answer["runs"], answer["interrupted"]) == (2, 2, False)
@@ -114,8 +114,8 @@ def test_a_run_leaves_tables_graphml_plots_and_a_report(scenario: Write, tmp_pat
     assert sorted(p.name for p in (out / "plots").iterdir())[0] == "largest-loads.svg"
 
 
-def test_the_same_seed_gives_the_same_bytes_however_many_processes(scenario: Write, tmp_path: Path) -> None:
-    file = scenario(
+def test_the_same_seed_gives_the_same_bytes_however_many_processes(sweep: Write, tmp_path: Path) -> None:
+    file = sweep(
         ("[d-mod-k, greedy-max]", "[random, ecmp]\n  host_selector: random\n  process_mapper: random"),
         ("fixed, params: {value: 10}", "exponential, params: {mean: 10}"),
         ("duration: 100\n", "duration: 100\nseeds: [3, 4]\n"),
@@ -127,27 +127,27 @@ def test_the_same_seed_gives_the_same_bytes_however_many_processes(scenario: Wri
     assert runs[0]["metrics"] != runs[1]["metrics"], "two seeds gave the same run"
 
 
-def test_what_has_finished_is_not_made_again(scenario: Write, tmp_path: Path) -> None:
+def test_what_has_finished_is_not_made_again(sweep: Write, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert waystage(scenario(), "--out", out).returncode == 0
+    assert waystage(sweep(), "--out", out).returncode == 0
     made = {p: p.stat().st_mtime_ns for p in (out / "runs").rglob("*.run")}
     assert len(made) == 2
     before = digests(out)
     victim = next(iter(made))
     victim.write_bytes(b"broken")
-    assert waystage(scenario(), "--out", out).returncode == 0
+    assert waystage(sweep(), "--out", out).returncode == 0
     assert digests(out) == before
     same = [p for p, at in made.items() if p.stat().st_mtime_ns == at]
     assert [p for p in made if p not in same] == [victim]
     # Another duration is another run.
-    assert waystage(scenario(("duration: 100", "duration: 90")), "--out", out).returncode == 0
+    assert waystage(sweep(("duration: 100", "duration: 90")), "--out", out).returncode == 0
     assert len(list((out / "runs").rglob("*.run"))) == 4
 
 
-def test_a_folder_with_other_things_is_left_alone(scenario: Write, tmp_path: Path) -> None:
+def test_a_folder_with_other_things_is_left_alone(sweep: Write, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
-    ran = waystage(scenario(), "--out", tmp_path / "out")
+    ran = waystage(sweep(), "--out", tmp_path / "out")
     assert ran.returncode == 2 and "not empty" in ran.stderr
 
 
@@ -193,11 +193,11 @@ class First:
 
 
 def test_an_algorithm_that_raises_loops_or_crashes_ends_its_own_run_only(
-    scenario: Write, tmp_path: Path
+    sweep: Write, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(MISBEHAVED)
     names = "[mine:Raises, mine:Loops, mine:Crashes, mine:Detours, mine:First, d-mod-k]"
-    file = scenario(("[d-mod-k, greedy-max]", names), ("duration: 100\n", "duration: 100\nlimit_s: 2\n"))
+    file = sweep(("[d-mod-k, greedy-max]", names), ("duration: 100\n", "duration: 100\nlimit_s: 2\n"))
     ran = waystage(file, "--out", tmp_path / "out", path=tmp_path)
     assert ran.returncode == 1, ran.stderr
     runs = result_of(tmp_path / "out")["runs"]
@@ -223,9 +223,9 @@ def test_an_algorithm_that_raises_loops_or_crashes_ends_its_own_run_only(
     assert all(p.stat().st_mtime_ns == at for p, at in kept.items())
 
 
-def test_ctrl_c_keeps_what_has_finished_and_leaves_no_process(scenario: Write, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_has_finished_and_leaves_no_process(sweep: Write, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MISBEHAVED)
-    file = scenario(("[d-mod-k, greedy-max]", "[d-mod-k, mine:Loops]"))
+    file = sweep(("[d-mod-k, greedy-max]", "[d-mod-k, mine:Loops]"))
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     out = tmp_path / "out"
     process = subprocess.Popen(
@@ -255,9 +255,9 @@ def test_ctrl_c_keeps_what_has_finished_and_leaves_no_process(scenario: Write, t
     assert [pid for pid in workers if alive(pid)] == []
 
 
-def test_workers_end_when_their_parent_is_killed(scenario: Write, tmp_path: Path) -> None:
+def test_workers_end_when_their_parent_is_killed(sweep: Write, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MISBEHAVED)
-    file = scenario(("[d-mod-k, greedy-max]", "[d-mod-k, mine:Loops]"))
+    file = sweep(("[d-mod-k, greedy-max]", "[d-mod-k, mine:Loops]"))
     out = tmp_path / "out"
     process = subprocess.Popen(
         [sys.executable, "-m", "waystage", "run", str(file), "--on", "sim", "--quiet", "--out", str(out)],
@@ -291,23 +291,23 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_a_million_runs_are_made_only_where_somebody_agrees(scenario: Write, tmp_path: Path) -> None:
+def test_a_million_runs_are_made_only_where_somebody_agrees(sweep: Write, tmp_path: Path) -> None:
     def ten(name: str) -> str:
         return "[" + ", ".join(f"{{name: {name}, label: {name}-{i}}}" for i in range(10)) + "]"
 
     lists = f"{ten('ecmp')}\n  scheduler: {ten('fcfs')}\n  host_selector: {ten('linear')}\n"
     lists += f"  process_mapper: {ten('block')}\nseeds: {list(range(100))}"
-    ran = waystage(scenario(("[d-mod-k, greedy-max]", lists)), "--out", tmp_path / "out")
+    ran = waystage(sweep(("[d-mod-k, greedy-max]", lists)), "--out", tmp_path / "out")
     assert ran.returncode == 2
     product = "10 schedulers x 10 host selectors x 10 process mappers x 10 routers x 100 seeds"
     assert f"is 1,000,000 runs ({product})" in ran.stderr and "--yes" in ran.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_time_mode_says_when_jobs_end(scenario: Write, tmp_path: Path) -> None:
+def test_time_mode_says_when_jobs_end(sweep: Write, tmp_path: Path) -> None:
     # Links of 100 Mbit/s. Four hosts a leaf; block mapping puts ranks 0 to 3 on one leaf and 4, 5 on the other. Each of
     # the first four sends 2 x 1 MB across, so 8 MB cross two uplinks of 12.5 MB/s; no host carries more than 5 MB.
-    file = scenario(
+    file = sweep(
         ("duration: 100\n", "duration: 100\nmode: time\n"),
         ("bytes: 1000}", "bytes: 1000000}\n    iterations: 3\n    compute_s: 2"),
         ("[d-mod-k, greedy-max]", "greedy-max"),
@@ -323,19 +323,19 @@ def test_time_mode_says_when_jobs_end(scenario: Write, tmp_path: Path) -> None:
     assert run["total_bytes"] >= ended * 3 * 2 * 16e6 * (1 - 1e-6)
 
 
-def test_a_scenario_says_where_it_runs(scenario: Write, tmp_path: Path) -> None:
+def test_a_sweep_says_where_it_runs(sweep: Write, tmp_path: Path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "waystage", "run", str(scenario())],
+        [sys.executable, "-m", "waystage", "run", str(sweep())],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert ran.returncode == 2 and "run it with --on sim" in ran.stderr
-    ran = waystage(scenario(), "--policy", "ecmp")
-    assert ran.returncode == 2 and "has algorithms instead" in ran.stderr
+    assert ran.returncode == 2 and "use --on sim" in ran.stderr
+    ran = waystage(sweep(), "--policy", "ecmp")
+    assert ran.returncode == 2 and "--policy: small.yaml is a sweep, which has none" in ran.stderr
 
 
-def test_the_shipped_scenario_of_the_dissertation_says_what_it_needs(tmp_path: Path) -> None:
+def test_the_shipped_sweep_of_the_dissertation_says_what_it_needs(tmp_path: Path) -> None:
     copy = shutil.copy(REPOSITORY / "experiments" / "cg-placement.yaml", tmp_path)
     ran = waystage(copy, "--out", tmp_path / "out")
     assert ran.returncode == 3
@@ -349,7 +349,7 @@ def test_the_shipped_scenario_of_the_dissertation_says_what_it_needs(tmp_path: P
         ] == pytest.approx(0.500022154, abs=1e-9)
 
 
-def test_the_shipped_scenario_that_needs_nothing_runs(tmp_path: Path) -> None:
+def test_the_shipped_sweep_that_needs_nothing_runs(tmp_path: Path) -> None:
     text = (REPOSITORY / "experiments" / "placement.yaml").read_text(encoding="utf-8")
     assert "duration: 600\n" in text and "seeds: [1, 2, 3]\n" in text
     (tmp_path / "placement.yaml").write_text(
@@ -368,8 +368,8 @@ def test_the_shipped_scenario_that_needs_nothing_runs(tmp_path: Path) -> None:
     )
 
 
-def test_the_comparison_of_a_folder_can_be_seen_again(scenario: Write, tmp_path: Path) -> None:
-    ran = waystage(scenario(), "--out", tmp_path / "out")
+def test_the_comparison_of_a_folder_can_be_seen_again(sweep: Write, tmp_path: Path) -> None:
+    ran = waystage(sweep(), "--out", tmp_path / "out")
     again = subprocess.run(
         [sys.executable, "-m", "waystage", "report", str(tmp_path / "out")],
         capture_output=True,
@@ -378,11 +378,15 @@ def test_the_comparison_of_a_folder_can_be_seen_again(scenario: Write, tmp_path:
     )
     assert again.stdout == ran.stdout
     path = tmp_path / "out" / "result.json"
-    path.write_text(path.read_text().replace('"schema": 1', '"schema": 9'))
+    of_schema_1 = path.read_text().replace('"schema": 2', '"schema": 1').replace('"sweep"', '"sweep"')
+    path.write_text(of_schema_1)
+    old = subprocess.run([*again.args, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(old.stdout)["runs"] == 2
+    path.write_text(of_schema_1.replace('"schema": 1', '"schema": 9'))
     later = subprocess.run(
         [sys.executable, "-m", "waystage", "report", str(tmp_path / "out")],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert later.returncode == 3 and "schema 9 is newer than 1" in later.stderr
+    assert later.returncode == 3 and "schema 9 is newer than 2" in later.stderr

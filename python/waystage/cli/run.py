@@ -1,12 +1,15 @@
-"""`waystage run`: run an experiment and compare its policies.
+"""`waystage run`: run an experiment of any kind.
 
-Arrives: an experiment file and the world to run it in.
+Arrives: an experiment file, the world to run it in, options that override the file.
 Leaves: a directory of results, its report, and the comparison as a table.
 Must not know: how any world works.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +20,34 @@ from waystage.cli.folders import check_folder, default_folder, writing
 
 if TYPE_CHECKING:
     from waystage.experiment.schema import Experiment
-    from waystage.worlds.base import World
+    from waystage.worlds.base import Progress, World
 
 WORLDS = ("lab", "sim", "cluster")
+
+KEPT = "finished runs are kept, and the same command makes those that are missing"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says instead of the file; None or empty where it says nothing."""
+
+    world: str
+    policies: tuple[str, ...]
+    sets: int | None
+    seed: int | None
+    processes: int | None
+    agreed: bool
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An experiment that can be run; `folder` is where its file wants the results. `kept`: what a failure leaves."""
+
+    name: str
+    run: Callable[[Path, Progress], object]
+    warnings: tuple[str, ...] = ()
+    folder: Path | None = None
+    kept: str = ""
 
 
 @click.command()
@@ -43,9 +71,9 @@ WORLDS = ("lab", "sim", "cluster")
     help="Directory for the results [default: results/NAME-TIME].",
 )
 @click.option(
-    "--processes", type=click.IntRange(min=1), help="Concurrent runs of a scenario [default: one per core]."
+    "--processes", type=click.IntRange(min=1), help="Concurrent runs of a sweep [default: one per core]."
 )
-@click.option("--yes", "agreed", is_flag=True, help="Do not ask before more than 100,000 runs of a scenario.")
+@click.option("--yes", "agreed", is_flag=True, help="Do not ask before more than 100,000 runs of a sweep.")
 @output_options
 def command(
     experiment: Path,
@@ -58,75 +86,131 @@ def command(
     agreed: bool,
     output: Output,
 ) -> None:
-    """Run EXPERIMENT and compare its policies, set by set.
+    """Run EXPERIMENT: a comparison of policies, a sweep over combinations, or a study of storage contention.
 
-    A scenario of the simulator (--on sim) runs every combination of its algorithms. With --out of an interrupted
-    scenario, only the missing runs are made.
+    Policies are compared set by set, in the simulator or in the lab. Sweeps and contention studies run in the
+    simulator (--on sim). A sweep runs every combination of its lists; with --out of an interrupted sweep, only the
+    missing runs are made.
 
-    Prints the comparison and the path of the report. The lab needs root. Exit status: 1 if a job or the lab
+    Prints the comparison and the path of the report. The lab needs root. Exit status: 1 if a job, a run or the lab
     failed, 3 if EXPERIMENT is invalid, 6 if another run uses the lab, 7 if the result is invalid, 130 after
-    Ctrl-C; finished job sets are kept.
+    Ctrl-C; finished job sets and runs are kept.
     """
-    from waystage.experiment.kinds import kind_of
-    from waystage.experiment.loading import load
+    from waystage.cli.results import show
+    from waystage.experiment.loading import kind_of
     from waystage.experiment.problems import ExperimentError
-    from waystage.topology import slow_links
     from waystage.worlds.base import WorldError
 
-    kind = kind_of(experiment)
-    if kind == "contention":
-        from waystage.cli.run_contention import run_contention
-
-        only_others = {"--policy": policies, "--sets": sets, "--processes": processes, "--yes": agreed}
-        run_contention(experiment, world, out, seed, only_others, output)
-        return
-    if kind == "scenario":
-        from waystage.cli.run_scenario import run_scenario
-
-        _only_for_experiments(experiment, world, {"--policy": policies, "--sets": sets})
-        run_scenario(experiment, out, seed, processes, agreed, output)
-        return
+    plan = {"policies": _policies, "sweep": _sweep, "contention": _contention}[kind_of(experiment)]
     try:
-        loaded, topology = load(experiment)
-        chosen = _adjust(loaded, policies, sets, seed)
+        planned = plan(experiment, Options(world, policies, sets, seed, processes, agreed), output)
     except ExperimentError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
-    slow = slow_links(link.capacity_bps for link in topology.links)
-    if slow:
-        output.note(f"warning: topology {topology.name}: {slow}")
-    place = _world(world)
-    folder = out or default_folder(chosen.name)
-    check_folder(folder)
+    folder = out or planned.folder or default_folder(planned.name)
+    _check_folder(folder, resumes=bool(planned.kept))
+    for warning in planned.warnings:
+        output.note(f"warning: {warning}")
     try:
-        with output.progress() as progress, writing(folder):
-            place.run(chosen, folder, progress)
-    except KeyboardInterrupt:
-        with writing(folder):
-            _show(folder, output)
+        with output.progress() as progress, writing(folder, planned.kept):
+            planned.run(folder, progress)
+    except (KeyboardInterrupt, WorldError) as error:
+        with writing(folder, planned.kept):
+            show(folder, output)
+        if isinstance(error, WorldError):
+            raise UserError(str(error), _exit_code(error)) from None
+        if planned.kept:
+            output.note(f"interrupted; the same command with --out {folder} makes the runs that are missing")
         raise
-    except WorldError as error:
-        with writing(folder):
-            _show(folder, output)
-        raise UserError(str(error), _exit_code(error)) from None
-    with writing(folder):
-        invalid, failed = _show(folder, output)
-    if failed:  # before anything is said of its figures
-        click.get_current_context().exit(ExitCode.FAILED)
-    if invalid:
-        click.get_current_context().exit(ExitCode.INVALID)
+    with writing(folder, planned.kept):
+        status = show(folder, output)
+    if status == ExitCode.FAILED and planned.kept and output.quiet and not output.json:
+        raise UserError(_first_failure(folder), status)
+    if status:
+        click.get_current_context().exit(status)
 
 
-def _only_for_experiments(path: Path, world: str, options: dict[str, object]) -> None:
-    if world != "sim":
-        raise UserError(f"{path.name} is a scenario of the simulator: run it with --on sim", ExitCode.USAGE)
-    for name, value in options.items():
+def _policies(path: Path, options: Options, output: Output) -> Planned:
+    """Raises ExperimentError."""
+    from waystage.experiment.loading import load
+    from waystage.topology import slow_links
+
+    loaded, topology = load(path)
+    chosen = _adjust(loaded, options)
+    slow = slow_links(link.capacity_bps for link in topology.links)
+    world = _world(options.world)
+    return Planned(
+        chosen.name,
+        lambda folder, progress: world.run(chosen, folder, progress),
+        (f"topology {topology.name}: {slow}",) if slow else (),
+    )
+
+
+def _sweep(path: Path, options: Options, output: Output) -> Planned:
+    """Raises ExperimentError."""
+    import dataclasses
+
+    import msgspec
+
+    from waystage.simulate.combinations import TooManyRuns, check_size, count
+    from waystage.simulate.loading import load
+    from waystage.simulate.runner import run
+
+    _only(path, "a sweep", options, {"--policy": options.policies, "--sets": options.sets})
+    loaded = load(path)
+    if options.seed is not None:
+        loaded = dataclasses.replace(
+            loaded, sweep=msgspec.structs.replace(loaded.sweep, seeds=(options.seed,))
+        )
+    sweep = loaded.sweep
+    try:
+        check_size(loaded, options.agreed)
+    except TooManyRuns as error:
+        if not sys.stdin.isatty() or output.json or output.quiet:
+            raise UserError(str(error), ExitCode.USAGE) from None
+        click.confirm(f"{sweep.name} is {count(loaded):,} runs. Make them all?", abort=True, err=True)
+    return Planned(
+        sweep.name,
+        lambda folder, progress: run(loaded, folder, progress, processes=options.processes),
+        loaded.warnings,
+        # Beside the file, as with PFSim.
+        None if sweep.output is None else path.parent / sweep.output,
+        KEPT,
+    )
+
+
+def _contention(path: Path, options: Options, output: Output) -> Planned:
+    """Raises ExperimentError."""
+    import msgspec
+
+    from waystage.experiment import results
+    from waystage.experiment.loading import load_contention
+    from waystage.simulate.contention import simulate
+
+    foreign = {"--policy": options.policies, "--sets": options.sets}
+    foreign |= {"--processes": options.processes, "--yes": options.agreed}
+    _only(path, "a contention study", options, foreign)
+    study = load_contention(path)
+    if options.seed is not None:
+        study = msgspec.structs.replace(study, seeds=(options.seed,))
+
+    def run(folder: Path, progress: Progress) -> None:
+        result = simulate(study, progress)
+        folder.mkdir(parents=True, exist_ok=True)
+        results.write(folder, result)
+
+    return Planned(study.name, run)
+
+
+def _only(path: Path, what: str, options: Options, foreign: Mapping[str, object]) -> None:
+    """Raises UserError for another world than the simulator, and for options of comparisons of policies."""
+    if options.world != "sim":
+        raise UserError(f"{path.name} is {what}, which the simulator runs: use --on sim", ExitCode.USAGE)
+    for name, value in foreign.items():
         if value:
-            raise UserError(
-                f"{name}: {path.name} is a scenario and has algorithms instead of policies", ExitCode.USAGE
-            )
+            raise UserError(f"{name}: {path.name} is {what}, which has none", ExitCode.USAGE)
 
 
-def _adjust(experiment: Experiment, names: tuple[str, ...], sets: int | None, seed: int | None) -> Experiment:
+def _adjust(experiment: Experiment, options: Options) -> Experiment:
     """The experiment with the overrides of the command line. Raises ExperimentError."""
     import msgspec
 
@@ -136,18 +220,18 @@ def _adjust(experiment: Experiment, names: tuple[str, ...], sets: int | None, se
     from waystage.policies.base import PolicyError
 
     by_name = {choice.shown: choice for choice in experiment.policies}
-    if names:
-        chosen = tuple(by_name.get(n, PolicyChoice(name=n)) for n in dict.fromkeys(names))
+    if options.policies:
+        chosen = tuple(by_name.get(n, PolicyChoice(name=n)) for n in dict.fromkeys(options.policies))
         for choice in chosen:
             try:
                 build_policy(choice, experiment, 0)
             except PolicyError as error:
                 raise ExperimentError(f"--policy: {error}") from None
         experiment = msgspec.structs.replace(experiment, policies=chosen)
-    if sets is not None:
-        experiment = msgspec.structs.replace(experiment, sets=sets)
-    if seed is not None:
-        experiment = msgspec.structs.replace(experiment, seed=seed)
+    if options.sets is not None:
+        experiment = msgspec.structs.replace(experiment, sets=options.sets)
+    if options.seed is not None:
+        experiment = msgspec.structs.replace(experiment, seed=options.seed)
     return experiment
 
 
@@ -166,21 +250,22 @@ def _world(name: str) -> World:
     return LabWorld()
 
 
-def _show(folder: Path, output: Output) -> tuple[bool, bool]:
-    """Write the report of `folder` and print its table; returns whether the run is invalid, and whether jobs failed."""
-    from waystage.cli.report import describe
-    from waystage.experiment.results import RESULT_FILE, load
+def _check_folder(folder: Path, *, resumes: bool) -> None:
+    """A sweep continues in a folder with its runs; a folder with anything else is left alone."""
+    from waystage.simulate.store import RUNS_FOLDER
 
-    if not (folder / RESULT_FILE).exists():
-        return False, False
-    result = load(folder)
-    if not result.jobs:
-        return bool(result.invalid), False
-    value, text = describe(folder)
-    ended_well = not result.interrupted and not result.failure
-    if ended_well or not output.json:  # with --json the answer to a failed run is the error alone
-        output.result(value, text)
-    return bool(result.invalid), any(job.status == "failed" for job in result.jobs)
+    if not (resumes and (folder / RUNS_FOLDER).is_dir()):
+        check_folder(folder)
+
+
+def _first_failure(folder: Path) -> str:
+    """For --quiet, where no table has said it."""
+    from waystage.experiment.results import SweepResult, read
+
+    result = read(folder)
+    assert isinstance(result, SweepResult)
+    failed = result.failed
+    return f"{len(failed)} of {result.planned} runs failed, the first because {failed[0].cause}"
 
 
 def _exit_code(error: Exception) -> ExitCode:

@@ -7,20 +7,28 @@ Must not know: YAML, line numbers, any world.
 
 from __future__ import annotations
 
-import difflib
 import inspect
+import itertools
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from waystage.experiment.distributions import sampler
+from waystage.experiment.documents import nearest
 from waystage.experiment.problems import Key, Problem
 from waystage.experiment.programs import PROGRAMS
-from waystage.experiment.schema import Arrivals, Compute, Experiment, PolicyChoice
+from waystage.experiment.schema import Compute, ContentionStudy, Experiment, PolicyChoice
 from waystage.interconnect.graphml import read_topology, shipped_topologies
 from waystage.policies.base import Policy, PolicyError, load_policy, policy_factory
 from waystage.topology import Topology, TopologyError
+
+MAX_LOADERS = 1 << 20
+"""A million loaders: more than any machine has cores."""
+
+T = TypeVar("T")
 
 
 def check(experiment: Experiment, folder: Path) -> tuple[Experiment, Topology]:
@@ -28,7 +36,7 @@ def check(experiment: Experiment, folder: Path) -> tuple[Experiment, Topology]:
     topology, name = _topology(experiment.topology, folder)
     _policies(experiment)
     _nodes(experiment, topology)
-    _arrivals(experiment.jobs.arrivals)
+    under(("jobs", "arrivals"), sampler, experiment.jobs.arrivals)
     jobs = msgspec.structs.replace(
         experiment.jobs,
         compute=_compute(experiment.jobs.compute, folder, ("jobs", "compute")),
@@ -68,7 +76,7 @@ def _topology(name: str, folder: Path) -> tuple[Topology, str]:
     source: str | Path = name
     if name not in shipped_topologies():
         if "/" not in name and not name.endswith(".graphml"):
-            hint = _near(name, list(shipped_topologies()))
+            hint = nearest(name, list(shipped_topologies()))
             raise Problem(
                 ("topology",), f"unknown topology {name!r}: {hint}, or give the path of a GraphML file"
             )
@@ -133,22 +141,54 @@ def _host(key: Key, node: str, known: list[str], what: str, hosts: Any, topology
     if node in known:
         return
     if node in hosts:
-        raise Problem(key, f"{node} is no {what} of {topology}: {_near(node, known)}")
-    raise Problem(key, f"there is no node {node!r} in {topology}: {_near(node, known)}")
+        raise Problem(key, f"{node} is no {what} of {topology}: {nearest(node, known)}")
+    raise Problem(key, f"there is no node {node!r} in {topology}: {nearest(node, known)}")
 
 
-def _arrivals(arrivals: Arrivals) -> None:
-    key: Key = ("jobs", "arrivals")
-    kind = arrivals.distribution
-    if kind in ("fixed", "exponential") and arrivals.mean_s is None:
-        raise Problem(key, f"distribution {kind} needs mean_s, the seconds between two jobs")
-    if kind == "uniform":
-        if arrivals.low_s is None or arrivals.high_s is None:
-            raise Problem(key, "distribution uniform needs low_s and high_s")
-        if arrivals.low_s > arrivals.high_s:
-            raise Problem(
-                (*key, "low_s"), f"{arrivals.low_s} is above high_s, {arrivals.high_s}: exchange them"
-            )
+def under(key: Key, call: Callable[..., T], *arguments: Any) -> T:
+    """`call`, with the keys of its Problems below `key`."""
+    try:
+        return call(*arguments)
+    except Problem as problem:
+        raise Problem((*key, *problem.key), problem.text) from None
+
+
+def check_contention(study: ContentionStudy, folder: Path) -> ContentionStudy:
+    """Raises Problem at the first key that cannot be."""
+    model, key = study.contention, ("contention",)
+    rising_ends((*key, "layout"), [part.to for part in model.layout])
+    if any(a >= b for a, b in itertools.pairwise(model.ratios)):
+        raise Problem((*key, "ratios"), "must rise: list each ratio once, the smallest first")
+    loaders = model.ratios[-1] * model.targets
+    if loaders > MAX_LOADERS:
+        text = f"{model.ratios[-1]} loaders a target are more than {MAX_LOADERS:,} in all: give less"
+        raise Problem((*key, "ratios"), text)
+    if loaders > model.files:
+        raise Problem((*key, "files"), "are fewer than the loaders of the largest ratio: give more files")
+    if model.sizes.largest < model.sizes.median:
+        raise Problem((*key, "sizes", "largest"), "is smaller than the median: give a larger one")
+    slowdown_curve((*key, "slowdown"), model.slowdown)
+    return study
+
+
+def rising_ends(key: Key, ends: Sequence[int | None]) -> None:
+    """Of the parts of a layout: each but the last ends, after the one before. Raises Problem."""
+    if ends[-1] is not None:
+        raise Problem(key, "ends before the largest files do: let the last part have no `to`")
+    previous = 0
+    for i, end in enumerate(ends[:-1]):
+        if end is None or end <= previous:
+            raise Problem((*key, i), "each part but the last needs a `to` larger than the one before")
+        previous = end
+
+
+def slowdown_curve(key: Key, points: Sequence[tuple[float, float]]) -> None:
+    """Points (readers of a target, slowdown). Raises Problem."""
+    for i, (readers, slowdown) in enumerate(points):
+        if slowdown < 1:
+            raise Problem((*key, i), f"a slowdown of {slowdown:g} is none: give 1 or more")
+        if i and readers <= points[i - 1][0]:
+            raise Problem((*key, i), "the number of readers must rise from point to point")
 
 
 def _compute(compute: Compute, folder: Path, key: Key) -> Compute:
@@ -162,7 +202,7 @@ def _compute(compute: Compute, folder: Path, key: Key) -> Compute:
     name = compute.program
     if "/" not in name:
         if name not in PROGRAMS:
-            hint = _near(name, sorted(PROGRAMS))
+            hint = nearest(name, sorted(PROGRAMS))
             raise Problem(
                 (*key, "program"), f"unknown program {name!r}: {hint}, or give a path, such as ./{name}"
             )
@@ -185,8 +225,3 @@ def _mixes(experiment: Experiment) -> None:
                 ("jobs", "mixes", i, "name"), f"{mix.name} is there twice: give each mix its own name"
             )
         seen.add(mix.name)
-
-
-def _near(given: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(given, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"use one of {', '.join(known) or '(none)'}"

@@ -4,7 +4,7 @@ Arrives: the path of a YAML file, and the struct that describes what it may hold
 Leaves: the struct, or `FILE:LINE: KEY: what is wrong and how to mend it`.
 Must not know: what the keys mean.
 
-Experiments, scenarios and contention studies are all read this way. The structure is checked by msgspec; what
+Every kind of experiment is read this way, and the lab's shapes and profiles. The structure is checked by msgspec; what
 msgspec cannot know raises `Problem` with the key, and `complaint` finds its line.
 """
 
@@ -14,7 +14,7 @@ import difflib
 import math
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -24,6 +24,8 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from waystage import yaml_text
 from waystage.bounded import read_bounded
 from waystage.experiment.problems import ExperimentError, Key, Problem
+from waystage.experiment.units import MAX_BYTES
+from waystage.units import parse_size
 
 LARGEST = 2**63
 """What is larger fits no counter of any world."""
@@ -69,6 +71,20 @@ def plain(node: Any, rewrite: Rewrite, key: Key = ()) -> Any:
     return rewrite(key, _scalar(node, key))
 
 
+def amounts(keys: frozenset[str], most: int = MAX_BYTES) -> Rewrite:
+    """A rewrite of amounts such as `8 MB`, at the keys named `keys`, into bytes; options of policies are their own."""
+
+    def rewrite(key: Key, value: Any) -> Any:
+        if not key or key[-1] not in keys or "options" in key or value is None or isinstance(value, list):
+            return value
+        try:
+            return parse_size(value, most=most)
+        except ValueError as error:
+            raise Problem(key, str(error)) from None
+
+    return rewrite
+
+
 def _scalar(node: Any, key: Key) -> Any:
     if isinstance(node, bool) or node is None:
         return node
@@ -96,12 +112,15 @@ def convert(tree: Any, kind: type[T]) -> T:
         raise _explain(str(error), kind) from None
 
 
-def suggest(text: str, given: str, known: list[str]) -> str:
+def suggest(text: str, given: str, known: Sequence[str]) -> str:
     """`text` with the known name that is nearest to `given`, or all of them."""
+    return f"{text}: {nearest(given, known)}" if known else text
+
+
+def nearest(given: str, known: Sequence[str]) -> str:
+    """`did you mean ...?`, or all known names where none is near."""
     near = difflib.get_close_matches(given, known, n=1)
-    if near:
-        return f"{text}: did you mean {near[0]}?"
-    return f"{text}: use one of {', '.join(known)}" if known else text
+    return f"did you mean {near[0]}?" if near else f"use one of {', '.join(known) or '(none)'}"
 
 
 def _explain(message: str, root: Any) -> Problem:

@@ -1,7 +1,7 @@
-"""The paper's figures as SVG.
+"""The papers' figures as SVG.
 
-Arrives: a `RunResult`, its summary and its timelines.
-Leaves: SVG texts that need nothing from outside.
+Arrives: a `RunResult`, its summary and its timelines; the points of a contention study.
+Leaves: SVG texts that load nothing from outside.
 Must not know: HTML, files.
 
 Numbers in the names are those of Endo et al. 2020: Fig. 11 (times by policy), Fig. 12 (by job set), Fig. 13 and 15
@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from waystage.experiment.drawing import COLOURS, new_figure, style, svg
-from waystage.experiment.results import PortSample, RunResult
+from waystage.experiment.results import Point, PortSample, RunResult
 from waystage.experiment.summary import QUANTITIES, Estimate, Summary
 
 CLASS_COLOURS = {"mpi": "#4269d0", "staging": "#ff725c", "io": "#efb118", "wan": "#a463f2", "all": "#777777"}
@@ -166,3 +166,78 @@ def _bounds(estimates: Sequence[Estimate]) -> list[list[float]]:
     lows = [e.value - e.low if e.low is not None else 0.0 for e in estimates]
     highs = [e.high - e.value if e.high is not None else 0.0 for e in estimates]
     return [lows, highs]
+
+
+# -- contention: the four panels of SwiftLoad's Fig. 7 -------------------------------------------------------
+
+CONTENTION_TITLES = {
+    "imbalance": "Contention imbalance by loaders a target (Fig. 7a)",
+    "stragglers": "Stragglers by contention imbalance (Fig. 7b)",
+    "file-against-object": "File level and ideal object level (Fig. 7c)",
+    "loaders-chosen": "Object level, with all loaders and with as many as are best (Fig. 7d)",
+}
+
+
+def contention(points: Sequence[Point]) -> dict[str, str]:
+    """The panels by name."""
+    time = "time, units"
+    return {
+        "imbalance": _curves(points, {"CI": "imbalance"}, "contention imbalance", log=False),
+        "stragglers": _stragglers(points),
+        "file-against-object": _curves(
+            points, {"file level": "file_level", "ideal object level": "ideal_object_level"}, time, log=True
+        ),
+        "loaders-chosen": _curves(
+            points,
+            {"object level, all loaders": "object_level", "object level, loaders chosen": "chosen"},
+            time,
+            log=True,
+        ),
+    }
+
+
+def _curves(points: Sequence[Point], curves: Mapping[str, str], what: str, *, log: bool) -> str:
+    """A curve by label for each field of the points."""
+    figure, axes = new_figure(7, 3.2)
+    ratios = [p.ratio for p in points]
+    for (label, field), colour in zip(curves.items(), COLOURS, strict=False):
+        values = [getattr(p, field) for p in points]
+        axes.plot(ratios, values, marker="o", markersize=3, linewidth=1.3, color=colour, label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ratios, [f"{r}:1" for r in ratios], fontsize=7)
+    if log:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel("loaders to targets", fontsize=8)
+    axes.set_ylabel(what, fontsize=8)
+    if len(curves) > 1:
+        axes.legend(frameon=False, fontsize=7)
+    return svg(figure)
+
+
+def _stragglers(points: Sequence[Point]) -> str:
+    figure, axes = new_figure(7, 3.2)
+    ordered = sorted(points, key=lambda p: p.imbalance)
+    axes.plot(
+        [p.imbalance for p in ordered],
+        [p.straggler_ratio for p in ordered],
+        marker="o",
+        markersize=3,
+        linewidth=1.3,
+        color=COLOURS[0],
+    )
+    height = max(p.straggler_ratio for p in points) - min(p.straggler_ratio for p in points)
+    named: list[Point] = []
+    for p in ordered:
+        # Overlapping names cannot be read.
+        if all(
+            abs(p.imbalance - q.imbalance) > 0.05
+            or abs(p.straggler_ratio - q.straggler_ratio) > 0.05 * height
+            for q in named
+        ):
+            axes.annotate(f" {p.ratio}:1", (p.imbalance, p.straggler_ratio), fontsize=6, va="bottom")
+            named.append(p)
+    axes.set_xlabel("contention imbalance", fontsize=8)
+    axes.set_ylabel("longest loader to shortest", fontsize=8)
+    return svg(figure)

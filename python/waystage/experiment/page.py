@@ -1,17 +1,24 @@
-"""What all reports share: one HTML page that needs nothing from outside.
+"""What all reports share: one HTML page that loads nothing from outside.
 
 Arrives: texts, rows of a table, parts of a page.
-Leaves: HTML, and files that appear whole or not at all.
+Leaves: HTML, and files that appear complete or not at all.
 Must not know: what is reported.
 """
 
 from __future__ import annotations
 
 import html
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from waystage.outputs import write_whole
+
+REPORT_FILE = "report.html"
+PLOTS_FOLDER = "plots"
+
+MOST_FAILURES = 10
+"""Failures on a page; all are in result.json."""
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -25,7 +32,7 @@ td:nth-child(3), td:nth-child(4), td:nth-child(5) { white-space: nowrap }
 
 
 def page(title: str, parts: Sequence[str]) -> str:
-    """The whole document; empty parts are left out."""
+    """The document; empty parts are left out."""
     head = f"<!doctype html><html lang=en><meta charset=utf-8><title>{text(title)}: results</title>"
     body = [head, f"<style>{_STYLE}</style>", f"<h1>{text(title)}</h1>", *parts]
     return "\n".join(part for part in body if part) + "\n</html>\n"
@@ -49,11 +56,34 @@ def text(value: str) -> str:
     return html.escape(value, quote=True)
 
 
-def write(path: Path, content: str) -> None:
-    """Nobody ever reads half a report."""
-    part = path.with_suffix(".part")
-    try:
-        part.write_text(content, encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+def alert(value: str, heading: str = "") -> str:
+    """What the reader should see before any figure."""
+    bold = f"<b>{text(heading)}:</b> " if heading else ""
+    return f"<p class=invalid>{bold}{text(value)}</p>"
+
+
+def alerts(what: str, failures: Sequence[str]) -> list[str]:
+    """The first failures, and how many more there are."""
+    more = [f"{len(failures) - MOST_FAILURES} more {what} failed; see result.json."]
+    return [alert(failure) for failure in [*failures[:MOST_FAILURES], *more[: len(failures) > MOST_FAILURES]]]
+
+
+def note(value: str) -> str:
+    """A remark in small print."""
+    return f"<p class=note>{text(value)}</p>"
+
+
+def section(heading: str, *parts: str) -> str:
+    """Parts under a heading."""
+    return f"<h2>{text(heading)}</h2>" + "\n".join(parts)
+
+
+def write_report(folder: Path, content: str, plots: Mapping[str, str]) -> Path:
+    """Write `report.html`, and each SVG of `plots` by name as a file."""
+    for name, drawing in plots.items():
+        (folder / PLOTS_FOLDER).mkdir(exist_ok=True)
+        head = '<?xml version="1.0" encoding="utf-8"?>\n'
+        write_whole(folder / PLOTS_FOLDER / f"{name}.svg", (head + drawing).encode())
+    path = folder / REPORT_FILE
+    write_whole(path, content.encode())
+    return path

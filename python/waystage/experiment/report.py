@@ -1,8 +1,10 @@
-"""The report of a run: one HTML file that needs nothing from outside.
+"""The reports of comparisons of policies and of contention studies, as one HTML page each.
 
-Arrives: the folder of a run.
-Leaves: `report.html` in it, and the comparison table as text.
+Arrives: a result, and the timelines of its folder.
+Leaves: `report.html`, and the plots of a study as files.
 Must not know: how the run was made.
+
+`simulate.report` makes that of a sweep, for which it needs the clusters.
 """
 
 from __future__ import annotations
@@ -11,17 +13,41 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from waystage.experiment import figures, page
-from waystage.experiment.results import REPORT_FILE, PortSample, RunResult, load, load_timelines
-from waystage.experiment.summary import TABLE_COLUMNS, Summary, summarise, table_rows
+from waystage.experiment.results import ContentionResult, PortSample, RunResult, load_timelines
+from waystage.experiment.summary import TABLE_COLUMNS, Summary, contention_rows, summarise, table_rows
 
 
-def write_report(folder: Path) -> Path:
-    """Make `report.html` anew from what is in `folder`. Raises ResultError."""
-    result = load(folder)
-    samples = load_timelines(folder)
-    path = folder / REPORT_FILE
-    page.write(path, render(result, summarise(result), samples))
-    return path
+def write_report(folder: Path, result: RunResult | ContentionResult) -> Path:
+    """Make the report of `result` anew from what `folder` holds. Raises ResultError."""
+    if isinstance(result, ContentionResult):
+        plots = figures.contention(result.points)
+        return page.write_report(folder, render_contention(result, plots), plots)
+    content = render(result, summarise(result), load_timelines(folder))
+    return page.write_report(folder, content, {})
+
+
+def render_contention(result: ContentionResult, plots: dict[str, str]) -> str:
+    """The page of a study. A pure function."""
+    study, model = result.study, result.study.contention
+    rows = contention_rows(result.points)
+    facts = {
+        "targets": model.targets,
+        "files": f"{model.files:,}",
+        "objects": ", ".join(f"{n:,}" for n in result.objects),
+        "best number of loaders on a target": result.best_loaders,
+        "files are dealt": {"queue": "from a queue", "cyclic": "in turn"}[model.dealing],
+        "seeds": ", ".join(map(str, study.seeds)),
+        "Waystage": result.waystage,
+    }
+    unit = "Times are in units in which one loader alone reads one object. Means over"
+    parts = [
+        f"<p>{page.text(study.description)}</p>" if study.description else "",
+        *(page.section(figures.CONTENTION_TITLES[name], drawing) for name, drawing in plots.items()),
+        page.section("Figures", page.table(rows, list(rows[0]))),
+        page.note(f"{unit} {len(study.seeds)} placements of files."),
+        page.section("Study", page.facts(facts)),
+    ]
+    return page.page(study.name, parts)
 
 
 def render(result: RunResult, summary: Summary, samples: Sequence[PortSample]) -> str:
@@ -29,42 +55,44 @@ def render(result: RunResult, summary: Summary, samples: Sequence[PortSample]) -
     parts = [
         f"<p>{page.text(result.experiment.description)}</p>" if result.experiment.description else "",
         _status(result),
-        "<h2>Comparison</h2>",
-        page.table(table_rows(result, summary), list(TABLE_COLUMNS)),
-        "<p class=note>Means with 95 % intervals (Student's t) over sets; of fewer than five sets the range of their means. Policies are compared set by set: a set has the same jobs, "
-        "arrival times and hash seed under each policy. The paper's numbers are those of its own cluster at 1 Gbit/s.</p>",
+        page.section("Comparison", page.table(table_rows(result, summary), list(TABLE_COLUMNS))),
+        page.note(
+            "Means with 95 % intervals (Student's t) over sets; of fewer than five sets the range of their means. "
+            "Policies are compared set by set: a set has the same jobs, arrival times and hash seed under each policy. "
+            "The paper's numbers are those of its own cluster at 1 Gbit/s."
+        ),
     ]
     if summary.times_s:
-        parts += ["<h2>Times per policy (as Fig. 11)</h2>", figures.times_by_policy(result, summary)]
+        drawing = figures.times_by_policy(result, summary)
+        parts.append(page.section("Times per policy (as Fig. 11)", drawing))
     if any(summary.set_means_s.values()):
-        parts += ["<h2>Mean job time per set (as Fig. 12)</h2>", figures.times_by_set(result, summary)]
+        drawing = figures.times_by_set(result, summary)
+        parts.append(page.section("Mean job time per set (as Fig. 12)", drawing))
     parts += _timelines(result, samples)
     if summary.switching:
-        parts += [
-            "<h2>Switching time by part (as Fig. 14)</h2>",
-            figures.switching_times(result, summary),
-            "<p class=note>From the publication of the event to the answer of the last barrier. The paper: 2,200 ms "
-            "OFF to ON (processor 8.5, path searcher 170, flow entries 2,010), 310 ms ON to OFF.</p>",
-        ]
-    parts += ["<h2>Run</h2>", _run(result)]
+        drawing = figures.switching_times(result, summary)
+        parts.append(page.section("Switching time by part (as Fig. 14)", drawing))
+        parts.append(
+            page.note(
+                "From the publication of the event to the answer of the last barrier. The paper: 2,200 ms "
+                "OFF to ON (processor 8.5, path searcher 170, flow entries 2,010), 310 ms ON to OFF."
+            )
+        )
+    parts.append(page.section("Run", _run(result)))
     return page.page(result.name, parts)
 
 
 def _status(result: RunResult) -> str:
-    blocks = [f"<p class=invalid><b>Not valid:</b> {page.text(reason)}</p>" for reason in result.invalid]
+    blocks = [page.alert(reason, "Not valid") for reason in result.invalid]
     if result.interrupted:
-        blocks.append("<p class=invalid><b>Interrupted:</b> what had finished by then is shown.</p>")
+        blocks.append(page.alert("what had finished by then is shown.", "Interrupted"))
     if result.failure:
-        blocks.append(f"<p class=invalid><b>Ended early:</b> {page.text(result.failure)}</p>")
+        blocks.append(page.alert(result.failure, "Ended early"))
     failed = [job for job in result.jobs if job.status == "failed"]
-    for job in failed[:10]:
-        blocks.append(
-            f"<p class=invalid>Job {page.text(job.job_id)} under {page.text(job.policy)} failed: {page.text(job.cause)}</p>"
-        )
-    if len(failed) > 10:
-        blocks.append(f"<p class=invalid>{len(failed) - 10} more jobs failed; see result.json.</p>")
-    blocks += [f"<p class=note>{page.text(note)}</p>" for note in result.notes]
-    return "\n".join(blocks)
+    blocks += page.alerts(
+        "jobs", [f"Job {job.job_id} under {job.policy} failed: {job.cause}" for job in failed]
+    )
+    return "\n".join([*blocks, *(page.note(note) for note in result.notes)])
 
 
 def _timelines(result: RunResult, samples: Sequence[PortSample]) -> list[str]:
@@ -78,13 +106,11 @@ def _timelines(result: RunResult, samples: Sequence[PortSample]) -> list[str]:
             continue
         drawing = figures.port_timelines(result, samples, policy, chosen)
         if drawing is not None:
-            parts += [
-                f"<h2>Bandwidth by core port and class, {page.text(policy)}, set {chosen + 1} (as Figs. 13, 15)</h2>",
-                drawing,
-            ]
+            heading = f"Bandwidth by core port and class, {policy}, set {chosen + 1} (as Figs. 13, 15)"
+            parts.append(page.section(heading, drawing))
     if parts:
         parts.append(
-            "<p class=note>Shaded: a stage-in or stage-out under way. All sets are in timelines.parquet.</p>"
+            page.note("Shaded: a stage-in or stage-out in progress. All sets are in timelines.parquet.")
         )
     return parts
 

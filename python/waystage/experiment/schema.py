@@ -1,10 +1,11 @@
-"""The experiment file's contents: topology, policies, jobs, measurements.
+"""The contents of an experiment file, of every kind.
 
-Arrives: nothing; these are the words of the file, documented in docs/reference/experiment.md.
-Leaves: frozen structs that every world understands.
-Must not know: YAML, files, any world. What only one world understands stands under that world's key.
+Arrives: nothing; these are the keys of the file, documented in docs/reference/experiment.md.
+Leaves: frozen structs, in which every amount is in bytes and every time in seconds.
+Must not know: YAML, files, any world. Options of one world are under that world's key.
 
-`loading.load` makes an `Experiment` from a file and is the only place that checks one.
+An experiment compares *policies* (`Experiment`), sweeps over combinations of scheduling, placement and routing
+(`Sweep`), or studies storage *contention* (`ContentionStudy`). `loading` makes these from a file and checks them.
 """
 
 from __future__ import annotations
@@ -16,47 +17,69 @@ from msgspec import Meta
 
 from waystage.events import RuleStyle
 
-SCHEMA = 1
-"""Raised when an older reader would misunderstand a file."""
-
 Positive = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 PositiveSeconds = Annotated[float, Meta(gt=0)]
 Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=1, le=2**31)]
+Bytes = Annotated[int, Meta(ge=1, le=2**53)]
+Amount = Annotated[int, Meta(ge=0, le=2**53)]
+"""Bytes: beyond 2^53 a double, in which loads are added up, skips integers."""
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Unknown keys are errors: a misspelt option that is silently ignored spoils a day of runs."""
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A mapping of the file. Unknown keys are errors: a misspelt option that is ignored spoils a day of runs."""
 
 
-class PolicyChoice(_Part, frozen=True, kw_only=True):
-    """A policy to run, with options; `label` tells two choices of one policy apart. `rules` overrides the file's."""
+class Choice(Part, frozen=True, kw_only=True):
+    """A policy or algorithm by shipped name or `module:Class`; `label` tells two choices of one name apart."""
 
     name: str
     options: dict[str, Any] = {}
     label: Name | None = None
-    rules: RuleStyle | None = None
 
     @property
     def shown(self) -> str:
+        """The name in results."""
         return self.label or self.name
 
 
-class Arrivals(_Part, frozen=True, kw_only=True):
-    """Time from one job's submission to the next.
+class Distribution(Part, frozen=True, kw_only=True):
+    """Random times: from one submission to the next, or how long a job holds its nodes.
 
-    `together`: all at once. `fixed`: `mean_s` apart. `uniform`: between `low_s` and `high_s`.
-    `exponential`: a Poisson process of mean distance `mean_s`.
+    `together`: always 0. `fixed`: `mean_s`. `uniform`: from `low_s` to `high_s`. `exponential`: of mean `mean_s`, or of
+    `rate_per_s` events a second. `lognormal`: around `median_s`, `sigma` of the logarithm.
     """
 
-    distribution: Literal["together", "fixed", "uniform", "exponential"] = "together"
-    mean_s: PositiveSeconds | None = None
+    distribution: Literal["together", "fixed", "uniform", "exponential", "lognormal"] = "together"
+    mean_s: Seconds | None = None
+    rate_per_s: PositiveSeconds | None = None
     low_s: Seconds | None = None
-    high_s: PositiveSeconds | None = None
+    high_s: Seconds | None = None
+    median_s: PositiveSeconds | None = None
+    sigma: Seconds | None = None
 
 
-class Staging(_Part, frozen=True, kw_only=True):
+class Sizes(Part, frozen=True, kw_only=True):
+    """Sizes of files: lognormal around `median`, `sigma` of the logarithm, none larger than `largest`."""
+
+    median: Bytes
+    sigma: Annotated[float, Meta(ge=0, le=10)]
+    largest: Bytes
+
+
+# -- policies: the same jobs under each policy, in the simulator, the lab or a cluster ---------------------
+
+
+class PolicyChoice(Choice, frozen=True, kw_only=True):
+    """A policy to run; `rules` overrides the file's rule style for it."""
+
+    rules: RuleStyle | None = None
+
+
+class Staging(Part, frozen=True, kw_only=True):
     """A stage-in or stage-out: `bytes` for the job's first node (`head`), or that much for every node (`each`)."""
 
     bytes: Whole = 0
@@ -64,12 +87,12 @@ class Staging(_Part, frozen=True, kw_only=True):
     files: Positive = 1
 
 
-class Compute(_Part, frozen=True, kw_only=True):
+class Compute(Part, frozen=True, kw_only=True):
     """The computation: `program` is a shipped name, or a path to an MPI program with `arguments`.
 
-    A shipped program repeats its communication `iterations` times; every process sends `message` bytes to
-    each peer in it and computes for `time_s` between two of them. `pattern` is a profile of the program, for the
-    simulator, which runs no program: of a whole `run`, cut into `iterations` equal parts, or of one `iteration`.
+    A shipped program repeats its communication `iterations` times; in each, every process sends `message` bytes to
+    each peer after computing for `time_s`. `pattern` is a profile of the program for the simulator, which runs no
+    program: of a complete `run`, cut into `iterations` equal parts, or of one `iteration`.
     """
 
     program: str = "alltoall"
@@ -82,14 +105,14 @@ class Compute(_Part, frozen=True, kw_only=True):
     pattern_of: Literal["run", "iteration"] = "run"
 
 
-class ComputeIo(_Part, frozen=True, kw_only=True):
-    """Use of the global file system during the computation (class `io`): `bytes` each way named, by the first node."""
+class ComputeIo(Part, frozen=True, kw_only=True):
+    """Use of the global file system by the first node during the computation (class `io`)."""
 
     bytes: Positive
     direction: Literal["read", "write"] = "write"
 
 
-class Mix(_Part, frozen=True, kw_only=True):
+class Mix(Part, frozen=True, kw_only=True):
     """A kind of job: `share` of the jobs of a set are of it; what it gives replaces what `jobs` gives."""
 
     name: Name
@@ -100,7 +123,7 @@ class Mix(_Part, frozen=True, kw_only=True):
     io: ComputeIo | None = None
 
 
-class Jobs(_Part, frozen=True, kw_only=True):
+class Jobs(Part, frozen=True, kw_only=True):
     """The jobs of one set. `placement` chooses nodes, or lists them: the n-th job gets the n-th list, cyclically."""
 
     count: Positive
@@ -108,7 +131,7 @@ class Jobs(_Part, frozen=True, kw_only=True):
     concurrent: Positive | None = None
     placement: Literal["alternate-edges", "linear"] | tuple[tuple[str, ...], ...] = "alternate-edges"
     storage: tuple[str, ...] = ()
-    arrivals: Arrivals = Arrivals()
+    arrivals: Distribution = Distribution()
     stage_in: Staging = Staging()
     stage_out: Staging = Staging()
     compute: Compute = Compute()
@@ -116,37 +139,37 @@ class Jobs(_Part, frozen=True, kw_only=True):
     mixes: tuple[Mix, ...] = ()
 
 
-class Measure(_Part, frozen=True, kw_only=True):
-    """Over how long the use of links is summed; counters are read once a second."""
+class Measure(Part, frozen=True, kw_only=True):
+    """The interval over which the use of links is summed; counters are read once a second."""
 
     interval_s: Annotated[float, Meta(ge=1, le=60)] = 1.0
 
 
-class Limits(_Part, frozen=True, kw_only=True):
-    """When to give up on a part of a job, and whether the rest of its set still runs."""
+class Limits(Part, frozen=True, kw_only=True):
+    """When a part of a job is stopped, and whether the rest of its set still runs."""
 
     staging_s: PositiveSeconds = 120.0
     compute_s: PositiveSeconds = 300.0
     on_failure: Literal["continue", "stop"] = "continue"
 
 
-class LabOptions(_Part, frozen=True, kw_only=True):
-    """What only the emulated cluster understands: its name, the space of a host's tmpfs, more `mpirun` arguments."""
+class LabOptions(Part, frozen=True, kw_only=True):
+    """Options of the emulated cluster: its name, the size of a host's tmpfs in bytes, more `mpirun` arguments."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]{1,16}$")] = "lab"
     tmpfs: Positive = 256 * 1024 * 1024
     mpirun: tuple[str, ...] = ()
 
 
-class SimOptions(_Part, frozen=True, kw_only=True):
-    """What only the simulator understands: what costs time or bytes beside the flows themselves.
+class SimOptions(Part, frozen=True, kw_only=True):
+    """Options of the simulator: what costs time or bytes beside the flows themselves.
 
-    `mtu` gives the headers that are added to every payload. The times are medians measured on the lab
-    (`waystage bench sim-accuracy` measures them anew), by programs of their own but for the first: from a decision to its paths in force; before a transfer's first byte; start and end of a
-    program; before the messages of one step; that a notification holds up its job. `queue_s` is not measured: it
-    is how long what begins on a link that others fill waits behind them. The lab's queues hold 30 ms, and TCP (CUBIC,
-    RFC 9438, which falls back to 70 %) keeps them 85 % full on average. `alltoall` is how MPI_Alltoall
-    is carried out; `auto` is what `lab.mpirun` asks Open MPI for, and `linear` where it asks for nothing.
+    `mtu` gives the headers of every payload. The times are medians measured on the lab (`waystage bench sim-accuracy`
+    measures them anew): from a decision to its paths in force; before a transfer's first byte; start and end of a
+    program; before the messages of one step; for the confirmation of a notification. `queue_s` is not measured: a
+    message that begins on a full link waits that long behind the switch's queue. The lab's queues hold 30 ms, and TCP
+    (CUBIC, RFC 9438, which falls back to 70 %) keeps them 85 % full on average. `alltoall` is the algorithm of
+    MPI_Alltoall; `auto` is what `lab.mpirun` selects, and `linear` where it selects none.
     """
 
     mtu: Annotated[int, Meta(ge=576, le=65535)] = 9000
@@ -159,8 +182,8 @@ class SimOptions(_Part, frozen=True, kw_only=True):
     alltoall: Literal["auto", "pairwise", "linear"] = "auto"
 
 
-class Experiment(_Part, frozen=True, kw_only=True):
-    """One experiment file. `topology` is a shipped name or an absolute path once loaded."""
+class Experiment(Part, frozen=True, kw_only=True, tag_field="kind", tag="policies"):
+    """A comparison of policies. `topology` is a shipped name or an absolute path once loaded."""
 
     name: Name
     topology: str
@@ -176,3 +199,109 @@ class Experiment(_Part, frozen=True, kw_only=True):
     limits: Limits = Limits()
     lab: LabOptions = LabOptions()
     sim: SimOptions = SimOptions()
+
+
+# -- sweep: every combination of topologies, algorithms and seeds, in the simulator -----------------------
+
+
+class TopologyChoice(Part, frozen=True, kw_only=True):
+    """A topology: `file` with a `path`, or a generated kind with its parameters (`simulate.topologies`)."""
+
+    kind: str
+    params: dict[str, Any] = {}
+    label: Name | None = None
+
+
+class Algorithms(Part, frozen=True, kw_only=True):
+    """A list for each task; every combination is run."""
+
+    scheduler: tuple[Choice, ...] = (Choice(name="fcfs"),)
+    host_selector: tuple[Choice, ...] = (Choice(name="linear"),)
+    process_mapper: tuple[Choice, ...] = (Choice(name="block"),)
+    router: tuple[Choice, ...]
+
+
+class GeneratedPattern(Part, frozen=True, kw_only=True):
+    """Traffic by rule instead of by trace: `bytes` from each rank to each of its partners."""
+
+    kind: Literal["all-to-all", "ring", "grid", "random"]
+    ranks: Count
+    bytes: Bytes = 1
+    partners: Count = 4
+
+
+class JobSource(Part, frozen=True, kw_only=True):
+    """Jobs of one kind that keep arriving.
+
+    `submit`: from one arrival to the next. `duration`: how long a job holds its nodes in load mode; in time mode the
+    time it requests, which only backfilling uses. `estimate`: the requested time as a multiple of the duration.
+    `count`: jobs at most. Time mode: a job stages `stage_in` bytes to each of its nodes, computes for `compute_s` and
+    communicates, `iterations` times, and stages `stage_out` bytes from each node.
+    """
+
+    submit: Distribution
+    duration: Distribution | None = None
+    trace: str | None = None
+    pattern: GeneratedPattern | None = None
+    name: Name | None = None
+    count: Count | None = None
+    estimate: Annotated[float, Meta(ge=1)] = 1.0
+    iterations: Count = 1
+    compute_s: Seconds = 0.0
+    stage_in: Amount = 0
+    stage_out: Amount = 0
+
+
+class Sweep(Part, frozen=True, kw_only=True, tag_field="kind", tag="sweep"):
+    """A sweep over combinations. `duration` is the simulated time in seconds at which a run ends.
+
+    `limit_s` bounds the real time of one run: the largest cases take a minute, so what takes ten loops.
+    """
+
+    name: Name
+    duration: PositiveSeconds
+    topology: tuple[TopologyChoice, ...]
+    algorithms: Algorithms
+    jobs: tuple[JobSource, ...]
+    schema: Literal[1] = 1
+    description: str = ""
+    output: str | None = None
+    mode: Literal["load", "time"] = "load"
+    seeds: tuple[Seed, ...] = (0,)
+    limit_s: PositiveSeconds = 600.0
+
+
+# -- contention: loaders on storage targets, in the simulator ----------------------------------------------
+
+
+class LayoutPart(Part, frozen=True, kw_only=True):
+    """The bytes of a file up to `to` (none: the rest) are striped over this many targets."""
+
+    stripes: Positive | Literal["all"]
+    to: Bytes | None = None
+
+
+class Contention(Part, frozen=True, kw_only=True):
+    """The model; `slowdown` lists (loaders on a target, time of an object relative to one loader alone)."""
+
+    targets: Annotated[int, Meta(ge=2, le=65535)]
+    files: Annotated[int, Meta(ge=1, le=100_000_000)]
+    sizes: Sizes
+    stripe_size: Bytes = 1 << 20
+    layout: Annotated[tuple[LayoutPart, ...], Meta(min_length=1)]
+    ratios: Annotated[tuple[Positive, ...], Meta(min_length=1)]
+    slowdown: Annotated[tuple[tuple[float, float], ...], Meta(min_length=1)]
+    dealing: Literal["queue", "cyclic"] = "queue"
+
+
+class ContentionStudy(Part, frozen=True, kw_only=True, tag_field="kind", tag="contention"):
+    """A study of storage contention: the model, and a seed for each repetition."""
+
+    name: Name
+    contention: Contention
+    schema: Literal[1] = 1
+    description: str = ""
+    seeds: Annotated[tuple[Seed, ...], Meta(min_length=1)] = (1,)
+
+
+AnyExperiment = Experiment | Sweep | ContentionStudy

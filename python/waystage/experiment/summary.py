@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from waystage.experiment.results import JobRecord, RunResult, SwitchOver
+from waystage.experiment.results import JobRecord, Point, RunResult, SwitchOver
 from waystage.stats import Spread, reduction_pct, reduction_spread, spread
 
 BASELINE = "ecmp"
@@ -176,6 +176,22 @@ def _row(
         interval = f"{kind}: {low:{plus}.{digits}f} .. {high:{plus}.{digits}f} ({of})"
     ours = f"{sign * estimate.value:{plus}.{digits}f}{unit}"
     return {"quantity": quantity, "policy": policy, "ours": ours, "spread": interval, "paper": paper}
+
+
+def contention_rows(points: Sequence[Point]) -> list[dict[str, str]]:
+    """The table of a contention study: a row for each ratio."""
+    return [
+        {
+            "ratio": f"{p.ratio}:1",
+            "imbalance": f"{p.imbalance:.3f}",
+            "stragglers": f"{p.straggler_ratio:.3f}",
+            "file level": f"{p.file_level:,.0f}",
+            "ideal object level": f"{p.ideal_object_level:,.0f}",
+            "object level": f"{p.object_level:,.0f}",
+            "loaders chosen": f"{p.chosen:,.0f}",
+        }
+        for p in points
+    ]
 
 
 def _mean(rows: Any) -> float:

@@ -18,9 +18,9 @@ def parse_bytes(value: object) -> int:
     return parse_size(value, most=MAX_BYTES)
 
 
-def format_bytes(amount: float) -> str:
-    """8000000 -> `8 MB`; three digits, decimal units."""
+def format_bytes(amount: float, digits: int = 3) -> str:
+    """8000000 -> `8 MB`; decimal units."""
     for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if amount >= factor:
-            return f"{amount / factor:.3g} {unit}"
+            return f"{amount / factor:.{digits}g} {unit}"
     return f"{amount:.0f} B"

@@ -11,7 +11,8 @@ import random
 
 import msgspec
 
-from waystage.experiment.schema import Arrivals, Compute, ComputeIo, Experiment, Mix, Staging
+from waystage.experiment.distributions import sampler
+from waystage.experiment.schema import Compute, ComputeIo, Distribution, Experiment, Mix, Staging
 from waystage.topology import Topology
 
 
@@ -54,23 +55,14 @@ def jobs_of_set(experiment: Experiment, topology: Topology, set_index: int) -> t
     return tuple(requests)
 
 
-def _times(arrivals: Arrivals, count: int, draw: random.Random) -> list[float]:
+def _times(arrivals: Distribution, count: int, draw: random.Random) -> list[float]:
     """Submission times; the first job comes at 0."""
+    gap = sampler(arrivals)
     times, now = [], 0.0
     for _ in range(count):
         times.append(round(now, 6))
-        now += _gap(arrivals, draw)
+        now += gap(draw)
     return times
-
-
-def _gap(arrivals: Arrivals, draw: random.Random) -> float:
-    if arrivals.distribution == "exponential":
-        return draw.expovariate(1.0 / (arrivals.mean_s or 1.0))
-    if arrivals.distribution == "uniform":
-        return draw.uniform(arrivals.low_s or 0.0, arrivals.high_s or 0.0)
-    if arrivals.distribution == "fixed":
-        return arrivals.mean_s or 0.0
-    return 0.0
 
 
 def _kinds(mixes: tuple[Mix, ...], count: int, draw: random.Random) -> list[Mix | None]:

@@ -4,14 +4,13 @@ Arrives: a name (a shipped one, PFSim's, or `module:Class`) with options, and a 
 Leaves: objects that choose jobs, hosts, places for ranks, and paths.
 Must not know: files, worlds, events of the backplane, how a choice is carried out.
 
-An algorithm is a class; a fresh object is made for each run with the options of the scenario file, and with `seed` where
+An algorithm is a class; a fresh object is made for each run with the options of the sweep file, and with `seed` where
 its `__init__` takes one, so it may keep state between calls. It reads no clock and draws no unseeded number: the
 same seed must give the same run. A host is its index in `Cluster.hosts`, a rank counts from 0.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import inspect
@@ -24,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from waystage.experiment.documents import nearest
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.traffic import Traffic
 
@@ -84,7 +84,7 @@ class ProcessMapper(Protocol):
     """Gives each rank a host: one of `hosts`, none with more ranks than slots (`cluster.slots`).
 
     A mapper that has `judged_by(judge)` is given a function before the run: `judge(traffic, host_of)` is the largest load
-    of a link between switches under the scenario's own router, on an empty network.
+    of a link between switches under the sweep's own router, on an empty network.
     """
 
     def map(self, traffic: Traffic, hosts: Sequence[int], cluster: Cluster) -> Sequence[int]: ...
@@ -121,7 +121,7 @@ class KernelRouter:
 
 
 Judge = Callable[[Traffic, Sequence[int]], float]
-"""The largest load of a job's mapping under the scenario's router."""
+"""The largest load of a job's mapping under the sweep's router."""
 
 SHIPPED: dict[Task, dict[str, str]] = {
     "scheduler": {
@@ -157,31 +157,6 @@ SHIPPED: dict[Task, dict[str, str]] = {
 }
 """Short name -> dotted path. Users name their own by dotted path, `my.module:Class`."""
 
-ALIASES: dict[Task, dict[str, str]] = {
-    "scheduler": {"pfsim.scheduler.FCFSScheduler": "fcfs"},
-    "host_selector": {
-        "pfsim.host_selector.LinearHostSelector": "linear",
-        "pfsim.host_selector.RandomHostSelector": "random",
-        "pfsim.node_selector.LinearNodeSelector": "linear",
-        "pfsim.node_selector.RandomNodeSelector": "random",
-    },
-    "process_mapper": {
-        "pfsim.process_mapper.LinearProcessMapper": "block",
-        "pfsim.process_mapper.CyclicProcessMapper": "cyclic",
-        "pfsim.process_mapper.RandomProcessMapper": "random",
-        "linear": "block",
-    },
-    "router": {
-        "pfsim.router.DmodKRouter": "d-mod-k",
-        "pfsim.router.SmodKRouter": "s-mod-k",
-        "pfsim.router.RandomRouter": "random",
-        "pfsim.router.GreedyRouter": "greedy-sum",
-        "pfsim.router.GreedyRouter2": "greedy-max",
-        "dynamic": "greedy-max",
-    },
-}
-"""PFSim's names, of its thesis and of its code, and other names in use."""
-
 _METHODS: dict[Task, str] = {
     "scheduler": "choose",
     "host_selector": "select",
@@ -190,20 +165,14 @@ _METHODS: dict[Task, str] = {
 }
 
 
-def canonical(task: Task, name: str) -> str:
-    """The shipped name behind an alias; other names as they are."""
-    return ALIASES[task].get(name, name)
-
-
 def factory(task: Task, name: str) -> Callable[..., Any]:
     """The class called `name`. Raises AlgorithmError."""
-    target = SHIPPED[task].get(canonical(task, name), name)
+    target = SHIPPED[task].get(name, name)
     module_name, colon, attribute = target.partition(":")
     what = task.replace("_", " ")
     if not colon:
-        near = difflib.get_close_matches(name, [*SHIPPED[task], *ALIASES[task]], n=1)
-        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(SHIPPED[task])}."
-        raise AlgorithmError(f"unknown {what} {name!r}: {hint} Your own is named as module:Class")
+        hint = nearest(name, list(SHIPPED[task]))
+        raise AlgorithmError(f"unknown {what} {name!r}: {hint}; your own is named as module:Class")
     try:
         found: Callable[..., Any] = getattr(importlib.import_module(module_name), attribute)
     except AttributeError:
@@ -248,18 +217,14 @@ def _check_options(
     for option in options:
         if option in known:
             continue
-        near = difflib.get_close_matches(str(option), known, n=1)
-        takes = f"it takes {', '.join(known)}" if known else "it takes none: remove it"
-        raise AlgorithmError(
-            f"{what} has no option {str(option)!r}: " + (f"did you mean {near[0]}?" if near else takes)
-        )
+        hint = nearest(str(option), known) if known else "it takes none: remove it"
+        raise AlgorithmError(f"{what} has no option {str(option)!r}: {hint}")
 
 
 def identity(task: Task, name: str) -> str:
     """What a kept run of this algorithm depends on: its name, and for a user's own the bytes of its module."""
-    known = canonical(task, name)
-    if known in SHIPPED[task]:
-        return known
+    if name in SHIPPED[task]:
+        return name
     module = inspect.getmodule(factory(task, name))
     source = getattr(module, "__file__", None)
     digest = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""

@@ -1,6 +1,6 @@
 """Which jobs arrive when, and how long each takes.
 
-Arrives: a scenario and a seed.
+Arrives: a sweep and a seed.
 Leaves: submissions in order of time.
 Must not know: algorithms: with the same seed every combination gets the same jobs.
 """
@@ -11,15 +11,15 @@ import random
 
 import msgspec
 
-from waystage.simulate.distributions import sampler
-from waystage.simulate.scenario import Scenario
+from waystage.experiment.distributions import sampler
+from waystage.experiment.schema import Sweep
 
 MOST_JOBS = 1_000_000
 """In one run. Above this a rate was mistaken for a mean."""
 
 
 class TooManyJobs(ValueError):
-    """A scenario whose jobs, above all those of `source`, arrive too fast for its duration."""
+    """A sweep whose jobs, above all those of `source`, arrive too fast for its duration."""
 
     def __init__(self, source: int, duration_s: float) -> None:
         super().__init__(
@@ -39,22 +39,22 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     estimate_s: float
 
 
-def submissions(scenario: Scenario, seed: int) -> list[Submission]:
-    """Every job that arrives before the end of the scenario. Raises TooManyJobs."""
+def submissions(sweep: Sweep, seed: int) -> list[Submission]:
+    """Every job that arrives before the end of the sweep. Raises TooManyJobs."""
     drawn: list[tuple[float, int, int, float]] = []
-    for number, source in enumerate(scenario.jobs):
+    for number, source in enumerate(sweep.jobs):
         rng = random.Random(f"waystage jobs {seed} {number}")
         between = sampler(source.submit)
         length = sampler(source.duration) if source.duration is not None else None
         at_s, count = 0.0, 0
         while source.count is None or count < source.count:
             at_s += between(rng)
-            if at_s > scenario.duration:
+            if at_s > sweep.duration:
                 break
             drawn.append((at_s, number, count, float("inf") if length is None else length(rng)))
             count += 1
             if len(drawn) > MOST_JOBS:
-                raise TooManyJobs(number, scenario.duration)
+                raise TooManyJobs(number, sweep.duration)
     drawn.sort(key=lambda job: job[:3])
     return [
         Submission(
@@ -62,7 +62,7 @@ def submissions(scenario: Scenario, seed: int) -> list[Submission]:
             source=number,
             at_s=at_s,
             duration_s=length_s,
-            estimate_s=length_s * scenario.jobs[number].estimate,
+            estimate_s=length_s * sweep.jobs[number].estimate,
         )
         for index, (at_s, number, _, length_s) in enumerate(drawn)
     ]

@@ -1,4 +1,4 @@
-"""The figures of a scenario: largest loads, load distributions, the topology coloured by load.
+"""The figures of a sweep: largest loads, load distributions, the topology coloured by load.
 
 Arrives: rows of the table, loads of runs, a cluster.
 Leaves: SVG texts that need nothing from outside.
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage.experiment.drawing import COLOURS, draw_lines, new_figure, svg
+from waystage.experiment.sweep_summary import Combined, columns
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.places import Places
-from waystage.simulate.summary import Row, columns
 
 F64 = NDArray[np.float64]
 
@@ -25,7 +25,7 @@ MOST_CABLES = 20_000
 """Cables of a drawing; of a larger topology only those between switches, and of a still larger one none."""
 
 
-def largest_loads(rows: Sequence[Row]) -> str:
+def largest_loads(rows: Sequence[Combined]) -> str:
     """A bar for each combination, as the dissertation's Fig. 2.11: colours tell routers apart.
 
     A line through the end of a bar is the spread over seeds, a tick the bound that no routing can beat.

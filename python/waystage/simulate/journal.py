@@ -10,17 +10,17 @@ from __future__ import annotations
 import msgspec
 
 from waystage.simulate.arrivals import Submission
-from waystage.simulate.records import JobRecord
+from waystage.simulate.records import JobTimes
 
 
 class Journal:
     """Jobs by number."""
 
     def __init__(self) -> None:
-        self._jobs: dict[int, JobRecord] = {}
+        self._jobs: dict[int, JobTimes] = {}
 
     def arrived(self, submission: Submission) -> None:
-        self._jobs[submission.job] = JobRecord(
+        self._jobs[submission.job] = JobTimes(
             job=submission.job,
             source=submission.source,
             submitted_s=submission.at_s,
@@ -37,6 +37,6 @@ class Journal:
     def ended(self, job: int, at_s: float) -> None:
         self._jobs[job] = msgspec.structs.replace(self._jobs[job], ended_s=at_s, status="done")
 
-    def records(self) -> tuple[JobRecord, ...]:
+    def records(self) -> tuple[JobTimes, ...]:
         """In order of arrival."""
         return tuple(self._jobs[job] for job in sorted(self._jobs))

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from waystage.experiment.schema import JobSource
 from waystage.simulate.arrivals import Submission
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.journal import Journal
 from waystage.simulate.queue import JobQueue, Started
 from waystage.simulate.routing import Routed, Routing
-from waystage.simulate.scenario import JobSource
 from waystage.simulate.traffic import Pairs, Traffic, placed
 
 F64 = NDArray[np.float64]

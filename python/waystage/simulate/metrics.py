@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from waystage.experiment.results import Metrics
 from waystage.simulate.cluster import Cluster
-from waystage.simulate.records import JobRecord, Metrics
+from waystage.simulate.records import JobTimes
 
 F64 = NDArray[np.float64]
 
 
-def measure(cluster: Cluster, peak: F64, total: F64, jobs: Sequence[JobRecord], end_s: float) -> Metrics:
+def measure(cluster: Cluster, peak: F64, total: F64, jobs: Sequence[JobTimes], end_s: float) -> Metrics:
     """`end_s` is when the run ended, by which node use is reckoned."""
     waits = [job.started_s - job.submitted_s for job in jobs if job.started_s is not None]
     lengths = [

@@ -1,6 +1,6 @@
 """One run: one combination of algorithms on one topology with one seed.
 
-Arrives: a loaded scenario and which combination of it.
+Arrives: a loaded sweep and which combination of it.
 Leaves: a `FinishedRun`.
 Must not know: other runs, files, processes.
 """
@@ -26,34 +26,22 @@ from waystage.simulate.algorithms import (
 from waystage.simulate.arrivals import TooManyJobs, submissions
 from waystage.simulate.bounds import lower_bound
 from waystage.simulate.cluster import Cluster
+from waystage.simulate.combinations import Combination, choice_of
 from waystage.simulate.load_mode import LoadMode
 from waystage.simulate.loading import Loaded
 from waystage.simulate.metrics import measure
 from waystage.simulate.queue import JobQueue
 from waystage.simulate.records import FinishedRun
 from waystage.simulate.routing import Routing
-from waystage.simulate.scenario import AlgorithmChoice
 from waystage.simulate.time_mode import TimeMode
 from waystage.simulate.traffic import Traffic, placed
 
 Tick = Callable[[float], None]
 
 
-class Combination(msgspec.Struct, frozen=True, kw_only=True):
-    """`number` counts from 1 in the order of the file; the rest are positions in its lists, and the seed."""
-
-    number: int
-    topology: int
-    scheduler: int
-    host_selector: int
-    process_mapper: int
-    router: int
-    seed: int
-
-
 def simulate(loaded: Loaded, which: Combination, tick: Tick = lambda at_s: None) -> FinishedRun:
     """The run; a failure of an algorithm is part of the answer, not an exception."""
-    scenario = loaded.scenario
+    sweep = loaded.sweep
     cluster = loaded.clusters[which.topology]
     try:
         made = {task: _made(loaded, which, task) for task in TASKS}
@@ -64,18 +52,18 @@ def simulate(loaded: Loaded, which: Combination, tick: Tick = lambda at_s: None)
         if callable(judged_by):
             judge = _judge(cluster, _made(loaded, which, "router"), which.seed)
             guarded("the process mapper", lambda: judged_by(judge))
-        timed = scenario.mode == "time"
+        timed = sweep.mode == "time"
         routing = Routing(cluster, made["router"], seed_of(which.seed, "router"), keep_paths=timed)
         mode: LoadMode | TimeMode
         if timed:
-            mode = TimeMode(cluster, scenario.jobs, loaded.traffics, queue, routing, scenario.duration)
+            mode = TimeMode(cluster, sweep.jobs, loaded.traffics, queue, routing, sweep.duration)
         else:
-            mode = LoadMode(cluster, scenario.jobs, loaded.traffics, queue, routing, scenario.duration)
-        mode.run(submissions(scenario, which.seed), tick)
+            mode = LoadMode(cluster, sweep.jobs, loaded.traffics, queue, routing, sweep.duration)
+        mode.run(submissions(sweep, which.seed), tick)
     except (AlgorithmError, TooManyJobs) as error:
         return FinishedRun(status="failed", cause=str(error))
     jobs, peak, total = mode.journal.records(), mode.peak, mode.total
-    metrics = measure(cluster, peak, total, jobs, scenario.duration)
+    metrics = measure(cluster, peak, total, jobs, sweep.duration)
     minimal = isinstance(made["router"], KernelRouter) and made["router"].minimal
     least = lower_bound(cluster, mode.at_peak(), shortest=minimal)
     return FinishedRun(
@@ -101,13 +89,6 @@ def _judge(cluster: Cluster, router: Any, seed: int) -> Judge:
         return cluster.network.max_load(routing.route(pairs, nothing).loads)
 
     return judge
-
-
-def choice_of(loaded: Loaded, which: Combination, task: Task) -> AlgorithmChoice:
-    """What the file says for `task`."""
-    choices: tuple[AlgorithmChoice, ...] = getattr(loaded.scenario.algorithms, task)
-    chosen: int = getattr(which, task)
-    return choices[chosen]
 
 
 def seed_of(seed: int, task: str) -> int:

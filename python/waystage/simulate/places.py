@@ -35,11 +35,11 @@ class Places:
 
 
 def place(cluster: Cluster, kind: str, params: Mapping[str, Any]) -> Places:
-    """`kind` and `params` as in the scenario."""
+    """`kind` and `params` as in the experiment file."""
     switches = len(cluster.switches)
     if kind == "dragonfly" and switches == int(params["a"]) * (int(params["a"]) * int(params["h"]) + 1):
         return _dragonfly(cluster, int(params["a"]))
-    dims = [int(size) for size in params["dims"]] if kind.endswith(("torus", "NDTorusTopology")) else []
+    dims = [int(size) for size in params["dims"]] if kind == "torus" else []
     if dims and switches == int(np.prod(dims)):
         return _torus(cluster, dims)
     return _layers(cluster)

@@ -1,6 +1,6 @@
-"""The report of a scenario: one HTML file that needs nothing from outside, and its figures as files.
+"""The report of a sweep: one HTML file that needs nothing from outside, and its figures as files.
 
-Arrives: a scenario's result, the clusters, the loads of its runs.
+Arrives: a sweep's result, the clusters, the loads of its runs.
 Leaves: `report.html`, `plots/*.svg`.
 Must not know: how runs are made.
 """
@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from waystage.experiment import page
-from waystage.experiment.results import REPORT_FILE
+from waystage.experiment.results import RunRecord, SweepResult
+from waystage.experiment.sweep_summary import Combined, columns, summarise, table_rows
 from waystage.experiment.units import format_bytes
 from waystage.simulate import figures
 from waystage.simulate.cluster import BITS_PER_BYTE
+from waystage.simulate.combinations import combinations
 from waystage.simulate.loading import Loaded
 from waystage.simulate.places import place
-from waystage.simulate.records import FinishedRun, RunRecord
-from waystage.simulate.results import ScenarioResult, best_runs
-from waystage.simulate.runner import combinations
+from waystage.simulate.records import FinishedRun
+from waystage.simulate.results import best_runs
 from waystage.simulate.store import Store
-from waystage.simulate.summary import Row, columns, summarise, table_rows
 from waystage.topology import format_rate
-
-PLOTS_FOLDER = "plots"
 
 MOST_ROWS = 500
 """Rows of the page's table; all are in result.json."""
@@ -34,48 +32,33 @@ CURVES = 6
 """Runs whose load distributions are drawn beside one another."""
 
 
-def write_report(loaded: Loaded, folder: Path, result: ScenarioResult) -> Path:
+def write_report(loaded: Loaded, folder: Path, result: SweepResult) -> Path:
     """Make the report and the plots from what the folder holds."""
     rows = summarise(result)
     plots: dict[str, str] = {}
     parts = [
         f"<p>{page.text(result.description)}</p>" if result.description else "",
-        *(f"<p class=invalid>{page.text(text)}</p>" for text in loaded.warnings),
+        *(page.alert(text) for text in loaded.warnings),
         *_status(result),
-        "<h2>Combinations</h2>",
-        _table(rows, result.mode),
-        f"<p class=note>{_explained(result)}</p>",
+        page.section("Combinations", _table(rows, result.mode)),
+        page.note(_explained(result)),
     ]
     if any(row.max_load_bytes for row in rows):
         plots["largest-loads"] = figures.largest_loads(rows)
-        parts += ["<h2>Largest load by combination (as Figs. 2.11 and 2.12)</h2>", plots["largest-loads"]]
+        heading = "Largest load by combination (as Figs. 2.11 and 2.12)"
+        parts.append(page.section(heading, plots["largest-loads"]))
     for label in loaded.labels:
         parts += _topology(loaded, folder, result, label, plots)
-    parts += ["<h2>Scenario</h2>", page.facts(_facts(loaded, result))]
-    target = folder / PLOTS_FOLDER
-    target.mkdir(exist_ok=True)
-    for name, drawing in plots.items():
-        page.write(target / f"{name}.svg", '<?xml version="1.0" encoding="utf-8"?>\n' + drawing)
-    path = folder / REPORT_FILE
-    page.write(path, page.page(result.name, parts))
-    return path
+    parts.append(page.section("Sweep", page.facts(_facts(loaded, result))))
+    return page.write_report(folder, page.page(result.name, parts), plots)
 
 
-def _status(result: ScenarioResult) -> list[str]:
-    blocks = []
-    if result.interrupted:
-        blocks.append(
-            f"<p class=invalid><b>Interrupted:</b> {len(result.runs)} of {result.planned} runs are shown; "
-            "the same command makes the others.</p>"
-        )
-    failed = [run for run in result.runs if run.status == "failed"]
-    for run in failed[:10]:
-        blocks.append(
-            f"<p class=invalid>Run {run.number} ({page.text(run_name(run))}): {page.text(run.cause)}</p>"
-        )
-    if len(failed) > 10:
-        blocks.append(f"<p class=invalid>{len(failed) - 10} more runs failed; see result.json.</p>")
-    return blocks
+def _status(result: SweepResult) -> list[str]:
+    shown = f"{len(result.runs)} of {result.planned} runs are shown; the same command makes the others."
+    blocks = [page.alert(shown, "Interrupted")] if result.interrupted else []
+    return blocks + page.alerts(
+        "runs", [f"Run {run.number} ({run_name(run)}): {run.cause}" for run in result.failed]
+    )
 
 
 def run_name(run: RunRecord) -> str:
@@ -83,16 +66,16 @@ def run_name(run: RunRecord) -> str:
     return f"{run.scheduler}, {run.host_selector}, {run.process_mapper}, {run.router}, seed {run.seed}"
 
 
-def _table(rows: Sequence[Row], mode: str) -> str:
+def _table(rows: Sequence[Combined], mode: str) -> str:
     shown = table_rows(rows, mode, columns(rows))
     if not shown:
         return "<p>No run has finished.</p>"
     more = len(shown) - MOST_ROWS
-    note = f"<p class=note>{more} more combinations are in result.json.</p>" if more > 0 else ""
+    note = page.note(f"{more} more combinations are in result.json.") if more > 0 else ""
     return page.table(shown[:MOST_ROWS], list(shown[0])) + note
 
 
-def _explained(result: ScenarioResult) -> str:
+def _explained(result: SweepResult) -> str:
     what = (
         "what crossed the busiest link between two switches"
         if result.mode == "time"
@@ -108,7 +91,7 @@ def _explained(result: ScenarioResult) -> str:
 
 
 def _topology(
-    loaded: Loaded, folder: Path, result: ScenarioResult, label: str, plots: dict[str, str]
+    loaded: Loaded, folder: Path, result: SweepResult, label: str, plots: dict[str, str]
 ) -> list[str]:
     """The first and the best run of a topology, coloured, and the distributions of some."""
     runs = [r for r in result.runs if r.topology == label and r.status == "done" and r.metrics.started]
@@ -130,8 +113,8 @@ def _topology(
     plots[f"load-distribution{suffix}"] = figures.load_distribution(
         cluster, curves, f"Load of every link, {label}"
     )
-    parts = [f"<h2>Load distribution, {page.text(label)}</h2>", plots[f"load-distribution{suffix}"]]
-    choice = loaded.scenario.topology[loaded.labels.index(label)]
+    parts = [page.section(f"Load distribution, {label}", plots[f"load-distribution{suffix}"])]
+    choice = loaded.sweep.topology[loaded.labels.index(label)]
     places = place(cluster, choice.kind, choice.params)
     for run, what in dict.fromkeys([(runs[0], "the first run"), (best[0], "the best run")]):
         drawing = figures.coloured_topology(
@@ -143,11 +126,11 @@ def _topology(
         )
         if drawing is not None:
             plots[f"topology{suffix}-run-{run.number}"] = drawing
-            parts += [f"<h2>{page.text(label)} in {what}: {page.text(names[run.number])}</h2>", drawing]
+            parts.append(page.section(f"{label} in {what}: {names[run.number]}", drawing))
             if run.number == best[0].number:
                 break
         else:
-            parts.append(f"<p class=note>{page.text(label)} has too many links to draw.</p>")
+            parts.append(page.note(f"{label} has too many links to draw."))
             break
     return parts
 
@@ -163,7 +146,7 @@ def _peaks(loaded: Loaded, folder: Path, numbers: set[int]) -> dict[int, Finishe
     return found
 
 
-def _facts(loaded: Loaded, result: ScenarioResult) -> dict[str, Any]:
+def _facts(loaded: Loaded, result: SweepResult) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "mode": result.mode,
         "simulated time": f"{result.duration_s:g} s",

@@ -1,100 +1,57 @@
-"""The results of a scenario, in a folder.
+"""The result folder of a sweep.
 
-Arrives: a loaded scenario and its finished runs, or the folder.
-Leaves: `result.json`, `links.parquet`, `jobs.parquet`, a GraphML file for each run; and the result back.
+Arrives: a loaded sweep and the finished runs that its folder holds.
+Leaves: `result.json`, `links.parquet`, `jobs.parquet`, a GraphML file for each run.
 Must not know: how runs are made or shown.
 
 docs/reference/simulator.md describes the files. There is no time of day, no path of this machine and no address in them:
-the same scenario gives the same bytes, whatever the number of processes and however often it was interrupted.
+the same sweep gives the same bytes, whatever the number of processes and however often it was interrupted.
 """
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from waystage import __version__
-from waystage.experiment.results import ResultError
+from waystage.experiment import results
+from waystage.experiment.results import RunRecord, SourceRecord, SweepResult, TopologyRecord
+from waystage.outputs import write_whole, written
 from waystage.simulate import graphml
-from waystage.simulate.loading import Loaded, shown_as
-from waystage.simulate.one_run import Combination, choice_of
-from waystage.simulate.records import SCHEMA, FinishedRun, RunRecord
-from waystage.simulate.runner import combinations, count
+from waystage.simulate.combinations import Combination, choice_of, combinations, count
+from waystage.simulate.loading import Loaded
+from waystage.simulate.records import FinishedRun
 from waystage.simulate.store import Store
 
-RESULT_FILE = "result.json"
 LINKS_FILE = "links.parquet"
 JOBS_FILE = "jobs.parquet"
 GRAPHML_FOLDER = "graphml"
 
-MOST_GRAPHML = 100
+MAX_GRAPHML = 100
 """Runs of which each gets a GraphML file; of more, only the best of each topology."""
 
 
-class TopologyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A topology of the result; `digest` is that of its nodes, links, slots and capacities."""
-
-    label: str
-    hosts: int
-    switches: int
-    links: int
-    slots: int
-    digest: str
-
-
-class SourceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A source of jobs: how many ranks, and what all of them send in one iteration. `warning`: why not to trust it."""
-
-    name: str
-    ranks: int
-    bytes: float
-    digest: str
-    warning: str = ""
-
-
-class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What result.json holds. `planned` runs less those in `runs` were not made, because of an interruption."""
-
-    schema: int = SCHEMA
-    kind: str = "scenario"
-    name: str
-    description: str = ""
-    waystage: str = ""
-    mode: str
-    duration_s: float
-    seeds: tuple[int, ...]
-    topologies: tuple[TopologyRecord, ...]
-    sources: tuple[SourceRecord, ...]
-    planned: int
-    runs: tuple[RunRecord, ...]
-
-    @property
-    def interrupted(self) -> bool:
-        return len(self.runs) < self.planned
-
-
-def save(loaded: Loaded, folder: Path) -> ScenarioResult:
+def save(loaded: Loaded, folder: Path) -> SweepResult:
     """Write the files from the runs that the folder holds."""
     store = Store(folder, loaded)
     folder.mkdir(parents=True, exist_ok=True)
-    scenario = loaded.scenario
+    sweep = loaded.sweep
     runs = []
     with _Tables(folder) as tables:
         for which, run in _found(loaded, store):
             runs.append(_record(loaded, which, run))
             tables.add(loaded, which, run)
-    result = ScenarioResult(
-        name=scenario.name,
-        description=scenario.description,
+    result = SweepResult(
+        name=sweep.name,
+        description=sweep.description,
         waystage=__version__,
-        mode=scenario.mode,
-        duration_s=scenario.duration,
-        seeds=scenario.seeds,
+        mode=sweep.mode,
+        duration_s=sweep.duration,
+        seeds=sweep.seeds,
         topologies=tuple(
             TopologyRecord(
                 label=label,
@@ -120,39 +77,14 @@ def save(loaded: Loaded, folder: Path) -> ScenarioResult:
         runs=tuple(runs),
     )
     _graphml(loaded, store, folder, result)
-    _write(folder / RESULT_FILE, msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+    results.write(folder, result)
     return result
-
-
-def load(folder: Path) -> ScenarioResult | None:
-    """The result in a folder; None where there is none of a scenario. Raises ResultError where it is newer or broken."""
-    path = folder / RESULT_FILE
-    try:
-        data = path.read_bytes()
-        head = msgspec.json.decode(data, type=_Head)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    if head.kind != "scenario":
-        return None
-    if head.schema > SCHEMA:
-        raise ResultError(
-            f"{path}: schema {head.schema} is newer than {SCHEMA}, which this Waystage reads: update it"
-        )
-    try:
-        return msgspec.json.decode(data, type=ScenarioResult)
-    except msgspec.MsgspecError as error:
-        raise ResultError(f"{path}: is no result of a scenario: {error}") from None
-
-
-class _Head(msgspec.Struct):
-    kind: str = ""
-    schema: int = 0
 
 
 def source_name(loaded: Loaded, index: int) -> str:
     """The name in the file, else that of the trace or pattern, told apart by number where need be."""
     names = []
-    for source in loaded.scenario.jobs:
+    for source in loaded.sweep.jobs:
         if source.name is not None:
             names.append(source.name)
         elif source.trace is not None:
@@ -164,7 +96,7 @@ def source_name(loaded: Loaded, index: int) -> str:
     return name if names.count(name) == 1 else f"{name}-{index + 1}"
 
 
-def best_runs(result: ScenarioResult) -> list[RunRecord]:
+def best_runs(result: SweepResult) -> list[RunRecord]:
     """Of each topology the finished run with the least largest load; the first of equals."""
     best: dict[str, RunRecord] = {}
     for run in result.runs:
@@ -186,10 +118,10 @@ def _record(loaded: Loaded, which: Combination, run: FinishedRun) -> RunRecord:
     return RunRecord(
         number=which.number,
         topology=loaded.labels[which.topology],
-        scheduler=shown_as("scheduler", choice_of(loaded, which, "scheduler")),
-        host_selector=shown_as("host_selector", choice_of(loaded, which, "host_selector")),
-        process_mapper=shown_as("process_mapper", choice_of(loaded, which, "process_mapper")),
-        router=shown_as("router", choice_of(loaded, which, "router")),
+        scheduler=choice_of(loaded, which, "scheduler").shown,
+        host_selector=choice_of(loaded, which, "host_selector").shown,
+        process_mapper=choice_of(loaded, which, "process_mapper").shown,
+        router=choice_of(loaded, which, "router").shown,
         seed=which.seed,
         status=run.status,
         cause=run.cause,
@@ -197,19 +129,19 @@ def _record(loaded: Loaded, which: Combination, run: FinishedRun) -> RunRecord:
     )
 
 
-def _graphml(loaded: Loaded, store: Store, folder: Path, result: ScenarioResult) -> None:
-    wanted = {run.number for run in (result.runs if result.planned <= MOST_GRAPHML else best_runs(result))}
+def _graphml(loaded: Loaded, store: Store, folder: Path, result: SweepResult) -> None:
+    wanted = {run.number for run in (result.runs if result.planned <= MAX_GRAPHML else best_runs(result))}
     target = folder / GRAPHML_FOLDER
     for which, run in _found(loaded, store):
         if which.number in wanted and run.status == "done":
             target.mkdir(exist_ok=True)
             cluster = loaded.clusters[which.topology]
             text = graphml.with_loads(cluster, run.peak_loads(), run.total_loads())
-            _write(target / f"run-{which.number}.graphml", text.encode())
+            write_whole(target / f"run-{which.number}.graphml", text.encode())
 
 
 class _Tables:
-    """The two Parquet files, written run by run; they appear when all is written."""
+    """The two Parquet files, written run by run; they appear when both are complete."""
 
     def __init__(self, folder: Path) -> None:
         import pyarrow as pa
@@ -239,26 +171,20 @@ class _Tables:
                 ("hosts", pa.list_(pa.string())),
             ]
         )
-        self._paths = [folder / LINKS_FILE, folder / JOBS_FILE]
-        self._parts = [path.with_suffix(".part") for path in self._paths]
-        self._writers = [
-            pq.ParquetWriter(part, schema, compression="zstd")
-            for part, schema in zip(self._parts, (self._links, self._jobs), strict=True)
-        ]
+        with contextlib.ExitStack() as files:
+            self._writers = [
+                files.enter_context(
+                    pq.ParquetWriter(files.enter_context(written(folder / name)), schema, compression="zstd")
+                )
+                for name, schema in ((LINKS_FILE, self._links), (JOBS_FILE, self._jobs))
+            ]
+            self._files = files.pop_all()
 
     def __enter__(self) -> _Tables:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            for writer in self._writers:
-                writer.close()
-            if kind is None:
-                for part, path in zip(self._parts, self._paths, strict=True):
-                    os.replace(part, path)
-        finally:
-            for part in self._parts:
-                part.unlink(missing_ok=True)
+    def __exit__(self, *raised: Any) -> None:
+        self._files.__exit__(*raised)
 
     def add(self, loaded: Loaded, which: Combination, run: FinishedRun) -> None:
         import pyarrow as pa
@@ -297,12 +223,3 @@ class _Tables:
             for job in run.jobs
         ]
         self._writers[1].write_table(pa.Table.from_pylist(rows, schema=self._jobs))
-
-
-def _write(path: Path, data: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(data)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

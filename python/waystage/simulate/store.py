@@ -1,6 +1,6 @@
-"""The finished runs of a folder, kept so that a scenario goes on where it was left.
+"""The finished runs of a folder, kept so that a sweep goes on where it was left.
 
-Arrives: a loaded scenario, finished runs.
+Arrives: a loaded sweep, finished runs.
 Leaves: a file for each, found again by everything that the run depends on.
 Must not know: what is in a run, in which order runs are made.
 """
@@ -15,31 +15,31 @@ from pathlib import Path
 import msgspec
 
 from waystage import __version__
+from waystage.experiment.schema import Choice
 from waystage.simulate.algorithms import TASKS, Task, identity
+from waystage.simulate.combinations import Combination, choice_of
 from waystage.simulate.loading import Loaded
-from waystage.simulate.one_run import Combination, choice_of
 from waystage.simulate.records import SCHEMA, FinishedRun
-from waystage.simulate.scenario import AlgorithmChoice
 
 RUNS_FOLDER = "runs"
 
 MADE_BY = 2
-"""Raised when the same scenario would give another run: kept runs of before are made again."""
+"""Raised when the same sweep would give another run: kept runs of before are made again."""
 
 
 class Store:
-    """Under `folder`/runs, spread over 256 folders: a scenario may have a million runs."""
+    """Under `folder`/runs, spread over 256 folders: a sweep may have a million runs."""
 
     def __init__(self, folder: Path, loaded: Loaded) -> None:
         self._folder = folder / RUNS_FOLDER
         self._loaded = loaded
-        scenario = loaded.scenario
+        sweep = loaded.sweep
         sources = [
             (msgspec.structs.replace(source, trace=None, name=None), traffic.digest)
-            for source, traffic in zip(scenario.jobs, loaded.traffics, strict=True)
+            for source, traffic in zip(sweep.jobs, loaded.traffics, strict=True)
         ]
         self._common = msgspec.json.encode(
-            [__version__, SCHEMA, MADE_BY, scenario.duration, scenario.mode, sources], order="deterministic"
+            [__version__, SCHEMA, MADE_BY, sweep.duration, sweep.mode, sources], order="deterministic"
         )
 
     def path(self, which: Combination) -> Path:
@@ -73,7 +73,7 @@ class Store:
             digest.update(self._algorithm(task, choice_of(self._loaded, which, task)))
         return digest.hexdigest()
 
-    def _algorithm(self, task: Task, choice: AlgorithmChoice) -> bytes:
+    def _algorithm(self, task: Task, choice: Choice) -> bytes:
         options = msgspec.json.encode(choice.options, order="deterministic")
         return f"|{task} {_identity(task, choice.name)} ".encode() + options
 

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage._native import FlowClock, FlowProgram
+from waystage.experiment.schema import JobSource
 from waystage.simulate.arrivals import Submission
 from waystage.simulate.bounds import joined
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.journal import Journal
 from waystage.simulate.queue import JobQueue, Started
 from waystage.simulate.routing import Routing
-from waystage.simulate.scenario import JobSource
 from waystage.simulate.traffic import Pairs, Traffic, merged, placed
 
 F64 = NDArray[np.float64]

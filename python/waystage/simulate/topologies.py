@@ -1,6 +1,6 @@
-"""The topologies of a scenario: from files, or generated.
+"""The topologies of a sweep: from files, or generated.
 
-Arrives: a kind with parameters, and the folder of the scenario's file.
+Arrives: a kind with parameters, and the folder of the sweep's file.
 Leaves: a `Cluster`.
 Must not know: what is simulated on it.
 
@@ -10,7 +10,7 @@ processes run on each host at once; the last host of each of the last `storage` 
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from waystage._native import FlowError, Network
+from waystage.experiment.documents import nearest
 from waystage.experiment.problems import Problem
+from waystage.experiment.schema import TopologyChoice
 from waystage.interconnect.graphml import MAX_CAPACITY_MBPS, MAX_SLOTS, read_topology, shipped_topologies
 from waystage.interconnect.graphml_parser import parse
 from waystage.simulate.cluster import BITS_PER_BYTE, Cluster, from_topology
-from waystage.simulate.scenario import TopologyChoice
 from waystage.topology import TopologyError, parse_megabits
 
 DEFAULT_MBPS = 10_000
@@ -31,30 +32,19 @@ DEFAULT_MBPS = 10_000
 
 BITS_PER_MEGABIT = 1_000_000
 
-_ALIASES = {
-    "pfsim.topology.FileTopology": "file",
-    "pfsim.topology.XGFTTopology": "xgft",
-    "pfsim.topology.NDTorusTopology": "torus",
-}
-
-_SAME = {"npe": "slots", "bw": "capacity"}
-"""PFSim's names of parameters."""
-
 _COMMON = frozenset({"slots", "capacity", "host_capacity", "storage"})
 
 
 def build(choice: TopologyChoice, folder: Path) -> Cluster:
     """Raises Problem with the key below the choice's own."""
-    kind = _ALIASES.get(choice.kind, choice.kind)
-    if kind == "file":
+    if choice.kind == "file":
         return _file(choice.params, folder)
-    if kind not in _SHAPES:
-        known = ["file", *_SHAPES]
-        near = difflib.get_close_matches(kind, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
-        raise Problem(("kind",), f"unknown topology {choice.kind!r}: {hint}")
-    params = _Params(kind, {_SAME.get(key, key): value for key, value in choice.params.items()})
-    make, names, optional = _SHAPES[kind]
+    if choice.kind not in _SHAPES:
+        raise Problem(
+            ("kind",), f"unknown topology {choice.kind!r}: {nearest(choice.kind, ['file', *_SHAPES])}"
+        )
+    params = _Params(choice.kind, choice.params)
+    make, names, optional = _SHAPES[choice.kind]
     params.check(names, optional)
     capacity = params.megabits("capacity", DEFAULT_MBPS)
     at_hosts = params.megabits("host_capacity", capacity)
@@ -108,15 +98,9 @@ class _Params:
             )
         return number
 
-    def agrees(self, key: str, count: int, what: str) -> None:
-        """PFSim asks for the length of a list beside the list."""
-        if key in self._values and self.whole(key) != count:
-            raise Problem(("params", key), f"is {self._values[key]} where {what} has {count} numbers")
-
 
 def _xgft(params: _Params, at_hosts: float, between: float) -> Network:
     m, w = params.wholes("m"), params.wholes("w")
-    params.agrees("h", len(m), "m")
     return Network.xgft(m, w, at_hosts, between)
 
 
@@ -130,17 +114,16 @@ def _dragonfly(params: _Params, at_hosts: float, between: float) -> Network:
 
 def _torus(params: _Params, at_hosts: float, between: float) -> Network:
     dims = params.wholes("dims")
-    params.agrees("n", len(dims), "dims")
     return Network.torus(dims, params.whole("hosts", 1), at_hosts, between)
 
 
 _Make = Callable[[_Params, float, float], Network]
 
 _SHAPES: dict[str, tuple[_Make, frozenset[str], frozenset[str]]] = {
-    "xgft": (_xgft, frozenset({"m", "w"}), frozenset({"h"})),
+    "xgft": (_xgft, frozenset({"m", "w"}), frozenset()),
     "fat-tree": (_fat_tree, frozenset({"k"}), frozenset()),
     "dragonfly": (_dragonfly, frozenset({"a", "h", "p"}), frozenset()),
-    "torus": (_torus, frozenset({"dims"}), frozenset({"n", "hosts"})),
+    "torus": (_torus, frozenset({"dims"}), frozenset({"hosts"})),
 }
 """Kind -> how it is made, what it takes, what it may be given."""
 
@@ -164,12 +147,7 @@ def _cluster(choice: TopologyChoice, params: _Params, network: Network) -> Clust
     if count > len(last) or count >= hosts:
         raise Problem(("params", "storage"), f"{count} storage hosts do not fit on {len(last)} edge switches")
     storage = tuple(sorted(sorted(last.values())[len(last) - count :]))
-    return Cluster(**{**_fields(cluster), "storage": storage})
-
-
-def _fields(cluster: Cluster) -> dict[str, Any]:
-    names = ("name", "hosts", "switches", "slots", "links_from", "links_to", "capacity")
-    return {name: getattr(cluster, name) for name in names}
+    return dataclasses.replace(cluster, storage=storage, _distances={})
 
 
 def _file(params: Mapping[str, Any], folder: Path) -> Cluster:

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from waystage.experiment.schema import GeneratedPattern
 from waystage.patterns import Pattern, PatternError
 from waystage.patterns.original import members
-from waystage.simulate.scenario import GeneratedPattern
 
 U32 = NDArray[np.uint32]
 F64 = NDArray[np.float64]

@@ -1,6 +1,6 @@
 """A process that makes runs, so that a run that loops can be ended and a crash harms no other.
 
-Arrives: on standard input, length-prefixed pickles: the import path, the loaded scenario, then combinations.
+Arrives: on standard input, length-prefixed pickles: the import path, the loaded sweep, then combinations.
 Leaves: on what was standard output, the same way: progress and finished runs.
 Must not know: which other runs there are, files.
 

@@ -1,6 +1,6 @@
 """Runs in parallel, each in a process that can be ended.
 
-Arrives: a loaded scenario and combinations.
+Arrives: a loaded sweep and combinations.
 Leaves: finished runs, as they finish; no process, however it ends.
 Must not know: what is in a run, where results are kept.
 """
@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
+from waystage.simulate.combinations import Combination
 from waystage.simulate.loading import Loaded
-from waystage.simulate.one_run import Combination
 from waystage.simulate.records import FinishedRun
 from waystage.simulate.worker import HEAD, send
 
@@ -88,7 +88,7 @@ class Workers:
     def _too_long(self) -> str:
         return (
             f"was ended after {self._limit_s:g} s: one of its algorithms may loop; "
-            "if it does not, raise limit_s in the scenario"
+            "if it does not, raise limit_s in the sweep"
         )
 
 

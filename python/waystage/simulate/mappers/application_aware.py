@@ -10,7 +10,7 @@ long as that carries less. METIS answers differently to each seed: several answe
 that is better than those before it goes on.
 
 The compiled module reckons with an even split of every pair, which no router gives. All that was found is therefore judged
-by the scenario's own router, and the best is taken. More `effort` or more `starts` add to what is judged and take nothing
+by the sweep's own router, and the best is taken. More `effort` or more `starts` add to what is judged and take nothing
 away, so that they never give a worse mapping.
 """
 

@@ -1,6 +1,6 @@
-"""The table of a scenario's runs.
+"""The table of a sweep's runs.
 
-Arrives: a scenario's result.
+Arrives: a sweep's result.
 Leaves: one row for each combination, over its seeds; only the columns in which runs differ.
 Must not know: files, how a table is printed.
 """
@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from waystage.simulate.records import RunRecord
-from waystage.simulate.results import ScenarioResult
+from waystage.experiment.results import RunRecord, SweepResult
+from waystage.experiment.units import format_bytes
 from waystage.stats import spread
 
 CHOICES = ("topology", "scheduler", "host_selector", "process_mapper", "router")
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Combined(msgspec.Struct, frozen=True, kw_only=True):
     """A combination. Means over its seeds; `low` and `high` bound the mean of the largest load with 95 %
     confidence (Student's t), or with `is_range`, for fewer than five seeds, they are the least and the most.
     `relative` is to the first combination of the same topology, `gap` by what share the largest load is above
@@ -49,12 +49,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return " ".join(self.choices.values())
 
 
-def summarise(result: ScenarioResult) -> list[Row]:
+def summarise(result: SweepResult) -> list[Combined]:
     """Rows in the order of the file."""
     groups: dict[tuple[str, ...], list[RunRecord]] = {}
     for run in result.runs:
         groups.setdefault(tuple(getattr(run, choice) for choice in CHOICES), []).append(run)
-    rows: list[Row] = []
+    rows: list[Combined] = []
     first: dict[str, float] = {}
     for names, runs in groups.items():
         row = _row(dict(zip(CHOICES, names, strict=True)), runs)
@@ -63,13 +63,13 @@ def summarise(result: ScenarioResult) -> list[Row]:
     return rows
 
 
-def columns(rows: Sequence[Row]) -> list[str]:
+def columns(rows: Sequence[Combined]) -> list[str]:
     """Names of the choices in which rows differ; the router where none do."""
     differing = [c for c in CHOICES if len({row.choices[c] for row in rows}) > 1]
     return differing or ["router"]
 
 
-def table_rows(rows: Sequence[Row], mode: str, shown: Sequence[str]) -> list[dict[str, Any]]:
+def table_rows(rows: Sequence[Combined], mode: str, shown: Sequence[str]) -> list[dict[str, Any]]:
     """For people: the choices in `shown`, and the same keys in every row."""
     several = any(len(row.runs) > 1 for row in rows)
     table = []
@@ -78,10 +78,10 @@ def table_rows(rows: Sequence[Row], mode: str, shown: Sequence[str]) -> list[dic
         if row.failed == len(row.runs):
             line |= {"max load": "failed"}
         else:
-            line |= {"max load": _bytes(row.max_load_bytes)}
+            line |= {"max load": format_bytes(row.max_load_bytes, 4)}
             if several:
                 line["spread"] = _spread(row)
-            line["bound"] = _bytes(row.bound_bytes) if row.bound_bytes else ""
+            line["bound"] = format_bytes(row.bound_bytes, 4) if row.bound_bytes else ""
             line["gap"] = "" if row.gap is None else f"{row.gap:.1%}"
             line["relative"] = "" if row.relative is None else f"{row.relative:.4f}"
             line["imbalance"] = f"{row.imbalance:.3f}"
@@ -97,10 +97,10 @@ def table_rows(rows: Sequence[Row], mode: str, shown: Sequence[str]) -> list[dic
     return [{key: line.get(key, "") for key in keys} for line in table]
 
 
-def _row(choices: dict[str, str], runs: Sequence[RunRecord]) -> Row:
+def _row(choices: dict[str, str], runs: Sequence[RunRecord]) -> Combined:
     done = [run.metrics for run in runs if run.status == "done"]
     failed = [run for run in runs if run.status == "failed"]
-    row = Row(
+    row = Combined(
         choices=choices,
         runs=tuple(run.number for run in runs),
         failed=len(failed),
@@ -129,18 +129,11 @@ def _row(choices: dict[str, str], runs: Sequence[RunRecord]) -> Row:
     )
 
 
-def _spread(row: Row) -> str:
+def _spread(row: Combined) -> str:
     if row.low is None or row.high is None:
         return ""
     kind = "range" if row.is_range else "95 %"
-    return f"{kind}: {_bytes(max(0.0, row.low))} to {_bytes(row.high)}"
-
-
-def _bytes(amount: float) -> str:
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if amount >= factor:
-            return f"{amount / factor:.4g} {unit}"
-    return f"{amount:.0f} B"
+    return f"{kind}: {format_bytes(max(0.0, row.low), 4)} to {format_bytes(row.high, 4)}"
 
 
 def _mean(values: Sequence[float]) -> float:

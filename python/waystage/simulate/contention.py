@@ -1,76 +1,26 @@
-"""Run a study: every ratio of every seed, and the folder of results.
+"""Storage contention: what crowding of loaders on storage targets costs, as in SwiftLoad's Fig. 7.
 
-Arrives: the path of a study file, a folder, a progress call.
-Leaves: `result.json`, `report.html`, `plots/*.svg`; and the result.
-Must not know: how anything is drawn.
+Arrives: a study (targets, files, a layout, a slowdown curve, ratios of loaders to targets).
+Leaves: for each ratio the contention imbalance, the straggler ratio and the times of four ways of scheduling.
+Must not know: worlds, policies, networks; a study has none.
 
-The same study gives the same bytes.
+docs/reference/contention.md describes the file, the model and the results. The compiled module works through the
+events. The same study gives the same bytes.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from waystage import __version__
 from waystage._native import ContentionModel
-from waystage.simulate.contention.study import Contention, ContentionStudy, load
-
-RESULT_FILE = "result.json"
+from waystage.experiment.results import ContentionResult, Point, Row
+from waystage.experiment.schema import Contention, ContentionStudy
 
 Progress = Callable[[str, float], None]
-
-
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One ratio with one seed. Times are in units of one object read by one loader alone."""
-
-    ratio: int
-    seed: int
-    imbalance: float
-    straggler_ratio: float
-    file_level: float
-    ideal_object_level: float
-    object_level: float
-    chosen: float
-    chosen_loaders: int
-
-
-class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over the seeds of one ratio."""
-
-    ratio: int
-    imbalance: float
-    straggler_ratio: float
-    file_level: float
-    ideal_object_level: float
-    object_level: float
-    chosen: float
-
-
-class ContentionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What result.json holds."""
-
-    schema: int = 1
-    kind: str = "contention"
-    waystage: str
-    study: ContentionStudy
-    objects: tuple[int, ...]
-    best_loaders: int
-    points: tuple[Point, ...]
-    rows: tuple[Row, ...]
-
-
-def run_contention(path: Path, out: Path, progress: Progress) -> ContentionResult:
-    """Run the study in `path` and write its results to `out`. Raises ExperimentError where the file is wrong."""
-    study = load(path)
-    result = simulate(study, progress)
-    save(result, out)
-    return result
 
 
 def simulate(study: ContentionStudy, progress: Progress) -> ContentionResult:
@@ -91,6 +41,7 @@ def simulate(study: ContentionStudy, progress: Progress) -> ContentionResult:
     progress("done", 1.0)
     points = tuple(_mean([row for row in rows if row.ratio == ratio]) for ratio in model.ratios)
     return ContentionResult(
+        name=study.name,
         waystage=__version__,
         study=study,
         objects=tuple(objects),
@@ -98,18 +49,6 @@ def simulate(study: ContentionStudy, progress: Progress) -> ContentionResult:
         points=points,
         rows=tuple(rows),
     )
-
-
-def save(result: ContentionResult, out: Path) -> None:
-    """Write the folder; each file appears whole or not at all."""
-    from waystage.simulate.contention.report import write_report
-
-    out.mkdir(parents=True, exist_ok=True)
-    data = msgspec.json.format(msgspec.json.encode(result, order="deterministic"), indent=1)
-    part = out / f"{RESULT_FILE}.part"
-    part.write_bytes(data + b"\n")
-    os.replace(part, out / RESULT_FILE)
-    write_report(result, out)
 
 
 def draw_sizes(model: Contention, seed: int) -> NDArray[np.uint64]:

@@ -1,4 +1,4 @@
-"""A scenario file is read, or refused with file, line, key and mend."""
+"""A sweep file is read, or refused with file, line, key and mend."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulate_support import SMALL
-from waystage.experiment.kinds import kind_of
+from waystage.experiment.loading import kind_of
 from waystage.experiment.problems import ExperimentError
+from waystage.experiment.schema import TopologyChoice
 from waystage.patterns import Pattern, Traffic
 from waystage.simulate.arrivals import submissions
-from waystage.simulate.loading import load, shown_as
-from waystage.simulate.scenario import TopologyChoice
+from waystage.simulate.loading import load
 from waystage.simulate.topologies import build
 
 Write = Callable[..., Path]
@@ -39,26 +39,28 @@ def pattern(ranks: int = 4) -> Pattern:
     return Pattern(ranks, sent, sent, np.array([0.0, 1.0]), ("",) * ranks)
 
 
-def test_the_kind_of_a_file_is_told_by_its_keys(scenario: Write, tmp_path: Path) -> None:
-    assert kind_of(scenario()) == "scenario"
+def test_the_kind_of_a_file_is_told_by_its_keys(sweep: Write, tmp_path: Path) -> None:
+    assert kind_of(sweep()) == "sweep"
+    (tmp_path / "said.yaml").write_text("kind: contention\nalgorithms: {}\n")
+    assert kind_of(tmp_path / "said.yaml") == "contention"
     (tmp_path / "other.yaml").write_text("name: x\ntopology: paper\npolicies: [ecmp]\n")
-    assert kind_of(tmp_path / "other.yaml") == "experiment"
-    assert kind_of(tmp_path / "missing.yaml") == "experiment"
+    assert kind_of(tmp_path / "other.yaml") == "policies"
+    assert kind_of(tmp_path / "missing.yaml") == "policies"
 
 
-def test_the_originals_names_mean_ours(scenario: Write) -> None:
+def test_the_originals_names_mean_ours(sweep: Write) -> None:
     names = "pfsim.router.GreedyRouter2\n  node_selector: [pfsim.node_selector.RandomNodeSelector]"
-    loaded = load(scenario(("[d-mod-k, greedy-max]", names)))
-    algorithms = loaded.scenario.algorithms
-    assert shown_as("router", algorithms.router[0]) == "greedy-max"
-    assert shown_as("host_selector", algorithms.host_selector[0]) == "random"
+    loaded = load(sweep(("[d-mod-k, greedy-max]", names)))
+    algorithms = loaded.sweep.algorithms
+    assert algorithms.router[0].shown == "greedy-max"
+    assert algorithms.host_selector[0].shown == "random"
     assert loaded.labels == ("small",)
     assert loaded.clusters[0].total_slots == 8
 
 
-def test_a_pattern_file_is_a_trace(scenario: Write, tmp_path: Path) -> None:
+def test_a_pattern_file_is_a_trace(sweep: Write, tmp_path: Path) -> None:
     pattern().write(tmp_path / "ring.wsp")
-    loaded = load(scenario(("pattern: {kind: all-to-all, ranks: 6, bytes: 1000}", "trace: ring.wsp")))
+    loaded = load(sweep(("pattern: {kind: all-to-all, ranks: 6, bytes: 1000}", "trace: ring.wsp")))
     total = loaded.traffics[0].total
     found = list(zip(total.src.tolist(), total.dst.tolist(), total.amount.tolist(), strict=True))
     assert found == [(0, 1, 1), (1, 2, 2), (2, 3, 3), (3, 0, 4)]
@@ -105,8 +107,9 @@ def test_a_pattern_file_is_a_trace(scenario: Write, tmp_path: Path) -> None:
             "{kind: xgft, params: {h: 3, m: [4, 4], w: [1, 2]}}",
             "params.h: is 3 where m has 2",
         ),
-        ("fixed, params: {value: 10}", "normal", "jobs.0.submit.distribution: unknown distribution 'normal'"),
-        ("{value: 10}", "{mean: 10}", "jobs.0.submit.params: distribution fixed takes value, not mean"),
+        ("fixed, params: {value: 10}", "normal", "jobs.0.submit.distribution: 'normal' is not known"),
+        ("{value: 10}", "{low: 10}", "jobs.0.submit: distribution fixed takes mean_s, not low_s"),
+        ("{value: 10}", "{cube: 10}", "jobs.0.submit.params.cube: unknown parameter: use lambd"),
         ("{value: 10}", "{value: fast}", "jobs.0.submit.params.value: 'fast' is no number"),
         ("ranks: 6", "ranks: 9", "jobs.0.pattern: has 9 ranks, and topology small runs 8 at once"),
         ("all-to-all", "all-to-some", "jobs.0.pattern.kind: 'all-to-some' is not known: did you mean"),
@@ -122,22 +125,22 @@ def test_a_pattern_file_is_a_trace(scenario: Write, tmp_path: Path) -> None:
         ("duration: 100\n", "duration: 100\nseeds: [-1]\n", "small.yaml:2: seeds.0:"),
     ],
 )
-def test_what_is_wrong_is_said_with_line_and_key(scenario: Write, old: str, new: str, said: str) -> None:
-    message = refusal(scenario((old, new)))
+def test_what_is_wrong_is_said_with_line_and_key(sweep: Write, old: str, new: str, said: str) -> None:
+    message = refusal(sweep((old, new)))
     assert message.startswith("small.yaml:")
     assert said in message
 
 
-def test_staging_needs_a_storage_node(scenario: Write) -> None:
+def test_staging_needs_a_storage_node(sweep: Write) -> None:
     changes = (
         ("duration: 100\n", "duration: 100\nmode: time\n"),
         ("bytes: 1000}", "bytes: 1000}\n    stage_in: 5"),
     )
-    assert "topology small has no storage node" in refusal(scenario(*changes))
+    assert "topology small has no storage node" in refusal(sweep(*changes))
 
 
-def test_a_topology_of_two_components_is_refused(scenario: Write, tmp_path: Path) -> None:
-    path = scenario()
+def test_a_topology_of_two_components_is_refused(sweep: Write, tmp_path: Path) -> None:
+    path = sweep()
     file = tmp_path / "small.graphml"
     lines = file.read_text().splitlines()
     # Take away what joins edge2 to the core switches.
@@ -155,46 +158,44 @@ def test_a_topology_of_two_components_is_refused(scenario: Write, tmp_path: Path
 
 
 @pytest.mark.parametrize("capacity", ["nan", "-5", "0", "1e300", "inf"])
-def test_a_capacity_that_cannot_be_is_refused(scenario: Write, tmp_path: Path, capacity: str) -> None:
-    path = scenario()
+def test_a_capacity_that_cannot_be_is_refused(sweep: Write, tmp_path: Path, capacity: str) -> None:
+    path = sweep()
     file = tmp_path / "small.graphml"
     file.write_text(file.read_text().replace(">100<", f">{capacity}<", 1))
     assert "give a number above zero, in Mbit/s" in refusal(path)
 
 
 @pytest.mark.parametrize("cut", [0, 5, 40, -10])
-def test_a_truncated_pattern_is_refused(scenario: Write, tmp_path: Path, cut: int) -> None:
+def test_a_truncated_pattern_is_refused(sweep: Write, tmp_path: Path, cut: int) -> None:
     file = tmp_path / "ring.wsp"
     pattern().write(file)
     file.write_bytes(file.read_bytes()[:cut])
-    message = refusal(scenario(("pattern: {kind: all-to-all, ranks: 6, bytes: 1000}", "trace: ring.wsp")))
+    message = refusal(sweep(("pattern: {kind: all-to-all, ranks: 6, bytes: 1000}", "trace: ring.wsp")))
     assert "jobs.0.trace" in message and "ring.wsp" in message
 
 
-def test_a_pattern_of_a_later_version_is_refused(scenario: Write, tmp_path: Path) -> None:
+def test_a_pattern_of_a_later_version_is_refused(sweep: Write, tmp_path: Path) -> None:
     file = tmp_path / "ring.wsp"
     pattern().write(file)
     data = bytearray(file.read_bytes())
     struct.pack_into("<H", data, 8, 77)
     file.write_bytes(data)
-    message = refusal(scenario(("pattern: {kind: all-to-all, ranks: 6, bytes: 1000}", "trace: ring.wsp")))
+    message = refusal(sweep(("pattern: {kind: all-to-all, ranks: 6, bytes: 1000}", "trace: ring.wsp")))
     assert "version 77" in message
 
 
 @pytest.mark.parametrize("submit", ["exponential, params: {lambd: 1.0e+9}", "fixed, params: {value: 0}"])
-def test_jobs_that_arrive_too_fast_are_refused_before_they_fill_the_memory(
-    scenario: Write, submit: str
-) -> None:
-    message = refusal(scenario(("fixed, params: {value: 10}", submit)))
+def test_jobs_that_arrive_too_fast_are_refused_before_they_fill_the_memory(sweep: Write, submit: str) -> None:
+    message = refusal(sweep(("fixed, params: {value: 10}", submit)))
     assert (
         "small.yaml:6: jobs.0.submit: more than 1,000,000 jobs arrive within 100 s: give a count" in message
     )
 
 
-def test_arrivals_depend_on_the_seed_and_the_source_alone(scenario: Write) -> None:
+def test_arrivals_depend_on_the_seed_and_the_source_alone(sweep: Write) -> None:
     change = ("fixed, params: {value: 10}", "exponential, params: {lambd: 0.5}")
-    one = load(scenario(change)).scenario
-    two = load(scenario(change, ("[d-mod-k, greedy-max]", "ecmp"))).scenario
+    one = load(sweep(change)).sweep
+    two = load(sweep(change, ("[d-mod-k, greedy-max]", "ecmp"))).sweep
     assert submissions(one, 5) == submissions(two, 5) != submissions(one, 6)
     times = [job.at_s for job in submissions(one, 5)]
     assert times == sorted(times) and len(times) > 20 and max(times) <= 100
@@ -203,7 +204,7 @@ def test_arrivals_depend_on_the_seed_and_the_source_alone(scenario: Write) -> No
 @pytest.mark.parametrize(
     ("kind", "params", "hosts", "switches"),
     [
-        ("xgft", {"h": 3, "m": [4, 4, 3], "w": [1, 2, 2], "npe": 8}, 48, 12 + 6 + 4),
+        ("xgft", {"m": [4, 4, 3], "w": [1, 2, 2], "slots": 8}, 48, 12 + 6 + 4),
         ("fat-tree", {"k": 4}, 16, 20),
         ("torus", {"dims": [3, 4], "hosts": 2}, 24, 12),
         ("dragonfly", {"a": 4, "h": 2, "p": 2}, 72, 36),
@@ -214,7 +215,7 @@ def test_a_generated_topology_has_the_size_of_its_kind(
 ) -> None:
     cluster = build(TopologyChoice(kind=kind, params=params), Path("."))
     assert (len(cluster.hosts), len(cluster.switches)) == (hosts, switches)
-    assert set(cluster.slots) == {params.get("npe", 1)}
+    assert set(cluster.slots) == {params.get("slots", 1)}
     # Every node is reached from the first edge switch, and a storage host lies under another switch than the next.
     assert (cluster.switch_distances(cluster.edge_of[0]) >= 0).all()
     stored = build(TopologyChoice(kind=kind, params={**params, "storage": 2}), Path("."))
