@@ -65,13 +65,13 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "crates/protocol/src/streams/message.rs": (
         "messages of streams",
-        ("messages_are_read_as_they_were_written", "no_bytes_make_a_reader_panic"),
+        ("messages_are_read_as_they_were_written", "arbitrary_bytes_never_make_the_reader_panic"),
     ),
     "crates/protocol/src/streams/tests.rs": (
         "messages of a peer that breaks the rules of streams",
         (
-            "a_peer_that_says_anything_breaks_rules_at_worst",
-            "fuzz_damaged_messages_end_in_an_error_or_in_nothing",
+            "arbitrary_messages_violate_the_protocol_at_worst",
+            "fuzz_damaged_messages_cause_an_error_or_nothing",
         ),
     ),
     "crates/protocol/tests/packets.rs": (
@@ -207,11 +207,12 @@ OWN: dict[str, tuple[str, ...]] = {
     "crates/load/src/progress.rs": ("it_knows_what_a_set_would_know",),
     "crates/load/src/schedule/tests.rs": ("everything_is_read_once_whatever_the_rules",),
     "crates/pfs/src/model/tests.rs": ("as_a_simulation_in_small_steps",),
-    "crates/protocol/src/reassembly.rs": ("extents_arrive_whole_and_each_byte_once",),
+    "crates/protocol/src/loss_recovery.rs": ("every_packet_is_decided_and_the_bytes_in_flight_add_up",),
+    "crates/protocol/src/reassembly.rs": ("extents_arrive_complete_and_each_byte_once",),
     "crates/protocol/src/ranges.rs": ("it_behaves_as_a_set_of_numbers",),
-    "crates/protocol/src/received.rs": ("each_number_is_new_once_and_the_bitmap_tells_which_came",),
-    "crates/protocol/src/streams/arriving.rs": ("bytes_come_in_order_whatever_the_order_of_their_pieces",),
-    "crates/protocol/src/streams/tests.rs": ("streams_arrive_whole_whatever_the_order_of_messages",),
+    "crates/protocol/src/received.rs": ("each_number_is_new_once_and_the_bitmap_has_those_received",),
+    "crates/protocol/src/streams/assembler.rs": ("bytes_are_ordered_whatever_the_order_of_their_chunks",),
+    "crates/protocol/src/streams/tests.rs": ("streams_arrive_complete_whatever_the_order_of_messages",),
     "crates/transfer/tests/lan.rs": ("any_set_of_files_arrives_whole_both_ways",),
     "crates/copy/src/extents.rs": ("it_is_the_set_that_it_says_it_is",),
     "crates/remote_copy/src/pile.rs": ("what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",),

@@ -1,35 +1,37 @@
-//! When to acknowledge, and what to say.
+//! The receiver's acknowledgements: when to send one, and its contents.
 //!
 //! Arrives: packets that were opened. Leaves: acknowledgement frames. Must not know: extents, sending.
 //!
-//! An acknowledgement is due at min(10 ms, RTT/8) after the first packet that wants one, at RTT/32 (0.25 ms at least) once sixteen have come, however many more do:
-//! their number does not grow with the rate. A sender that is held by its window sends as much at once as an acknowledgement tells it of: where that
-//! is more than what `fair` lets queue, the path runs empty whenever a host is a little late. Each speaks also of the packets of the two before it, so that a lost one tells no less; but a sender that is held
-//! by its window waits for the next. So where one in two hundred packets is missing, acknowledgements come twice as often.
+//! - An acknowledgement is due min(10 ms, RTT/8) after the first ack-eliciting packet, and RTT/32 (at least 0.25 ms) once sixteen have
+//!   arrived, so that their number does not grow with the rate. A sender limited by its window sends as much at once as
+//!   an acknowledgement covers: where that exceeds the queue of `fair`, the path runs empty whenever a host is late.
+//! - Each covers the packets of the previous two as well, so that a lost one loses no information.
+//! - A sender limited by its window still waits for the next one. Where one in two hundred packets is missing, acknowledgements
+//!   are sent twice as often.
 
 use crate::frame::{Ack, Bitmap, Frame};
 use crate::packet::{Stamp, TICK_NS};
-use crate::received::{Received, MOST_BITS};
+use crate::received::{Received, MAX_BITS};
 
-/// How many acknowledgements speak of a packet.
+/// The number of acknowledgements that cover a packet.
 const REPEATED: usize = 3;
 
-/// So many packets are acknowledged at once, before they outgrow one bitmap.
-const MOST_PACKETS: u64 = MOST_BITS / 2;
+/// Packets that are acknowledged immediately, before they outgrow one bitmap.
+const MAX_PACKETS: u64 = MAX_BITS / 2;
 
-/// From so many packets on an acknowledgement is due sooner; fewer are no burst, and on a slow path its own bytes would count.
+/// Packets from which on an acknowledgement is due sooner. On a slow path, where fewer arrive, its own bytes would matter.
 const BUSY_PACKETS: u64 = 16;
 
-/// So many packets are remembered when it is asked how many are missing: that many at least, and twice that at most.
+/// Packets among which missing ones are counted: at least this many, and at most twice as many.
 const MEMORY: u64 = 1000;
 
-/// One of so many that is missing makes a path a lossy one.
+/// A path is lossy where one of this many packets is missing.
 const LOSSY: u64 = 200;
 
-/// On a lossy path acknowledgements are no closer to each other than this, or than they are otherwise.
-const LEAST_INTERVAL_NS: u64 = 600_000;
+/// The shortest interval of acknowledgements on a lossy path.
+const MIN_LOSSY_INTERVAL_NS: u64 = 600_000;
 
-/// How many packets have come lately, and how many should have.
+/// How many packets are missing of those sent recently.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missing {
     missing: u64,
@@ -37,10 +39,10 @@ struct Missing {
 }
 
 impl Missing {
-    /// A packet has come; the first number that was not known of before it.
-    fn on_arrival(&mut self, number: u64, expected: u64) {
+    /// A packet has arrived; `expected` is one more than the largest number before it.
+    fn on_packet(&mut self, number: u64, expected: u64) {
         if number < expected {
-            // It was missing, and is late.
+            // It was missing, and arrives late.
             self.missing = self.missing.saturating_sub(1);
             return;
         }
@@ -58,14 +60,14 @@ impl Missing {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Quickest {
+struct Fastest {
     stamp: Stamp,
     arrived_ns: u64,
-    /// Arrival less stamp, in ticks: the two clocks' difference and the delay, modulo 2^24.
+    /// Arrival less time stamp, in ticks: the offset of the two clocks plus the delay, modulo 2^24.
     delay: u32,
 }
 
-/// What has arrived and has to be spoken of.
+/// The packets to acknowledge.
 #[derive(Clone, Default)]
 pub struct Acks {
     received: Received,
@@ -74,13 +76,13 @@ pub struct Acks {
     received_at_ns: u64,
     marked_packets: u64,
     burst: Option<(u64, u64)>,
-    quickest: Option<Quickest>,
-    /// Arrival less stamp of the slowest packet.
+    fastest: Option<Fastest>,
+    /// Arrival less time stamp of the slowest packet.
     slowest: Option<u32>,
     due_ns: Option<u64>,
-    /// The ends of what the last acknowledgements spoke of, the oldest first.
+    /// Where the bitmaps of the last acknowledgements ended, oldest first.
     ends: [u64; REPEATED],
-    questions: Vec<(u64, u64)>,
+    history_requests: Vec<(u64, u64)>,
     bits: Vec<u8>,
 }
 
@@ -91,9 +93,9 @@ impl Acks {
         &self.received
     }
 
-    /// A packet has been opened, and its contents kept.
-    pub fn arrived(&mut self, now_ns: u64, number: u64, stamp: Stamp, size: usize, marked: bool) {
-        self.missing.on_arrival(number, self.received.end());
+    /// Records a packet that was opened and kept.
+    pub fn on_packet(&mut self, now_ns: u64, number: u64, stamp: Stamp, size: usize, marked: bool) {
+        self.missing.on_packet(number, self.received.end());
         self.received.insert(number);
         let size = size as u64;
         self.received_bytes += size;
@@ -101,24 +103,24 @@ impl Acks {
         self.marked_packets += u64::from(marked);
         self.burst = Some(self.burst.map_or((now_ns, 0), |(first, bytes)| (first, bytes + size)));
         let delay = Stamp::of(now_ns).bits().wrapping_sub(stamp.bits()) & 0xff_ffff;
-        // Modulo 2^24: a difference in the upper half is a negative one.
-        let quicker = |than: &Quickest| delay.wrapping_sub(than.delay) & 0x80_0000 != 0;
-        if self.quickest.as_ref().is_none_or(quicker) {
-            self.quickest = Some(Quickest { stamp, arrived_ns: now_ns, delay });
+        // Modulo 2^24: a difference in the upper half is negative.
+        let faster = |than: &Fastest| delay.wrapping_sub(than.delay) & 0x80_0000 != 0;
+        if self.fastest.as_ref().is_none_or(faster) {
+            self.fastest = Some(Fastest { stamp, arrived_ns: now_ns, delay });
         }
         if self.slowest.is_none_or(|than| than.wrapping_sub(delay) & 0x80_0000 != 0) {
             self.slowest = Some(delay);
         }
-        // One that is very late is spoken of too.
+        // A very late packet is covered too.
         for end in &mut self.ends {
             *end = (*end).min(number);
         }
     }
 
-    /// The packet wants an acknowledgement within `interval_ns`, or sooner; where many have come, `busy_ns` after the first of them.
-    pub fn wanted(&mut self, now_ns: u64, interval_ns: u64, busy_ns: u64) {
+    /// Schedules an acknowledgement within `interval_ns`, or `busy_ns` after the first packet where many have arrived.
+    pub fn schedule(&mut self, now_ns: u64, interval_ns: u64, busy_ns: u64) {
         let interval_ns = if self.missing.is_lossy() {
-            (interval_ns / 2).max(interval_ns.min(LEAST_INTERVAL_NS))
+            (interval_ns / 2).max(interval_ns.min(MIN_LOSSY_INTERVAL_NS))
         } else {
             interval_ns
         };
@@ -128,27 +130,27 @@ impl Acks {
             let first_ns = self.burst.map_or(now_ns, |(first_ns, _)| first_ns);
             due_ns = due_ns.min(first_ns + busy_ns);
         }
-        self.due_ns = Some(if packets >= MOST_PACKETS { now_ns } else { due_ns });
+        self.due_ns = Some(if packets >= MAX_PACKETS { now_ns } else { due_ns });
     }
 
-    /// The peer asks what became of these packets.
-    pub fn asked(&mut self, from: u64, to: u64) {
-        if self.questions.len() < 16 {
-            self.questions.push((from, to));
+    /// The peer requests the history of these packets.
+    pub fn on_history_request(&mut self, from: u64, to: u64) {
+        if self.history_requests.len() < 16 {
+            self.history_requests.push((from, to));
         }
     }
 
     /// When the next acknowledgement is due.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
-        if self.questions.is_empty() {
+        if self.history_requests.is_empty() {
             self.due_ns
         } else {
             Some(0)
         }
     }
 
-    /// Writes what is due. False where nothing is.
+    /// Writes the frame that is due. False where none is.
     pub fn put(
         &mut self,
         now_ns: u64,
@@ -156,8 +158,8 @@ impl Acks {
         credit_bytes: u64,
         out: &mut Vec<u8>,
     ) -> bool {
-        if let Some((from, to)) = self.questions.pop() {
-            let Some(bitmap) = self.received.bitmap(from, to.min(from + MOST_BITS), &mut self.bits)
+        if let Some((from, to)) = self.history_requests.pop() {
+            let Some(bitmap) = self.received.bitmap(from, to.min(from + MAX_BITS), &mut self.bits)
             else {
                 return false;
             };
@@ -168,8 +170,8 @@ impl Acks {
             return false;
         }
         self.due_ns = None;
-        let (Some(quickest), Some((burst_from_ns, burst_bytes))) =
-            (self.quickest.take(), self.burst.take())
+        let (Some(fastest), Some((burst_from_ns, burst_bytes))) =
+            (self.fastest.take(), self.burst.take())
         else {
             return false;
         };
@@ -177,11 +179,11 @@ impl Acks {
         let Some(bitmap) = self.received.bitmap(self.ends[0], end, &mut self.bits) else {
             return false;
         };
-        let slowest = self.slowest.take().unwrap_or(quickest.delay);
-        let spread = slowest.wrapping_sub(quickest.delay) & 0xff_ffff;
+        let slowest = self.slowest.take().unwrap_or(fastest.delay);
+        let spread = slowest.wrapping_sub(fastest.delay) & 0xff_ffff;
         let ack = Ack {
-            echo: quickest.stamp,
-            echo_held_us: (now_ns - quickest.arrived_ns) / 1000,
+            echo: fastest.stamp,
+            echo_held_us: (now_ns - fastest.arrived_ns) / 1000,
             received_bytes: self.received_bytes,
             received_at_us: self.received_at_ns.saturating_sub(began_ns) / 1000,
             burst_bytes,
@@ -202,7 +204,7 @@ impl Acks {
 mod tests {
     use super::*;
 
-    /// How long after the packet an acknowledgement is due, after so many packets of which every `nth` was missing.
+    /// When an acknowledgement is due after 3,000 packets of which every `nth` was missing.
     fn due_after(nth: u64, late: bool, interval_ns: u64) -> u64 {
         let mut acks = Acks::default();
         let stamp = Stamp::of(0);
@@ -212,24 +214,24 @@ mod tests {
                 missing.push(number);
                 continue;
             }
-            acks.arrived(0, number, stamp, 1472, false);
+            acks.on_packet(0, number, stamp, 1472, false);
             if late {
                 for number in missing.drain(..) {
-                    acks.arrived(0, number, stamp, 1472, false);
+                    acks.on_packet(0, number, stamp, 1472, false);
                 }
             }
         }
-        acks.wanted(0, interval_ns, interval_ns);
+        acks.schedule(0, interval_ns, interval_ns);
         acks.due_ns().unwrap_or(u64::MAX)
     }
 
     #[test]
-    fn a_busy_connection_acknowledges_sooner() {
+    fn under_load_acknowledgements_come_sooner() {
         let mut acks = Acks::default();
         for number in 0..BUSY_PACKETS {
             let now_ns = 1_000 * (1 + number);
-            acks.arrived(now_ns, number, Stamp::of(0), 1472, false);
-            acks.wanted(now_ns, 1_250_000, 312_500);
+            acks.on_packet(now_ns, number, Stamp::of(0), 1472, false);
+            acks.schedule(now_ns, 1_250_000, 312_500);
             let is_busy = number + 1 == BUSY_PACKETS;
             let due_ns = 1_000 + if is_busy { 312_500 } else { 1_250_000 };
             assert_eq!(acks.due_ns(), Some(due_ns), "{number}");

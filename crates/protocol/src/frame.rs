@@ -1,12 +1,12 @@
-//! What a packet says, once opened.
+//! Frames: the contents of a packet, once opened.
 //!
-//! Arrives: the opened part of a packet, or frames to be written. Leaves: frames, or bytes.
-//! Must not know: connections, time, keys.
+//! Arrives: the opened part of a packet, or frames to write. Leaves: frames, or bytes. Must not know: connections, time, keys.
 //!
-//! Frames stand one behind the other to the end of the packet; `docs/reference/wide-area-protocol.md` has them in a table.
+//! Frames follow one another to the end of the packet; `docs/reference/wide-area-protocol.md` lists them in a table.
 
+use crate::error::Error;
 use crate::packet::Stamp;
-use crate::varint::{put, put_prefixed, size, Malformed, Reader};
+use crate::varint::{put, put_prefixed, size, Reader};
 
 /// A reason of [`Frame::Close`] is cut to this length.
 pub const MAX_REASON: usize = 256;
@@ -19,38 +19,38 @@ const DATA_SIZED: u8 = 2;
 const DATA_END: u8 = DATA + DATA_LAST + DATA_SIZED;
 const ACK: u8 = 6;
 const HISTORY: u8 = 7;
-const ASK: u8 = 8;
+const HISTORY_REQUEST: u8 = 8;
 const CLOSE: u8 = 9;
 const CHALLENGE: u8 = 10;
 const RESPONSE: u8 = 11;
 
-/// One thing that a packet says.
+/// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Nothing; makes a packet larger.
+    /// Nothing; pads a packet.
     Padding,
-    /// Asks for an acknowledgement.
+    /// Requests an acknowledgement.
     Ping,
     /// Bytes of an extent.
     Data {
-        /// Which extent.
+        /// The extent.
         extent: u64,
-        /// Where in it the bytes belong.
+        /// The offset in the extent.
         offset: u64,
         /// Whether the extent ends with them.
         last: bool,
         /// The bytes.
         bytes: &'a [u8],
     },
-    /// What has arrived lately.
+    /// An acknowledgement of recent packets.
     Ack(Ack<'a>),
-    /// What has arrived longer ago: the answer to [`Frame::Ask`].
+    /// An acknowledgement of earlier packets: the answer to [`Frame::HistoryRequest`].
     History(Bitmap<'a>),
-    /// No acknowledgement spoke of the packets `from..to`: say again what became of them.
-    Ask {
+    /// No acknowledgement covered the packets `from..to`: requests their history.
+    HistoryRequest {
         /// The first packet number.
         from: u64,
-        /// One behind the last.
+        /// One more than the last.
         to: u64,
     },
     /// The connection ends.
@@ -60,20 +60,20 @@ pub enum Frame<'a> {
         /// Why, for people.
         reason: &'a [u8],
     },
-    /// To be sent back from the address that it was sent to.
+    /// To be returned from the address that it was sent to (RFC 9000, section 8.2).
     Challenge(u64),
-    /// A challenge sent back.
+    /// A returned challenge.
     Response(u64),
 }
 
-/// Which packets have arrived, from one number on: bit i of byte i/8, lowest first, stands for packet `from + i`.
+/// Which packets have arrived, from one number on: bit i of byte i/8, lowest first, is for packet `from + i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bitmap<'a> {
     /// The packet of the first bit.
     pub from: u64,
-    /// How many packets it speaks of.
+    /// The number of packets that it covers.
     pub count: u64,
-    /// The bits; those behind `count` are zero.
+    /// The bits; those after `count` are zero.
     pub bits: &'a [u8],
 }
 
@@ -90,47 +90,47 @@ impl Bitmap<'_> {
         out.extend_from_slice(self.bits);
     }
 
-    fn read<'a>(reader: &mut Reader<'a>) -> Result<Bitmap<'a>, Malformed> {
+    fn read<'a>(reader: &mut Reader<'a>) -> Result<Bitmap<'a>, Error> {
         let from = reader.varint()?;
         let count = reader.varint()?;
         if count == 0 || from.checked_add(count).is_none_or(|end| end > crate::packet::MAX_NUMBER) {
-            return Err(Malformed("a bitmap of packets that cannot be"));
+            return Err(Error::Malformed("a bitmap of packets that cannot be"));
         }
-        let length =
-            usize::try_from(count.div_ceil(8)).map_err(|_| Malformed("a bitmap is too long"))?;
+        let length = usize::try_from(count.div_ceil(8))
+            .map_err(|_| Error::Malformed("a bitmap is too long"))?;
         Ok(Bitmap { from, count, bits: reader.take(length)? })
     }
 }
 
-/// An acknowledgement: which packets have arrived, when, and how much more the receiver has room for.
+/// An acknowledgement: which packets have arrived, when, and how much credit the sender has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
-    /// The stamp of the quickest packet since the acknowledgement before.
+    /// The time stamp of the fastest packet since the previous acknowledgement.
     pub echo: Stamp,
-    /// How long ago that packet arrived, in microseconds.
+    /// The time since that packet arrived, in microseconds.
     pub echo_held_us: u64,
     /// Bytes of all datagrams received and opened so far.
     pub received_bytes: u64,
     /// The receiver's clock when the latest of them arrived, in microseconds since the connection began.
     pub received_at_us: u64,
-    /// Bytes that arrived since the acknowledgement before, but for the first datagram of them.
+    /// Bytes that arrived since the previous acknowledgement, without their first datagram.
     pub burst_bytes: u64,
-    /// The time in which they arrived, from the first datagram to the last, in microseconds.
+    /// The time from the first datagram to the last, in microseconds.
     pub burst_us: u64,
-    /// How much later than the quickest packet the slowest one came, since the acknowledgement before, in microseconds.
+    /// The delay of the slowest packet since the previous acknowledgement less that of the fastest, in microseconds.
     pub spread_us: u64,
-    /// Datagrams so far that the network marked for congestion (ECN).
+    /// Datagrams so far with an ECN mark.
     pub marked_packets: u64,
-    /// How many bytes of extents may be sent in all, each counted once.
+    /// How many bytes of extents may be sent in total, each counted once.
     pub credit_bytes: u64,
     /// Which packets have arrived; the last one always has.
     pub bitmap: Bitmap<'a>,
 }
 
 impl Frame<'_> {
-    /// Whether the receiver must acknowledge the packet that holds this frame.
+    /// Whether the receiver must acknowledge a packet with this frame (RFC 9002, section 2).
     #[must_use]
-    pub fn wants_ack(&self) -> bool {
+    pub fn is_ack_eliciting(&self) -> bool {
         matches!(self, Self::Ping | Self::Data { .. } | Self::Challenge(_) | Self::Close { .. })
     }
 
@@ -164,8 +164,8 @@ impl Frame<'_> {
                 out.push(HISTORY);
                 bitmap.put(out);
             }
-            Self::Ask { from, to } => {
-                out.push(ASK);
+            Self::HistoryRequest { from, to } => {
+                out.push(HISTORY_REQUEST);
                 put(out, *from);
                 put(out, *to);
             }
@@ -186,7 +186,7 @@ impl Frame<'_> {
     }
 
     /// Reads the next frame.
-    pub fn read<'a>(reader: &mut Reader<'a>) -> Result<Frame<'a>, Malformed> {
+    pub fn read<'a>(reader: &mut Reader<'a>) -> Result<Frame<'a>, Error> {
         let kind = reader.fixed(1)? as u8;
         Ok(match kind {
             PADDING => Frame::Padding,
@@ -198,7 +198,7 @@ impl Frame<'_> {
                 let bytes =
                     if flags & DATA_SIZED != 0 { reader.prefixed()? } else { reader.rest() };
                 if offset + bytes.len() as u64 > crate::varint::MAX {
-                    return Err(Malformed("an extent is too long"));
+                    return Err(Error::Malformed("an extent is too long"));
                 }
                 Frame::Data { extent, offset, last: flags & DATA_LAST != 0, bytes }
             }
@@ -210,7 +210,9 @@ impl Frame<'_> {
                 }
                 let bitmap = Bitmap::read(reader)?;
                 if !bitmap.has(bitmap.count - 1) {
-                    return Err(Malformed("an acknowledgement whose last packet has not arrived"));
+                    return Err(Error::Malformed(
+                        "an acknowledgement whose last packet has not arrived",
+                    ));
                 }
                 Frame::Ack(Ack {
                     echo,
@@ -226,12 +228,12 @@ impl Frame<'_> {
                 })
             }
             HISTORY => Frame::History(Bitmap::read(reader)?),
-            ASK => {
+            HISTORY_REQUEST => {
                 let (from, to) = (reader.varint()?, reader.varint()?);
                 if from >= to {
-                    return Err(Malformed("a question about no packets"));
+                    return Err(Error::Malformed("a question about no packets"));
                 }
-                Frame::Ask { from, to }
+                Frame::HistoryRequest { from, to }
             }
             CLOSE => {
                 let (code, reason) = (reader.varint()?, reader.prefixed()?);
@@ -239,12 +241,12 @@ impl Frame<'_> {
             }
             CHALLENGE => Frame::Challenge(reader.fixed(8)?),
             RESPONSE => Frame::Response(reader.fixed(8)?),
-            _ => return Err(Malformed("a frame of an unknown kind")),
+            _ => return Err(Error::Malformed("a frame of an unknown kind")),
         })
     }
 }
 
-/// Appends what stands before the bytes of a data frame. Without a length the bytes reach to the end of the packet.
+/// Appends the head of a data frame. Without a length, its bytes extend to the end of the packet.
 pub fn put_data_head(
     out: &mut Vec<u8>,
     extent: u64,
@@ -261,7 +263,7 @@ pub fn put_data_head(
     }
 }
 
-/// Bytes before those of a data frame that has no length.
+/// The size of the head of a data frame without a length.
 #[must_use]
 pub fn data_head_size(extent: u64, offset: u64) -> usize {
     1 + size(extent) + size(offset)

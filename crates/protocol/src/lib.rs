@@ -1,17 +1,26 @@
-//! The wide-area protocol: bulk data over UDP, at the path's rate in spite of delay and random loss.
+//! The wide-area protocol: bulk data over UDP, at the path's rate despite delay and random loss.
 //!
-//! Arrives: the time, datagrams, extents to send. Leaves: datagrams, bytes of extents, when to be called again.
-//! Must not know: sockets, clocks, threads, files, TLS, Python. A test takes it through hours of simulated networks
-//! (`crates/wansim`) in seconds, and the driver that has a socket adds nothing to what it decides.
+//! Arrives: the time, datagrams, extents to send. Leaves: datagrams, bytes of extents, the time of the next call.
+//! Must not know: sockets, clocks, threads, files, TLS, Python. A test runs it through hours of simulated networks
+//! (`crates/wansim`) in seconds; the driver with the socket decides nothing.
 //!
-//! `docs/reference/wide-area-protocol.md` specifies what is sent, with test vectors; `docs/reference/wide-area-modes.md` how fast.
-//! From the bottom up: [`varint`], [`packet`], [`frame`] and [`protect`] are the wire; [`received`] and [`acks`] the receiving
-//! half, [`loss_recovery`] finds losses, [`send_buffer`] and [`reassembly`] hold extents; [`congestion`] controllers decide the rate; [`connection`] joins them;
-//! [`streams`] are bytes in order on top of it.
+//! | module | contents |
+//! |---|---|
+//! | [`congestion`] | congestion control: controllers, their registry and their building blocks |
+//! | [`loss_recovery`], [`rtt`] | loss detection and round-trip estimates of the sender |
+//! | [`acks`], [`received`] | acknowledgements of the receiver |
+//! | [`send_buffer`], [`reassembly`], [`segment`], [`ranges`] | extents on their way out and in |
+//! | [`pacer`], [`mtu`], [`path`] | pacing, path MTU discovery, path validation |
+//! | [`varint`], [`packet`], [`frame`], [`protect`] | the wire and packet protection |
+//! | [`connection`] | the state machine that joins them |
+//! | [`streams`] | ordered byte streams on top of extents |
+//!
+//! `docs/reference/wide-area-protocol.md` specifies the wire, with test vectors; `docs/reference/wide-area-modes.md` the congestion control.
 
 pub mod acks;
 pub mod congestion;
 pub mod connection;
+pub mod error;
 pub mod frame;
 pub mod loss_recovery;
 pub mod mtu;
@@ -23,6 +32,9 @@ pub mod ranges;
 pub mod reassembly;
 pub mod received;
 pub mod rtt;
+pub mod segment;
 pub mod send_buffer;
 pub mod streams;
 pub mod varint;
+
+pub use error::Error;

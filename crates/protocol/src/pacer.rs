@@ -1,21 +1,21 @@
-//! Packets leave at a rate, a few at a time.
+//! The pacer: packets leave at a rate, a few at a time.
 //!
-//! Arrives: the time, the rate, what was sent. Leaves: when the next packet may go. Must not know: what is sent.
+//! Arrives: the time, the rate, the bytes sent. Leaves: when the next packet may leave. Must not know: the contents of packets.
 
-/// Packets that may leave together are those of this time: few enough for a shallow buffer, enough for the kernel to send
-/// them in one call at a high rate (segmentation offload).
+/// A burst is the packets of this time: few enough for a shallow buffer, enough at a high rate for the kernel to send
+/// them in one call (segmentation offload).
 const BURST_NS: u64 = 250_000;
 
-/// However slow, this many bytes may leave together.
-const LEAST_BURST: u64 = 2 * 1500;
+/// The smallest burst in bytes, at any rate.
+const MIN_BURST: u64 = 2 * 1500;
 
-/// However fast, not more: one call of the kernel takes 64 KiB.
-const MOST_BURST: u64 = 60_000;
+/// The largest burst in bytes: one system call takes 64 KiB.
+const MAX_BURST: u64 = 60_000;
 
-/// A bucket of bytes that may be sent, filled at a rate.
+/// A token bucket in bytes, filled at the pacing rate.
 #[derive(Clone, Debug, Default)]
 pub struct Pacer {
-    /// Bytes in the bucket, negative after a packet larger than what was there.
+    /// Bytes in the bucket; negative after a packet larger than the level.
     bytes: f64,
     filled_at_ns: u64,
 }
@@ -34,12 +34,12 @@ impl Pacer {
         self.bytes > 0.0
     }
 
-    /// Takes what was sent out of the bucket.
-    pub fn sent(&mut self, bytes: usize) {
+    /// Takes the bytes of a packet out of the bucket.
+    pub fn on_sent(&mut self, bytes: usize) {
         self.bytes -= bytes as f64;
     }
 
-    /// When the bucket is half full again; the next burst then leaves as one.
+    /// When the bucket is half full again, so that the next burst leaves together.
     #[must_use]
     pub fn next_ns(&self, rate_bps: f64) -> u64 {
         let missing = burst(rate_bps) / 2.0 - self.bytes;
@@ -51,7 +51,7 @@ impl Pacer {
 }
 
 fn burst(rate_bps: f64) -> f64 {
-    (rate_bps * BURST_NS as f64 / 8e9).clamp(LEAST_BURST as f64, MOST_BURST as f64)
+    (rate_bps * BURST_NS as f64 / 8e9).clamp(MIN_BURST as f64, MAX_BURST as f64)
 }
 
 #[cfg(test)]
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_at_a_rate_lets_as_many_bytes_through_and_never_a_long_burst() {
+    fn the_rate_is_kept_without_long_bursts() {
         for rate_bps in [1e5, 1e7, 1e9, 1e11] {
             let (mut pacer, mut now_ns, mut sent, mut at_once) =
                 (Pacer::default(), 0, 0_u64, 0_u64);
@@ -67,16 +67,16 @@ mod tests {
                 pacer.fill(now_ns, rate_bps);
                 at_once = 0;
                 while pacer.may_send() {
-                    pacer.sent(1500);
+                    pacer.on_sent(1500);
                     at_once += 1500;
                 }
                 sent += at_once;
                 now_ns = pacer.next_ns(rate_bps).max(now_ns + 1);
             }
             let expected = (rate_bps / 8.0) as u64;
-            assert!(at_once <= MOST_BURST + 1500);
+            assert!(at_once <= MAX_BURST + 1500);
             assert!(
-                sent.abs_diff(expected) <= expected / 100 + MOST_BURST,
+                sent.abs_diff(expected) <= expected / 100 + MAX_BURST,
                 "{sent} instead of {expected}"
             );
         }

@@ -1,6 +1,6 @@
-//! The part of a packet that travels in the clear, and is authenticated.
+//! The packet header: in the clear, and authenticated.
 //!
-//! Arrives: a datagram, the packet number expected next. Leaves: the header and where the sealed part begins.
+//! Arrives: a datagram, the packet number expected next. Leaves: the header.
 //! Must not know: keys, frames, connections.
 //!
 //! Twelve bytes, big-endian:
@@ -12,7 +12,8 @@
 //! 9..12    sent at      the sender's clock in units of 8 us, modulo 2^24
 //! ```
 
-use crate::varint::{Malformed, Reader};
+use crate::error::Error;
+use crate::varint::Reader;
 
 /// The only version so far.
 pub const VERSION: u8 = 1;
@@ -20,7 +21,7 @@ pub const VERSION: u8 = 1;
 /// Bytes of the header.
 pub const HEADER_SIZE: usize = 12;
 
-/// Bytes of the authentication tag behind the sealed frames.
+/// Bytes of the authentication tag after the sealed frames.
 pub const TAG_SIZE: usize = 16;
 
 /// One unit of the time stamps in packets.
@@ -29,21 +30,21 @@ pub const TICK_NS: u64 = 8_000;
 const FIRST_BYTE: u8 = 0x10;
 const STAMP_MASK: u64 = (1 << 24) - 1;
 
-/// Packet numbers stop here; a connection at 10 Gbit/s gets there after years.
+/// The largest packet number; a connection at 10 Gbit/s reaches it after years.
 pub const MAX_NUMBER: u64 = (1 << 48) - 1;
 
-/// What stands in front of the sealed frames.
+/// The header before the sealed frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which connection of the receiver.
+    /// The connection of the receiver.
     pub connection: u32,
-    /// The packet number, whole.
+    /// The complete packet number.
     pub number: u64,
     /// When it was sent.
     pub stamp: Stamp,
 }
 
-/// A point of one side's clock, modulo 134 s, in units of 8 us.
+/// A time stamp of one side's clock, modulo 134 s, in units of 8 us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(u32);
 
@@ -66,8 +67,8 @@ impl Stamp {
         self.0
     }
 
-    /// Nanoseconds from this stamp until `now_ns` of the same clock; of another clock, a difference that is only
-    /// good for comparing with others.
+    /// Nanoseconds from this stamp until `now_ns` of the same clock; with another clock, a difference that only compares with
+    /// others.
     #[must_use]
     pub fn age_ns(self, now_ns: u64) -> u64 {
         let now = Self::of(now_ns).0;
@@ -80,12 +81,12 @@ impl Stamp {
     }
 }
 
-/// Whether a datagram is one of ours at all, and for which connection: what a socket needs to hand it on.
-pub fn connection_of(datagram: &[u8]) -> Result<u32, Malformed> {
+/// The connection number of a datagram of this protocol: what a socket needs to dispatch it.
+pub fn connection_of(datagram: &[u8]) -> Result<u32, Error> {
     let mut reader = Reader::new(datagram);
     match reader.fixed(1)? as u8 {
-        first if first & 0xf0 != FIRST_BYTE => Err(Malformed("it is of another protocol")),
-        first if first & 0x0f != VERSION => Err(Malformed("it is of another version")),
+        first if first & 0xf0 != FIRST_BYTE => Err(Error::Malformed("it is of another protocol")),
+        first if first & 0x0f != VERSION => Err(Error::Malformed("it is of another version")),
         _ => Ok(reader.fixed(4)? as u32),
     }
 }
@@ -100,10 +101,10 @@ impl Header {
     }
 
     /// Reads the header of `datagram`; `expected` is one more than the largest number received so far.
-    pub fn read(datagram: &[u8], expected: u64) -> Result<Self, Malformed> {
+    pub fn read(datagram: &[u8], expected: u64) -> Result<Self, Error> {
         let connection = connection_of(datagram)?;
         if datagram.len() < HEADER_SIZE + TAG_SIZE {
-            return Err(Malformed("it is too short"));
+            return Err(Error::Malformed("it is too short"));
         }
         let mut reader = Reader::new(&datagram[5..HEADER_SIZE]);
         let number = expand(reader.fixed(4)?, expected);
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_found_again_near_the_expected_one() {
+    fn a_number_is_expanded_near_the_expected_one() {
         for number in [0, 5, (1 << 32) - 2, 1 << 32, (1 << 33) + 77, MAX_NUMBER - 3] {
             for distance in [0_i64, 1, -1, 1000, -1000] {
                 let expected = number.saturating_add_signed(distance).min(MAX_NUMBER);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_says_its_age_across_the_wrap() {
+    fn a_stamp_has_its_age_across_the_wrap() {
         let wrap_ns = (STAMP_MASK + 1) * TICK_NS;
         for sent_ns in [0, 3 * TICK_NS, wrap_ns - TICK_NS, wrap_ns, 5 * wrap_ns - 2 * TICK_NS] {
             assert_eq!(Stamp::of(sent_ns).age_ns(sent_ns + 100 * TICK_NS), 100 * TICK_NS);
@@ -148,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_and_versions_are_told_apart() {
+    fn other_protocols_and_versions_are_distinguished() {
         let mut datagram = Vec::new();
         Header { connection: 7, number: 9, stamp: Stamp::of(0) }.put(&mut datagram);
         datagram.resize(60, 0);
         assert_eq!(connection_of(&datagram), Ok(7));
         datagram[0] = 0x12;
-        assert_eq!(connection_of(&datagram), Err(Malformed("it is of another version")));
+        assert_eq!(connection_of(&datagram), Err(Error::Malformed("it is of another version")));
         datagram[0] = 0xc0;
-        assert_eq!(connection_of(&datagram), Err(Malformed("it is of another protocol")));
+        assert_eq!(connection_of(&datagram), Err(Error::Malformed("it is of another protocol")));
     }
 }

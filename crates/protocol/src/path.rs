@@ -1,20 +1,19 @@
-//! Where the peer is, and proof of it.
+//! Path validation: the peer's address, and proof that it is the peer's.
 //!
-//! Arrives: the addresses that authenticated packets came from. Leaves: challenges to send; the address to use.
-//! Must not know: sockets, rates.
+//! Arrives: the addresses of authenticated packets. Leaves: challenges to send; the address to use. Must not know: sockets, rates.
 //!
-//! A packet from a new address is no proof that the peer is there: it may have been copied. The new address is sent a
-//! challenge, and at most three times the bytes that came from it, until the challenge comes back (RFC 9000, section 8.2).
+//! A packet from a new address does not prove that the peer is there: it may be a copy. The new address is sent a challenge, and at
+//! most three times the bytes that came from it, until it returns the challenge (RFC 9000, section 8.2).
 
 use std::net::SocketAddr;
 
 use ring::digest::{Context, SHA256};
 
-/// A new address gets at most this many times what came from it, until it has answered.
+/// An address that is not validated gets at most this many times the bytes that came from it (RFC 9000, section 8).
 const AMPLIFICATION: u64 = 3;
 
-/// After how many unanswered challenges a new address is forgotten.
-const MOST_CHALLENGES: u32 = 5;
+/// Unanswered challenges after which a new address is forgotten.
+const MAX_CHALLENGES: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
@@ -30,8 +29,8 @@ struct Candidate {
 #[derive(Debug)]
 pub struct Path {
     peer: SocketAddr,
-    /// Whether the peer has shown that it is there.
-    proved: bool,
+    /// Whether the address is validated.
+    validated: bool,
     candidate: Option<Candidate>,
     responses: Vec<(SocketAddr, u64)>,
     secret: [u8; 32],
@@ -39,28 +38,28 @@ pub struct Path {
 }
 
 impl Path {
-    /// The peer's address; `proved` where the handshake has shown that it is there. `secret` makes challenges that nobody can guess.
+    /// The peer's address; `validated` where the handshake has validated it. `secret` makes challenges that cannot be guessed.
     #[must_use]
-    pub fn new(peer: SocketAddr, proved: bool, secret: [u8; 32]) -> Self {
-        Self { peer, proved, candidate: None, responses: Vec::new(), secret, made: 0 }
+    pub fn new(peer: SocketAddr, validated: bool, secret: [u8; 32]) -> Self {
+        Self { peer, validated, candidate: None, responses: Vec::new(), secret, made: 0 }
     }
 
-    /// Where the peer is.
+    /// The peer's address.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Whether more may be sent there than challenges.
+    /// Whether it is validated. If not, only challenges may be sent there.
     #[must_use]
-    pub fn is_proved(&self) -> bool {
-        self.proved
+    pub fn is_validated(&self) -> bool {
+        self.validated
     }
 
-    /// An authenticated packet came from here; `newest` is whether no packet with a larger number came before.
-    pub fn heard(&mut self, now_ns: u64, from: SocketAddr, bytes: usize, newest: bool) {
-        if from == self.peer && self.proved {
-            // The peer is where it was: what came from elsewhere was a copy, or it moved back.
+    /// Processes the address of an authenticated packet; `newest` is whether its number is the largest so far.
+    pub fn on_packet(&mut self, now_ns: u64, from: SocketAddr, bytes: usize, newest: bool) {
+        if from == self.peer && self.validated {
+            // The peer is still there: the packet from elsewhere was a copy, or the peer moved back.
             if newest {
                 self.candidate = None;
             }
@@ -83,19 +82,19 @@ impl Path {
         }
     }
 
-    /// The peer wants this sent back to where it came from.
-    pub fn challenged(&mut self, from: SocketAddr, value: u64) {
+    /// Processes a challenge of the peer, to be returned to its address.
+    pub fn on_challenge(&mut self, from: SocketAddr, value: u64) {
         if self.responses.len() < 4 {
             self.responses.push((from, value));
         }
     }
 
-    /// A challenge came back. True where the peer's address is another one now.
-    pub fn answered(&mut self, from: SocketAddr, value: u64) -> bool {
+    /// Processes the response to a challenge. True where it validates a new address of the peer.
+    pub fn on_response(&mut self, from: SocketAddr, value: u64) -> bool {
         match self.candidate {
             Some(candidate) if candidate.address == from && candidate.challenge == value => {
                 self.peer = from;
-                self.proved = true;
+                self.validated = true;
                 self.candidate = None;
                 true
             }
@@ -103,12 +102,12 @@ impl Path {
         }
     }
 
-    /// A response that is to be sent, and where to.
+    /// The next response to send, and its destination.
     pub fn response(&mut self) -> Option<(SocketAddr, u64)> {
         self.responses.pop()
     }
 
-    /// The challenge to send now, if any: where to and what; `size` is that of its packet.
+    /// The challenge to send now, if any: destination and value. `size` is the size of its packet.
     pub fn challenge_due(
         &mut self,
         now_ns: u64,
@@ -116,7 +115,7 @@ impl Path {
         size: usize,
     ) -> Option<(SocketAddr, u64)> {
         let candidate = self.candidate.as_mut().filter(|candidate| candidate.next_ns <= now_ns)?;
-        if candidate.challenges >= MOST_CHALLENGES {
+        if candidate.challenges >= MAX_CHALLENGES {
             self.candidate = None;
             return None;
         }
@@ -129,7 +128,7 @@ impl Path {
         Some((candidate.address, candidate.challenge))
     }
 
-    /// When something is to be sent because of an address.
+    /// When the next challenge or response is due.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
         if self.responses.is_empty() {
@@ -139,7 +138,7 @@ impl Path {
         }
     }
 
-    /// When a new address is to be challenged.
+    /// When the next challenge is due.
     #[must_use]
     pub fn challenge_due_ns(&self) -> Option<u64> {
         self.candidate.map(|candidate| candidate.next_ns)
@@ -154,5 +153,48 @@ impl Path {
         let mut word = [0; 8];
         word.copy_from_slice(&digest.as_ref()[..8]);
         u64::from_be_bytes(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT_NS: u64 = 1000;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], port))
+    }
+
+    #[test]
+    fn a_new_address_is_used_once_it_returns_the_challenge() {
+        let mut path = Path::new(address(1), true, [7; 32]);
+        path.on_packet(0, address(2), 100, true);
+        let (to, value) = path.challenge_due(0, RTT_NS, 37).unwrap();
+        assert_eq!((to, path.peer()), (address(2), address(1)));
+        assert!(!path.on_response(address(3), value), "from another address");
+        assert!(!path.on_response(address(2), value ^ 1), "another value");
+        assert!(path.on_response(address(2), value));
+        assert_eq!(path.peer(), address(2));
+    }
+
+    #[test]
+    fn an_address_that_is_not_validated_gets_three_times_its_bytes_and_five_challenges() {
+        let mut path = Path::new(address(1), true, [7; 32]);
+        path.on_packet(0, address(2), 30, true);
+        assert!(path.challenge_due(0, RTT_NS, 60).is_some());
+        assert!(path.challenge_due(2 * RTT_NS, RTT_NS, 60).is_none(), "90 bytes are allowed");
+        path.on_packet(3 * RTT_NS, address(2), 1000, false);
+        let sent = (4..100).filter(|at| path.challenge_due(at * RTT_NS, RTT_NS, 60).is_some());
+        assert_eq!(sent.count(), 4);
+        assert_eq!(path.due_ns(), None, "forgotten");
+    }
+
+    #[test]
+    fn a_packet_from_the_old_address_withdraws_the_new_one() {
+        let mut path = Path::new(address(1), true, [7; 32]);
+        path.on_packet(0, address(2), 100, true);
+        path.on_packet(1, address(1), 100, true);
+        assert_eq!(path.challenge_due(2, RTT_NS, 37), None);
     }
 }

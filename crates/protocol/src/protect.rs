@@ -1,12 +1,11 @@
-//! Packets are sealed: keys from a TLS 1.3 exporter, a new one every 2^22 packets.
+//! Packet protection: keys from a TLS 1.3 exporter, a new one every 2^22 packets.
 //!
-//! Arrives: an exporter secret (RFC 8446, section 7.5) that only the two ends know, and which end this is.
-//! Leaves: sealed packets, or the frames of packets that were not tampered with.
-//! Must not know: TLS, certificates, frames.
+//! Arrives: an exporter secret (RFC 8446, section 7.5) that only the two ends have, and the side of this end.
+//! Leaves: sealed packets, or the frames of authentic packets. Must not know: TLS, certificates, frames.
 //!
-//! The epoch of a key is the packet number divided by 2^22, so no signal is needed to change it, and a key seals fewer
-//! packets than AES-GCM may (RFC 9001, appendix B.1.1: 2^28 of up to 2 KiB). Each epoch's secret is derived from the one
-//! before, which is then forgotten: who takes a key cannot read what was sent before it.
+//! The epoch of a key is the packet number divided by 2^22, so a key update needs no signal, and a key seals fewer packets than AES-GCM
+//! allows (RFC 9001, appendix B.1.1: 2^28 of up to 2 KiB). Each epoch's secret is derived from the previous one, which is then
+//! erased: an attacker who obtains a key cannot read earlier packets.
 
 use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey, AES_256_GCM, CHACHA20_POLY1305, NONCE_LEN};
 use ring::hkdf::{KeyType, Prk, HKDF_SHA256};
@@ -16,7 +15,7 @@ use crate::packet::TAG_SIZE;
 /// Packets sealed by one key, as a power of two.
 pub const EPOCH_BITS: u32 = 22;
 
-/// Seals and opens packets. The crate's one implementation is [`Sealed`]; simulations that count packets have another.
+/// Seals and opens packets. This crate's implementation is [`Sealed`]; simulations use one without ciphers.
 pub trait Protect: Send {
     /// Seals `packet[header_size..]` in place and appends the tag.
     fn seal(&mut self, number: u64, header_size: usize, packet: &mut Vec<u8>);
@@ -30,7 +29,7 @@ pub trait Protect: Send {
     ) -> Option<&'a [u8]>;
 }
 
-/// Which end of a connection this is.
+/// The side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The end that connected.
@@ -48,7 +47,7 @@ pub enum Suite {
     Chacha20Poly1305,
 }
 
-/// Packets sealed with keys from a TLS exporter.
+/// Packet protection with keys from a TLS exporter.
 pub struct Sealed {
     sending: Direction,
     receiving: Direction,
@@ -92,7 +91,7 @@ impl Protect for Sealed {
         let (header, sealed) = packet.split_at_mut(header_size);
         let index = number >> EPOCH_BITS;
         if index == direction.index + 1 {
-            // Only a packet that the next key opens moves us there: a forged number changes nothing.
+            // Only a packet that the next key opens updates the keys: a forged number changes nothing.
             let next = Epoch::new(&direction.next_secret, direction.suite);
             let opened =
                 next.key.open_in_place(next.nonce(number), Aad::from(&*header), sealed).ok()?.len();
@@ -155,7 +154,7 @@ impl Epoch {
         Self { key: LessSafeKey::new(key), iv: expand(secret, &["waystage 1 iv"]) }
     }
 
-    /// The packet number over the initialisation vector (RFC 9001, section 5.3): no nonce comes twice with a key.
+    /// The packet number, exclusive-or the initialisation vector (RFC 9001, section 5.3): no nonce repeats with a key.
     fn nonce(&self, number: u64) -> Nonce {
         let mut nonce = self.iv;
         for (byte, of_number) in nonce[NONCE_LEN - 8..].iter_mut().zip(number.to_be_bytes()) {
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_end_seals_the_other_opens_and_not_itself() {
+    fn a_packet_is_opened_by_the_peer_and_not_by_its_sender() {
         let (mut client, mut server) = pair();
         let packet = sealed(&mut client, 3);
         assert_eq!(server.open(3, HEADER_SIZE, &mut packet.clone()), Some(&b"frames"[..]));
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_bit_anywhere_is_noticed() {
+    fn a_changed_bit_anywhere_is_detected() {
         let (mut client, mut server) = pair();
         let packet = sealed(&mut client, 3);
         for bit in 0..8 * packet.len() {
@@ -236,12 +235,12 @@ mod tests {
         assert!(server.open(2 * edge, HEADER_SIZE, &mut next.clone()).is_some());
         assert!(
             server.open(edge - 1, HEADER_SIZE, &mut late.clone()).is_none(),
-            "that key is gone"
+            "that key is erased"
         );
     }
 
     #[test]
-    fn a_forged_number_of_the_next_epoch_moves_no_key() {
+    fn a_forged_number_of_the_next_epoch_updates_no_key() {
         let (mut client, mut server) = pair();
         let mut forged = sealed(&mut client, 5);
         assert!(server.open(1 << EPOCH_BITS, HEADER_SIZE, &mut forged).is_none());

@@ -1,6 +1,6 @@
-//! A set of numbers, kept as ranges: which bytes of an extent are there, which extents are done.
+//! A set of numbers, kept as ranges: which bytes of an extent were received, which extents are complete.
 //!
-//! Arrives: ranges. Leaves: what of them is new, what is there. Must not know: what the numbers are.
+//! Arrives: ranges. Leaves: which parts are new, which are in the set. Must not know: the meaning of the numbers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,9 +19,9 @@ impl Ranges {
         self.total
     }
 
-    /// How many ranges it takes.
+    /// The number of ranges in the set.
     #[must_use]
-    pub fn segments(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.ends.len()
     }
 
@@ -52,7 +52,7 @@ impl Ranges {
             return 0;
         }
         let Range { mut start, mut end } = range;
-        // In order is the usual case, and costs one look.
+        // Ranges in order are the common case, and cost one lookup.
         if let Some((&before, before_end)) = self.ends.range_mut(..=start).next_back() {
             if *before_end >= end {
                 return 0;
@@ -95,8 +95,8 @@ mod tests {
                 for at in 0..80 {
                     prop_assert_eq!(set.contains(at), model.contains(&at));
                 }
-                let segments = model.iter().filter(|&&at| at == 0 || !model.contains(&(at - 1))).count();
-                prop_assert_eq!(set.segments(), segments);
+                let ranges = model.iter().filter(|&&at| at == 0 || !model.contains(&(at - 1))).count();
+                prop_assert_eq!(set.count(), ranges);
             }
         }
     }

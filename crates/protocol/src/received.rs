@@ -1,20 +1,20 @@
-//! Which packets have arrived: duplicates and replays are refused, acknowledgements are written.
+//! Packet numbers received: duplicates and replays are refused, acknowledgements are built.
 //!
-//! Arrives: packet numbers. Leaves: whether one is new; bitmaps. Must not know: time, frames' contents.
+//! Arrives: packet numbers. Leaves: whether one is new; bitmaps. Must not know: time, the contents of frames.
 
 use crate::frame::Bitmap;
 
-/// How many packet numbers back are remembered: 130,000 packets are 0.15 s at 10 Gbit/s. An older one is refused.
+/// The packet numbers remembered: 130,000 packets are 0.15 s at 10 Gbit/s. An older packet is refused.
 const REMEMBERED: u64 = 1 << 17;
 
 /// Bits of one acknowledgement: they fit the smallest packet with room for its other fields.
-pub const MOST_BITS: u64 = 8 * 960;
+pub const MAX_BITS: u64 = 8 * 960;
 
-/// The packet numbers received lately.
+/// The packet numbers received recently.
 #[derive(Clone)]
 pub struct Received {
     words: Box<[u64]>,
-    /// One behind the largest number received.
+    /// One more than the largest number received.
     end: u64,
 }
 
@@ -25,19 +25,19 @@ impl Default for Received {
 }
 
 impl Received {
-    /// One behind the largest number received.
+    /// One more than the largest number received.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether `number` has not been seen, as far as is remembered; what is forgotten counts as seen.
+    /// Whether `number` is new. A forgotten number counts as seen.
     #[must_use]
     pub fn is_new(&self, number: u64) -> bool {
         number >= self.end || (number >= self.oldest() && !self.bit(number))
     }
 
-    /// Remembers `number`. To be called once the packet is known to be the peer's: a forged one must leave no trace.
+    /// Records `number`. To be called once the packet is authenticated: a forged one must leave no trace.
     pub fn insert(&mut self, number: u64) {
         if number >= self.end {
             for forgotten in self.end..(number + 1).min(self.end + REMEMBERED) {
@@ -52,11 +52,10 @@ impl Received {
         }
     }
 
-    /// The bitmap of `from..to`, cut at the front to what is remembered and to what one acknowledgement holds.
-    /// None where nothing is left.
+    /// The bitmap of `from..to`, without numbers that are forgotten or do not fit one acknowledgement. None if it is empty.
     pub fn bitmap<'a>(&self, from: u64, to: u64, bits: &'a mut Vec<u8>) -> Option<Bitmap<'a>> {
         let to = to.min(self.end);
-        let from = from.max(self.oldest()).max(to.saturating_sub(MOST_BITS));
+        let from = from.max(self.oldest()).max(to.saturating_sub(MAX_BITS));
         if from >= to {
             return None;
         }
@@ -93,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_number_is_new_once_and_the_bitmap_tells_which_came(
+        fn each_number_is_new_once_and_the_bitmap_has_those_received(
             steps in prop::collection::vec((0_i64..40, prop::bool::weighted(0.02)), 1..200)
         ) {
             let mut received = Received::default();

@@ -1,23 +1,23 @@
-//! The round-trip time: smoothed, its variation, and the least of the last half minute.
+//! Round-trip times: smoothed, variation, and the minimum of the last half minute.
 //!
 //! Arrives: measurements. Leaves: estimates. Must not know: packets.
 
-/// How long a least round trip counts. A path may become longer; a queue that never empties must not look like one soon.
-const BASE_WINDOW_NS: u64 = 30_000_000_000;
+/// The window of the minimum. A path may become longer, but a queue that never empties must not look like one soon.
+const MIN_WINDOW_NS: u64 = 30_000_000_000;
 
-/// Estimates of the round-trip time (RFC 6298, with the measurements corrected for the receiver's delay).
+/// Estimates of the round-trip time (RFC 6298, with measurements corrected by the receiver's delay).
 #[derive(Clone, Debug)]
 pub struct Rtt {
     smoothed_ns: u64,
     variation_ns: u64,
     measured: bool,
-    /// Least values of the window's half that runs, and of the half before.
+    /// The minimum of the current half of the window, and of the previous half.
     halves: [u64; 2],
     half_ends_ns: u64,
 }
 
 impl Rtt {
-    /// Before the first measurement, what the handshake found.
+    /// The estimates before the first measurement, from the round trip of the handshake.
     #[must_use]
     pub fn new(initial_ns: u64) -> Self {
         Self {
@@ -29,8 +29,8 @@ impl Rtt {
         }
     }
 
-    /// Takes in a measurement.
-    pub fn measured(&mut self, now_ns: u64, rtt_ns: u64) {
+    /// Processes a measurement.
+    pub fn on_sample(&mut self, now_ns: u64, rtt_ns: u64) {
         if self.measured {
             let difference = self.smoothed_ns.abs_diff(rtt_ns);
             self.variation_ns = (3 * self.variation_ns + difference) / 4;
@@ -40,7 +40,7 @@ impl Rtt {
         }
         if now_ns >= self.half_ends_ns {
             self.halves = [u64::MAX, self.halves[0]];
-            self.half_ends_ns = now_ns + BASE_WINDOW_NS / 2;
+            self.half_ends_ns = now_ns + MIN_WINDOW_NS / 2;
         }
         self.halves[0] = self.halves[0].min(rtt_ns);
     }
@@ -51,30 +51,57 @@ impl Rtt {
         self.smoothed_ns
     }
 
-    /// The least round trip lately, that of a path without a queue; the smoothed one before any measurement.
+    /// The minimum round trip, that of the path without a queue; the smoothed one before any measurement.
     #[must_use]
-    pub fn base_ns(&self) -> u64 {
+    pub fn min_ns(&self) -> u64 {
         match self.halves[0].min(self.halves[1]) {
             u64::MAX => self.smoothed_ns,
-            least => least,
+            min => min,
         }
     }
 
-    /// How often the receiver should acknowledge: at min(10 ms, RTT/8), and not above 10,000 times a second.
+    /// The interval of acknowledgements: min(10 ms, RTT/8), at most 10,000 a second.
     #[must_use]
     pub fn ack_interval_ns(&self) -> u64 {
         (self.smoothed_ns / 8).clamp(100_000, 10_000_000)
     }
 
-    /// The same where packets come fast.
+    /// The same under load.
     #[must_use]
     pub fn busy_ack_interval_ns(&self) -> u64 {
         (self.smoothed_ns / 32).clamp(250_000, 10_000_000)
     }
 
-    /// After how long without a word an acknowledgement is asked for (RFC 9002, section 6.2).
+    /// The probe timeout: how long to wait for an acknowledgement before a ping asks for one (RFC 9002, section 6.2).
     #[must_use]
     pub fn timeout_ns(&self) -> u64 {
         self.smoothed_ns + (4 * self.variation_ns).max(1_000_000) + 2 * self.ack_interval_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn the_first_measurement_replaces_the_handshake_s_and_later_ones_are_smoothed() {
+        let mut rtt = Rtt::new(100 * MS);
+        assert_eq!((rtt.smoothed_ns(), rtt.min_ns()), (100 * MS, 100 * MS));
+        rtt.on_sample(0, 40 * MS);
+        assert_eq!((rtt.smoothed_ns(), rtt.min_ns()), (40 * MS, 40 * MS));
+        rtt.on_sample(MS, 48 * MS);
+        assert_eq!((rtt.smoothed_ns(), rtt.min_ns()), (41 * MS, 40 * MS));
+    }
+
+    #[test]
+    fn the_minimum_is_forgotten_after_half_a_minute() {
+        let mut rtt = Rtt::new(10 * MS);
+        rtt.on_sample(0, 10 * MS);
+        rtt.on_sample(16_000 * MS, 20 * MS);
+        assert_eq!(rtt.min_ns(), 10 * MS);
+        rtt.on_sample(32_000 * MS, 20 * MS);
+        assert_eq!(rtt.min_ns(), 20 * MS);
     }
 }

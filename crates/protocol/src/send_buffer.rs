@@ -1,25 +1,25 @@
-//! Extents on their way out: which bytes go into the next packet.
+//! The send buffer: extents on their way out, and which bytes go into the next packet.
 //!
-//! Arrives: how many bytes each extent has, what the network took and lost. Leaves: segments to send.
-//! Must not know: packets, time. Bytes are not kept here: a lost segment is read again from where it came from.
+//! Arrives: how many bytes each extent has, which segments were acknowledged or lost. Leaves: segments to send.
+//! Must not know: packets, time. Bytes are not kept here; a lost segment is read again from its source.
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::loss_recovery::Segment;
 use crate::ranges::Ranges;
+use crate::segment::Segment;
 
 #[derive(Debug, Default)]
 struct Extent {
-    /// Bytes there are to send so far.
+    /// Bytes to send so far.
     length: u64,
-    /// Whether there will be no more.
+    /// Whether the length is final.
     ended: bool,
     /// Bytes sent for the first time.
     sent: u64,
     /// Whether the end has been sent.
     end_sent: bool,
-    end_arrived: bool,
-    arrived: Ranges,
+    end_acked: bool,
+    acked: Ranges,
     queued: bool,
 }
 
@@ -29,7 +29,7 @@ impl Extent {
     }
 
     fn is_done(&self) -> bool {
-        self.end_arrived && self.arrived.total() == self.length
+        self.end_acked && self.acked.total() == self.length
     }
 }
 
@@ -38,10 +38,10 @@ impl Extent {
 pub struct SendBuffer {
     extents: HashMap<u64, Extent>,
     next: u64,
-    /// Extents with bytes never sent, in order.
+    /// Extents with bytes that were never sent, in order.
     fresh: VecDeque<u64>,
     retransmissions: VecDeque<Segment>,
-    /// Bytes there are or were to send, over all extents.
+    /// The length of all extents, including those that have been acknowledged.
     given_bytes: u64,
     /// Bytes sent for the first time, over all extents.
     first_sent_bytes: u64,
@@ -49,7 +49,7 @@ pub struct SendBuffer {
 }
 
 impl SendBuffer {
-    /// A new extent, of no bytes yet.
+    /// Opens an empty extent.
     pub fn open(&mut self) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -57,7 +57,7 @@ impl SendBuffer {
         id
     }
 
-    /// The extent has so many bytes more; `end` is whether these are the last. False for one that is not open.
+    /// Appends `bytes` to an extent, the last ones if `end`. False for an extent that is not open.
     pub fn append(&mut self, id: u64, bytes: u64, end: bool) -> bool {
         let Some(extent) = self.extents.get_mut(&id).filter(|extent| !extent.ended) else {
             return false;
@@ -72,13 +72,13 @@ impl SendBuffer {
         true
     }
 
-    /// Bytes sent for the first time so far: what the peer's credit is about.
+    /// Bytes sent for the first time so far, which the peer's credit limits.
     #[must_use]
     pub fn first_sent_bytes(&self) -> u64 {
         self.first_sent_bytes
     }
 
-    /// Bytes that wait to be sent for the first time.
+    /// Bytes that were never sent.
     #[must_use]
     pub fn unsent_bytes(&self) -> u64 {
         self.given_bytes - self.first_sent_bytes
@@ -90,21 +90,21 @@ impl SendBuffer {
         self.retransmitted_bytes
     }
 
-    /// Whether every extent has arrived.
+    /// Whether every extent has been acknowledged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.extents.is_empty()
     }
 
-    /// Whether there is anything to send within `credit_bytes`.
+    /// Whether a segment can be sent within `credit_bytes`.
     #[must_use]
     pub fn has_work(&self, credit_bytes: u64) -> bool {
         !self.retransmissions.is_empty()
             || (!self.fresh.is_empty() && self.first_sent_bytes < credit_bytes)
-            || self.fresh.front().is_some_and(|id| self.only_the_end_is_left(*id))
+            || self.fresh.front().is_some_and(|id| self.only_the_end_remains(*id))
     }
 
-    fn only_the_end_is_left(&self, id: u64) -> bool {
+    fn only_the_end_remains(&self, id: u64) -> bool {
         self.extents.get(&id).is_some_and(|extent| extent.sent == extent.length && extent.ended)
     }
 
@@ -116,9 +116,9 @@ impl SendBuffer {
                 continue;
             };
             let end = lost.offset + u64::from(lost.length);
-            // What arrived late is not sent again.
-            let missing = extent.arrived.first_missing(lost.offset..end).unwrap_or(end..end);
-            if missing.is_empty() && (!lost.last || extent.end_arrived) {
+            // Bytes that arrived late are not sent again.
+            let missing = extent.acked.first_missing(lost.offset..end).unwrap_or(end..end);
+            if missing.is_empty() && (!lost.last || extent.end_acked) {
                 self.retransmissions.pop_front();
                 continue;
             }
@@ -132,9 +132,9 @@ impl SendBuffer {
                 length: length as u32,
                 last: lost.last && missing.start + length == end,
             };
-            let behind = missing.start + length;
-            if behind < end {
-                (lost.offset, lost.length) = (behind, (end - behind) as u32);
+            let rest = missing.start + length;
+            if rest < end {
+                (lost.offset, lost.length) = (rest, (end - rest) as u32);
             } else {
                 self.retransmissions.pop_front();
             }
@@ -164,20 +164,85 @@ impl SendBuffer {
         Some(segment)
     }
 
-    /// A segment is to be sent again.
-    pub fn lost(&mut self, segment: Segment) {
+    /// Queues a lost segment to be sent again.
+    pub fn mark_lost(&mut self, segment: Segment) {
         self.retransmissions.push_back(segment);
     }
 
-    /// A segment has arrived. Returns the extent where nothing of it is missing any more.
-    pub fn arrived(&mut self, segment: Segment) -> Option<u64> {
+    /// Processes the acknowledgement of a segment. Returns its extent if that is now complete at the peer.
+    pub fn acknowledge(&mut self, segment: Segment) -> Option<u64> {
         let extent = self.extents.get_mut(&segment.extent)?;
-        extent.arrived.insert(segment.offset..segment.offset + u64::from(segment.length));
-        extent.end_arrived |= segment.last;
+        extent.acked.insert(segment.offset..segment.offset + u64::from(segment.length));
+        extent.end_acked |= segment.last;
         if !extent.is_done() {
             return None;
         }
         self.extents.remove(&segment.extent);
         Some(segment.extent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(extent: u64, offset: u64, length: u32, last: bool) -> Segment {
+        Segment { extent, offset, length, last }
+    }
+
+    fn buffer(lengths: &[u64]) -> SendBuffer {
+        let mut buffer = SendBuffer::default();
+        for &length in lengths {
+            let extent = buffer.open();
+            assert!(buffer.append(extent, length, true));
+        }
+        buffer
+    }
+
+    #[test]
+    fn extents_are_sent_in_order_and_retransmissions_first() {
+        let mut buffer = buffer(&[1500, 100]);
+        let first = buffer.next(u64::MAX, |_, _| 1000).unwrap();
+        assert_eq!(first, segment(0, 0, 1000, false));
+        assert_eq!(buffer.unsent_bytes(), 600);
+        buffer.mark_lost(first);
+        assert_eq!(buffer.next(u64::MAX, |_, _| 600), Some(segment(0, 0, 600, false)));
+        assert_eq!(buffer.next(u64::MAX, |_, _| 600), Some(segment(0, 600, 400, false)));
+        assert_eq!(buffer.next(u64::MAX, |_, _| 600), Some(segment(0, 1000, 500, true)));
+        assert_eq!(buffer.next(u64::MAX, |_, _| 600), Some(segment(1, 0, 100, true)));
+        assert_eq!(buffer.next(u64::MAX, |_, _| 600), None);
+        assert_eq!(buffer.retransmitted_bytes(), 1000);
+    }
+
+    #[test]
+    fn credit_limits_new_bytes_and_not_retransmissions() {
+        let mut buffer = buffer(&[1500]);
+        let first = buffer.next(1000, |_, _| 1200).unwrap();
+        assert_eq!(first.length, 1000);
+        assert!(!buffer.has_work(1000) && buffer.has_work(1001));
+        buffer.mark_lost(first);
+        assert!(buffer.has_work(1000));
+        assert_eq!(buffer.next(1000, |_, _| 1200), Some(first));
+    }
+
+    #[test]
+    fn bytes_that_arrive_late_are_not_sent_again() {
+        let mut buffer = buffer(&[1000]);
+        let all = buffer.next(u64::MAX, |_, _| 1000).unwrap();
+        buffer.mark_lost(all);
+        assert_eq!(buffer.acknowledge(segment(0, 200, 300, false)), None);
+        assert_eq!(buffer.next(u64::MAX, |_, _| 1000), Some(segment(0, 0, 200, false)));
+        assert_eq!(buffer.next(u64::MAX, |_, _| 1000), Some(segment(0, 500, 500, true)));
+        assert_eq!(buffer.acknowledge(all), Some(0));
+        assert!(buffer.is_empty());
+    }
+
+    #[test]
+    fn an_empty_extent_still_sends_its_end() {
+        let mut buffer = buffer(&[0]);
+        assert!(buffer.has_work(0));
+        let end = segment(0, 0, 0, true);
+        assert_eq!(buffer.next(0, |_, _| 1000), Some(end));
+        assert_eq!(buffer.acknowledge(end), Some(0));
     }
 }

@@ -1,26 +1,13 @@
 //! Numbers in packets: fixed-width ones, and QUIC's variable-length integers (RFC 9000, section 16).
 //!
-//! Arrives: bytes of a packet. Leaves: numbers and slices, or [`Malformed`]; never a panic.
-//! Must not know: what the numbers mean.
+//! Arrives: bytes of a packet. Leaves: numbers and slices, or an error; never a panic. Must not know: the meaning of the numbers.
 
-use std::fmt;
+use crate::error::Error;
 
-/// A packet that ends too early or says something that cannot be. The packet is dropped; nothing else happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "malformed packet: {}", self.0)
-    }
-}
-
-impl std::error::Error for Malformed {}
-
-/// The largest number that a variable-length integer holds.
+/// The largest variable-length integer.
 pub const MAX: u64 = (1 << 62) - 1;
 
-/// How many bytes `value` takes.
+/// The encoded size of `value` in bytes.
 #[must_use]
 pub fn size(value: u64) -> usize {
     match value {
@@ -62,41 +49,41 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `count` bytes.
-    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Error> {
         if count > self.bytes.len() {
-            return Err(Malformed("it ends too early"));
+            return Err(Error::Malformed("it ends too early"));
         }
         let (taken, rest) = self.bytes.split_at(count);
         self.bytes = rest;
         Ok(taken)
     }
 
-    /// Everything that is left.
+    /// The remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
 
     /// A big-endian number of `count` bytes, at most eight.
-    pub fn fixed(&mut self, count: usize) -> Result<u64, Malformed> {
+    pub fn fixed(&mut self, count: usize) -> Result<u64, Error> {
         Ok(self.take(count)?.iter().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     }
 
     /// A variable-length integer.
-    pub fn varint(&mut self) -> Result<u64, Malformed> {
-        let first = *self.bytes.first().ok_or(Malformed("it ends too early"))?;
+    pub fn varint(&mut self) -> Result<u64, Error> {
+        let first = *self.bytes.first().ok_or(Error::Malformed("it ends too early"))?;
         let length = 1 << (first >> 6);
         let all_bits = self.fixed(length)?;
         Ok(all_bits & (MAX >> (62 - (8 * length - 2))))
     }
 
-    /// As many bytes as a variable-length integer before them says.
-    pub fn prefixed(&mut self) -> Result<&'a [u8], Malformed> {
+    /// Bytes after their length.
+    pub fn prefixed(&mut self) -> Result<&'a [u8], Error> {
         let length = self.varint()?;
-        self.take(usize::try_from(length).map_err(|_| Malformed("a length is too large"))?)
+        self.take(usize::try_from(length).map_err(|_| Error::Malformed("a length is too large"))?)
     }
 }
 
-/// Appends `bytes` behind their length.
+/// Appends the length of `bytes`, then the bytes.
 pub fn put_prefixed(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);

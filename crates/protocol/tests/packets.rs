@@ -59,7 +59,7 @@ fn frames_are_those_of_the_specification() {
     for (name, frame) in [
         ("data", data),
         ("ack", example_ack(&[0xff, 0x0d])),
-        ("ask", Frame::Ask { from: 5, to: 500 }),
+        ("history request", Frame::HistoryRequest { from: 5, to: 500 }),
         ("close", Frame::Close { code: 0, reason: b"done" }),
         ("challenge", Frame::Challenge(0x0102_0304_0506_0708)),
     ] {
@@ -118,7 +118,7 @@ fn any_frame() -> impl Strategy<Value = Vec<u8>> {
                 bitmap,
             }),
             4 => Frame::History(bitmap),
-            5 => Frame::Ask { from: a, to: a + b + 1 },
+            5 => Frame::HistoryRequest { from: a, to: a + b + 1 },
             6 => Frame::Close { code: a, reason: &bytes[..bytes.len().min(MAX_REASON)] },
             _ => Frame::Challenge(a),
         }

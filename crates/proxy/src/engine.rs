@@ -287,7 +287,7 @@ impl Engine {
         for message in came {
             let taken = session.streams.receive(now_ns(), message.buffer, message.length);
             if let Err(how) = taken {
-                broken.get_or_insert(format!("the other end broke the protocol: {}", how.0));
+                broken.get_or_insert(format!("the other end broke the protocol: {}", how.detail()));
             }
         }
         session.streams.recycle(free);

@@ -399,9 +399,8 @@ fn user_of(py: Python<'_>, user: PyUser) -> PyResult<User> {
 }
 
 pub(crate) fn mode_of(name: &str) -> PyResult<Mode> {
-    name.parse().map_err(|unknown: waystage_protocol::congestion::UnknownMode| {
-        PyValueError::new_err(unknown.to_string())
-    })
+    name.parse()
+        .map_err(|unknown: waystage_protocol::Error| PyValueError::new_err(unknown.to_string()))
 }
 
 pub(crate) fn raise(py: Python<'_>, error: waystage_transport::WanError) -> PyErr {

@@ -162,7 +162,7 @@ impl Link {
     /// The peer broke a rule of messages: which; it is told.
     pub fn broken(&mut self) -> Option<&'static str> {
         let how = self.store.broken.take()?;
-        self.close(codes::BROKEN, how);
+        self.close(codes::PROTOCOL_VIOLATION, how);
         Some(how)
     }
 

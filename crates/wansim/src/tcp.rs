@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
+use waystage_protocol::congestion::controller::PACKET;
 use waystage_protocol::congestion::cubic::Cubic;
-use waystage_protocol::congestion::PACKET;
 
 use crate::world::{Body, End, Flow, Packet};
 
@@ -252,7 +252,7 @@ impl CubicControl {
         base_rtt_ns: u64,
     ) {
         if congested {
-            self.window = (self.cubic.congested(self.window * PACKET) / PACKET).max(2.0);
+            self.window = (self.cubic.on_congestion(self.window * PACKET) / PACKET).max(2.0);
             self.threshold = self.window;
         } else if recovering {
         } else if self.window < self.threshold {
@@ -263,7 +263,7 @@ impl CubicControl {
             }
         } else {
             let bytes = self.window * PACKET;
-            self.window = self.cubic.grown(now_ns, bytes, PACKET as u64, rtt_ns) / PACKET;
+            self.window = self.cubic.on_ack(now_ns, bytes, PACKET as u64, rtt_ns) / PACKET;
         }
     }
 }

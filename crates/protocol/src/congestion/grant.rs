@@ -1,37 +1,37 @@
 //! Which mode a client gets: the server decides, by user and by address.
 //!
-//! Arrives: what was asked for, who asks, the server's rules. Leaves: the mode, its rate, and why it is not the one
-//! asked for. Must not know: how users prove who they are.
+//! Arrives: the requested mode, the user, the address, the server's rules. Leaves: the mode, its rate, and a reason where it differs from
+//! the request. Must not know: how users authenticate.
 
 use std::net::IpAddr;
 
-use super::Mode;
+use super::registry::Mode;
 
-/// One line of a server's configuration: the first that fits decides.
+/// One rule of a server's configuration. The first that matches decides.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The user it is for; None for anybody.
+    /// The user; None for any.
     pub user: Option<String>,
-    /// The network it is for, as an address and how many of its bits count; None for any.
+    /// The network, as an address and the length of its prefix in bits; None for any.
     pub network: Option<(IpAddr, u8)>,
-    /// Modes granted beside `fair` and `modest`, which everybody has.
+    /// Modes granted beside `fair` and `modest`, which every user has.
     pub modes: Vec<Mode>,
-    /// No more than this.
+    /// The largest rate.
     pub rate_cap_bps: f64,
 }
 
-/// What the client gets.
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Granted {
     /// The mode.
     pub mode: Mode,
     /// Its largest rate.
     pub rate_cap_bps: f64,
-    /// One sentence for the user, where it is not the mode asked for.
+    /// A sentence for the user, where the mode is not the requested one.
     pub downgraded: Option<String>,
 }
 
-/// Decides.
+/// Applies the rules to a request.
 #[must_use]
 pub fn grant(
     asked: Mode,
@@ -45,8 +45,7 @@ pub fn grant(
             && rule.network.is_none_or(|(network, bits)| is_in(address, network, bits))
     });
     let rate_cap_bps = rule.map_or(default_cap_bps, |rule| rule.rate_cap_bps);
-    let free = matches!(asked, Mode::Fair | Mode::Modest);
-    if free || rule.is_some_and(|rule| rule.modes.contains(&asked)) {
+    if asked.is_free() || rule.is_some_and(|rule| rule.modes.contains(&asked)) {
         return Granted { mode: asked, rate_cap_bps, downgraded: None };
     }
     let downgraded = format!(
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faster_modes_are_for_whom_the_server_names() {
+    fn the_faster_modes_need_a_rule_of_the_server() {
         let ask =
             |mode, user, address: &str| grant(mode, user, address.parse().unwrap(), &rules(), 1e8);
         assert_eq!(ask(Mode::Aggressive, "ada", "10.1.7.7").mode, Mode::Aggressive);
@@ -98,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_everybody_is_fair() {
+    fn without_rules_every_user_gets_fair() {
         let granted = grant(Mode::FastStart, "ada", "10.1.0.1".parse().unwrap(), &[], 1e8);
         assert_eq!((granted.mode, granted.rate_cap_bps), (Mode::Fair, 1e8));
     }

@@ -1,44 +1,46 @@
-//! The first round trips: from nothing known to the path's capacity.
+//! The first round trips: from no knowledge to the path's capacity.
 //!
-//! Arrives: acks. Leaves: a rate; at the end, the capacity found. Must not know: what comes after.
+//! Arrives: acknowledgements. Leaves: a rate; at the end, the capacity found. Must not know: the phase that follows.
 //!
-//! **Gradual.** 64 packets in the first round trip; from then on `rate = 4 ln 2 x arrival rate`. What arrives is what was sent a
-//! round trip ago, so the rate grows by 2.77 each round trip (the factor of BBR's startup, draft-cardwell-iccrg-bbr, where its
-//! derivation stands). It ends at the first evidence: a queue of an eighth of the round trip, loss that rises, marks, or
-//! arrivals that do not grow any more.
+//! **Gradual.** 64 packets in the first round trip; from then on `rate = 4 ln 2 x delivery rate`. The delivery rate is that of a round
+//! trip ago, so the rate grows by 2.77 each round trip (the gain of BBR's Startup, whose derivation is in draft-cardwell-iccrg-bbr).
+//! It ends at the first evidence of a full path: a queue of an eighth of the round trip, rising loss, marks, or a delivery rate that
+//! stops growing.
 //!
-//! **Quick.** The first packets leave as a train at the rate that the server granted: 64, up to 256 on a path of 400 ms or more. By the time the peer took to receive them the path's
-//! narrowest link gives its speed, as packet pairs do (Dovrolis, Ramanathan, Moore: "What do packet dispersion
-//! techniques measure?", INFOCOM 2001): an upper bound of what is free. Half of it is used at once, and growth slows down at
-//! it: a quarter more each round trip, since a host that was busy may have spread the train.
-//! A program that has little to say at first, as one that asks what is wanted, has its train when it has something to send.
+//! **Packet train.** The first packets leave back to back at the granted rate: 64, up to 256 on a path of 400 ms or more. The time that
+//! the peer took to receive them gives the rate of the narrowest link, as packet pairs do (Dovrolis, Ramanathan, Moore: "What do
+//! packet dispersion techniques measure?", INFOCOM 2001): an upper bound of the free capacity. Half of it is used at once. Growth
+//! slows down at the bound, to a quarter more each round trip, since a busy host may have spread the train. An application with little
+//! to send at first gets its train once it has enough.
 
-use super::evidence::{ArrivalRate, LossFloor, Round, Rounds};
-use super::{AckEvent, Control, PACKET};
+use super::controller::{AckEvent, Control, PACKET};
+use super::delivery_rate::DeliveryRate;
+use super::loss_floor::LossFloor;
+use super::rounds::{Round, RoundCounter};
 
 const FIRST_PACKETS: f64 = 64.0;
 
-/// A train is longer on a long path, up to so many times: 64 packets of 1 Gbit/s last no longer than a host may be late.
+/// A train is longer on a long path, by at most this factor: at 1 Gbit/s, 64 packets take no longer than a host may be late.
 const LONGEST_TRAIN: f64 = 4.0;
 const TRAIN_RTT_NS: f64 = 100e6;
 const GROWTH: f64 = 2.77;
 
-/// A train that arrived in this many packets at least says something of the path.
+/// A shorter train measures nothing.
 const LEAST_TRAIN: f64 = 16.0;
 
-/// After so many shorter ones, of a sender that had more to send, there will be no train.
+/// After this many shorter ones, from a sender that had more to send, no train is expected.
 const MOST_SHORT: u32 = 8;
 
-/// Of the train's rate, what is used before the path confirmed anything.
+/// The part of the train's rate in use before the path has confirmed any.
 const TRUST: f64 = 0.5;
 
-/// The bound that a train gave is raised by this each round in which nothing speaks for it.
+/// The factor that raises the train's bound in each round without evidence for it.
 const DOUBT: f64 = 1.25;
 
-/// What was found.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub struct Capacity {
-    /// Bits a second that the path carries, of what is sent (random loss included).
+    /// The rate that the path carries in bits a second, as sent: before random loss.
     pub bps: f64,
 }
 
@@ -47,20 +49,20 @@ pub struct Capacity {
 pub struct Startup {
     rate_bps: f64,
     cap_bps: f64,
-    /// No more than this, where a train has measured the path.
+    /// The upper bound, where a train has measured the path.
     bound_bps: f64,
     train: bool,
     train_bytes: f64,
     short_trains: u32,
-    arrivals: ArrivalRate,
-    rounds: Rounds,
+    delivery_rate: DeliveryRate,
+    rounds: RoundCounter,
     round_best_bps: f64,
     best_before_bps: f64,
     flat_rounds: u32,
     last_rtts: [u64; 4],
-    acks: usize,
+    rtt_count: usize,
     previous: Round,
-    /// Whether the round that runs is the second one.
+    /// Whether the current round is the second one.
     second: bool,
 }
 
@@ -78,38 +80,38 @@ impl Startup {
                 * PACKET
                 * (rtt_ns as f64 / TRAIN_RTT_NS).clamp(1.0, LONGEST_TRAIN),
             short_trains: 0,
-            arrivals: ArrivalRate::default(),
-            rounds: Rounds::default(),
+            delivery_rate: DeliveryRate::default(),
+            rounds: RoundCounter::default(),
             round_best_bps: 0.0,
             best_before_bps: 0.0,
             flat_rounds: 0,
             last_rtts: [u64::MAX; 4],
-            acks: 0,
+            rtt_count: 0,
             previous: Round::default(),
             second: false,
         }
     }
 
-    /// Takes in a ack; the capacity, once it is found.
+    /// Processes an acknowledgement; returns the capacity once it is found.
     pub fn on_ack(&mut self, ack: &AckEvent, floor: &mut LossFloor) -> Option<Capacity> {
         let rtt_ns = ack.smoothed_rtt_ns;
         if let Some(rtt_ns) = ack.rtt_ns {
-            self.last_rtts[self.acks % 4] = rtt_ns;
-            self.acks += 1;
+            self.last_rtts[self.rtt_count % 4] = rtt_ns;
+            self.rtt_count += 1;
         }
         if self.train {
             return self.end_of_train(ack);
         }
-        self.arrivals.on_ack(ack, 2 * rtt_ns);
-        // A short window follows a rate that grows; three acknowledgements' worth is the least that means something.
+        self.delivery_rate.on_ack(ack, 2 * rtt_ns);
+        // A short window follows a growing rate; three acknowledgements are the least that measure one.
         let window_ns = (rtt_ns / 4).min((rtt_ns / 16).max(25_000_000));
-        if let Some(arrival_bps) = self.arrivals.bps(window_ns) {
-            self.rate_bps = self.rate_bps.max((GROWTH * arrival_bps).min(self.bound_bps));
-            self.round_best_bps = self.round_best_bps.max(arrival_bps);
+        if let Some(delivery_bps) = self.delivery_rate.bps(window_ns) {
+            self.rate_bps = self.rate_bps.max((GROWTH * delivery_bps).min(self.bound_bps));
+            self.round_best_bps = self.round_best_bps.max(delivery_bps);
         }
         let queue_ns =
-            self.last_rtts.iter().min().map_or(0, |rtt| rtt.saturating_sub(ack.base_rtt_ns));
-        let queued = self.acks >= 4 && queue_ns > (ack.base_rtt_ns / 8).max(1_000_000);
+            self.last_rtts.iter().min().map_or(0, |rtt| rtt.saturating_sub(ack.min_rtt_ns));
+        let queued = self.rtt_count >= 4 && queue_ns > (ack.min_rtt_ns / 8).max(1_000_000);
         let mut over = queued || ack.marked_packets > 0;
         if let Some(round) = self.rounds.on_ack(ack) {
             over |= self.end_of_round(&round, floor);
@@ -118,44 +120,44 @@ impl Startup {
     }
 
     fn end_of_train(&mut self, ack: &AckEvent) -> Option<Capacity> {
-        let arrival = ack.arrival?;
-        let train = arrival.burst_bytes as f64;
+        let delivery = ack.delivery?;
+        let train = delivery.burst_bytes as f64;
         if train < LEAST_TRAIN * PACKET {
-            self.short_trains += u32::from(!ack.limited);
+            self.short_trains += u32::from(!ack.app_limited);
             if self.short_trains < MOST_SHORT {
                 return None;
             }
         }
         self.train = false;
         if train >= LEAST_TRAIN * PACKET {
-            // A train that arrived as one was coalesced on the way: no faster than 1 us a packet is believed.
+            // A train that arrives at once was coalesced on the way: 1 us a packet is the fastest plausible rate.
             let least_ns = train / PACKET * 1000.0;
-            let train_bps = train * 8e9 / (arrival.burst_ns as f64).max(least_ns);
+            let train_bps = train * 8e9 / (delivery.burst_ns as f64).max(least_ns);
             self.bound_bps = train_bps.min(self.cap_bps);
             self.rate_bps = TRUST * self.bound_bps;
         } else {
             self.rate_bps = FIRST_PACKETS * PACKET * 8e9 / ack.smoothed_rtt_ns.max(1) as f64;
         }
         self.rate_bps = self.rate_bps.min(self.cap_bps);
-        self.rounds.restart(ack.next_number);
+        self.rounds.restart(ack.next_packet_number);
         None
     }
 
     /// Whether the round shows that the path is full.
     fn end_of_round(&mut self, round: &Round, floor: &mut LossFloor) -> bool {
-        let packets = (round.arrived + round.lost).max(1) as f64;
+        let packets = (round.acked + round.lost).max(1) as f64;
         let share = round.lost as f64 / packets;
-        // The first round is of few packets: where it lost any, both rounds together are the best estimate.
+        // The first round has few packets: where it lost any, both rounds together are the best estimate.
         let noise = if floor.is_clean() {
             3.0 * (0.01 / packets).sqrt()
         } else {
             3.0 * floor.deviation(floor.with(round).max(0.01), packets)
         };
         let rising = packets >= 20.0 && share > floor.share() + 0.05 + noise;
-        // The first round is the slowest there will be. Each later one is three times as fast as the one before, which
-        // is quiet if even this one is not too fast.
+        // The first round is the slowest of all. Each later one is three times as fast as the previous one, which
+        // was quiet if even this one is not too fast.
         let before = std::mem::replace(&mut self.previous, *round);
-        let first = before.arrived + before.lost == 0;
+        let first = before.acked + before.lost == 0;
         if first {
             floor.quiet(round);
         } else if !rising && !self.second {
@@ -167,23 +169,24 @@ impl Startup {
         if bound && !rising {
             self.bound_bps = (DOUBT * self.bound_bps).min(self.cap_bps);
         }
-        self.flat_rounds = if grew || bound || round.limited { 0 } else { self.flat_rounds + 1 };
+        self.flat_rounds =
+            if grew || bound || round.app_limited { 0 } else { self.flat_rounds + 1 };
         self.best_before_bps = self.best_before_bps.max(self.round_best_bps);
         self.round_best_bps = 0.0;
         (rising && !first) || self.flat_rounds >= 2
     }
 
-    /// Nothing arrives faster than the path carries, so the best rate seen is the path's.
+    /// The path delivers no faster than its capacity, so the best rate measured is the capacity.
     fn found(&self, floor: &LossFloor) -> Capacity {
         let best_bps = self.best_before_bps.max(self.round_best_bps);
-        let arrival_bps = if best_bps > 0.0 { best_bps } else { self.rate_bps / GROWTH };
-        Capacity { bps: (arrival_bps / (1.0 - floor.share())).min(self.cap_bps) }
+        let delivery_bps = if best_bps > 0.0 { best_bps } else { self.rate_bps / GROWTH };
+        Capacity { bps: (delivery_bps / (1.0 - floor.share())).min(self.cap_bps) }
     }
 
-    /// How fast to send now.
+    /// The current rate and window.
     #[must_use]
     pub fn control(&self, rtt_ns: u64) -> Control {
-        // Acknowledgements that fail to come stop the start after three round trips' worth.
+        // Without acknowledgements, sending stops after the data of three round trips.
         let window_bytes = if self.train {
             self.train_bytes
         } else {
@@ -195,35 +198,35 @@ impl Startup {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Arrival;
+    use super::super::controller::Delivery;
     use super::*;
 
     const RTT_NS: u64 = 500_000_000;
 
-    fn ack(packets: u64, took_ns: u64, limited: bool) -> AckEvent {
-        let arrival =
-            Arrival { burst_bytes: packets * 1500, burst_ns: took_ns, ..Arrival::default() };
+    fn ack(packets: u64, took_ns: u64, app_limited: bool) -> AckEvent {
+        let delivery =
+            Delivery { burst_bytes: packets * 1500, burst_ns: took_ns, ..Delivery::default() };
         AckEvent {
             smoothed_rtt_ns: RTT_NS,
-            base_rtt_ns: RTT_NS,
-            arrival: Some(arrival),
-            limited,
+            min_rtt_ns: RTT_NS,
+            delivery: Some(delivery),
+            app_limited,
             ..AckEvent::default()
         }
     }
 
     #[test]
-    fn a_train_is_measured_when_there_is_something_to_send() {
+    fn a_train_is_measured_once_there_is_enough_to_send() {
         let mut startup = Startup::new(RTT_NS, 1e10, true);
         let mut floor = LossFloor::default();
-        // A program asks and is answered, in a packet or two each time.
+        // A request and a response, a packet or two each time.
         for _ in 0..20 {
             assert!(startup.on_ack(&ack(1, 0, true), &mut floor).is_none());
         }
         // 60 packets in 3.6 ms: 200 Mbit/s.
         assert!(startup.on_ack(&ack(60, 3_600_000, false), &mut floor).is_none());
         let rate = startup.control(RTT_NS).rate_bps;
-        assert!((0.9e8..1.1e8).contains(&rate), "half of what the train showed, not {rate}");
+        assert!((0.9e8..1.1e8).contains(&rate), "half of the train's rate, not {rate}");
     }
 
     #[test]
@@ -236,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn a_train_that_was_spread_does_not_hold_the_rate_for_long() {
+    fn a_spread_train_does_not_bound_the_rate_for_long() {
         let mut startup = Startup::new(RTT_NS, 1e10, true);
         let mut floor = LossFloor::default();
-        // As on a path of 50 Mbit/s; all that is sent arrives at once all the same.
+        // As on a path of 50 Mbit/s, but every packet arrives at once.
         startup.on_ack(&ack(60, 14_400_000, false), &mut floor);
         let (mut now_ns, mut number) = (0, 100);
         for _ in 0..16 {
@@ -247,20 +250,20 @@ mod tests {
             now_ns += RTT_NS;
             let spoken = number;
             number += bytes / 1472 + 1;
-            let arrival = Arrival { bytes, span_ns: RTT_NS, ..Arrival::default() };
+            let delivery = Delivery { bytes, interval_ns: RTT_NS, ..Delivery::default() };
             let ack = AckEvent {
                 now_ns,
                 rtt_ns: Some(RTT_NS),
                 smoothed_rtt_ns: RTT_NS,
-                base_rtt_ns: RTT_NS,
-                arrived_bytes: bytes,
-                arrived_packets: bytes / 1472,
-                newest_spoken_of: spoken,
-                next_number: number,
-                arrival: Some(arrival),
+                min_rtt_ns: RTT_NS,
+                acked_bytes: bytes,
+                acked_packets: bytes / 1472,
+                largest_acknowledged: Some(spoken - 1),
+                next_packet_number: number,
+                delivery: Some(delivery),
                 ..AckEvent::default()
             };
-            assert!(startup.on_ack(&ack, &mut floor).is_none(), "nothing says that it is full");
+            assert!(startup.on_ack(&ack, &mut floor).is_none(), "no evidence of a full path");
         }
         let rate = startup.control(RTT_NS).rate_bps;
         assert!(rate > 2e8, "a quarter more each round trip, not {rate}");

@@ -1,20 +1,33 @@
-//! A datagram arrives.
+//! Incoming datagrams.
 
 use std::net::SocketAddr;
 
-use super::{AckEvent, Arrival, CloseReason, Connection, Event, Sink, State};
+use super::{CloseReason, Connection, Event, Sink, State};
+use crate::congestion::controller::{AckEvent, Delivery};
+use crate::error::Error;
 use crate::frame::{Ack, Frame};
-use crate::loss_recovery::{Outcome, Payload};
+use crate::loss_recovery::Outcome;
 use crate::packet::{Header, HEADER_SIZE};
-use crate::reassembly::Broken;
+use crate::segment::Payload;
 use crate::varint::Reader;
 
-/// What a peer may say of the spread of delays: a minute.
-const MOST_SPREAD_US: u64 = 60_000_000;
+/// The largest plausible spread of delays: a minute.
+const MAX_SPREAD_US: u64 = 60_000_000;
+
+const NEVER_SENT: Error = Error::Violation("it acknowledged packets that were never sent");
+
+/// The measurements of an acknowledgement, beside the packets that it covers.
+#[derive(Default)]
+struct Measured {
+    rtt_ns: Option<u64>,
+    rtt_spread_ns: u64,
+    delivery: Option<Delivery>,
+    marked_packets: u64,
+}
 
 impl Connection {
-    /// Takes in a datagram; `marked` is whether the network marked it for congestion (ECN). A datagram that is not the
-    /// peer's, or came before, is dropped without a word.
+    /// Processes a datagram; `marked` is whether it has an ECN mark. One that is not the peer's, or that has arrived
+    /// before, is discarded silently.
     pub fn receive(
         &mut self,
         now_ns: u64,
@@ -45,17 +58,17 @@ impl Connection {
             return;
         };
         self.counters.received_packets += 1;
-        self.heard_ns = now_ns;
+        self.received_ns = now_ns;
         let mut reader = Reader::new(frames);
-        let (mut wants_ack, mut keep) = (false, true);
+        let (mut ack_eliciting, mut keep) = (false, true);
         while !reader.is_empty() {
             match Frame::read(&mut reader) {
                 Ok(frame) => {
-                    wants_ack |= frame.wants_ack();
-                    keep &= self.handle(now_ns, from, &frame, sink);
+                    ack_eliciting |= frame.is_ack_eliciting();
+                    keep &= self.on_frame(now_ns, from, &frame, sink);
                 }
-                // Sealed by the peer, and still nonsense: it speaks another language.
-                Err(malformed) => return self.broken(now_ns, malformed.0),
+                // The peer sealed it, so the peer is at fault.
+                Err(error) => return self.on_violation(now_ns, &error),
             }
             if self.state == State::Closed {
                 return;
@@ -64,15 +77,15 @@ impl Connection {
         if !keep {
             return;
         }
-        self.acks.arrived(now_ns, header.number, header.stamp, size, marked);
-        if wants_ack {
-            self.acks.wanted(now_ns, self.rtt.ack_interval_ns(), self.rtt.busy_ack_interval_ns());
+        self.acks.on_packet(now_ns, header.number, header.stamp, size, marked);
+        if ack_eliciting {
+            self.acks.schedule(now_ns, self.rtt.ack_interval_ns(), self.rtt.busy_ack_interval_ns());
         }
-        self.path.heard(now_ns, from, size, header.number >= expected);
+        self.path.on_packet(now_ns, from, size, header.number >= expected);
     }
 
-    /// Handles a frame. False if the packet must not be acknowledged.
-    fn handle(
+    /// Processes a frame. False if the packet must not be acknowledged.
+    fn on_frame(
         &mut self,
         now_ns: u64,
         from: SocketAddr,
@@ -82,48 +95,48 @@ impl Connection {
         match frame {
             Frame::Padding | Frame::Ping => {}
             Frame::Data { extent, offset, last, bytes } => {
-                let taken = match self.reassembly.take(*extent, *offset, bytes.len() as u64, *last)
-                {
-                    Ok(taken) => taken,
-                    Err(rule) => {
-                        self.broken(now_ns, name(rule));
+                let length = bytes.len() as u64;
+                let inserted = match self.reassembly.insert(*extent, *offset, length, *last) {
+                    Ok(inserted) => inserted,
+                    Err(error) => {
+                        self.on_violation(now_ns, &error);
                         return true;
                     }
                 };
-                for new in &taken.new {
+                for new in &inserted.new {
                     let part = (new.start - offset) as usize..(new.end - offset) as usize;
                     sink.write(*extent, new.start, &bytes[part]);
                 }
-                if let Some(length) = taken.complete {
+                if let Some(length) = inserted.complete {
                     self.events.push_back(Event::Complete { extent: *extent, length });
                 }
-                return !taken.dropped;
+                return !inserted.dropped;
             }
-            Frame::Ack(ack) => self.acknowledged(now_ns, ack),
+            Frame::Ack(ack) => self.on_ack(now_ns, ack),
             Frame::History(bitmap) => {
                 let mut outcome = Outcome::default();
-                if self.recovery.acknowledged(now_ns, bitmap, true, &mut outcome) {
-                    self.learned(now_ns, outcome, None, None, (0, 0));
+                if self.recovery.on_bitmap(now_ns, bitmap, true, &mut outcome) {
+                    self.on_acknowledged(now_ns, outcome, Measured::default());
                 } else {
-                    self.broken(now_ns, "it acknowledged packets that were never sent");
+                    self.on_violation(now_ns, &NEVER_SENT);
                 }
             }
-            Frame::Ask { from, to } => self.acks.asked(*from, *to),
+            Frame::HistoryRequest { from, to } => self.acks.on_history_request(*from, *to),
             Frame::Close { code, reason } => {
                 let reason = String::from_utf8_lossy(reason).into_owned();
                 match self.state {
                     State::Open => {
                         self.closing = (*code, Vec::new());
-                        // Answered once, so that the peer need not repeat itself.
+                        // One answer, so that the peer need not repeat itself.
                         self.state = State::Closing { left: 1, next_ns: now_ns };
-                        self.tell_end(CloseReason::Peer(*code, reason));
+                        self.report_end(CloseReason::Peer(*code, reason));
                     }
                     _ => self.end(CloseReason::Local(self.closing.0)),
                 }
             }
-            Frame::Challenge(value) => self.path.challenged(from, *value),
+            Frame::Challenge(value) => self.path.on_challenge(from, *value),
             Frame::Response(value) => {
-                if self.path.answered(from, *value) {
+                if self.path.on_response(from, *value) {
                     self.events.push_back(Event::PeerMigrated(from));
                     self.on_path_change(now_ns);
                 }
@@ -132,77 +145,64 @@ impl Connection {
         true
     }
 
-    fn acknowledged(&mut self, now_ns: u64, ack: &Ack<'_>) {
+    fn on_ack(&mut self, now_ns: u64, ack: &Ack<'_>) {
         let mut outcome = Outcome::default();
-        if !self.recovery.acknowledged(now_ns, &ack.bitmap, false, &mut outcome) {
-            return self.broken(now_ns, "it acknowledged packets that were never sent");
+        if !self.recovery.on_bitmap(now_ns, &ack.bitmap, false, &mut outcome) {
+            return self.on_violation(now_ns, &NEVER_SENT);
         }
         self.peer_credit_bytes = self.peer_credit_bytes.max(ack.credit_bytes);
         let rtt_ns = ack.echo.age_ns(now_ns).saturating_sub(ack.echo_held_us * 1000).max(1000);
-        // A stamp older than the connection is nonsense, and would be believed for half a minute.
+        // A stamp older than the connection is invalid, and would set the minimum for half a minute.
         let rtt_ns = (rtt_ns < now_ns - self.began_ns + 1_000_000).then_some(rtt_ns);
         if let Some(rtt_ns) = rtt_ns {
-            self.rtt.measured(now_ns, rtt_ns);
+            self.rtt.on_sample(now_ns, rtt_ns);
         }
         let (bytes_before, at_before_us) = self.peer_received;
-        let mut arrival = None;
+        let mut delivery = None;
         if ack.received_bytes > bytes_before && ack.received_at_us >= at_before_us {
-            arrival = Some(Arrival {
+            delivery = Some(Delivery {
                 bytes: ack.received_bytes - bytes_before,
-                span_ns: (ack.received_at_us - at_before_us) * 1000,
+                interval_ns: (ack.received_at_us - at_before_us) * 1000,
                 burst_bytes: ack.burst_bytes,
                 burst_ns: ack.burst_us * 1000,
             });
             self.peer_received = (ack.received_bytes, ack.received_at_us);
         }
-        let marked = ack.marked_packets.saturating_sub(self.peer_marked_packets);
+        let marked_packets = ack.marked_packets.saturating_sub(self.peer_marked_packets);
         self.peer_marked_packets = self.peer_marked_packets.max(ack.marked_packets);
-        self.learned(
-            now_ns,
-            outcome,
-            rtt_ns,
-            arrival,
-            (marked, ack.spread_us.min(MOST_SPREAD_US) * 1000),
-        );
+        let rtt_spread_ns = ack.spread_us.min(MAX_SPREAD_US) * 1000;
+        let measured = Measured { rtt_ns, rtt_spread_ns, delivery, marked_packets };
+        self.on_acknowledged(now_ns, outcome, measured);
     }
 
-    fn learned(
-        &mut self,
-        now_ns: u64,
-        mut outcome: Outcome,
-        rtt_ns: Option<u64>,
-        arrival: Option<Arrival>,
-        (marked_packets, spread_ns): (u64, u64),
-    ) {
+    fn on_acknowledged(&mut self, now_ns: u64, mut outcome: Outcome, measured: Measured) {
         let smoothed_ns = self.rtt.smoothed_ns();
-        self.recovery.find_lost(now_ns, smoothed_ns, &mut outcome);
+        self.recovery.detect_losses(now_ns, smoothed_ns, &mut outcome);
         if outcome.late_packets == 0 && now_ns >= self.narrow_ns {
-            self.recovery.narrow();
+            self.recovery.narrow_window();
             // Reordering comes in spells: the window stays as wide as it had to be for sixteen round trips or a second.
             self.narrow_ns = now_ns + (16 * smoothed_ns).max(1_000_000_000);
         }
-        self.mtu.large(outcome.arrived_large, outcome.lost_large);
-        for payload in &outcome.arrived {
-            if *payload == Payload::SizeProbe {
-                if let Some((_, size)) = self.mtu.underway() {
-                    self.mtu.arrived(size);
-                }
+        self.mtu.on_large_packets(outcome.acked_large, outcome.lost_large);
+        for payload in &outcome.acked {
+            if *payload == Payload::MtuProbe {
+                self.mtu.on_probe_acked();
             }
             for segment in payload.segments() {
-                if let Some(extent) = self.send_buffer.arrived(*segment) {
+                if let Some(extent) = self.send_buffer.acknowledge(*segment) {
                     self.events.push_back(Event::Delivered(extent));
                 }
             }
         }
         for payload in &outcome.lost {
-            if *payload == Payload::SizeProbe {
-                self.mtu.lost();
+            if *payload == Payload::MtuProbe {
+                self.mtu.on_probe_lost();
             }
             for segment in payload.segments() {
-                self.send_buffer.lost(*segment);
+                self.send_buffer.mark_lost(*segment);
             }
         }
-        if !outcome.arrived.is_empty() {
+        if !outcome.acked.is_empty() {
             self.timeouts = 0;
             self.timeout_from_ns = now_ns;
         }
@@ -210,29 +210,21 @@ impl Connection {
         self.counters.late_packets += outcome.late_packets;
         self.controller.on_ack(&AckEvent {
             now_ns,
-            rtt_ns,
-            spread_ns,
-            base_rtt_ns: self.rtt.base_ns(),
+            rtt_ns: measured.rtt_ns,
+            rtt_spread_ns: measured.rtt_spread_ns,
+            min_rtt_ns: self.rtt.min_ns(),
             smoothed_rtt_ns: self.rtt.smoothed_ns(),
-            arrived_bytes: outcome.arrived_bytes,
-            arrived_packets: outcome.arrived.len() as u64,
+            acked_bytes: outcome.acked_bytes,
+            acked_packets: outcome.acked.len() as u64,
             lost_packets: outcome.lost_packets,
-            newest_lost: outcome.newest_lost,
+            largest_lost: outcome.largest_lost,
             late_packets: outcome.late_packets,
-            marked_packets,
-            newest_spoken_of: self.recovery.covered_to(),
-            next_number: self.recovery.next_number(),
-            in_flight_bytes: self.recovery.in_flight_bytes(),
-            arrival,
-            limited: self.app_limited,
+            marked_packets: measured.marked_packets,
+            largest_acknowledged: self.recovery.largest_acknowledged(),
+            next_packet_number: self.recovery.next_packet_number(),
+            bytes_in_flight: self.recovery.bytes_in_flight(),
+            delivery: measured.delivery,
+            app_limited: self.app_limited,
         });
-    }
-}
-
-fn name(rule: Broken) -> &'static str {
-    match rule {
-        Broken::Credit => "it sent more than it had credit for",
-        Broken::TooManyExtents => "it began more extents than allowed",
-        Broken::TwoEnds => "it gave an extent two ends",
     }
 }

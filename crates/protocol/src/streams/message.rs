@@ -1,15 +1,16 @@
-//! What ends say of streams, message by message: each is an extent of its own, or follows the others on an ordered connection.
+//! The messages on streams. Each is an extent, or follows the others on an ordered connection.
 //!
-//! Arrives: what is to be said, or bytes. Leaves: bytes, or what was said; never a panic.
-//! Must not know: which streams there are. The form is in `docs/reference/wide-area-protocol.md`, "Streams".
+//! Arrives: messages, or bytes. Leaves: bytes, or messages; never a panic. Must not know: the state of streams.
+//! The format is in `docs/reference/wide-area-protocol.md`, "Streams".
 
-use crate::varint::{self, Malformed, Reader};
+use crate::error::Error;
+use crate::varint::{self, Reader};
 
-/// What a stream is asked for with is not longer.
-pub const MOST_TARGET: usize = 1024;
+/// The longest target of a stream in bytes.
+pub const MAX_TARGET: usize = 1024;
 
-/// A refusal's words are not longer.
-pub const MOST_REASON: usize = 512;
+/// The longest reason of a refusal in bytes.
+pub const MAX_REASON: usize = 512;
 
 mod kinds {
     pub(super) const OPEN: u8 = 0;
@@ -22,69 +23,69 @@ mod kinds {
     pub(super) const DRAIN: u8 = 7;
 }
 
-/// One message.
+/// A message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// A new stream to what the application calls `target`; its opener takes `window` bytes for a start.
+    /// A new stream to a `target` of the application. The opener grants a first window.
     Open {
-        /// Which; even numbers are the client's, odd ones the server's.
+        /// The stream: even numbers are the client's, odd ones the server's.
         stream: u64,
         /// Bytes that may be sent to the opener.
         window: u64,
         /// For the application.
         target: &'a [u8],
     },
-    /// The stream is there, and `window` bytes may be sent to who says so.
+    /// The stream is accepted. The accepter grants a first window.
     Opened {
-        /// Which.
+        /// The stream.
         stream: u64,
         /// Bytes that may be sent to the accepter.
         window: u64,
     },
-    /// It will not be there.
+    /// The stream is refused.
     Refused {
-        /// Which.
+        /// The stream.
         stream: u64,
         /// For the application.
         code: u64,
-        /// In words.
+        /// A text for users.
         reason: &'a [u8],
     },
     /// Bytes of a stream.
     Data {
-        /// Which.
+        /// The stream.
         stream: u64,
-        /// Where they belong.
+        /// Their offset.
         offset: u64,
         /// The bytes.
         bytes: &'a [u8],
     },
-    /// The stream has so many bytes in this direction, and no more.
+    /// The end of the stream in this direction.
     End {
-        /// Which.
+        /// The stream.
         stream: u64,
         /// Its length.
         length: u64,
     },
     /// Bytes below `limit` may be sent.
     Window {
-        /// Which.
+        /// The stream.
         stream: u64,
-        /// From the stream's begin.
+        /// The offset from the start of the stream.
         limit: u64,
     },
-    /// The stream has ended at once, in both directions.
+    /// The stream ends immediately, in both directions.
     Reset {
-        /// Which.
+        /// The stream.
         stream: u64,
         /// For the application.
         code: u64,
     },
-    /// No more streams are taken.
+    /// The sender accepts no more streams.
     Drain,
 }
 
-/// The head of a message with bytes of a stream; the bytes follow.
+/// Appends the head of a message with bytes of a stream. The bytes follow it.
 pub fn put_data_head(out: &mut Vec<u8>, stream: u64, offset: u64) {
     out.push(kinds::DATA);
     varint::put(out, stream);
@@ -92,7 +93,7 @@ pub fn put_data_head(out: &mut Vec<u8>, stream: u64, offset: u64) {
 }
 
 impl<'a> Message<'a> {
-    /// Appends it.
+    /// Appends the message.
     pub fn put(&self, out: &mut Vec<u8>) {
         let mut numbers = |kind: u8, values: &[u64]| {
             out.push(kind);
@@ -121,54 +122,57 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Reads one, which takes all of `bytes`.
-    pub fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    /// Reads a message that consists of all `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`].
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Error> {
         let mut reader = Reader::new(bytes);
         let kind = reader.take(1)?[0];
         if kind == kinds::DRAIN {
-            return whole(Self::Drain, &reader);
+            return complete(Self::Drain, &reader);
         }
         let stream = reader.varint()?;
         if kind == kinds::OPEN {
             let window = reader.varint()?;
-            let target = at_most(reader.rest(), MOST_TARGET)?;
+            let target = at_most(reader.rest(), MAX_TARGET)?;
             return Ok(Self::Open { stream, window, target });
         }
         let number = reader.varint()?;
         match kind {
             kinds::REFUSED => {
-                let reason = at_most(reader.rest(), MOST_REASON)?;
+                let reason = at_most(reader.rest(), MAX_REASON)?;
                 Ok(Self::Refused { stream, code: number, reason })
             }
             kinds::DATA => {
                 let bytes = reader.rest();
                 if number.saturating_add(bytes.len() as u64) > varint::MAX {
-                    return Err(Malformed("a stream is too long"));
+                    return Err(Error::Malformed("a stream is too long"));
                 }
                 Ok(Self::Data { stream, offset: number, bytes })
             }
-            kinds::OPENED => whole(Self::Opened { stream, window: number }, &reader),
-            kinds::END => whole(Self::End { stream, length: number }, &reader),
-            kinds::WINDOW => whole(Self::Window { stream, limit: number }, &reader),
-            kinds::RESET => whole(Self::Reset { stream, code: number }, &reader),
-            _ => Err(Malformed("a message on streams is of no kind that is known")),
+            kinds::OPENED => complete(Self::Opened { stream, window: number }, &reader),
+            kinds::END => complete(Self::End { stream, length: number }, &reader),
+            kinds::WINDOW => complete(Self::Window { stream, limit: number }, &reader),
+            kinds::RESET => complete(Self::Reset { stream, code: number }, &reader),
+            _ => Err(Error::Malformed("a message on streams is of an unknown kind")),
         }
     }
 }
 
-fn whole<'a>(message: Message<'a>, reader: &Reader<'_>) -> Result<Message<'a>, Malformed> {
+fn complete<'a>(message: Message<'a>, reader: &Reader<'_>) -> Result<Message<'a>, Error> {
     if reader.is_empty() {
         Ok(message)
     } else {
-        Err(Malformed("a message on streams is too long"))
+        Err(Error::Malformed("a message on streams is too long"))
     }
 }
 
-fn at_most(bytes: &[u8], most: usize) -> Result<&[u8], Malformed> {
-    if bytes.len() <= most {
+fn at_most(bytes: &[u8], max: usize) -> Result<&[u8], Error> {
+    if bytes.len() <= max {
         Ok(bytes)
     } else {
-        Err(Malformed("words on a stream are too long"))
+        Err(Error::Malformed("a text on a stream is too long"))
     }
 }
 
@@ -179,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_a_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn arbitrary_bytes_never_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             if let Ok(message) = Message::read(&bytes) {
                 let mut again = Vec::new();
                 message.put(&mut again);
@@ -191,7 +195,7 @@ mod tests {
         fn messages_are_read_as_they_were_written(
             stream in 0..=varint::MAX, number in 0..varint::MAX / 2, bytes in prop::collection::vec(any::<u8>(), 0..600),
         ) {
-            let reason = &bytes[..bytes.len().min(MOST_REASON)];
+            let reason = &bytes[..bytes.len().min(MAX_REASON)];
             for message in [
                 Message::Open { stream, window: number, target: &bytes },
                 Message::Opened { stream, window: number },
@@ -210,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_too_long_are_refused() {
+    fn texts_that_are_too_long_are_refused() {
         let mut out = Vec::new();
-        Message::Open { stream: 0, window: 1, target: &[7; MOST_TARGET + 1] }.put(&mut out);
+        Message::Open { stream: 0, window: 1, target: &[7; MAX_TARGET + 1] }.put(&mut out);
         assert!(Message::read(&out).is_err());
         assert!(Message::read(&[kinds::WINDOW, 1, 2, 3]).is_err());
         assert!(Message::read(&[200, 1, 2]).is_err());

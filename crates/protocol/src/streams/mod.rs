@@ -1,14 +1,18 @@
-//! Streams: bytes in order, both ways, many beside one another, on messages that arrive in any order.
+//! Streams: many ordered byte streams in both directions, on messages that arrive in any order.
 //!
-//! Arrives: what to open, bytes taken and given, messages of the peer. Leaves: messages, whose turn it is to send, events.
-//! Must not know: sockets, clocks, how messages travel, what a target means.
+//! Arrives: streams to open, bytes taken and sent, messages of the peer. Leaves: messages, the next stream to send, events.
+//! Must not know: sockets, clocks, how messages travel, the meaning of a target.
 //!
-//! Each message is an extent by itself, so a loss holds back only the stream whose bytes were lost. A window for each stream bounds
-//! what its receiver has to keep, and all windows together bound the memory: a stream that nobody reads stops itself and no other.
-//! Windows begin small and double while they are what holds a stream back. Streams with something to send take turns.
-//! The alternative, extents without end, would need windows, resets and turns inside the packet layer, and another form for TCP.
+//! - Each message is an extent, so a loss delays only the stream whose bytes were lost.
+//! - A window for each stream bounds the memory of its receiver, and all windows together bound the total: a stream that is not read
+//!   stops itself and no other.
+//! - Windows begin small, and double while they limit their stream.
+//! - Streams with bytes to send take turns.
+//!
+//! Rejected alternative: extents without an end. They would need windows, resets and turns inside the packet layer, and another form
+//! for TCP.
 
-mod arriving;
+mod assembler;
 pub mod message;
 mod receive;
 #[cfg(test)]
@@ -18,82 +22,78 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::protect::Side;
 use crate::ranges::Ranges;
-use arriving::Arriving;
-use message::{put_data_head, Message, MOST_REASON, MOST_TARGET};
+use assembler::Assembler;
+use message::{put_data_head, Message, MAX_REASON, MAX_TARGET};
 
-/// The least window of a stream, whatever the others hold.
+/// The smallest window of a stream, whatever the others use.
 pub const LEAST_WINDOW_BYTES: u64 = 64 << 10;
 
-/// The most that a new stream gets.
+/// The largest window of a new stream.
 const FIRST_WINDOW_BYTES: u64 = 1 << 20;
 
-/// A window that is taken within so many round trips is what holds its stream back: with half of that it would still be
-/// full while a repair of a repair is underway.
+/// A window that is taken within this many round trips limits its stream: half of it would still be full while a second
+/// retransmission is in flight.
 const QUICK_ROUND_TRIPS: u64 = 4;
 
-/// Buffers kept for messages to come.
+/// Buffers kept for later messages.
 const SPARE_BUFFERS: usize = 32;
 
-/// What this end allows.
+/// The limits of this end.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Streams at a time that the peer may have opened.
+    /// The most open streams of the peer.
     pub streams: usize,
-    /// What all windows together should not exceed; each stream gets [`LEAST_WINDOW_BYTES`] nevertheless.
+    /// The most memory of all windows together; each stream gets [`LEAST_WINDOW_BYTES`] nevertheless.
     pub memory_bytes: u64,
 }
 
-/// What has happened.
+/// An event for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The peer wants a stream: answer with [`Streams::accept`] or [`Streams::refuse`].
+    /// The peer opens a stream: answer with [`Streams::accept`] or [`Streams::refuse`].
     Offered {
         /// Its number.
         stream: u64,
-        /// To what.
+        /// Its target.
         target: Vec<u8>,
     },
-    /// The peer has accepted a stream of ours.
+    /// The peer has accepted a stream.
     Opened(u64),
-    /// It has not; the number is forgotten.
+    /// The peer has refused a stream; its number is forgotten.
     Refused {
         /// Its number.
         stream: u64,
-        /// Why, for programs.
+        /// The code, for programs.
         code: u64,
-        /// Why, for people.
+        /// The reason, for users.
         reason: String,
     },
-    /// There are bytes to take, or the end.
+    /// Bytes or the end of the stream are available.
     Readable(u64),
-    /// The peer has ended the stream at once; the number is forgotten.
+    /// The peer has reset the stream; its number is forgotten.
     Reset {
         /// Its number.
         stream: u64,
-        /// Why, for programs.
+        /// The code, for programs.
         code: u64,
     },
-    /// The peer takes no more streams.
+    /// The peer accepts no more streams.
     Drain,
 }
 
-/// Codes that the streams themselves use; others are the application's.
+/// Codes that the streams use. Others belong to the application.
 pub mod codes {
-    /// As many streams as there may be.
+    /// The limit of streams is reached.
     pub const TOO_MANY: u64 = 1;
-    /// A stream that was given up before it was opened.
-    pub const GIVEN_UP: u64 = 2;
+    /// The stream was cancelled before it was accepted.
+    pub const CANCELLED: u64 = 2;
 }
-
-/// The peer broke a rule: which.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken(pub &'static str);
 
 #[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// Opened here, not answered; with a code where it was given up since.
-    Asked(Option<u64>),
-    /// Opened there, not answered.
+    /// Opened by this end, not answered; with a code if it was cancelled since.
+    Requested(Option<u64>),
+    /// Opened by the peer, not answered.
     Offered,
     Open,
 }
@@ -105,16 +105,16 @@ struct Stream {
     /// Bytes below may be sent.
     allowed: u64,
     end_sent: bool,
-    /// Wants to send, and waits for its turn.
+    /// Waits for its turn to send.
     queued: bool,
-    /// Its turn came before a window: it comes back with one.
-    starved: bool,
-    arriving: Arriving,
+    /// Its turn came without a window: it waits for one.
+    blocked: bool,
+    assembler: Assembler,
     window: u64,
-    /// The limit that the peer was told.
+    /// The limit that the peer has.
     granted: u64,
-    telling: bool,
-    /// When the window was last as large as now, or a window's bytes were last taken: nanoseconds, bytes taken.
+    window_queued: bool,
+    /// When the window last changed, or a complete window was last taken: nanoseconds, bytes taken.
     epoch: (u64, u64),
 }
 
@@ -125,13 +125,13 @@ pub struct Streams {
     limits: Limits,
     rtt_ns: u64,
     opened: u64,
-    /// Numbers that the peer has used, halved.
+    /// Stream numbers of the peer, halved.
     seen: Ranges,
     streams: HashMap<u64, Stream>,
     offered: usize,
     promised_bytes: u64,
-    pieces: usize,
-    said: VecDeque<Vec<u8>>,
+    waiting_chunks: usize,
+    messages: VecDeque<Vec<u8>>,
     windows: VecDeque<u64>,
     turns: VecDeque<u64>,
     events: VecDeque<Event>,
@@ -151,8 +151,8 @@ impl Streams {
             streams: HashMap::new(),
             offered: 0,
             promised_bytes: 0,
-            pieces: 0,
-            said: VecDeque::new(),
+            waiting_chunks: 0,
+            messages: VecDeque::new(),
             windows: VecDeque::new(),
             turns: VecDeque::new(),
             events: VecDeque::new(),
@@ -160,34 +160,34 @@ impl Streams {
         }
     }
 
-    /// The round trip, as it is known now.
+    /// Sets the current round trip.
     pub fn set_rtt(&mut self, rtt_ns: u64) {
         self.rtt_ns = rtt_ns;
     }
 
-    /// Streams there are.
+    /// The number of streams.
     #[must_use]
     pub fn count(&self) -> usize {
         self.streams.len()
     }
 
-    /// What all windows come to.
+    /// The sum of all windows.
     #[must_use]
     pub fn promised_bytes(&self) -> u64 {
         self.promised_bytes
     }
 
-    /// Ask the peer for a stream; `target` is at most [`MOST_TARGET`] bytes long.
+    /// Opens a stream. Its `target` is at most [`MAX_TARGET`] bytes long.
     pub fn open(&mut self, now_ns: u64, target: &[u8]) -> u64 {
-        debug_assert!(target.len() <= MOST_TARGET);
+        debug_assert!(target.len() <= MAX_TARGET);
         let stream = 2 * self.opened + u64::from(self.side == Side::Server);
         self.opened += 1;
-        let window = self.add(now_ns, stream, State::Asked(None), 0);
-        self.say(&Message::Open { stream, window, target });
+        let window = self.add(now_ns, stream, State::Requested(None), 0);
+        self.queue(&Message::Open { stream, window, target });
         stream
     }
 
-    /// Accept a stream that was offered. False where it is not there any more.
+    /// Accepts an offered stream. False if it no longer exists.
     pub fn accept(&mut self, stream: u64) -> bool {
         let Some(found) = self.streams.get_mut(&stream) else { return false };
         if found.state != State::Offered {
@@ -195,51 +195,51 @@ impl Streams {
         }
         found.state = State::Open;
         let window = found.granted;
-        self.say(&Message::Opened { stream, window });
+        self.queue(&Message::Opened { stream, window });
         true
     }
 
-    /// Refuse it. Longer reasons are cut.
+    /// Refuses an offered stream. A reason longer than [`MAX_REASON`] is cut.
     pub fn refuse(&mut self, stream: u64, code: u64, reason: &str) {
         if self.streams.get(&stream).is_some_and(|found| found.state == State::Offered) {
-            let reason = &reason.as_bytes()[..reason.len().min(MOST_REASON)];
-            self.say(&Message::Refused { stream, code, reason });
+            let reason = &reason.as_bytes()[..reason.len().min(MAX_REASON)];
+            self.queue(&Message::Refused { stream, code, reason });
             self.remove(stream);
         }
     }
 
-    /// No more streams are taken from the peer.
+    /// Accepts no more streams of the peer.
     pub fn drain(&mut self) {
-        self.say(&Message::Drain);
+        self.queue(&Message::Drain);
     }
 
-    /// The application has nothing more to do with a stream: one that is not finished in both directions is reset.
+    /// The application has finished with a stream: one that has not ended in both directions is reset.
     pub fn close(&mut self, stream: u64, code: u64) {
         let Some(found) = self.streams.get_mut(&stream) else { return };
         match found.state {
-            // The peer learns it with its answer: a reset might overtake the question.
-            State::Asked(_) => found.state = State::Asked(Some(code)),
+            // The reset follows the answer: it might overtake the request.
+            State::Requested(_) => found.state = State::Requested(Some(code)),
             State::Offered => self.refuse(stream, code, ""),
             State::Open => {
-                if !(found.end_sent && found.arriving.is_finished()) {
-                    self.say(&Message::Reset { stream, code });
+                if !(found.end_sent && found.assembler.is_finished()) {
+                    self.queue(&Message::Reset { stream, code });
                 }
                 self.remove(stream);
             }
         }
     }
 
-    /// A stream has bytes to send: it gets its turn when it may send some.
+    /// Marks a stream as ready to send: it gets a turn once its window allows it.
     pub fn wants_to_send(&mut self, stream: u64) {
         if let Some(found) = self.streams.get_mut(&stream) {
-            if !found.queued && !found.starved && !found.end_sent && found.state == State::Open {
+            if !found.queued && !found.blocked && !found.end_sent && found.state == State::Open {
                 found.queued = true;
                 self.turns.push_back(stream);
             }
         }
     }
 
-    /// Whose turn it is to send, and how many bytes it may. It has to say again that it wants to send.
+    /// The next stream to send, and how many bytes it may. It leaves the queue until [`Self::wants_to_send`].
     pub fn turn(&mut self) -> Option<(u64, u64)> {
         while let Some(stream) = self.turns.pop_front() {
             let Some(found) = self.streams.get_mut(&stream) else { continue };
@@ -247,19 +247,19 @@ impl Streams {
             if found.sent < found.allowed {
                 return Some((stream, found.allowed - found.sent));
             }
-            found.starved = true;
+            found.blocked = true;
         }
         None
     }
 
-    /// The head of a message with the stream's next bytes.
+    /// Appends the head of a message with the next bytes of a stream.
     pub fn put_head(&self, stream: u64, out: &mut Vec<u8>) {
         if let Some(found) = self.streams.get(&stream) {
             put_data_head(out, stream, found.sent);
         }
     }
 
-    /// So many bytes were sent behind such a head.
+    /// `bytes` were sent after such a head.
     pub fn sent(&mut self, stream: u64, bytes: u64) {
         if let Some(found) = self.streams.get_mut(&stream) {
             found.sent += bytes;
@@ -267,24 +267,24 @@ impl Streams {
         }
     }
 
-    /// The stream has no more bytes to send.
+    /// Ends the sending direction of a stream.
     pub fn end(&mut self, stream: u64) {
         let Some(found) = self.streams.get_mut(&stream) else { return };
         if found.state == State::Open && !std::mem::replace(&mut found.end_sent, true) {
             let length = found.sent;
-            self.say(&Message::End { stream, length });
+            self.queue(&Message::End { stream, length });
         }
     }
 
-    /// The next message to send that carries no bytes of a stream; these go before those that do.
+    /// The next message without bytes of a stream. These are sent before those with bytes.
     pub fn next_message(&mut self) -> Option<Vec<u8>> {
-        if let Some(message) = self.said.pop_front() {
+        if let Some(message) = self.messages.pop_front() {
             return Some(message);
         }
         while let Some(stream) = self.windows.pop_front() {
             let Some(found) = self.streams.get_mut(&stream) else { continue };
-            found.telling = false;
-            found.granted = found.arriving.taken() + found.window;
+            found.window_queued = false;
+            found.granted = found.assembler.taken() + found.window;
             let mut message = Vec::with_capacity(20);
             Message::Window { stream, limit: found.granted }.put(&mut message);
             return Some(message);
@@ -292,26 +292,26 @@ impl Streams {
         None
     }
 
-    /// What has happened.
+    /// The next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// The next bytes of a stream in order; empty where there are none now.
+    /// The next ordered bytes of a stream; empty if none are available.
     #[must_use]
     pub fn front(&self, stream: u64) -> &[u8] {
-        self.streams.get(&stream).map_or(&[], |found| found.arriving.front())
+        self.streams.get(&stream).map_or(&[], |found| found.assembler.front())
     }
 
-    /// So many of these bytes were taken.
+    /// The application has taken `bytes` of them.
     pub fn taken(&mut self, now_ns: u64, stream: u64, bytes: usize) {
         let free_bytes = self.limits.memory_bytes.saturating_sub(self.promised_bytes);
         let Some(found) = self.streams.get_mut(&stream) else { return };
-        let buffer = found.arriving.take(bytes);
-        let taken = found.arriving.taken();
+        let buffer = found.assembler.take(bytes);
+        let taken = found.assembler.taken();
         if taken - found.epoch.1 >= found.window {
             let quick = now_ns - found.epoch.0 < QUICK_ROUND_TRIPS * self.rtt_ns;
-            // A doubling leaves at least as much to the others as it takes.
+            // A doubling leaves at least as much to other streams as it takes.
             if quick && 2 * found.window <= free_bytes {
                 self.promised_bytes += found.window;
                 found.window *= 2;
@@ -319,25 +319,25 @@ impl Streams {
             found.epoch = (now_ns, taken);
         }
         let due = taken + found.window - found.granted >= found.window / 4;
-        if due && !found.telling && !found.arriving.has_length() {
-            found.telling = true;
+        if due && !found.window_queued && !found.assembler.has_length() {
+            found.window_queued = true;
             self.windows.push_back(stream);
         }
         self.keep(buffer);
     }
 
-    /// Whether all bytes of the peer have been taken, and there will be no more.
+    /// Whether the application has taken the complete stream of the peer.
     #[must_use]
     pub fn is_finished(&self, stream: u64) -> bool {
-        self.streams.get(&stream).is_some_and(|found| found.arriving.is_finished())
+        self.streams.get(&stream).is_some_and(|found| found.assembler.is_finished())
     }
 
-    /// A buffer that is free, of any length.
+    /// A free buffer, of any length.
     pub fn spare(&mut self) -> Option<Vec<u8>> {
         self.spare.pop()
     }
 
-    /// One that will not be missed here.
+    /// A free buffer, if more are spare than the streams need.
     pub fn surplus(&mut self) -> Option<Vec<u8>> {
         if self.spare.len() <= SPARE_BUFFERS / 2 {
             return None;
@@ -345,7 +345,7 @@ impl Streams {
         self.spare.pop()
     }
 
-    /// Buffers that are free again.
+    /// Returns free buffers.
     pub fn recycle(&mut self, buffers: impl IntoIterator<Item = Vec<u8>>) {
         buffers.into_iter().for_each(|buffer| self.keep(Some(buffer)));
     }
@@ -356,13 +356,13 @@ impl Streams {
         }
     }
 
-    fn say(&mut self, message: &Message<'_>) {
+    fn queue(&mut self, message: &Message<'_>) {
         let mut bytes = Vec::with_capacity(24);
         message.put(&mut bytes);
-        self.said.push_back(bytes);
+        self.messages.push_back(bytes);
     }
 
-    /// A new stream; its window.
+    /// Adds a stream; returns its window.
     fn add(&mut self, now_ns: u64, stream: u64, state: State, allowed: u64) -> u64 {
         let free_bytes = self.limits.memory_bytes.saturating_sub(self.promised_bytes);
         let window = (free_bytes / 16).clamp(LEAST_WINDOW_BYTES, FIRST_WINDOW_BYTES);
@@ -374,11 +374,11 @@ impl Streams {
             allowed,
             end_sent: false,
             queued: false,
-            starved: false,
-            arriving: Arriving::default(),
+            blocked: false,
+            assembler: Assembler::default(),
             window,
             granted: window,
-            telling: false,
+            window_queued: false,
             epoch: (now_ns, 0),
         };
         self.streams.insert(stream, fresh);
@@ -388,7 +388,7 @@ impl Streams {
     fn remove(&mut self, stream: u64) -> Option<State> {
         let found = self.streams.remove(&stream)?;
         self.promised_bytes -= found.window;
-        self.pieces -= found.arriving.pieces();
+        self.waiting_chunks -= found.assembler.waiting_chunks();
         self.offered -= usize::from(self.is_peers(stream));
         Some(found.state)
     }

@@ -1,39 +1,42 @@
-//! A message of the peer comes in.
+//! Messages of the peer.
 
 use super::message::Message;
-use super::{codes, Broken, Event, State, Streams};
+use super::{codes, Event, State, Streams};
+use crate::error::Error;
 
-/// Pieces that wait for others before them, over all streams. Neighbours are joined, so each stands for a loss.
-const MOST_PIECES: usize = 1 << 16;
+/// The most chunks after a gap, over all streams. Neighbours are joined, so each stands for a loss.
+const MAX_WAITING_CHUNKS: usize = 1 << 16;
 
-/// Messages that wait to be sent, windows left out. Only a peer that opens streams and reads nothing gets so far.
-const MOST_SAID: usize = 1 << 14;
+/// The most messages in the queue, windows excluded. Only a peer that opens streams and reads nothing exceeds it.
+const MAX_QUEUED: usize = 1 << 14;
 
 impl Streams {
-    /// Takes in a message of the peer: the first `length` bytes of `buffer`.
-    pub fn receive(&mut self, now_ns: u64, buffer: Vec<u8>, length: usize) -> Result<(), Broken> {
-        let message = Message::read(&buffer[..length]).map_err(|malformed| Broken(malformed.0))?;
+    /// Processes a message of the peer: the first `length` bytes of `buffer`.
+    ///
+    /// # Errors
+    /// The peer violated the protocol.
+    pub fn receive(&mut self, now_ns: u64, buffer: Vec<u8>, length: usize) -> Result<(), Error> {
+        let message = Message::read(&buffer[..length])?;
         match message {
             Message::Open { stream, window, target } => {
-                self.offered(now_ns, stream, window, target)?
+                self.on_open(now_ns, stream, window, target)?
             }
-            Message::Opened { stream, window } => self.answered(stream, window),
+            Message::Opened { stream, window } => self.on_opened(stream, window),
             Message::Refused { stream, code, reason } => {
                 let reason = String::from_utf8_lossy(reason).into_owned();
-                if let Some(State::Asked(given_up)) = self.remove(stream) {
-                    if given_up.is_none() {
+                if let Some(State::Requested(cancelled)) = self.remove(stream) {
+                    if cancelled.is_none() {
                         self.events.push_back(Event::Refused { stream, code, reason });
                     }
                 }
             }
             Message::Data { stream, offset, bytes } => {
                 let at = length - bytes.len();
-                return self.data(stream, offset, buffer, at, length);
+                return self.on_data(stream, offset, buffer, at, length);
             }
             Message::End { stream, length } => {
                 if let Some(found) = self.streams.get_mut(&stream) {
-                    let known = found.arriving.ends_at(length);
-                    known.map_err(|_| Broken("a stream had two ends, or bytes behind its end"))?;
+                    found.assembler.set_length(length)?;
                     if found.state == State::Open {
                         self.events.push_back(Event::Readable(stream));
                     }
@@ -42,7 +45,7 @@ impl Streams {
             Message::Window { stream, limit } => {
                 if let Some(found) = self.streams.get_mut(&stream) {
                     found.allowed = found.allowed.max(limit);
-                    if std::mem::take(&mut found.starved) {
+                    if std::mem::take(&mut found.blocked) {
                         found.queued = true;
                         self.turns.push_back(stream);
                     }
@@ -50,7 +53,7 @@ impl Streams {
             }
             Message::Reset { stream, code } => {
                 if let Some(state) = self.remove(stream) {
-                    if !matches!(state, State::Asked(Some(_))) {
+                    if !matches!(state, State::Requested(Some(_))) {
                         self.events.push_back(Event::Reset { stream, code });
                     }
                 }
@@ -58,26 +61,26 @@ impl Streams {
             Message::Drain => self.events.push_back(Event::Drain),
         }
         self.keep(Some(buffer));
-        if self.said.len() > MOST_SAID {
-            return Err(Broken("it wants more than it takes answers for"));
+        if self.messages.len() > MAX_QUEUED {
+            return Err(Error::Violation("it requests more than it reads answers for"));
         }
         Ok(())
     }
 
-    fn offered(
+    fn on_open(
         &mut self,
         now_ns: u64,
         stream: u64,
         window: u64,
         target: &[u8],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Error> {
         if !self.is_peers(stream) || self.seen.contains(stream / 2) {
-            return Err(Broken("it opened a stream twice"));
+            return Err(Error::Violation("it opened a stream twice"));
         }
         self.seen.insert(stream / 2..stream / 2 + 1);
         if self.offered >= self.limits.streams {
             let reason = b"as many connections as one session takes are open";
-            self.say(&Message::Refused { stream, code: codes::TOO_MANY, reason });
+            self.queue(&Message::Refused { stream, code: codes::TOO_MANY, reason });
             return Ok(());
         }
         self.add(now_ns, stream, State::Offered, window);
@@ -85,47 +88,46 @@ impl Streams {
         Ok(())
     }
 
-    fn answered(&mut self, stream: u64, window: u64) {
+    fn on_opened(&mut self, stream: u64, window: u64) {
         let Some(found) = self.streams.get_mut(&stream) else { return };
-        let State::Asked(given_up) = found.state else { return };
+        let State::Requested(cancelled) = found.state else { return };
         found.state = State::Open;
         found.allowed = found.allowed.max(window);
-        if let Some(code) = given_up {
+        if let Some(code) = cancelled {
             return self.close(stream, code);
         }
-        let readable = found.arriving.is_ready() || found.arriving.has_length();
+        let readable = found.assembler.is_ready() || found.assembler.has_length();
         self.events.push_back(Event::Opened(stream));
         if readable {
-            // Its first bytes have overtaken the answer.
+            // The first bytes have overtaken the answer.
             self.events.push_back(Event::Readable(stream));
         }
     }
 
-    fn data(
+    fn on_data(
         &mut self,
         stream: u64,
         offset: u64,
         buffer: Vec<u8>,
         at: usize,
         end: usize,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), Error> {
         let Some(found) = self.streams.get_mut(&stream) else {
             self.keep(Some(buffer));
             return Ok(());
         };
         if found.state == State::Offered || offset + (end - at) as u64 > found.granted {
-            return Err(Broken("it sent more on a stream than it may"));
+            return Err(Error::Violation("it sent more on a stream than it may"));
         }
-        let (was_ready, pieces) = (found.arriving.is_ready(), found.arriving.pieces());
-        let left = found.arriving.insert(offset, buffer, at, end);
-        let left = left.map_err(|_| Broken("it sent bytes of a stream twice"))?;
-        self.pieces = self.pieces + found.arriving.pieces() - pieces;
-        if !was_ready && found.arriving.is_ready() && found.state == State::Open {
+        let (was_ready, waiting) = (found.assembler.is_ready(), found.assembler.waiting_chunks());
+        let left = found.assembler.insert(offset, buffer, at, end)?;
+        self.waiting_chunks = self.waiting_chunks + found.assembler.waiting_chunks() - waiting;
+        if !was_ready && found.assembler.is_ready() && found.state == State::Open {
             self.events.push_back(Event::Readable(stream));
         }
         self.keep(left);
-        if self.pieces > MOST_PIECES {
-            return Err(Broken("too much of its streams is missing"));
+        if self.waiting_chunks > MAX_WAITING_CHUNKS {
+            return Err(Error::Violation("too much of its streams is missing"));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Two ends, and between them messages that arrive in any order.
+//! Two ends, and a network between them that reorders messages.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,18 +7,18 @@ const LIMITS: Limits = Limits { streams: 64, memory_bytes: 4 << 20 };
 
 struct End {
     streams: Streams,
-    underway: Vec<Vec<u8>>,
+    in_flight: Vec<Vec<u8>>,
 }
 
 impl End {
     fn new(side: Side) -> Self {
-        Self { streams: Streams::new(side, LIMITS, 10_000_000), underway: Vec::new() }
+        Self { streams: Streams::new(side, LIMITS, 10_000_000), in_flight: Vec::new() }
     }
 
-    /// Puts everything that is not bytes on its way, and bytes of `content` for those whose turn it is.
+    /// Sends every message without bytes, and bytes of `content` for the stream whose turn it is.
     fn send(&mut self, content: &HashMap<u64, Vec<u8>>, at: &mut HashMap<u64, usize>, most: usize) {
         while let Some(message) = self.streams.next_message() {
-            self.underway.push(message);
+            self.in_flight.push(message);
         }
         if let Some((stream, room)) = self.streams.turn() {
             let from = at.entry(stream).or_default();
@@ -35,16 +35,16 @@ impl End {
                 self.streams.wants_to_send(stream);
             }
             if count > 0 {
-                self.underway.push(message);
+                self.in_flight.push(message);
             }
         }
     }
 }
 
 fn deliver(from: &mut End, to: &mut End, pick: usize, now_ns: u64) {
-    if !from.underway.is_empty() {
-        let at = pick % from.underway.len();
-        let message = from.underway.swap_remove(at);
+    if !from.in_flight.is_empty() {
+        let at = pick % from.in_flight.len();
+        let message = from.in_flight.swap_remove(at);
         let length = message.len();
         to.streams.receive(now_ns, message, length).unwrap();
     }
@@ -55,9 +55,9 @@ fn content(stream: u64, length: usize) -> Vec<u8> {
 }
 
 proptest! {
-    /// Streams from both sides, over a network that reorders: each byte comes once, in order, and within the memory.
+    /// Streams from both sides, over a network that reorders: each byte arrives once, in order, and within the memory.
     #[test]
-    fn streams_arrive_whole_whatever_the_order_of_messages(
+    fn streams_arrive_complete_whatever_the_order_of_messages(
         lengths in prop::collection::vec((0_usize..400_000, any::<bool>()), 1..8),
         picks in prop::collection::vec((0_u8..4, any::<u16>(), 1_usize..60_000), 50..400),
     ) {
@@ -70,7 +70,7 @@ proptest! {
             }
         }
         let mut at = [HashMap::new(), HashMap::new()];
-        let mut came: [HashMap<u64, Vec<u8>>; 2] = [HashMap::new(), HashMap::new()];
+        let mut received: [HashMap<u64, Vec<u8>>; 2] = [HashMap::new(), HashMap::new()];
         let mut now_ns = 0;
         for (kind, pick, size) in picks.into_iter().cycle().take(200_000) {
             now_ns += 100_000;
@@ -99,7 +99,7 @@ proptest! {
                 for stream in streams {
                     let front = end.streams.front(stream);
                     let count = front.len().min(size);
-                    came[side].entry(stream).or_default().extend_from_slice(&front[..count]);
+                    received[side].entry(stream).or_default().extend_from_slice(&front[..count]);
                     end.streams.taken(now_ns, stream, count);
                     let done = end.streams.is_finished(stream)
                         && end.streams.streams[&stream].end_sent;
@@ -113,25 +113,25 @@ proptest! {
                 break;
             }
         }
-        for came in &came {
-            prop_assert_eq!(came.len(), lengths.len());
-            for (stream, bytes) in came {
+        for received in &received {
+            prop_assert_eq!(received.len(), lengths.len());
+            for (stream, bytes) in received {
                 prop_assert!(*bytes == contents[0][stream], "stream {}", stream);
             }
         }
         for end in &ends {
-            prop_assert_eq!((end.streams.promised_bytes(), end.streams.pieces, end.streams.offered), (0, 0, 0));
+            prop_assert_eq!((end.streams.promised_bytes(), end.streams.waiting_chunks, end.streams.offered), (0, 0, 0));
         }
     }
 
-    /// Whatever a peer says, in whatever order: no panic, and no more memory than there may be.
+    /// Any message of a peer, in any order: no panic, and no more memory than allowed.
     #[test]
-    fn a_peer_that_says_anything_breaks_rules_at_worst(
-        said in prop::collection::vec((0_u8..8, 0_u64..6, 0_u64..3000, 0_usize..2000), 1..200),
+    fn arbitrary_messages_violate_the_protocol_at_worst(
+        messages in prop::collection::vec((0_u8..8, 0_u64..6, 0_u64..3000, 0_usize..2000), 1..200),
     ) {
         let mut streams = Streams::new(Side::Server, LIMITS, 1000);
         streams.open(0, b"x");
-        for (kind, stream, number, length) in said {
+        for (kind, stream, number, length) in messages {
             let bytes = vec![0; length];
             let mut message = Vec::new();
             match kind {
@@ -153,8 +153,8 @@ proptest! {
                 }
             }
             prop_assert!(streams.promised_bytes() <= LIMITS.memory_bytes);
-            let pieces: usize = streams.streams.values().map(|found| found.arriving.pieces()).sum();
-            prop_assert_eq!(pieces, streams.pieces);
+            let waiting: usize = streams.streams.values().map(|found| found.assembler.waiting_chunks()).sum();
+            prop_assert_eq!(waiting, streams.waiting_chunks);
         }
     }
 }
@@ -229,7 +229,7 @@ fn a_stream_without_a_window_waits_and_others_do_not() {
 }
 
 #[test]
-fn a_window_that_holds_a_stream_back_grows_and_a_slow_reader_s_does_not() {
+fn a_window_that_limits_a_stream_grows_and_a_slow_reader_s_does_not() {
     for (passed_ns, grows) in [(1000, true), (1_000_000_000, false)] {
         let (mut client, mut server, stream) = opened();
         let (mut now_ns, mut rooms) = (0, Vec::new());
@@ -249,7 +249,7 @@ fn a_window_that_holds_a_stream_back_grows_and_a_slow_reader_s_does_not() {
 }
 
 #[test]
-fn who_sends_more_than_it_may_is_found_out() {
+fn a_peer_that_exceeds_its_window_is_detected() {
     let (mut client, mut server, stream) = opened();
     client.wants_to_send(stream);
     let (_, room) = client.turn().unwrap();
@@ -279,7 +279,7 @@ fn more_streams_than_allowed_are_refused() {
 }
 
 #[test]
-fn a_stream_given_up_before_the_answer_is_reset_with_it() {
+fn a_stream_cancelled_before_the_answer_is_reset_with_it() {
     let mut client = Streams::new(Side::Client, LIMITS, 1000);
     let mut server = Streams::new(Side::Server, LIMITS, 1000);
     let stream = client.open(0, b"");
@@ -295,9 +295,9 @@ fn a_stream_given_up_before_the_answer_is_reset_with_it() {
 }
 
 proptest! {
-    /// Whatever a peer says, in place of what it should: an error or nothing, never a panic, never more memory than agreed.
+    /// Damaged and random messages: an error or nothing, never a panic.
     #[test]
-    fn fuzz_damaged_messages_end_in_an_error_or_in_nothing(
+    fn fuzz_damaged_messages_cause_an_error_or_nothing(
         picks in prop::collection::vec((any::<bool>(), any::<u16>(), prop::option::of((any::<u16>(), any::<u8>(), any::<u16>()))), 1..60),
         random in prop::collection::vec(any::<u8>(), 0..60),
     ) {
@@ -311,12 +311,12 @@ proptest! {
         for (is_random, pick, damage) in picks {
             now_ns += 1_000_000;
             ends[0].send(&contents, &mut at, 700);
-            let underway = &mut ends[0].underway;
-            let mut message = if is_random || underway.is_empty() {
+            let in_flight = &mut ends[0].in_flight;
+            let mut message = if is_random || in_flight.is_empty() {
                 random.clone()
             } else {
-                let chosen = usize::from(pick) % underway.len();
-                underway.swap_remove(chosen)
+                let chosen = usize::from(pick) % in_flight.len();
+                in_flight.swap_remove(chosen)
             };
             if let (Some((place, to, cut)), false) = (damage, message.is_empty()) {
                 let length = message.len();

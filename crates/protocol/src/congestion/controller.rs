@@ -1,0 +1,83 @@
+//! The interface between a connection and its congestion controller.
+//!
+//! Arrives: nothing. Leaves: the trait and its data. Must not know: any controller.
+
+/// Bytes of a packet, for controllers that count in packets.
+pub const PACKET: f64 = 1472.0;
+
+/// The information in one acknowledgement.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AckEvent {
+    /// The time of its arrival.
+    pub now_ns: u64,
+    /// The shortest round trip among the packets since the previous acknowledgement.
+    pub rtt_ns: Option<u64>,
+    /// The longest round trip among them, less the shortest.
+    pub rtt_spread_ns: u64,
+    /// The minimum round trip of the last 30 s.
+    pub min_rtt_ns: u64,
+    /// The smoothed round trip (RFC 6298).
+    pub smoothed_rtt_ns: u64,
+    /// Bytes newly acknowledged.
+    pub acked_bytes: u64,
+    /// Packets newly acknowledged.
+    pub acked_packets: u64,
+    /// Packets newly declared lost.
+    pub lost_packets: u64,
+    /// The largest packet number among these.
+    pub largest_lost: Option<u64>,
+    /// Packets that arrived after they had been declared lost: the loss was spurious.
+    pub late_packets: u64,
+    /// Packets newly reported with an ECN mark.
+    pub marked_packets: u64,
+    /// The largest packet number acknowledged so far (RFC 9002, appendix A.3).
+    pub largest_acknowledged: Option<u64>,
+    /// The number of the next packet to be sent.
+    pub next_packet_number: u64,
+    /// Bytes in flight: sent, and neither acknowledged nor declared lost.
+    pub bytes_in_flight: u64,
+    /// The bytes that reached the peer since the previous acknowledgement, by its clock.
+    pub delivery: Option<Delivery>,
+    /// Whether the application or the peer's flow control, not the controller, limits sending.
+    pub app_limited: bool,
+}
+
+/// Bytes that reached the peer, and the time that they took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delivery {
+    /// Bytes since the previous acknowledgement.
+    pub bytes: u64,
+    /// From the last packet of that acknowledgement to the last packet of this one.
+    pub interval_ns: u64,
+    /// The bytes of this acknowledgement alone, without its first packet.
+    pub burst_bytes: u64,
+    /// From its first packet to its last.
+    pub burst_ns: u64,
+}
+
+/// The output of a controller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Control {
+    /// The pacing rate in bits a second of UDP payload.
+    pub rate_bps: f64,
+    /// The congestion window: the most bytes in flight.
+    pub window_bytes: u64,
+}
+
+/// A congestion controller. It is pure: its state changes by these calls alone, and it reads no clock.
+pub trait Controller: Send {
+    /// The current phase as one word, for statistics and tests.
+    fn phase(&self) -> &'static str;
+
+    /// Processes an acknowledgement.
+    fn on_ack(&mut self, ack: &AckEvent);
+
+    /// The second and each further timeout in a row: the state of the path may be out of date.
+    fn on_timeout(&mut self, now_ns: u64);
+
+    /// Packets take another path from now on, whose round trip is estimated at `rtt_ns`.
+    fn on_path_change(&mut self, now_ns: u64, rtt_ns: u64);
+
+    /// The current rate and window. Called for each packet, so it must be cheap.
+    fn control(&self) -> Control;
+}

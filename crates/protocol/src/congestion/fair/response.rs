@@ -1,0 +1,66 @@
+//! The response to congestion, and its reversal where the loss was random or spurious.
+
+use super::{AckEvent, Fair, Phase, Round, SpuriousLoss, Undo, MIN_WINDOW};
+
+impl Fair {
+    pub(super) fn on_congestion(&mut self, ack: &AckEvent, round: &Round) {
+        self.spurious = SpuriousLoss::watch(ack, round.lost);
+        self.undo = Undo {
+            window: self.window,
+            tcp_friendly: self.tcp_friendly,
+            was_tcp_friendly: matches!(self.phase, Phase::TcpFriendly),
+            shallow_ns: self.shallow_ns,
+        };
+        if self.suspected.is_empty() {
+            self.window_before_suspected = self.window;
+        }
+        if ack.marked_packets == 0 && self.suspected.len() < 8 {
+            self.suspected.push((round.lost, round.acked + round.lost));
+        }
+        if matches!(self.phase, Phase::Delay) {
+            let queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
+            let queue_ns = queue_ns.max(self.max_queue_ns);
+            if queue_ns < 1.5 * self.target_ns(self.window) {
+                self.shallow_ns = (queue_ns / 2.0).max(20_000.0);
+            }
+            self.tcp_friendly.reset();
+            self.enter_tcp_friendly(ack.now_ns);
+        }
+        self.window = self.tcp_friendly.on_congestion(self.window).max(MIN_WINDOW);
+        self.begin_recovery(ack);
+    }
+
+    pub(super) fn begin_recovery(&mut self, ack: &AckEvent) {
+        self.recovery_point = ack.next_packet_number;
+        self.reduced_from = Some(ack.next_packet_number);
+        self.rounds.begin_recovery(ack.next_packet_number);
+    }
+
+    /// Restores the state before the response: the packets were late, not lost.
+    pub(super) fn undo_response(&mut self) {
+        if matches!(self.phase, Phase::CutTest(_)) {
+            return;
+        }
+        self.window = self.window.max(self.undo.window);
+        self.tcp_friendly = self.undo.tcp_friendly;
+        self.shallow_ns = self.undo.shallow_ns;
+        if !self.undo.was_tcp_friendly {
+            self.phase = Phase::Delay;
+        }
+        self.suspected.pop();
+        self.reduced_from = None;
+    }
+
+    /// Restores the window where the floor, as a quiet round has shown it, explains every loss answered as congestion.
+    pub(super) fn reconsider(&mut self) {
+        let mut all = self.suspected.iter();
+        if all.len() == 0 || !all.all(|&(lost, packets)| self.floor.allows(packets, lost)) {
+            return;
+        }
+        self.suspected.clear();
+        self.window = self.window.max(self.window_before_suspected);
+        self.phase = Phase::Delay;
+        self.shallow_ns = f64::INFINITY;
+        self.empty_rounds = 0;
+    }
+}
