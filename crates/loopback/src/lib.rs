@@ -19,7 +19,7 @@ use waystage_transport::backpressure::Backpressure;
 use waystage_transport::channel::Channel;
 use waystage_transport::channel_connection::ChannelConnection;
 use waystage_transport::endpoint::Endpoint;
-use waystage_transport::error::WanError;
+use waystage_transport::error::Error;
 use waystage_transport::identity::Identity;
 use waystage_transport::message::{memory_of_each, CONTENT_BYTES, MEMORY_BYTES};
 use waystage_transport::message_queue::MessageQueue;
@@ -53,9 +53,9 @@ pub fn datagrams(
     largest_datagram: usize,
     mode: Mode,
     connections: u32,
-) -> Result<Measured, WanError> {
+) -> Result<Measured, Error> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let failed = |error: std::io::Error| WanError::io("open a UDP socket", &error);
+    let failed = |error: std::io::Error| Error::io("open a UDP socket", &error);
     let count = connections.max(1);
     let endpoint = Arc::new(Endpoint::bind(any, count as usize).map_err(failed)?);
     let address = endpoint.address().map_err(failed)?;
@@ -75,7 +75,7 @@ pub fn datagrams(
         proved: None,
         group: groups[usize::from(side == Side::Client)].clone(),
     };
-    let channel = |side: Side| -> Result<Channel, WanError> {
+    let channel = |side: Side| -> Result<Channel, Error> {
         let (incoming, backpressure) =
             (Arc::new(MessageQueue::default()), Arc::new(Backpressure::default()));
         let member = |number: usize| {
@@ -89,7 +89,7 @@ pub fn datagrams(
             .map_err(failed)?;
             if side == Side::Client && !udp.heard(PATIENCE) {
                 let text = "nothing comes back over UDP on the loopback interface";
-                return Err(WanError::lost(text));
+                return Err(Error::lost(text));
             }
             Ok(ChannelConnection::only_udp(udp, Arc::clone(&backpressure)))
         };
@@ -123,12 +123,12 @@ pub fn datagrams(
                 }
                 None if heard.elapsed() > PATIENCE => {
                     sender.end("the measurement has stopped");
-                    return Err(WanError::lost("the connection stands still"));
+                    return Err(Error::lost("the connection stands still"));
                 }
                 None => {}
             }
         }
-        sending.join().unwrap_or_else(|_| Err(WanError::stopped()))
+        sending.join().unwrap_or_else(|_| Err(Error::Stopped("a thread panicked".into())))
     })?;
     let seconds = began.elapsed().as_secs_f64();
     let status = sender.status();
@@ -143,8 +143,8 @@ pub fn datagrams(
 }
 
 /// Send `bytes` over TLS and TCP with segments of at most so many bytes; seconds.
-pub fn stream(bytes: u64, segment: u32) -> Result<f64, WanError> {
-    let failed = |error: std::io::Error| WanError::io("measure TLS over TCP", &error);
+pub fn stream(bytes: u64, segment: u32) -> Result<f64, Error> {
+    let failed = |error: std::io::Error| Error::io("measure TLS over TCP", &error);
     let identity = Identity::ephemeral()?;
     let server = tls::server(&identity)?;
     let (client, _) = tls::client(&identity, Some(identity.public.clone()), tls::ALPN)?;
@@ -165,7 +165,7 @@ pub fn stream(bytes: u64, segment: u32) -> Result<f64, WanError> {
         stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
     }
-    let tls_failed = |error: rustls::Error| WanError::lost(error.to_string());
+    let tls_failed = |error: rustls::Error| Error::lost(error.to_string());
     let receiving = ServerConnection::new(server).map_err(tls_failed)?;
     let name = ServerName::try_from("waystage.invalid")
         .map_err(|_| waystage_transport::error::protocol_violation())?;
@@ -194,7 +194,7 @@ pub fn stream(bytes: u64, segment: u32) -> Result<f64, WanError> {
         left -= count;
     }
     stream.flush().map_err(failed)?;
-    receiver.join().map_err(|_| WanError::stopped())?.map_err(failed)
+    receiver.join().map_err(|_| Error::Stopped("a thread panicked".into()))?.map_err(failed)
 }
 
 #[cfg(test)]

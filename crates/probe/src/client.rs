@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use waystage_transport::clock::now_ns;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, expect_within, ANSWER_TIME};
-use waystage_transport::error::{protocol_violation, WanError};
+use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::handshake::connect::{connect, ConnectTarget, Connected as Arrived};
 use waystage_transport::identity::{Identity, PublicKey};
 use waystage_transport::message_queue::MessageQueue;
@@ -86,12 +86,12 @@ pub struct Probe {
 
 impl Probe {
     /// Reach the server.
-    pub fn start(request: ProbeRequest) -> Result<Self, WanError> {
+    pub fn start(request: ProbeRequest) -> Result<Self, Error> {
         let Arrived { tls, stream, address, .. } = connect(&server(&request, tls::PROBE_ALPN))?;
         let tags = tls::probe_tags(&tls)
-            .ok_or_else(|| WanError::lost("the server's TLS gives no tags for packets"))?;
+            .ok_or_else(|| Error::lost("the server's TLS gives no tags for packets"))?;
         let control = Control::start(tls, stream, Arc::new(MessageQueue::default()), ADVICE)?;
-        let no_socket = |error: std::io::Error| WanError::io("open a UDP socket", &error);
+        let no_socket = |error: std::io::Error| Error::io("open a UDP socket", &error);
         let line = Line::to(address).map_err(no_socket)?;
         let port = line.address().map_err(no_socket)?.port();
         let hello = Hello { user: request.user.clone(), port };
@@ -143,15 +143,15 @@ impl Probe {
         self.stop.load(Ordering::Relaxed) || self.control.ended()
     }
 
-    fn still_on(&self) -> Result<(), WanError> {
+    fn still_on(&self) -> Result<(), Error> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(WanError::stopped_probe());
+            return Err(Error::Stopped("the probe was stopped".into()));
         }
         Ok(())
     }
 
     /// Find out whether packets get through, waiting for at most `wait` in each direction.
-    pub fn reach(&self, wait: Duration) -> Result<Reached, WanError> {
+    pub fn reach(&self, wait: Duration) -> Result<Reached, Error> {
         if !self.welcome.udp {
             return Ok(Reached { offered: false, up: false, down: false });
         }
@@ -164,7 +164,7 @@ impl Probe {
         while heard.is_none() || (heard == Some(true) && !answered() && began.elapsed() < wait) {
             self.still_on()?;
             if began.elapsed() > wait + ANSWER_TIME {
-                return Err(WanError::lost("the server does not answer"));
+                return Err(Error::lost("the server does not answer"));
             }
             self.echo(number);
             number += 1;
@@ -212,7 +212,7 @@ impl Probe {
         count: u32,
         interval: Duration,
         wait: Duration,
-    ) -> Result<Vec<Echo>, WanError> {
+    ) -> Result<Vec<Echo>, Error> {
         self.ear.echoes();
         let mut due = Instant::now();
         for number in 0..count {
@@ -253,14 +253,9 @@ impl Probe {
     }
 
     /// A train from here to the server (`up`) or back: how it left, and what came, once nothing has come for `quiet`.
-    pub fn train(
-        &self,
-        up: bool,
-        train: Train,
-        quiet: Duration,
-    ) -> Result<(Sent, Count), WanError> {
+    pub fn train(&self, up: bool, train: Train, quiet: Duration) -> Result<(Sent, Count), Error> {
         if !train.is_possible() {
-            return Err(WanError::input(format!(
+            return Err(Error::input(format!(
                 "no train has {} packets of {} bytes, {} ns apart",
                 train.packets, train.bytes, train.interval_ns
             )));
@@ -292,9 +287,9 @@ impl Probe {
     }
 
     /// One TCP connection from here to the server (`up`) or back, for so long.
-    pub fn stream(&self, up: bool, duration: Duration) -> Result<Streamed, WanError> {
+    pub fn stream(&self, up: bool, duration: Duration) -> Result<Streamed, Error> {
         let Arrived { tls, stream, .. } = connect(&server(&self.request, tls::STREAM_ALPN))?;
-        let failed = |error: std::io::Error| WanError::io("measure a TCP stream", &error);
+        let failed = |error: std::io::Error| Error::io("measure a TCP stream", &error);
         let lock = || self.stream.lock();
         *lock() = Some(stream.try_clone().map_err(failed)?);
         self.still_on()?;
@@ -336,6 +331,6 @@ fn server<'a>(request: &'a ProbeRequest, alpn: &'a [u8]) -> ConnectTarget<'a> {
 }
 
 /// What [`expect_within`] says where its time is over.
-fn no_answer() -> WanError {
-    WanError::lost("the other end does not answer")
+fn no_answer() -> Error {
+    Error::lost("the other end does not answer")
 }

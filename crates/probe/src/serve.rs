@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use waystage_transport::clock::now_ns;
 use waystage_transport::control::Control;
 use waystage_transport::endpoint::{DatagramSink, Endpoint};
-use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
+use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::parameters::LARGEST_DATAGRAM;
 use waystage_transport::socket::Arrived;
 use waystage_transport::tls::random;
@@ -51,7 +51,7 @@ struct Running {
     /// Bytes a second.
     rate: u64,
     /// What the last stream carried, as seen here.
-    streamed: Mutex<Option<Result<Streamed, WanError>>>,
+    streamed: Mutex<Option<Result<Streamed, Error>>>,
     changed: Condvar,
 }
 
@@ -95,7 +95,7 @@ pub struct Guest<'a> {
 }
 
 /// What the client is called, from its first words.
-pub fn hello(body: &[u8]) -> Result<(String, u16), WanError> {
+pub fn hello(body: &[u8]) -> Result<(String, u16), Error> {
     Hello::read(body).map(|hello| (hello.user, hello.port))
 }
 
@@ -127,7 +127,7 @@ impl Drop for Listed<'_> {
 }
 
 /// Serve one probe to its end; a line for the log.
-pub fn serve(guest: &Guest<'_>) -> Result<String, WanError> {
+pub fn serve(guest: &Guest<'_>) -> Result<String, Error> {
     let running = Arc::new(Running {
         token: random(),
         rate: guest.rate,
@@ -137,9 +137,7 @@ pub fn serve(guest: &Guest<'_>) -> Result<String, WanError> {
     {
         let mut held = guest.probes.lock();
         if held.is_some() {
-            return Err(WanError::new(
-                WanErrorKind::Files(waystage_copy::CopyErrorKind::Busy),
-                "somebody else probes this server, and two would measure one another: try again in a minute",
+            return Err(Error::Busy("somebody else probes this server, and two would measure one another: try again in a minute".into(),
             ));
         }
         *held = Some(Arc::clone(&running));
@@ -203,23 +201,20 @@ impl Session<'_> {
     }
 
     /// Why nothing more is to be done, if so.
-    fn still_on(&self) -> Result<(), WanError> {
+    fn still_on(&self) -> Result<(), Error> {
         if (self.guest.stopped)() {
-            return Err(WanError::lost("the server ends"));
+            return Err(Error::lost("the server ends"));
         }
         if self.began.elapsed() > self.guest.longest {
-            return Err(WanError::new(
-                WanErrorKind::Refused,
-                format!(
-                    "the server lets a probe last {} s: ask for less, or have `probe_s` raised there",
-                    self.guest.longest.as_secs()
-                ),
-            ));
+            return Err(Error::Denied(format!(
+                "the server lets a probe last {} s: ask for less, or have `probe_s` raised there",
+                self.guest.longest.as_secs()
+            )));
         }
         Ok(())
     }
 
-    fn turn(&mut self, door: &Door) -> Result<(), WanError> {
+    fn turn(&mut self, door: &Door) -> Result<(), Error> {
         let control = self.guest.control;
         let mut idle = Instant::now();
         loop {
@@ -227,7 +222,7 @@ impl Session<'_> {
             self.still_on()?;
             let Some((kind, body)) = message else {
                 if idle.elapsed() > MOST_IDLE {
-                    return Err(WanError::lost("the client wants nothing any more"));
+                    return Err(Error::lost("the client wants nothing any more"));
                 }
                 continue;
             };
@@ -274,26 +269,26 @@ impl Session<'_> {
         }
     }
 
-    fn ear(&self) -> Result<&Ear, WanError> {
+    fn ear(&self) -> Result<&Ear, Error> {
         self.ear.as_ref().filter(|_| self.proved).ok_or_else(protocol_violation)
     }
 
     /// A train that the client may ask for.
-    fn allowed(&self, body: &[u8]) -> Result<(u32, Train), WanError> {
+    fn allowed(&self, body: &[u8]) -> Result<(u32, Train), Error> {
         let (number, train) = words::read_train(body)?;
         let unseen = if self.ear()?.line().peer().is_ipv4() { UNSEEN_IPV4 } else { UNSEEN_IPV6 };
         let most = self.guest.rate as f64 * 8.0;
         if train.rate_bps(unseen) > most * RATE_SLACK {
-            return Err(WanError::new(
-                WanErrorKind::Refused,
-                format!("the server lets a probe use {:.1} Mbit/s: ask for less", most / 1e6),
-            ));
+            return Err(Error::Denied(format!(
+                "the server lets a probe use {:.1} Mbit/s: ask for less",
+                most / 1e6
+            )));
         }
         Ok((number, train))
     }
 
     /// Say whether the client was heard; call it where it was not.
-    fn reach(&mut self, body: &[u8], door: &Door) -> Result<(), WanError> {
+    fn reach(&mut self, body: &[u8], door: &Door) -> Result<(), Error> {
         let wait_ms = Reader(body).u32().map_err(|_| protocol_violation())?;
         let until = Instant::now() + Duration::from_millis(u64::from(wait_ms)).min(MOST_WAIT);
         let heard = loop {
@@ -306,7 +301,7 @@ impl Session<'_> {
         };
         if let Some((from, at)) = heard {
             self.listen(at.unwrap_or(self.guest.local.ip()), from)
-                .map_err(|error| WanError::io("open a UDP socket for the probe", &error))?;
+                .map_err(|error| Error::io("open a UDP socket for the probe", &error))?;
             self.proved = true;
             self.guest.control.send(kinds::HEARD, &[1]);
             return Ok(());
@@ -349,14 +344,13 @@ impl Session<'_> {
     }
 
     /// Tell what the last stream carried.
-    fn streamed(&self) -> Result<(), WanError> {
+    fn streamed(&self) -> Result<(), Error> {
         let until = Instant::now() + PATIENCE + MOST_WAIT;
         let mut held = self.running.streamed.lock();
         while held.is_none() && Instant::now() < until && !self.over() {
             self.running.changed.wait_for(&mut held, LOOK_ROUND);
         }
-        let streamed =
-            held.take().ok_or_else(|| WanError::lost("the TCP stream did not end"))??;
+        let streamed = held.take().ok_or_else(|| Error::lost("the TCP stream did not end"))??;
         self.guest.control.send(kinds::STREAMED, &streamed.encode());
         Ok(())
     }
@@ -368,12 +362,11 @@ pub fn serve_stream(
     mut tls: rustls::Connection,
     stream: &std::net::TcpStream,
     stopped: &dyn Fn() -> bool,
-) -> Result<String, WanError> {
+) -> Result<String, Error> {
     let mut order = super::stream::asked(&mut tls, stream)?;
     let running = probes.lock().clone().filter(|running| running.token == order.token);
-    let running = running.ok_or_else(|| {
-        WanError::new(WanErrorKind::Refused, "a TCP stream belongs to no probe that is running")
-    })?;
+    let running = running
+        .ok_or_else(|| Error::Denied("a TCP stream belongs to no probe that is running".into()))?;
     order.rate = order.rate.min(running.rate);
     // It ends with its session.
     let stopped =

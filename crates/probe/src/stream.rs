@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use rustls::Connection;
-use waystage_transport::error::{protocol_violation, WanError};
+use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::wire::{Read, Reader, Writer};
 
 use super::words::Token;
@@ -56,7 +56,7 @@ impl Order {
         out.0
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader(bytes);
         let mut read = || -> Read<Self> {
             let order = Self {
@@ -99,7 +99,7 @@ impl Streamed {
         out.0
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader(bytes);
         let mut read = || -> Read<Self> {
             Ok(Self {
@@ -126,11 +126,11 @@ impl Streamed {
     }
 }
 
-fn failed(error: std::io::Error) -> WanError {
-    WanError::io("measure a TCP stream", &error)
+fn failed(error: std::io::Error) -> Error {
+    Error::io("measure a TCP stream", &error)
 }
 
-fn complete(tls: &mut Connection, stream: &mut &TcpStream) -> Result<(), WanError> {
+fn complete(tls: &mut Connection, stream: &mut &TcpStream) -> Result<(), Error> {
     while tls.wants_write() {
         tls.write_tls(stream).map_err(failed)?;
     }
@@ -138,19 +138,18 @@ fn complete(tls: &mut Connection, stream: &mut &TcpStream) -> Result<(), WanErro
 }
 
 /// Exactly so many bytes out of TLS.
-fn plain(tls: &mut Connection, stream: &mut &TcpStream, bytes: &mut [u8]) -> Result<(), WanError> {
+fn plain(tls: &mut Connection, stream: &mut &TcpStream, bytes: &mut [u8]) -> Result<(), Error> {
     let mut at = 0;
     while at < bytes.len() {
         match tls.reader().read(&mut bytes[at..]) {
-            Ok(0) => return Err(WanError::lost("the other end has closed the stream")),
+            Ok(0) => return Err(Error::lost("the other end has closed the stream")),
             Ok(count) => at += count,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 if tls.read_tls(stream).map_err(failed)? == 0 {
-                    return Err(WanError::lost("the other end has gone away"));
+                    return Err(Error::lost("the other end has gone away"));
                 }
-                tls.process_new_packets().map_err(|error| {
-                    WanError::lost(format!("the stream was disturbed: {error}"))
-                })?;
+                tls.process_new_packets()
+                    .map_err(|error| Error::lost(format!("the stream was disturbed: {error}")))?;
             }
             Err(error) => return Err(failed(error)),
         }
@@ -164,7 +163,7 @@ pub(crate) fn ask(
     stream: &TcpStream,
     order: &Order,
     stopped: &dyn Fn() -> bool,
-) -> Result<Streamed, WanError> {
+) -> Result<Streamed, Error> {
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     let mut socket = stream;
     tls.writer().write_all(&order.encode()).map_err(failed)?;
@@ -172,14 +171,14 @@ pub(crate) fn ask(
     let mut word = [0];
     plain(&mut tls, &mut socket, &mut word)?;
     if word != [GO] {
-        return Err(WanError::lost("the server does not take part in a TCP stream"));
+        return Err(Error::lost("the server does not take part in a TCP stream"));
     }
     socket.write_all(&[READY]).map_err(failed)?;
     run(stream, order.up, order, stopped)
 }
 
 /// The server's part: what is asked for.
-pub(crate) fn asked(tls: &mut Connection, stream: &TcpStream) -> Result<Order, WanError> {
+pub(crate) fn asked(tls: &mut Connection, stream: &TcpStream) -> Result<Order, Error> {
     let mut bytes = [0; ORDER_BYTES];
     plain(tls, &mut &*stream, &mut bytes)?;
     Order::read(&bytes)
@@ -191,7 +190,7 @@ pub(crate) fn grant(
     stream: &TcpStream,
     order: &Order,
     stopped: &dyn Fn() -> bool,
-) -> Result<Streamed, WanError> {
+) -> Result<Streamed, Error> {
     tls.writer().write_all(&[GO]).map_err(failed)?;
     let mut socket = stream;
     complete(&mut tls, &mut socket)?;
@@ -208,13 +207,13 @@ fn run(
     sends: bool,
     order: &Order,
     stopped: &dyn Fn() -> bool,
-) -> Result<Streamed, WanError> {
+) -> Result<Streamed, Error> {
     stream.set_read_timeout(Some(LOOK_ROUND)).map_err(failed)?;
     stream.set_write_timeout(Some(LOOK_ROUND)).map_err(failed)?;
     let streamed =
         if sends { give(stream, order, stopped)? } else { take(stream, order.duration, stopped)? };
     if stopped() {
-        return Err(WanError::stopped_probe());
+        return Err(Error::Stopped("the probe was stopped".into()));
     }
     Ok(streamed)
 }
@@ -228,7 +227,7 @@ fn give(
     mut stream: &TcpStream,
     order: &Order,
     stopped: &dyn Fn() -> bool,
-) -> Result<Streamed, WanError> {
+) -> Result<Streamed, Error> {
     let piece = vec![0x5a; PIECE_BYTES];
     let began = Instant::now();
     // The receiver has its own clock and ends it; this is for one that does not.
@@ -259,7 +258,7 @@ fn take(
     mut stream: &TcpStream,
     duration: Duration,
     stopped: &dyn Fn() -> bool,
-) -> Result<Streamed, WanError> {
+) -> Result<Streamed, Error> {
     let mut piece = vec![0; PIECE_BYTES];
     let (asked, mut streamed) = (Instant::now(), Streamed::default());
     let mut began: Option<Instant> = None;

@@ -3,7 +3,7 @@
 //! Arrives: values, or bytes of the other end. Leaves: bytes, or values that were checked. Must not know: sockets.
 //! The form is in `docs/reference/probe.md`, "What the ends say".
 
-use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
+use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::wire::{Read, Reader, Writer};
 
 use super::train::{Sent, Train};
@@ -47,7 +47,7 @@ impl Hello {
         out.0
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader(bytes);
         let first = |reader: &mut Reader<'_>| -> Read<(u32, String)> {
             Ok((reader.u32()?, reader.text()?))
@@ -55,9 +55,7 @@ impl Hello {
         let (version, software) = first(&mut reader).map_err(|_| protocol_violation())?;
         if version != VERSION {
             let ours = env!("CARGO_PKG_VERSION");
-            return Err(WanError::new(
-                WanErrorKind::Refused,
-                format!(
+            return Err(Error::Denied(format!(
                     "the client (Waystage {software}) probes by version {version} and the server (Waystage {ours}) by version \
                      {VERSION}: bring the older of them up to date"
                 ),
@@ -91,7 +89,7 @@ impl Welcome {
         out.0
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, WanError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader(bytes);
         let mut read = || -> Read<Self> {
             Ok(Self {
@@ -115,7 +113,7 @@ pub(crate) fn train(number: u32, train: &Train) -> Vec<u8> {
 }
 
 /// See [`train`].
-pub(crate) fn read_train(bytes: &[u8]) -> Result<(u32, Train), WanError> {
+pub(crate) fn read_train(bytes: &[u8]) -> Result<(u32, Train), Error> {
     let mut reader = Reader(bytes);
     let mut read = || -> Read<(u32, Train)> {
         let found = (reader.u32()?, Train::read(&mut reader)?);
@@ -134,7 +132,7 @@ pub(crate) fn sent(sent: &Sent, quiet_ms: u32) -> Vec<u8> {
 }
 
 /// See [`sent`].
-pub(crate) fn read_sent(bytes: &[u8]) -> Result<(Sent, u32), WanError> {
+pub(crate) fn read_sent(bytes: &[u8]) -> Result<(Sent, u32), Error> {
     let mut reader = Reader(bytes);
     let mut read = || -> Read<(Sent, u32)> {
         let quiet_ms = reader.u32()?;
@@ -191,6 +189,6 @@ mod tests {
     fn another_version_is_told_which_ones_meet() {
         let mut bytes = Hello { user: "ada".to_owned(), port: 1 }.encode();
         bytes[0] = 9;
-        assert!(Hello::read(&bytes).unwrap_err().text.contains("probes by version 9"));
+        assert!(Hello::read(&bytes).unwrap_err().to_string().contains("probes by version 9"));
     }
 }

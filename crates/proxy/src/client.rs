@@ -15,7 +15,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use waystage_protocol::protect::Side;
 use waystage_transport::control::Control;
-use waystage_transport::error::{WanError, WanErrorKind};
+use waystage_transport::error::Error;
 use waystage_transport::handshake::client::{start_handshake, Peer, SessionRequest};
 use waystage_transport::handshake::hello::Purpose;
 use waystage_transport::message::MEMORY_BYTES;
@@ -64,8 +64,8 @@ struct State {
     making: Option<Arc<Control>>,
     notices: VecDeque<Notice>,
     status: Option<Status>,
-    failed: Option<WanError>,
-    result: Option<Result<(), WanError>>,
+    failed: Option<Error>,
+    result: Option<Result<(), Error>>,
 }
 
 struct Shared {
@@ -85,8 +85,8 @@ pub struct Proxy {
 
 impl Proxy {
     /// Listen, and begin to reach the server.
-    pub fn start(options: ProxyOptions) -> Result<Self, WanError> {
-        let failed = |error: std::io::Error| WanError::io("start a thread", &error);
+    pub fn start(options: ProxyOptions) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| Error::io("start a thread", &error);
         let waker = Arc::new(Waker::new().map_err(failed)?);
         let counts = Arc::new(Counts::default());
         let settings = Settings {
@@ -140,7 +140,7 @@ impl Proxy {
     }
 
     /// How it ended; None where it has not within `timeout`.
-    pub fn wait(&self, timeout: Duration) -> Option<Result<(), WanError>> {
+    pub fn wait(&self, timeout: Duration) -> Option<Result<(), Error>> {
         let mut state = self.shared.lock();
         let waiting = |state: &mut State| state.result.is_none() && state.notices.is_empty();
         self.shared.changed.wait_while_for(&mut state, waiting, timeout);
@@ -198,7 +198,7 @@ impl Drop for Proxy {
     }
 }
 
-fn taken(place: &Place, error: &std::io::Error) -> WanError {
+fn taken(place: &Place, error: &std::io::Error) -> Error {
     let mend = match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
             "ports below 1024 and --tproxy need rights of root (CAP_NET_BIND_SERVICE, CAP_NET_ADMIN)"
@@ -206,7 +206,7 @@ fn taken(place: &Place, error: &std::io::Error) -> WanError {
         _ => "choose another address or port",
     };
     let text = format!("cannot listen at {}: {error}: {mend}", place.listen);
-    WanError::new(WanErrorKind::Unreachable, text)
+    Error::Unreachable(text)
 }
 
 impl Shared {
@@ -225,7 +225,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn carry(&self, engine: &mut Engine) -> Result<(), WanError> {
+    fn carry(&self, engine: &mut Engine) -> Result<(), Error> {
         // Sleeps are to end when they should: see docs/decisions/0024-wide-area-sockets.md.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut looked = std::time::Instant::now();
@@ -236,7 +236,7 @@ impl Shared {
             };
             if let Some(carrier) = made {
                 let up = engine.take_up(carrier);
-                up.map_err(|error| WanError::io("take a session up", &error))?;
+                up.map_err(|error| Error::io("take a session up", &error))?;
             }
             let over = engine.turn(wish);
             self.tell(engine.notices());
@@ -285,14 +285,14 @@ impl Shared {
                     self.waker.wake();
                 }
                 // Who was reached once is waited for, as long as it is the same.
-                Err(error) if first || matches!(error.kind, WanErrorKind::Untrusted(_)) => {
+                Err(error) if first || matches!(error, Error::Untrusted { .. }) => {
                     state.failed = Some(error);
                     drop(state);
                     return self.waker.wake();
                 }
                 Err(error) => {
                     drop(state);
-                    self.tell(vec![Notice::Lost(error.text)]);
+                    self.tell(vec![Notice::Lost(error.to_string())]);
                     let mut state = self.lock();
                     let stays = |state: &mut State| state.wish != Wish::Stop;
                     self.changed.wait_while_for(&mut state, stays, pause);
@@ -302,9 +302,9 @@ impl Shared {
         }
     }
 
-    fn make_session(&self) -> Result<(Carrier, Notice), WanError> {
+    fn make_session(&self) -> Result<(Carrier, Notice), Error> {
         let peer = &self.options.server;
-        let failed = |error: std::io::Error| WanError::io("begin a session", &error);
+        let failed = |error: std::io::Error| Error::io("begin a session", &error);
         let session_request = SessionRequest {
             purpose: Purpose::Proxy,
             copy: [0; 16],
@@ -328,7 +328,7 @@ impl Shared {
             Some(wait) => {
                 let (parameters, server) = (welcomed.parameters.clone(), handshake.server);
                 let socket = Socket::bind(handshake.any(), false);
-                let socket = socket.map_err(|error| WanError::io("open a UDP socket", &error))?;
+                let socket = socket.map_err(|error| Error::io("open a UDP socket", &error))?;
                 let mut carrier =
                     Carrier::own(socket, parameters, server, control, incoming).map_err(failed)?;
                 if carrier.until(wait, |carrier| carrier.heard().then_some(())).is_some() {

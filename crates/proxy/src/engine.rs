@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use waystage_protocol::protect::Side;
 use waystage_protocol::streams::{Limits, Streams, LEAST_WINDOW_BYTES};
 use waystage_transport::clock::now_ns;
-use waystage_transport::error::WanError;
+use waystage_transport::error::Error;
 use waystage_transport::waker::Waker;
 
 use super::carrier::Carrier;
@@ -116,8 +116,8 @@ impl Engine {
         waker: Arc<Waker>,
         settings: Settings,
         counts: Arc<Counts>,
-    ) -> Result<Self, WanError> {
-        let failed = |error: std::io::Error| WanError::io("wait for sockets", &error);
+    ) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| Error::io("wait for sockets", &error);
         let poller = Poller::new().map_err(failed)?;
         poller.watch_level(&*waker, BELL).map_err(failed)?;
         Ok(Self {

@@ -9,7 +9,7 @@ use waystage_protocol::protect::Side;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds, ANSWER_TIME};
 use waystage_transport::endpoint::Endpoint;
-use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
+use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::handshake::client::ClientHandshake;
 use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::parameters::TransportParameters;
@@ -44,7 +44,7 @@ pub(super) fn put_addresses(addresses: &[SocketAddr]) -> Vec<u8> {
     out.0
 }
 
-pub(super) fn read_addresses(bytes: &[u8]) -> Result<Vec<SocketAddr>, WanError> {
+pub(super) fn read_addresses(bytes: &[u8]) -> Result<Vec<SocketAddr>, Error> {
     let mut reader = Reader(bytes);
     let mut read = || -> Read<Vec<SocketAddr>> {
         let count = reader.count(4)?;
@@ -62,8 +62,8 @@ pub fn serve(
     rights: &Rights<'_>,
     wish: impl Fn() -> Wish,
     say: impl Fn(String),
-) -> Result<String, WanError> {
-    let failed = |error: std::io::Error| WanError::io("begin a session", &error);
+) -> Result<String, Error> {
+    let failed = |error: std::io::Error| Error::io("begin a session", &error);
     let (rtt_ns, memory_bytes) = (parameters.rtt_ns, parameters.memory_bytes);
     let (shared, received) = (Arc::clone(control), Arc::clone(incoming));
     let mut carrier = match endpoint {
@@ -80,8 +80,7 @@ pub fn serve(
             Err(error) => Some(Err(error)),
         }
     });
-    let over_udp =
-        chosen.unwrap_or_else(|| Err(WanError::lost("the other end does not answer")))?;
+    let over_udp = chosen.unwrap_or_else(|| Err(Error::lost("the other end does not answer")))?;
     if over_udp && !carrier.heard() {
         return Err(protocol_violation());
     }
@@ -147,7 +146,7 @@ fn listen(
     engine: &mut Engine,
     places: &[SocketAddr],
     rights: &Rights<'_>,
-) -> Result<Vec<SocketAddr>, WanError> {
+) -> Result<Vec<SocketAddr>, Error> {
     let listen = rights.listen.to_vec();
     let rules = Rules { rules: listen, otherwise: Verdict::Deny, here: Verdict::Allow };
     if places.len() > MOST_PLACES {
@@ -156,9 +155,7 @@ fn listen(
     let mut bound = Vec::new();
     for (index, place) in places.iter().enumerate() {
         if let Some(why) = denied(&rules, *place) {
-            return Err(WanError::new(
-                WanErrorKind::Refused,
-                format!(
+            return Err(Error::Denied(format!(
                     "the server does not let this user listen at {place}{why}: ask its administrator to add it to the user's \
                      proxy_listen"
                 ),
@@ -166,12 +163,9 @@ fn listen(
         }
         let kind = Kind::Reverse(u32::try_from(index).unwrap_or(u32::MAX));
         let address = engine.listen(&Place { listen: *place, kind }).map_err(|error| {
-            WanError::new(
-                WanErrorKind::Files(waystage_copy::CopyErrorKind::Busy),
-                format!(
-                    "the server cannot listen at {place}: {error}: choose another address or port"
-                ),
-            )
+            Error::Busy(format!(
+                "the server cannot listen at {place}: {error}: choose another address or port"
+            ))
         })?;
         bound.push(address);
     }
@@ -201,7 +195,7 @@ fn denied(rules: &Rules, place: SocketAddr) -> Option<String> {
 pub(super) fn agree(
     handshake: &ClientHandshake,
     places: &[SocketAddr],
-) -> Result<Vec<SocketAddr>, WanError> {
+) -> Result<Vec<SocketAddr>, Error> {
     handshake.control.send(kinds::PROXY, &put_addresses(places));
     read_addresses(&expect(&handshake.control, kinds::ACCEPTED)?)
 }

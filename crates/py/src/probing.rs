@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use waystage_probe::{Count, Echo, Probe, ProbeRequest, Reached, Sent, Streamed, Train};
 use waystage_transport::identity::{Identity, PublicKey};
-use waystage_transport::WanError;
+use waystage_transport::Error;
 
 use crate::copy::duration;
 use crate::remote_copy::{raise, LOOK_ROUND};
@@ -29,7 +29,7 @@ struct WanProbe(Arc<Probe>);
 /// Do what takes long in a thread of its own, and look meanwhile whether Python has had a signal.
 fn watched<T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce() -> Result<T, WanError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     stop: impl FnOnce(JoinHandle<()>) + Send,
 ) -> PyResult<T> {
     let (told, done) = channel();
@@ -63,7 +63,7 @@ impl WanProbe {
     fn watched<T: Send + 'static>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&Probe) -> Result<T, WanError> + Send + 'static,
+        work: impl FnOnce(&Probe) -> Result<T, Error> + Send + 'static,
     ) -> PyResult<T> {
         let probe = Arc::clone(&self.0);
         watched(

@@ -171,7 +171,7 @@ impl WanCopy {
                 hard_links,
             },
         };
-        py.detach(|| Client::start(request)).map(Self).map_err(failed)
+        py.detach(|| Client::start(request)).map(Self).map_err(|error| raise(py, error))
     }
 
     /// Whether it has ended within `timeout_s`; WanError where it could not go on.
@@ -403,16 +403,16 @@ pub(crate) fn mode_of(name: &str) -> PyResult<Mode> {
         .map_err(|unknown: waystage_protocol::Error| PyValueError::new_err(unknown.to_string()))
 }
 
-pub(crate) fn raise(py: Python<'_>, error: waystage_transport::WanError) -> PyErr {
-    let raised = WanError::new_err(error.text);
+pub(crate) fn raise(py: Python<'_>, error: impl Into<waystage_transport::Error>) -> PyErr {
+    let error = error.into();
+    let raised = WanError::new_err(error.to_string());
     let value = raised.value(py);
-    let server_key = match &error.kind {
-        waystage_transport::WanErrorKind::Untrusted(key) => Some(key.clone()),
+    let server_key = match &error {
+        waystage_transport::Error::Untrusted { key, .. } => Some(key.clone()),
         _ => None,
     };
-    let set = value
-        .setattr("kind", error.kind.name())
-        .and_then(|()| value.setattr("server_key", server_key));
+    let set =
+        value.setattr("kind", error.kind()).and_then(|()| value.setattr("server_key", server_key));
     match set {
         Ok(()) => raised,
         Err(odd) => odd,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::error::{protocol_violation, WanError, WanErrorKind};
 use parking_lot::{Condvar, Mutex};
 use waystage_copy::{Names, Planned, Problem};
 use waystage_protocol::congestion::coupled::Group;
@@ -15,7 +16,6 @@ use waystage_transport::backpressure::Backpressure;
 use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds};
-use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
 use waystage_transport::handshake::client::{
     start_handshake, ClientHandshake, Peer, SessionRequest,
 };

@@ -4,10 +4,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::error::{WanError, WanErrorKind};
 use parking_lot::Mutex;
 use waystage_copy::parts::{Failure, Report};
 use waystage_copy::{CopyErrorKind, Counts, Problem, ProblemKind};
-use waystage_transport::error::{WanError, WanErrorKind};
 use waystage_transport::wire::{Malformed, Read, Reader, Writer};
 
 /// Problems that one end tells the other, and their bytes: far less than a small message holds.

@@ -12,6 +12,7 @@ mod client;
 mod copy_state;
 mod digest;
 mod entry;
+mod error;
 mod list;
 mod pile;
 mod place;
@@ -26,5 +27,6 @@ mod waiting;
 
 pub use client::{Client, Ends, Request};
 pub use copy_state::{CopyState, Limits};
+pub use error::{WanError, WanErrorKind};
 pub use serve::{names_of, serve, Granted, Serving};
 pub use session::{CopyOptions, Dry};

@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
+use crate::error::WanError;
 use waystage_copy::parts::no_directory;
 use waystage_copy::Names;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds};
-use waystage_transport::error::WanError;
 
 use crate::send::Origin;
 

@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::error::{WanError, WanErrorKind};
 use rustix::fs::{mkdirat, openat, Mode, OFlags, CWD};
 use rustix::io::Errno;
 use waystage_catalog::Root;
 use waystage_copy::parts::{letter, look, said, Item};
 use waystage_copy::CopyErrorKind;
-use waystage_transport::error::{WanError, WanErrorKind};
 
 use crate::entry::split;
 use crate::send::Origin;

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::{WanError, WanErrorKind};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{openat, Mode, OFlags};
 use rustix::io::Errno;
@@ -19,7 +20,6 @@ use waystage_copy::journal::Record;
 use waystage_copy::parts::{add, letter, look, About, At, End, Failure, Folder, Seen, NO_ROOM};
 use waystage_copy::Update;
 use waystage_transport::channel::Channel;
-use waystage_transport::error::{WanError, WanErrorKind};
 use waystage_transport::message::CONTENT_BYTES;
 use waystage_transport::wire::{Malformed, Reader, Writer};
 
@@ -166,7 +166,7 @@ impl Worker<'_> {
                     }
                     continue;
                 }
-                Err(error) => return copy_state.end_for(error),
+                Err(error) => return copy_state.end_for(error.into()),
             };
             match self.message(&message).and_then(|said| self.laid_aside().map(|()| said)) {
                 Ok(said) => {
@@ -310,7 +310,7 @@ impl Worker<'_> {
             }
         }
         reader.end()?;
-        self.channel.say(answer.encode()).map_err(Trouble::Lost)?;
+        self.channel.say(answer.encode()).map_err(|error| Trouble::Lost(error.into()))?;
         compared.iter().try_for_each(|large| self.tell_digests(large))
     }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::error::WanError;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{ftruncate, renameat, unlinkat, AtFlags};
 use rustix::io::Errno;
@@ -23,7 +24,6 @@ use waystage_copy::parts::{
     Keeper, Parts, Time,
 };
 use waystage_copy::{CopyErrorKind, Fsync, ProblemKind};
-use waystage_transport::error::WanError;
 use waystage_transport::message::CONTENT_BYTES;
 use waystage_transport::wire::{Reader, Writer};
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::{WanError, WanErrorKind};
 use parking_lot::Mutex;
 use rustix::fs::makedev;
 use waystage_catalog::walk::{Known, Next, Options as WalkOptions, Walk};
@@ -27,7 +28,6 @@ use waystage_copy::parts::{
 use waystage_copy::{Names, ProblemKind};
 use waystage_transport::channel::Channel;
 use waystage_transport::channel_connection::EARLY_BYTES;
-use waystage_transport::error::{WanError, WanErrorKind};
 use waystage_transport::wire::{Reader, Writer};
 
 use self::lost::{is_time_lost, SpecialLinks};
@@ -125,12 +125,12 @@ pub(crate) fn send(
 impl Sender<'_> {
     /// Contents, which wait until it is known which way is open.
     fn give(&self, message: Vec<u8>) -> bool {
-        self.sent(self.channel.send(message))
+        self.sent(self.channel.send(message).map_err(WanError::from))
     }
 
     /// What others wait for, which does not.
     fn say(&self, message: Vec<u8>) -> bool {
-        self.sent(self.channel.say(message))
+        self.sent(self.channel.say(message).map_err(WanError::from))
     }
 
     fn sent(&self, sent: Result<(), WanError>) -> bool {
@@ -155,7 +155,7 @@ impl Sender<'_> {
             let message = match self.channel.receive(LOOK_ROUND) {
                 Ok(Some(message)) => message,
                 Ok(None) => continue,
-                Err(error) => return self.end(error),
+                Err(error) => return self.end(error.into()),
             };
             let mut reader = Reader(&message);
             let plan = |item: &Item| {

@@ -5,11 +5,11 @@
 
 use std::path::PathBuf;
 
+use crate::error::{protocol_violation, WanError};
 use waystage_catalog::Root;
 use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds};
-use waystage_transport::error::{protocol_violation, WanError};
 use waystage_transport::wire::Writer;
 
 use crate::asked::Asked;

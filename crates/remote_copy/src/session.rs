@@ -5,12 +5,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::error::{protocol_violation, WanError, WanErrorKind};
 use parking_lot::Mutex;
 use waystage_copy::{Fsync, Update, Verify};
 use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{kinds, refused};
-use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
 use waystage_transport::stats::Bottleneck;
 use waystage_transport::wire::{at_place, place_of, Malformed, Read, Reader, Writer};
 
@@ -212,13 +212,13 @@ pub(crate) fn exchange(
                         }
                         Err(_) => return end(protocol_violation()),
                     },
-                    Ok(Some((kinds::REFUSED, body))) => return end(refused(&body)),
+                    Ok(Some((kinds::REFUSED, body))) => return end(refused(&body).into()),
                     Ok(Some((kind, body))) => {
                         if let Err(error) = hear(kind, &body) {
                             return end(error);
                         }
                     }
-                    Err(error) => return end(error),
+                    Err(error) => return end(error.into()),
                 }
             }
         });

@@ -15,7 +15,7 @@ use waystage_transport::channel_connection::ChannelConnection;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::kinds;
 use waystage_transport::endpoint::Endpoint;
-use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
+use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::handshake::hello::Welcome;
 use waystage_transport::identity::PublicKey;
 use waystage_transport::parameters::TransportParameters;
@@ -74,21 +74,15 @@ impl Copies {
     }
 
     /// The copy of this name, if it is this key's and may have one more connection.
-    pub(crate) fn join(&self, name: Name, key: &PublicKey) -> Result<Joint, WanError> {
+    pub(crate) fn join(&self, name: Name, key: &PublicKey) -> Result<Joint, Error> {
         let mut copies = self.lock();
         // Another's copy is told the same as none.
         let joint = copies.get_mut(&name).filter(|joint| joint.key == *key).ok_or_else(|| {
-            WanError::new(
-                WanErrorKind::Refused,
-                "the copy that this connection is for is not there",
-            )
+            Error::Denied("the copy that this connection is for is not there".into())
         })?;
         if joint.given >= joint.most {
             let text = format!("the copy has its {} connections already", joint.most);
-            return Err(WanError::new(
-                WanErrorKind::Files(waystage_copy::CopyErrorKind::Busy),
-                text,
-            ));
+            return Err(Error::Busy(text));
         }
         joint.given += 1;
         Ok(joint.clone())
@@ -124,7 +118,7 @@ pub(crate) fn carry(
     joint: &Joint,
     offer: Offer<'_>,
     copy_state: &CopyState,
-) -> Result<String, WanError> {
+) -> Result<String, Error> {
     let channel = &joint.channel;
     control.deliver_to(channel.incoming());
     control.limit(offer.limit);
@@ -141,7 +135,7 @@ pub(crate) fn carry(
     while !joint.over.load(Ordering::SeqCst) {
         if copy_state.is_stopped() {
             channel.end("the server is being stopped");
-            return Err(copy_state.verdict());
+            return Err(copy_state.verdict().into());
         }
         match control.receive(LOOK_ROUND) {
             Ok(None) => {}

@@ -17,7 +17,7 @@ use waystage_catalog::Root;
 use waystage_probe::Probes;
 use waystage_remote_copy::CopyState;
 use waystage_transport::endpoint::Endpoint;
-use waystage_transport::error::{WanError, WanErrorKind};
+use waystage_transport::error::Error;
 use waystage_transport::tls;
 
 use crate::additional_connections::Copies;
@@ -35,21 +35,18 @@ pub struct Server {
 
 impl Server {
     /// Listen.
-    pub fn start(options: ServerOptions) -> Result<Self, WanError> {
+    pub fn start(options: ServerOptions) -> Result<Self, Error> {
         for root in &options.roots {
             Root::open(&root.path).map_err(|error| {
-                WanError::input(format!("root {} cannot be used: {error}", root.path.display()))
+                Error::input(format!("root {} cannot be used: {error}", root.path.display()))
             })?;
         }
         let tls = tls::server(&options.identity)?;
         let taken = |error: std::io::Error| {
-            WanError::new(
-                WanErrorKind::Unreachable,
-                format!(
-                    "cannot listen at {}: {error}: choose another address or port",
-                    options.listen
-                ),
-            )
+            Error::Unreachable(format!(
+                "cannot listen at {}: {error}: choose another address or port",
+                options.listen
+            ))
         };
         let (listener, endpoint) = bind(&options).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
@@ -76,7 +73,7 @@ impl Server {
         let thread = std::thread::Builder::new()
             .name("wan-accept".to_owned())
             .spawn(move || accept(&accepting, &listener))
-            .map_err(|error| WanError::io("start a thread", &error))?;
+            .map_err(|error| Error::io("start a thread", &error))?;
         Ok(Self { shared, address, thread: Mutex::new(Some(thread)) })
     }
 

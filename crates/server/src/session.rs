@@ -20,7 +20,7 @@ use waystage_transport::channel_connection::ChannelConnection;
 use waystage_transport::control::{Control, RESUME_ADVICE};
 use waystage_transport::control_messages::{expect_within, kinds, refusal};
 use waystage_transport::endpoint::Endpoint;
-use waystage_transport::error::{protocol_violation, WanError, WanErrorKind};
+use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::handshake::client::{coupled, part_of};
 use waystage_transport::handshake::hello::{Hello, Purpose, Welcome};
 use waystage_transport::identity::PublicKey;
@@ -52,7 +52,7 @@ pub(crate) struct SessionHandler<'a> {
 }
 
 impl<'a> SessionHandler<'a> {
-    pub(crate) fn serve(&mut self, stream: TcpStream) -> Result<String, WanError> {
+    pub(crate) fn serve(&mut self, stream: TcpStream) -> Result<String, Error> {
         let (tls, key) = self.handshake(&stream)?;
         let what = tls.alpn_protocol().map(<[u8]>::to_vec).unwrap_or_default();
         if what == tls::PROBE_ALPN {
@@ -65,7 +65,7 @@ impl<'a> SessionHandler<'a> {
             let stopped = || self.copy_state.is_stopped();
             return serve_stream(&self.shared.probes, tls, &stream, &stopped);
         }
-        let keys = tls::packet_keys(&tls).ok_or_else(|| WanError::lost("its TLS gives no keys"))?;
+        let keys = tls::packet_keys(&tls).ok_or_else(|| Error::lost("its TLS gives no keys"))?;
         let incoming = Arc::new(MessageQueue::default());
         let control = Arc::new(Control::start(tls, stream, Arc::clone(&incoming), RESUME_ADVICE)?);
         if let Some(session) = self.shared.lock().get_mut(&self.id) {
@@ -80,13 +80,13 @@ impl<'a> SessionHandler<'a> {
         served
     }
 
-    fn handshake(&self, mut stream: &TcpStream) -> Result<(Connection, PublicKey), WanError> {
-        let failed = |error: std::io::Error| WanError::lost(format!("no handshake: {error}"));
+    fn handshake(&self, mut stream: &TcpStream) -> Result<(Connection, PublicKey), Error> {
+        let failed = |error: std::io::Error| Error::lost(format!("no handshake: {error}"));
         stream.set_nonblocking(false).map_err(failed)?;
         stream.set_read_timeout(Some(HANDSHAKE_TIME)).map_err(failed)?;
         stream.set_write_timeout(Some(HANDSHAKE_TIME)).map_err(failed)?;
         let mut tls = ServerConnection::new(Arc::clone(&self.shared.tls))
-            .map_err(|error| WanError::lost(format!("no handshake: {error}")))?;
+            .map_err(|error| Error::lost(format!("no handshake: {error}")))?;
         let deadline = Instant::now() + HANDSHAKE_TIME;
         while tls.is_handshaking() || tls.wants_write() {
             if tls.wants_write() {
@@ -96,20 +96,20 @@ impl<'a> SessionHandler<'a> {
             // One that sends a byte now and then is not waited for either.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(WanError::lost("no handshake within its time"));
+                return Err(Error::lost("no handshake within its time"));
             }
             stream.set_read_timeout(Some(left)).map_err(failed)?;
             if tls.read_tls(&mut stream).map_err(failed)? == 0 {
-                return Err(WanError::lost("no handshake: it went away"));
+                return Err(Error::lost("no handshake: it went away"));
             }
             if let Err(error) = tls.process_new_packets() {
                 // It is told why, if it speaks TLS at all.
                 let _ = tls.write_tls(&mut stream);
-                return Err(WanError::lost(format!("no handshake: {error}")));
+                return Err(Error::lost(format!("no handshake: {error}")));
             }
         }
         let tls = Connection::Server(tls);
-        let key = tls::peer_key(&tls).ok_or_else(|| WanError::lost("it showed no key"))?;
+        let key = tls::peer_key(&tls).ok_or_else(|| Error::lost("it showed no key"))?;
         Ok((tls, key))
     }
 
@@ -119,7 +119,7 @@ impl<'a> SessionHandler<'a> {
         incoming: &Arc<MessageQueue>,
         key: &PublicKey,
         keys: PacketKeys,
-    ) -> Result<String, WanError> {
+    ) -> Result<String, Error> {
         let options = &self.shared.options;
         let hello = expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?;
         let (hello, version) = Hello::read(&hello)?;
@@ -214,7 +214,7 @@ impl<'a> SessionHandler<'a> {
         datagrams: (Option<&Arc<Endpoint>>, TransportParameters),
         limit: Option<u64>,
         user: &User,
-    ) -> Result<String, WanError> {
+    ) -> Result<String, Error> {
         take_on(user)?;
         let rights = Rights { reach: &user.reach, listen: &user.listen };
         let wish = || {
@@ -236,10 +236,9 @@ impl<'a> SessionHandler<'a> {
         tls: Connection,
         stream: TcpStream,
         key: &PublicKey,
-    ) -> Result<String, WanError> {
-        let tags = tls::probe_tags(&tls).ok_or_else(|| WanError::lost("its TLS gives no tags"))?;
-        let local =
-            stream.local_addr().map_err(|error| WanError::io("ask for an address", &error))?;
+    ) -> Result<String, Error> {
+        let tags = tls::probe_tags(&tls).ok_or_else(|| Error::lost("its TLS gives no tags"))?;
+        let local = stream.local_addr().map_err(|error| Error::io("ask for an address", &error))?;
         let incoming = Arc::new(MessageQueue::default());
         let control = Arc::new(Control::start(tls, stream, incoming, "nothing more is measured")?);
         if let Some(session) = self.shared.lock().get_mut(&self.id) {
@@ -259,16 +258,14 @@ impl<'a> SessionHandler<'a> {
         key: &PublicKey,
         local: SocketAddr,
         tags: [u64; 2],
-    ) -> Result<String, WanError> {
+    ) -> Result<String, Error> {
         let shared: &'a Shared = self.shared;
         let rules = &shared.options.probing;
         let (name, port) = hello(&expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?)?;
         let user = self.user(&name, key)?;
         self.who = format!("{}@{}", user.name, self.from);
         if !rules.users.contains(&user.name) {
-            return Err(WanError::new(
-                WanErrorKind::Refused,
-                format!(
+            return Err(Error::Denied(format!(
                     "the server does not let {} probe: ask its administrator for `probe = true` in its configuration",
                     user.name
                 ),
@@ -294,7 +291,7 @@ impl<'a> SessionHandler<'a> {
     }
 
     /// The user who owns the key and is meant. Who is meant and does not own it is told the same as who does not exist.
-    fn user(&self, name: &str, key: &PublicKey) -> Result<&'a User, WanError> {
+    fn user(&self, name: &str, key: &PublicKey) -> Result<&'a User, Error> {
         let shared: &'a Shared = self.shared;
         let users = &shared.options.users;
         let found = users
@@ -302,9 +299,7 @@ impl<'a> SessionHandler<'a> {
             .find(|user| (name.is_empty() || user.name == name) && user.keys.contains(key));
         found.ok_or_else(|| {
             let whom = if name.is_empty() { "any user".to_owned() } else { format!("user {name:?}") };
-            WanError::new(
-                WanErrorKind::Refused,
-                format!(
+            Error::Denied(format!(
                     "the server does not know this key as {whom}'s: ask its administrator to add `{}` to the user's keys",
                     key.line()
                 ),
@@ -327,7 +322,7 @@ impl<'a> SessionHandler<'a> {
         }
     }
 
-    fn admit(&mut self, user: &User) -> Result<(), WanError> {
+    fn admit(&mut self, user: &User) -> Result<(), Error> {
         self.authenticated();
         let options = &self.shared.options;
         let mut sessions = self.shared.lock();
@@ -335,10 +330,7 @@ impl<'a> SessionHandler<'a> {
         if let Some(why) =
             connection_limits::refuses((options.connections, &options.users), held, user)
         {
-            return Err(WanError::new(
-                WanErrorKind::Files(waystage_copy::CopyErrorKind::Busy),
-                format!("{why}: try again when one has ended"),
-            ));
+            return Err(Error::Busy(format!("{why}: try again when one has ended")));
         }
         if let Some(session) = sessions.get_mut(&self.id) {
             session.user = Some(user.name.clone());
@@ -347,16 +339,16 @@ impl<'a> SessionHandler<'a> {
         Ok(())
     }
 
-    fn copy(&self, control: &Control, channel: &Channel, user: &User) -> Result<String, WanError> {
+    fn copy(&self, control: &Control, channel: &Channel, user: &User) -> Result<String, Error> {
         take_on(user)?;
         let options = &self.shared.options;
         let grant = |path: &[u8], write: bool| {
             let (shared_root, path) = self.below(path, user, write)?;
             let root = Root::open(&shared_root.path)
-                .map_err(|error| WanError::io("open the server's directory", &error))?;
+                .map_err(|error| Error::io("open the server's directory", &error))?;
             Ok(Granted { root, path, privileged: shared_root.privileged })
         };
-        waystage_remote_copy::serve(&Serving {
+        Ok(waystage_remote_copy::serve(&Serving {
             control,
             channel,
             copy_state: self.copy_state,
@@ -364,7 +356,7 @@ impl<'a> SessionHandler<'a> {
             workers: options.workers,
             memory_bytes: options.memory_bytes,
             grant: &grant,
-        })
+        })?)
     }
 
     /// The root that a path lies below, and the path below it.
@@ -373,7 +365,7 @@ impl<'a> SessionHandler<'a> {
         path: &[u8],
         user: &User,
         write: bool,
-    ) -> Result<(&SharedRoot, Vec<u8>), WanError> {
+    ) -> Result<(&SharedRoot, Vec<u8>), Error> {
         use std::os::unix::ffi::OsStrExt;
         let roots: Vec<&SharedRoot> = (self.shared.options.roots.iter())
             .filter(|root| root.users.is_empty() || root.users.contains(&user.name))
@@ -387,14 +379,11 @@ impl<'a> SessionHandler<'a> {
                 })
                 .collect();
             let given = if given.is_empty() { "nothing".to_owned() } else { given.join(", ") };
-            WanError::new(
-                WanErrorKind::Refused,
-                format!(
-                    "{} {why}: the server gives {} {given}",
-                    String::from_utf8_lossy(path),
-                    user.name
-                ),
-            )
+            Error::Denied(format!(
+                "{} {why}: the server gives {} {given}",
+                String::from_utf8_lossy(path),
+                user.name
+            ))
         };
         let wanted =
             names_of(path).ok_or_else(|| denied("is no path that can be taken (`..` is not)"))?;
@@ -415,15 +404,12 @@ impl<'a> SessionHandler<'a> {
 }
 
 /// From here on this thread, and those that it starts, act as the user's account.
-fn take_on(user: &User) -> Result<(), WanError> {
+fn take_on(user: &User) -> Result<(), Error> {
     let Some(account) = &user.account else { return Ok(()) };
     account.take_on().map_err(|error| {
-        WanError::new(
-            WanErrorKind::Files(waystage_copy::CopyErrorKind::Failed),
-            format!(
-                "the server cannot act as the account {} that it has for {}: {error}",
-                account.uid, user.name
-            ),
-        )
+        Error::Failed(format!(
+            "the server cannot act as the account {} that it has for {}: {error}",
+            account.uid, user.name
+        ))
     })
 }

@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use crate::backpressure::Backpressure;
 use crate::channel_connection::{ChannelConnection, Way};
 use crate::control::RESUME_ADVICE;
-use crate::error::WanError;
+use crate::error::Error;
 use crate::message::{Message, MOST_BYTES};
 use crate::message_queue::MessageQueue;
 use crate::stats::Status;
@@ -41,8 +41,8 @@ impl Channel {
     /// One more member, made with its number.
     pub fn add(
         &self,
-        make: impl FnOnce(usize) -> Result<ChannelConnection, WanError>,
-    ) -> Result<Arc<ChannelConnection>, WanError> {
+        make: impl FnOnce(usize) -> Result<ChannelConnection, Error>,
+    ) -> Result<Arc<ChannelConnection>, Error> {
         let mut members = self.members.write();
         let member = Arc::new(make(members.len())?);
         members.push(Arc::clone(&member));
@@ -74,16 +74,16 @@ impl Channel {
     }
 
     /// Send a message; waits until it is known which way is open, and while too much is underway.
-    pub fn send(&self, message: Vec<u8>) -> Result<(), WanError> {
+    pub fn send(&self, message: Vec<u8>) -> Result<(), Error> {
         self.give(message, false)
     }
 
     /// The same for what the other end waits for at the very beginning: a little of it goes over TLS at once.
-    pub fn say(&self, message: Vec<u8>) -> Result<(), WanError> {
+    pub fn say(&self, message: Vec<u8>) -> Result<(), Error> {
         self.give(message, true)
     }
 
-    fn give(&self, mut message: Vec<u8>, early: bool) -> Result<(), WanError> {
+    fn give(&self, mut message: Vec<u8>, early: bool) -> Result<(), Error> {
         debug_assert!(message.len() <= MOST_BYTES);
         loop {
             let seen = self.backpressure.notices();
@@ -111,7 +111,7 @@ impl Channel {
     }
 
     /// The next message; None where none came in time.
-    pub fn receive(&self, timeout: Duration) -> Result<Option<Message>, WanError> {
+    pub fn receive(&self, timeout: Duration) -> Result<Option<Message>, Error> {
         match self.incoming.take(timeout) {
             Some(message) => Ok(Some(message)),
             None if self.incoming.ended().is_some() => Err(self.lost()),
@@ -174,8 +174,8 @@ impl Channel {
         }
     }
 
-    fn lost(&self) -> WanError {
+    fn lost(&self) -> Error {
         let why = self.incoming.ended().unwrap_or_else(|| "the connection was lost".to_owned());
-        WanError::lost(format!("{why}: {RESUME_ADVICE}"))
+        Error::lost(format!("{why}: {RESUME_ADVICE}"))
     }
 }

@@ -20,7 +20,7 @@ use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustls::Connection;
 use waystage_copy::parts::Debt;
 
-use crate::error::WanError;
+use crate::error::Error;
 use crate::message::Message;
 use crate::message_queue::MessageQueue;
 use crate::stats::{Bottleneck, Status};
@@ -106,8 +106,8 @@ impl Control {
         stream: TcpStream,
         incoming: Arc<MessageQueue>,
         advice: &'static str,
-    ) -> Result<Self, WanError> {
-        let failed = |error: std::io::Error| WanError::io("set up the connection", &error);
+    ) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| Error::io("set up the connection", &error);
         tls.set_buffer_limit(Some(TLS_BYTES));
         let is_server = matches!(tls, Connection::Server(_));
         stream.set_nonblocking(true).map_err(failed)?;
@@ -226,14 +226,16 @@ impl Control {
     }
 
     /// The next small message, waiting for at most `timeout`; None where none came, an error where none will.
-    pub fn receive(&self, timeout: Duration) -> Result<Option<(u8, Vec<u8>)>, WanError> {
+    pub fn receive(&self, timeout: Duration) -> Result<Option<(u8, Vec<u8>)>, Error> {
         let mut state = self.shared.lock();
         let waiting = |state: &mut State| state.small.is_empty() && state.ended.is_none();
         self.shared.changed.wait_while_for(&mut state, waiting, timeout);
         match (state.small.pop_front(), &state.ended) {
             (Some(message), _) => Ok(Some(message)),
-            (None, Some(why)) if !state.heard => Err(WanError::turned_away(why)),
-            (None, Some(why)) => Err(WanError::lost(format!("{why}: {}", self.shared.advice))),
+            (None, Some(why)) if !state.heard => Err(Error::TurnedAway(format!(
+                "{why} before the other end said anything: try again in a minute"
+            ))),
+            (None, Some(why)) => Err(Error::lost(format!("{why}: {}", self.shared.advice))),
             (None, None) => Ok(None),
         }
     }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::control::Control;
-use crate::error::{protocol_violation, WanError};
+use crate::error::{protocol_violation, Error};
 use crate::wire::{Reader, Writer};
 
 /// Kinds of small messages.
@@ -38,33 +38,33 @@ pub mod kinds {
 pub const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 /// A refusal as a message.
-pub fn refusal(error: &WanError) -> Vec<u8> {
+pub fn refusal(error: &Error) -> Vec<u8> {
     let mut out = Writer::default();
-    out.bytes(error.kind.name().as_bytes()).bytes(error.text.as_bytes());
+    out.bytes(error.kind().as_bytes()).bytes(error.to_string().as_bytes());
     out.0
 }
 
 /// The next message, which has to be of this kind; a refusal is an error of its own words.
-pub fn expect(control: &Control, kind: u8) -> Result<Vec<u8>, WanError> {
+pub fn expect(control: &Control, kind: u8) -> Result<Vec<u8>, Error> {
     expect_within(control, kind, ANSWER_TIME)
 }
 
 /// The same, within another time.
-pub fn expect_within(control: &Control, kind: u8, time: Duration) -> Result<Vec<u8>, WanError> {
+pub fn expect_within(control: &Control, kind: u8, time: Duration) -> Result<Vec<u8>, Error> {
     match control.receive(time)? {
         Some((found, body)) if found == kind => Ok(body),
         Some((kinds::REFUSED, body)) => Err(refused(&body)),
         Some(_) => Err(protocol_violation()),
-        None => Err(WanError::lost("the other end does not answer")),
+        None => Err(Error::lost("the other end does not answer")),
     }
 }
 
 /// What a refusal says.
 #[must_use]
-pub fn refused(body: &[u8]) -> WanError {
+pub fn refused(body: &[u8]) -> Error {
     let mut reader = Reader(body);
     match (reader.text(), reader.text()) {
-        (Ok(name), Ok(text)) => WanError::told(&name, text),
+        (Ok(name), Ok(text)) => Error::reported(&name, text),
         _ => protocol_violation(),
     }
 }

@@ -1,139 +1,111 @@
-//! Why a copy between hosts cannot go on, by what the caller can act on.
+//! Errors of a session with another host, by what the caller can do.
+//!
+//! Arrives: what went wrong here, or what the peer reports of itself. Leaves: a kind and one sentence. Must not know: what the session
+//! is for.
 
-use std::{fmt, io};
-
-use waystage_copy::{CopyError, CopyErrorKind};
-
-/// What can be acted on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WanErrorKind {
-    /// The other host cannot be reached, or speaks something else.
-    Unreachable,
-    /// The other host ended the connection before it said anything: it may let a later one in.
-    TurnedAway,
-    /// The server's key is not the one that is trusted; its fingerprint.
-    Untrusted(String),
-    /// The other end refuses: it does not know the key, or does not allow what was asked for.
-    Refused,
-    /// The connection was lost on the way.
-    Lost,
-    /// A key or an option cannot be used.
-    Input,
-    /// The files at one end: see [`CopyErrorKind`].
-    Files(CopyErrorKind),
+/// Why a session cannot begin or go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The host cannot be reached or speaks another protocol: check its address, its server and the firewall.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The peer ended the connection before it said anything: try again later.
+    #[error("{0}")]
+    TurnedAway(String),
+    /// The server's key is not the trusted one: compare fingerprints.
+    #[error("{text}")]
+    Untrusted {
+        /// The line that names the server's key.
+        key: String,
+        /// What to compare.
+        text: String,
+    },
+    /// The peer does not know the key, or does not allow what was asked for: ask its administrator.
+    #[error("{0}")]
+    Denied(String),
+    /// The connection was lost: try again, or resume.
+    #[error("{0}")]
+    Lost(String),
+    /// A key or an option cannot be used: correct it.
+    #[error("{0}")]
+    Input(String),
+    /// All places are taken: try again later.
+    #[error("{0}")]
+    Busy(String),
+    /// This end was told to stop.
+    #[error("{0}")]
+    Stopped(String),
+    /// A system call failed.
+    #[error("{0}")]
+    Failed(String),
+    /// An error of what the session is for, by the name of its kind.
+    #[error("{text}")]
+    Other {
+        /// The name, as sent to the peer.
+        kind: String,
+        /// One sentence.
+        text: String,
+    },
 }
 
-impl WanErrorKind {
-    /// Its name for programs.
+impl Error {
+    /// The name of its kind, for programs and the peer.
     #[must_use]
-    pub fn name(&self) -> &'static str {
+    pub fn kind(&self) -> &str {
         match self {
-            Self::Unreachable => "unreachable",
-            Self::TurnedAway => "turned-away",
-            Self::Untrusted(_) => "untrusted",
-            Self::Refused => "denied",
-            Self::Lost => "lost",
-            Self::Input => "input",
-            Self::Files(kind) => kind.name(),
+            Self::Unreachable(_) => "unreachable",
+            Self::TurnedAway(_) => "turned-away",
+            Self::Untrusted { .. } => "untrusted",
+            Self::Denied(_) => "denied",
+            Self::Lost(_) => "lost",
+            Self::Input(_) => "input",
+            Self::Busy(_) => "busy",
+            Self::Stopped(_) => "stopped",
+            Self::Failed(_) => "failed",
+            Self::Other { kind, .. } => kind,
         }
     }
 
-    /// The kind of this name, as the other end gave it. What the other end lost, or does no longer because it is being stopped, can
-    /// be gone on with: for this end, too, the connection is lost.
-    pub fn of_name(name: &str) -> Self {
-        use CopyErrorKind as Kind;
-        let files = [
-            Kind::NoSpace,
-            Kind::Refused,
-            Kind::Busy,
-            Kind::Ends,
-            Kind::OtherJournal,
-            Kind::Failed,
-        ];
-        let known = files.into_iter().find(|kind| kind.name() == name);
-        match known {
-            Some(kind) => Self::Files(kind),
-            None if name == Self::Input.name() => Self::Input,
-            None if name == Self::Lost.name() || name == Kind::Stopped.name() => Self::Lost,
-            None => Self::Refused,
+    /// The error that the peer reports of itself. When the peer lost the connection or is being stopped, this end can resume: for
+    /// it, too, the connection is lost. No name makes this end trust another key.
+    #[must_use]
+    pub fn reported(kind: &str, text: String) -> Self {
+        match kind {
+            "lost" => Self::Lost(text),
+            "stopped" => Self::Lost(format!(
+                "the other end is being stopped ({text}): the same command goes on where it stopped"
+            )),
+            "input" => Self::Input(text),
+            "busy" => Self::Busy(text),
+            "failed" => Self::Failed(text),
+            "no-space" | "refused" | "ends" | "other-journal" => {
+                Self::Other { kind: kind.to_owned(), text }
+            }
+            _ => Self::Denied(text),
         }
-    }
-}
-
-/// Why a copy cannot go on, with a sentence for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WanError {
-    /// What can be acted on.
-    pub kind: WanErrorKind,
-    /// What happened, where, and how to mend it.
-    pub text: String,
-}
-
-impl WanError {
-    /// An error of a kind.
-    pub fn new(kind: WanErrorKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
     }
 
     /// An option that cannot be used.
     pub fn input(text: impl Into<String>) -> Self {
-        Self::new(WanErrorKind::Input, text)
+        Self::Input(text.into())
     }
 
-    /// The connection was lost.
+    /// A lost connection.
     pub fn lost(text: impl Into<String>) -> Self {
-        Self::new(WanErrorKind::Lost, text)
+        Self::Lost(text.into())
     }
 
-    /// The peer ended the connection before it said anything.
-    pub fn turned_away(why: &str) -> Self {
-        let text = format!("{why} before the other end said anything: try again in a minute");
-        Self::new(WanErrorKind::TurnedAway, text)
-    }
-
-    /// What the other end said of itself: the name of a kind, and a sentence.
-    pub fn told(name: &str, text: String) -> Self {
-        let text = if name == CopyErrorKind::Stopped.name() {
-            format!("the other end is being stopped ({text}): the same command goes on where it stopped")
-        } else {
-            text
-        };
-        Self::new(WanErrorKind::of_name(name), text)
-    }
-
-    /// The copy was stopped here.
-    pub fn stopped() -> Self {
-        Self::new(WanErrorKind::Files(CopyErrorKind::Stopped), "the copy was stopped")
-    }
-
-    /// The probe was stopped here.
-    pub fn stopped_probe() -> Self {
-        Self::new(WanErrorKind::Files(CopyErrorKind::Stopped), "the probe was stopped")
-    }
-
-    /// A system call failed.
-    pub fn io(doing: &str, error: &io::Error) -> Self {
-        Self::new(WanErrorKind::Files(CopyErrorKind::Failed), format!("cannot {doing}: {error}"))
+    /// A failed system call: what it was to do.
+    #[must_use]
+    pub fn io(doing: &str, error: &std::io::Error) -> Self {
+        Self::Failed(format!("cannot {doing}: {error}"))
     }
 }
 
-impl From<CopyError> for WanError {
-    fn from(error: CopyError) -> Self {
-        Self::new(WanErrorKind::Files(error.kind), error.text)
-    }
-}
-
-impl fmt::Display for WanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for WanError {}
-
-/// What the other end said is none of what can be said here.
-pub fn protocol_violation() -> WanError {
-    WanError::lost("the other end broke the protocol: a message cannot be read")
+/// The peer sent what cannot be sent in this state.
+#[must_use]
+pub fn protocol_violation() -> Error {
+    Error::lost("the other end broke the protocol: a message cannot be read")
 }
 
 #[cfg(test)]
@@ -141,18 +113,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_other_end_lost_or_gave_up_because_it_stops_is_lost_here_too() {
-        for error in [WanError::lost("it said nothing for 30 s"), WanError::stopped()] {
-            let told = WanError::told(error.kind.name(), error.text.clone());
-            assert_eq!(told.kind, WanErrorKind::Lost, "{told}");
-            assert!(told.text.contains(&error.text));
+    fn a_peer_that_lost_the_connection_or_stops_leaves_it_lost_here_too() {
+        for error in [Error::lost("it said nothing for 30 s"), Error::Stopped("stopped".into())] {
+            let reported = Error::reported(error.kind(), error.to_string());
+            assert!(matches!(&reported, Error::Lost(text) if text.contains(&error.to_string())));
         }
     }
 
     #[test]
-    fn nothing_that_the_other_end_says_makes_this_one_believe_another_key() {
+    fn no_reported_name_makes_this_end_trust_another_key() {
         for name in ["untrusted", "unreachable", "turned-away", "denied", "", "odd"] {
-            assert_eq!(WanErrorKind::of_name(name), WanErrorKind::Refused);
+            assert!(matches!(Error::reported(name, String::new()), Error::Denied(_)));
         }
     }
 }

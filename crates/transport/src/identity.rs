@@ -17,7 +17,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
-use crate::error::WanError;
+use crate::error::Error;
 
 /// What a public key's line begins with.
 const WORD: &str = "waystage-ed25519";
@@ -39,10 +39,10 @@ impl PublicKey {
     }
 
     /// From a line `waystage-ed25519 HEX [comment]`.
-    pub fn parse(line: &str) -> Result<Self, WanError> {
+    pub fn parse(line: &str) -> Result<Self, Error> {
         let mut words = line.split_ascii_whitespace();
         let wrong = || {
-            WanError::input(format!(
+            Error::input(format!(
                 "{line:?} is no public key: it looks like `{WORD} 64-hexadecimal-digits name`; `waystage serve --show-key` and \
                  `waystage copy --show-key` print it"
             ))
@@ -96,11 +96,11 @@ impl std::fmt::Debug for Identity {
 
 impl Identity {
     /// Make a key and write it to `path`, which must not exist, readable by its owner alone.
-    pub fn create(path: &Path) -> Result<Self, WanError> {
+    pub fn create(path: &Path) -> Result<Self, Error> {
         let key = generate()?;
         let pem = pem(key.as_ref());
         let refused = |error: std::io::Error| {
-            WanError::input(format!("{} cannot be made: {error}", path.display()))
+            Error::input(format!("{} cannot be made: {error}", path.display()))
         };
         let mut file = OpenOptions::new()
             .write(true)
@@ -113,21 +113,21 @@ impl Identity {
     }
 
     /// A key that is written nowhere.
-    pub fn ephemeral() -> Result<Self, WanError> {
+    pub fn ephemeral() -> Result<Self, Error> {
         Self::of_der(generate()?.as_ref().to_vec(), Path::new("a key made just now"))
     }
 
     /// Read the key at `path`. Refused where others can read or write it.
-    pub fn load(path: &Path) -> Result<Self, WanError> {
+    pub fn load(path: &Path) -> Result<Self, Error> {
         let refused = |error: std::io::Error| {
-            WanError::input(format!("the key {} cannot be read: {error}", path.display()))
+            Error::input(format!("the key {} cannot be read: {error}", path.display()))
         };
         let file = File::open(path).map_err(refused)?;
         let about = file.metadata().map_err(refused)?;
         if about.mode() & 0o077 != 0 {
             let text =
                 format!("{0} is open to others than its owner: chmod 600 {0}", path.display());
-            return Err(WanError::input(text));
+            return Err(Error::input(text));
         }
         let mut pem = Vec::new();
         file.take(LONGEST_FILE).read_to_end(&mut pem).map_err(refused)?;
@@ -135,7 +135,7 @@ impl Identity {
         Self::of_der(der.secret_pkcs8_der().to_vec(), path)
     }
 
-    fn of_der(der: Vec<u8>, path: &Path) -> Result<Self, WanError> {
+    fn of_der(der: Vec<u8>, path: &Path) -> Result<Self, Error> {
         let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(der)).map_err(|_| no_key(path))?;
         let spki = key.public_key().ok_or_else(|| no_key(path))?;
         let public = PublicKey::of_spki(spki.as_ref()).ok_or_else(|| no_key(path))?;
@@ -144,14 +144,14 @@ impl Identity {
     }
 }
 
-fn generate() -> Result<ring::pkcs8::Document, WanError> {
+fn generate() -> Result<ring::pkcs8::Document, Error> {
     Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
-        .map_err(|_| WanError::input("the system gives no random numbers to make a key of"))
+        .map_err(|_| Error::input("the system gives no random numbers to make a key of"))
 }
 
-fn no_key(path: &Path) -> WanError {
+fn no_key(path: &Path) -> Error {
     let path = path.display();
-    WanError::input(format!(
+    Error::input(format!(
         "{path} holds no Ed25519 key in PKCS#8: name another file, or move it away to have one made"
     ))
 }
@@ -204,7 +204,7 @@ mod tests {
         let path = folder.path().join("key");
         Identity::create(&path).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(Identity::load(&path).unwrap_err().text.contains("chmod 600"));
+        assert!(Identity::load(&path).unwrap_err().to_string().contains("chmod 600"));
     }
 
     #[test]

@@ -33,6 +33,6 @@ pub mod udp;
 pub mod waker;
 pub mod wire;
 
-pub use error::{WanError, WanErrorKind};
+pub use error::Error;
 pub use handshake::client::Peer;
 pub use message::MEMORY_BYTES;

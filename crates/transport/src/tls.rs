@@ -20,11 +20,11 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::{
     CertificateError, CipherSuite, ClientConfig, Connection, DigitallySignedStruct,
-    DistinguishedName, Error, ServerConfig, SignatureScheme,
+    DistinguishedName, ServerConfig, SignatureScheme,
 };
 use waystage_protocol::protect::Suite;
 
-use crate::error::WanError;
+use crate::error::Error;
 use crate::identity::{Identity, PublicKey};
 
 /// The exporter's label (RFC 8446, section 7.5).
@@ -67,7 +67,7 @@ pub fn client(
     identity: &Identity,
     trusted: Option<PublicKey>,
     alpn: &[u8],
-) -> Result<(Arc<ClientConfig>, Arc<OneKey>), WanError> {
+) -> Result<(Arc<ClientConfig>, Arc<OneKey>), Error> {
     let provider = provider();
     let verifier =
         Arc::new(OneKey { trusted, seen: Mutex::new(None), provider: Arc::clone(&provider) });
@@ -85,7 +85,7 @@ pub fn client(
 }
 
 /// A server's configuration.
-pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>, WanError> {
+pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>, Error> {
     let provider = provider();
     let verifier = Arc::new(AnyKey { provider: Arc::clone(&provider) });
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -100,8 +100,8 @@ pub fn server(identity: &Identity) -> Result<Arc<ServerConfig>, WanError> {
     Ok(Arc::new(config))
 }
 
-fn unusable(error: &Error) -> WanError {
-    WanError::input(format!("this build's TLS cannot be used: {error}"))
+fn unusable(error: &rustls::Error) -> Error {
+    Error::input(format!("this build's TLS cannot be used: {error}"))
 }
 
 /// The peer's key, once the handshake is done.
@@ -177,13 +177,13 @@ impl ServerCertVerifier for OneKey {
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> Result<ServerCertVerified, rustls::Error> {
         let key = PublicKey::of_spki(end_entity);
         *self.seen.lock() = key.clone();
         if key.is_some() && key == self.trusted {
             return Ok(ServerCertVerified::assertion());
         }
-        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        Err(rustls::Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
     }
 
     fn verify_tls12_signature(
@@ -191,8 +191,8 @@ impl ServerCertVerifier for OneKey {
         _message: &[u8],
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("only TLS 1.3 is spoken".to_owned()))
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("only TLS 1.3 is spoken".to_owned()))
     }
 
     fn verify_tls13_signature(
@@ -200,7 +200,7 @@ impl ServerCertVerifier for OneKey {
         message: &[u8],
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
         signed(&self.provider, message, cert, dss)
     }
 
@@ -229,10 +229,10 @@ impl ClientCertVerifier for AnyKey {
         end_entity: &CertificateDer<'_>,
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
+    ) -> Result<ClientCertVerified, rustls::Error> {
         match PublicKey::of_spki(end_entity) {
             Some(_) => Ok(ClientCertVerified::assertion()),
-            None => Err(Error::InvalidCertificate(CertificateError::BadEncoding)),
+            None => Err(rustls::Error::InvalidCertificate(CertificateError::BadEncoding)),
         }
     }
 
@@ -241,8 +241,8 @@ impl ClientCertVerifier for AnyKey {
         _message: &[u8],
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(Error::General("only TLS 1.3 is spoken".to_owned()))
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("only TLS 1.3 is spoken".to_owned()))
     }
 
     fn verify_tls13_signature(
@@ -250,7 +250,7 @@ impl ClientCertVerifier for AnyKey {
         message: &[u8],
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
         signed(&self.provider, message, cert, dss)
     }
 
@@ -268,7 +268,7 @@ fn signed(
     message: &[u8],
     key: &CertificateDer<'_>,
     dss: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, Error> {
+) -> Result<HandshakeSignatureValid, rustls::Error> {
     let key = SubjectPublicKeyInfoDer::from(key.as_ref());
     verify_tls13_signature_with_raw_key(
         message,

@@ -59,7 +59,7 @@ impl Worker<'_> {
             let first = run.start;
             let digests = run.map(|part| known(part).unwrap_or_default()).collect();
             let said = Digests { id: large.id, first, digests };
-            self.channel.send(said.encode()).map_err(Trouble::Lost)?;
+            self.channel.send(said.encode()).map_err(|error| Trouble::Lost(error.into()))?;
         }
         Ok(())
     }

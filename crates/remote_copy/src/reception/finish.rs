@@ -2,13 +2,13 @@
 //!
 //! Arrives: what was kept for the end. Leaves: a finished destination without a journal. Must not know: messages.
 
+use crate::error::WanError;
 use rustix::fs::{linkat, syncfs, AtFlags};
 use rustix::io::Errno;
 use waystage_copy::parts::{
     add, drafted, letter, look, remove_larges, sweep, unwritable, At, End, Failure, Seen, NO_ROOM,
 };
 use waystage_copy::Fsync;
-use waystage_transport::error::WanError;
 use waystage_transport::wire::Reader;
 
 use super::{lock, Reception};

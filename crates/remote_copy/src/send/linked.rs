@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use crate::error::WanError;
 use waystage_copy::parts::Item;
-use waystage_transport::error::WanError;
 use waystage_transport::wire::{Malformed, Read, Reader, Writer};
 
 use super::{entry, Sender, OFFER, OFFER_BYTES};

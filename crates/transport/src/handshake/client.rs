@@ -18,7 +18,7 @@ use crate::backpressure::Backpressure;
 use crate::channel_connection::ChannelConnection;
 use crate::control::{Control, RESUME_ADVICE};
 use crate::control_messages::{expect, kinds};
-use crate::error::WanError;
+use crate::error::Error;
 use crate::handshake::connect::{connect, ConnectTarget};
 use crate::handshake::hello::{Hello, Purpose, Welcome};
 use crate::identity::{Identity, PublicKey};
@@ -112,7 +112,7 @@ pub fn start_handshake(
     words: &[(u8, Vec<u8>)],
     incoming: Arc<MessageQueue>,
     begun: impl FnOnce(&Arc<Control>),
-) -> Result<ClientHandshake, WanError> {
+) -> Result<ClientHandshake, Error> {
     let reached = connect(&ConnectTarget {
         host: &peer.host,
         port: peer.port,
@@ -121,7 +121,7 @@ pub fn start_handshake(
         alpn: tls::ALPN,
     })?;
     let keys = tls::packet_keys(&reached.tls)
-        .ok_or_else(|| WanError::lost("the server's TLS gives no keys for packets"))?;
+        .ok_or_else(|| Error::lost("the server's TLS gives no keys for packets"))?;
     let control =
         Control::start(reached.tls, reached.stream, Arc::clone(&incoming), RESUME_ADVICE)?;
     let control = Arc::new(control);
@@ -163,7 +163,7 @@ pub fn start_handshake(
 
 impl ClientHandshake {
     /// What the server answered.
-    pub fn welcomed(&self, peer: &Peer, body: &[u8]) -> Result<Negotiated, WanError> {
+    pub fn welcomed(&self, peer: &Peer, body: &[u8]) -> Result<Negotiated, Error> {
         let welcome = Welcome::read(body)?;
         let rate = peer.rate_bytes_per_s.unwrap_or(u64::MAX).min(welcome.rate);
         let connections = welcome.connections;
@@ -180,7 +180,7 @@ impl ClientHandshake {
     }
 
     /// Wait for that answer.
-    pub fn wait_for_welcome(&self, peer: &Peer) -> Result<Negotiated, WanError> {
+    pub fn wait_for_welcome(&self, peer: &Peer) -> Result<Negotiated, Error> {
         self.welcomed(peer, &expect(&self.control, kinds::WELCOME)?)
     }
 
@@ -190,13 +190,13 @@ impl ClientHandshake {
         peer: &Peer,
         backpressure: &Arc<Backpressure>,
         number: usize,
-    ) -> Result<ChannelConnection, WanError> {
+    ) -> Result<ChannelConnection, Error> {
         let udp = if peer.udp_wait.is_some() {
             let socket = Socket::bind(self.any(), false)
-                .map_err(|error| WanError::io("open a UDP socket", &error))?;
+                .map_err(|error| Error::io("open a UDP socket", &error))?;
             let to = (Arc::clone(&self.incoming), Arc::clone(backpressure), number);
             let channel = UdpConnection::connect(socket, self.parameters.clone(), self.server, to);
-            Some(channel.map_err(|error| WanError::io("begin a connection over UDP", &error))?)
+            Some(channel.map_err(|error| Error::io("begin a connection over UDP", &error))?)
         } else {
             None
         };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConnection, Connection};
 
-use crate::error::{protocol_violation, WanError, WanErrorKind};
+use crate::error::{protocol_violation, Error};
 use crate::identity::{Identity, PublicKey};
 use crate::tls;
 
@@ -50,8 +50,8 @@ pub struct Connected {
 /// Why a try came to nothing.
 enum Miss {
     /// The server, or what stands before it, ended the connection without a word: another try may do better.
-    TurnedAway(WanError),
-    Failed(WanError),
+    TurnedAway(Error),
+    Failed(Error),
 }
 
 /// Whether the other end put an end to a connection that it had taken.
@@ -62,7 +62,7 @@ fn is_wordless(error: &std::io::Error) -> bool {
 }
 
 /// Connect and come to know one another.
-pub fn connect(server: &ConnectTarget<'_>) -> Result<Connected, WanError> {
+pub fn connect(server: &ConnectTarget<'_>) -> Result<Connected, Error> {
     let mut pauses = 0;
     loop {
         match attempt(server) {
@@ -77,7 +77,7 @@ pub fn connect(server: &ConnectTarget<'_>) -> Result<Connected, WanError> {
                      time: try again in a minute",
                     pauses + 1
                 );
-                return Err(WanError { text, ..error });
+                return Err(Error::Unreachable(text));
             }
             Err(Miss::Failed(error)) => return Err(error),
         }
@@ -92,7 +92,7 @@ fn attempt(server: &ConnectTarget<'_>) -> Result<Connected, Miss> {
 }
 
 fn connect_tcp(host: &str, port: u16) -> Result<(TcpStream, SocketAddr), Miss> {
-    let unreachable = |text: String| WanError::new(WanErrorKind::Unreachable, text);
+    let unreachable = |text: String| Error::Unreachable(text);
     let addresses = (host, port)
         .to_socket_addrs()
         .map_err(|error| Miss::Failed(unreachable(format!("{host} is not known: {error}"))))?;
@@ -117,11 +117,8 @@ fn connect_tcp(host: &str, port: u16) -> Result<(TcpStream, SocketAddr), Miss> {
     Err(last)
 }
 
-fn turned_away(host: &str, port: u16, error: &std::io::Error) -> WanError {
-    WanError::new(
-        WanErrorKind::Unreachable,
-        format!("{host}:{port} does not answer as `waystage serve` does: {error}"),
-    )
+fn turned_away(host: &str, port: u16, error: &std::io::Error) -> Error {
+    Error::Unreachable(format!("{host}:{port} does not answer as `waystage serve` does: {error}"))
 }
 
 /// The handshake; or why there was none.
@@ -132,12 +129,12 @@ fn handshake(server: &ConnectTarget<'_>, mut stream: &TcpStream) -> Result<Conne
     let name =
         ServerName::try_from("waystage.invalid").map_err(|_| Miss::Failed(protocol_violation()))?;
     let mut tls = ClientConnection::new(config, name)
-        .map_err(|error| Miss::Failed(WanError::input(format!("TLS cannot be used: {error}"))))?;
+        .map_err(|error| Miss::Failed(Error::input(format!("TLS cannot be used: {error}"))))?;
     let failed = |error: std::io::Error| {
         if is_wordless(&error) {
             Miss::TurnedAway(turned_away(server.host, server.port, &error))
         } else {
-            Miss::Failed(WanError::io("set up the connection", &error))
+            Miss::Failed(Error::io("set up the connection", &error))
         }
     };
     stream.set_read_timeout(Some(CONNECT_TIME)).map_err(failed)?;
@@ -159,32 +156,22 @@ fn not_trusted(
     server: &ConnectTarget<'_>,
     seen: Option<PublicKey>,
     error: &std::io::Error,
-) -> WanError {
+) -> Error {
     let (host, port) = (server.host, server.port);
     match seen {
-        Some(key) if server.trusted.is_none() => WanError::new(
-            WanErrorKind::Untrusted(key.line()),
-            format!(
+        Some(key) if server.trusted.is_none() => Error::Untrusted { key: key.line(), text: format!(
                 "{host}:{port} is not known yet; its key has the fingerprint {}: compare it with what `waystage serve \
                  --show-key` says there, and give --trust-new to believe it from now on",
                 key.fingerprint()
-            ),
-        ),
-        Some(key) if server.trusted != Some(&key) => WanError::new(
-            WanErrorKind::Untrusted(key.line()),
-            format!(
+            ) },
+        Some(key) if server.trusted != Some(&key) => Error::Untrusted { key: key.line(), text: format!(
                 "{host}:{port} shows another key than the one that is known: its fingerprint is {}. Somebody may be \
                  listening in; if the server was made anew, remove its line from the file of known hosts",
                 key.fingerprint()
-            ),
+            ) },
+        _ if server.alpn == tls::PROBE_ALPN && speaks_otherwise(error) => Error::Unreachable(format!("{host}:{port} knows nothing of probes: bring the Waystage there up to date"),
         ),
-        _ if server.alpn == tls::PROBE_ALPN && speaks_otherwise(error) => WanError::new(
-            WanErrorKind::Unreachable,
-            format!("{host}:{port} knows nothing of probes: bring the Waystage there up to date"),
-        ),
-        _ => WanError::new(
-            WanErrorKind::Unreachable,
-            format!("{host}:{port} does not answer as `waystage serve` does: {error}"),
+        _ => Error::Unreachable(format!("{host}:{port} does not answer as `waystage serve` does: {error}"),
         ),
     }
 }

@@ -5,7 +5,7 @@
 
 use waystage_protocol::congestion::Mode;
 
-use crate::error::{protocol_violation, WanError};
+use crate::error::{protocol_violation, Error};
 use crate::handshake::version::{apart, highest_common, MOST_VERSIONS, SOFTWARE, SPOKEN};
 use crate::wire::{at_place, place_of, Malformed, Read, Reader, Writer};
 
@@ -66,7 +66,7 @@ impl Hello {
     }
 
     /// The hello and the version to go on in. A client of other versions is told which ones meet.
-    pub fn read(bytes: &[u8]) -> Result<(Self, u32), WanError> {
+    pub fn read(bytes: &[u8]) -> Result<(Self, u32), Error> {
         let mut reader = Reader(bytes);
         let (software, versions) = read_versions(&mut reader).map_err(|_| protocol_violation())?;
         let version = highest_common(&SPOKEN, &versions)
@@ -131,7 +131,7 @@ impl Welcome {
     }
 
     /// From bytes.
-    pub fn read(bytes: &[u8]) -> Result<Self, WanError> {
+    pub fn read(bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader(bytes);
         let mut read = || -> Read<Self> {
             let version = reader.u32()?;
@@ -158,7 +158,6 @@ mod tests {
 
     use super::*;
     use crate::control_messages::refusal;
-    use crate::error::WanErrorKind;
 
     fn hello() -> Hello {
         Hello {
@@ -194,7 +193,7 @@ mod tests {
             ("hello", hello().encode_of(&[2], "0.9")),
             ("hello of versions 2 and 3", hello().encode_of(&[2, 3], "0.9")),
             ("welcome", welcome.encode()),
-            ("refused", refusal(&WanError::stopped())),
+            ("refused", refusal(&Error::Stopped("the copy was stopped".into()))),
             ("way", vec![1]),
         ] {
             let line = format!("{name} = {}", hex(&bytes));
@@ -211,15 +210,15 @@ mod tests {
             assert_eq!((read.user.as_str(), version), ("ada", 2));
             assert_eq!(format!("{read:?}"), format!("{:?}", hello()));
         }
-        let newer = Hello::read(&hello().encode_of(&[3, 4], "0.9")).unwrap_err();
-        assert!(newer.text.contains("versions 3 and 4") && newer.text.contains("of the server"));
+        let newer = Hello::read(&hello().encode_of(&[3, 4], "0.9")).unwrap_err().to_string();
+        assert!(newer.contains("versions 3 and 4") && newer.contains("of the server"));
         // As version 1 began, whatever came behind it.
         let mut one = Writer::default();
         one.u32(1).bytes(b"0.1").bytes(b"ada");
-        let older = Hello::read(&one.0).unwrap_err();
-        assert!(older.text.contains("version 1") && older.text.contains("of the client"));
+        let older = Hello::read(&one.0).unwrap_err().to_string();
+        assert!(older.contains("version 1") && older.contains("of the client"));
         let none = Hello::read(&hello().encode_of(&[], "0.9")).unwrap_err();
-        assert_eq!(none.kind, WanErrorKind::Refused, "version 0 is one that nobody speaks");
+        assert!(matches!(none, Error::Denied(_)), "version 0 is one that nobody speaks");
     }
 
     proptest! {

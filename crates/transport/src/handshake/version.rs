@@ -3,7 +3,7 @@
 //! Arrives: the versions of each end. Leaves: the highest that both speak, or a sentence on what to bring up to date.
 //! Must not know: what the versions say.
 
-use crate::error::{WanError, WanErrorKind};
+use crate::error::Error;
 
 /// What this end speaks, the highest first.
 pub const SPOKEN: [u32; 1] = [2];
@@ -23,12 +23,10 @@ pub fn highest_common(ours: &[u32], theirs: &[u32]) -> Option<u32> {
 pub fn apart(
     (client, its_versions): (&str, &[u32]),
     (server, our_versions): (&str, &[u32]),
-) -> WanError {
+) -> Error {
     let highest = |versions: &[u32]| versions.iter().copied().max().unwrap_or(0);
     let older = if highest(its_versions) < highest(our_versions) { "client" } else { "server" };
-    WanError::new(
-        WanErrorKind::Refused,
-        format!(
+    Error::Denied(format!(
             "the client (Waystage {client}) speaks {} of the protocol and the server (Waystage {server}) {}: bring the \
              Waystage of the {older} up to date",
             in_words(its_versions),
@@ -55,13 +53,13 @@ mod tests {
 
     #[test]
     fn who_is_older_is_told_to_be_brought_up_to_date() {
-        let old = apart(("0.1", &[1]), ("0.9", &[3, 2])).text;
+        let old = apart(("0.1", &[1]), ("0.9", &[3, 2])).to_string();
         assert_eq!(
             old,
             "the client (Waystage 0.1) speaks version 1 of the protocol and the server (Waystage 0.9) versions 2 and 3: \
              bring the Waystage of the client up to date"
         );
-        let new = apart(("2.0", &[9, 8, 7]), ("0.9", &[2])).text;
+        let new = apart(("2.0", &[9, 8, 7]), ("0.9", &[2])).to_string();
         assert!(new.contains("versions 7, 8 and 9") && new.ends_with("of the server up to date"));
     }
 
