@@ -20,7 +20,6 @@ NOT_YET: dict[str, str] = {
     "crates/flowsim": "2026-11-24",
     "crates/lab": "2026-11-24",
     "crates/pfs": "2026-11-24",
-    "crates/protocol": "2026-11-24",
     "crates/py": "2026-11-24",
     "crates/proxy": "2026-11-24",
     "python/waystage/patterns": "2026-11-24",

@@ -2,12 +2,13 @@
 //!
 //! Arrives: packets that were opened. Leaves: acknowledgement frames. Must not know: extents, sending.
 //!
-//! - An acknowledgement is due min(10 ms, RTT/8) after the first ack-eliciting packet, and RTT/32 (at least 0.25 ms) once sixteen have
-//!   arrived, so that their number does not grow with the rate. A sender limited by its window sends as much at once as
-//!   an acknowledgement covers: where that exceeds the queue of `fair`, the path runs empty whenever a host is late.
+//! - An acknowledgement is due min(10 ms, RTT/8) after the first ack-eliciting packet, and RTT/32 (at least 0.25 ms)
+//!   once sixteen have arrived, so that their number does not grow with the rate. A sender limited by its window
+//!   sends as much at once as an acknowledgement covers: where that exceeds the queue of `fair`, the path runs empty
+//!   whenever a host is late.
 //! - Each covers the packets of the previous two as well, so that a lost one loses no information.
-//! - A sender limited by its window still waits for the next one. Where one in two hundred packets is missing, acknowledgements
-//!   are sent twice as often.
+//! - A sender limited by its window still waits for the next one. Where one in two hundred packets is missing,
+//!   acknowledgements are sent twice as often.
 
 use crate::frame::{Ack, Bitmap, Frame};
 use crate::packet::{Stamp, TICK_NS};
@@ -19,7 +20,8 @@ const REPEATED: usize = 3;
 /// Packets that are acknowledged immediately, before they outgrow one bitmap.
 const MAX_PACKETS: u64 = MAX_BITS / 2;
 
-/// Packets from which on an acknowledgement is due sooner. On a slow path, where fewer arrive, its own bytes would matter.
+/// Packets from which on an acknowledgement is due sooner. On a slow path, where fewer arrive, its own bytes would
+/// matter.
 const BUSY_PACKETS: u64 = 16;
 
 /// Packets among which missing ones are counted: at least this many, and at most twice as many.

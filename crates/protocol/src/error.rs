@@ -3,7 +3,8 @@
 /// An error, by what its receiver does about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Bytes that cannot be parsed. A packet that is not authenticated yet is dropped; a peer that sealed it is at fault.
+    /// Bytes that cannot be parsed. A packet that is not authenticated yet is dropped; a peer that sealed it is at
+    /// fault.
     #[error("malformed packet: {0}")]
     Malformed(&'static str),
     /// The peer violated the protocol: close the connection with the code `codes::PROTOCOL_VIOLATION`.

@@ -1,6 +1,7 @@
 //! Frames: the contents of a packet, once opened.
 //!
-//! Arrives: the opened part of a packet, or frames to write. Leaves: frames, or bytes. Must not know: connections, time, keys.
+//! Arrives: the opened part of a packet, or frames to write. Leaves: frames, or bytes. Must not know: connections,
+//! time, keys.
 //!
 //! Frames follow one another to the end of the packet; `docs/reference/wide-area-protocol.md` lists them in a table.
 

@@ -15,7 +15,8 @@
 //! | [`connection`] | the state machine that joins them |
 //! | [`streams`] | ordered byte streams on top of extents |
 //!
-//! `docs/reference/wide-area-protocol.md` specifies the wire, with test vectors; `docs/reference/wide-area-modes.md` the congestion control.
+//! `docs/reference/wide-area-protocol.md` specifies the wire, with test vectors; `docs/reference/wide-area-modes.md`
+//! the congestion control.
 
 pub mod acks;
 pub mod congestion;

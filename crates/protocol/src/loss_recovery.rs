@@ -3,13 +3,14 @@
 //! Arrives: packets sent, acknowledgements. Leaves: acknowledged payloads, and lost ones to send again.
 //! Must not know: sockets, congestion control.
 //!
-//! Loss is detected by time alone (RACK, RFC 8985): a packet is lost when a packet sent a *reordering window* later has been
-//! acknowledged. Each retransmission is a new packet with a new number, so its loss is detected in the same way one round trip later,
-//! and no packet is retransmitted twice. The window starts at an eighth of the round trip, widens when a lost packet arrives after
-//! all, and narrows slowly.
+//! Loss is detected by time alone (RACK, RFC 8985): a packet is lost when a packet sent a *reordering window* later
+//! has been acknowledged. Each retransmission is a new packet with a new number, so its loss is detected in the same
+//! way one round trip later, and no packet is retransmitted twice. The window starts at an eighth of the round trip,
+//! widens when a lost packet arrives after all, and narrows slowly.
 //!
-//! A packet that no acknowledgement has covered is unknown, not lost: acknowledgements are lost too. The sender requests the history of
-//! the packet numbers between two bitmaps ([`LossRecovery::history_request`]), and only without an answer do they count as lost.
+//! A packet that no acknowledgement has covered is unknown, not lost: acknowledgements are lost too. The sender
+//! requests the history of the packet numbers between two bitmaps ([`LossRecovery::history_request`]), and only
+//! without an answer do they count as lost.
 
 use std::collections::VecDeque;
 
@@ -416,7 +417,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is acknowledged, in whatever order: every packet ends acknowledged or lost, and the bytes in flight add up.
+        /// Whatever is acknowledged, in whatever order: every packet ends acknowledged or lost, and the bytes in
+        /// flight add up.
         #[test]
         fn every_packet_is_decided_and_the_bytes_in_flight_add_up(
             acks in prop::collection::vec((0_u64..60, 1_u64..30, prop::collection::vec(any::<u8>(), 4), any::<bool>()), 1..30),

@@ -1,6 +1,7 @@
 //! Path MTU discovery for datagrams (DPLPMTUD, RFC 8899).
 //!
-//! Arrives: which probes were acknowledged, which were lost. Leaves: the datagram size in use, the size to probe. Must not know: packets.
+//! Arrives: which probes were acknowledged, which were lost. Leaves: the datagram size in use, the size to probe.
+//! Must not know: packets.
 
 /// Any path carries UDP payloads of this size (the minimum IPv6 MTU, RFC 8200, less the headers).
 pub const MIN_DATAGRAM: usize = 1232;
@@ -95,8 +96,9 @@ impl Mtu {
         }
     }
 
-    /// The fate of packets larger than [`MIN_DATAGRAM`]: whether one was acknowledged, and how many were lost. Many lost and none
-    /// acknowledged is a black hole (RFC 8899, section 4.3): the path carries less than before, though small packets still pass.
+    /// The fate of packets larger than [`MIN_DATAGRAM`]: whether one was acknowledged, and how many were lost. Many
+    /// lost and none acknowledged is a black hole (RFC 8899, section 4.3): the path carries less than before, though
+    /// small packets still pass.
     pub fn on_large_packets(&mut self, acked: bool, lost: u32) {
         self.large_lost = if acked { 0 } else { self.large_lost + lost };
         if self.large_lost >= BLACK_HOLE {

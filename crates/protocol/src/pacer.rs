@@ -1,6 +1,7 @@
 //! The pacer: packets leave at a rate, a few at a time.
 //!
-//! Arrives: the time, the rate, the bytes sent. Leaves: when the next packet may leave. Must not know: the contents of packets.
+//! Arrives: the time, the rate, the bytes sent. Leaves: when the next packet may leave. Must not know: the contents
+//! of packets.
 
 /// A burst is the packets of this time: few enough for a shallow buffer, enough at a high rate for the kernel to send
 /// them in one call (segmentation offload).

@@ -67,8 +67,8 @@ impl Stamp {
         self.0
     }
 
-    /// Nanoseconds from this stamp until `now_ns` of the same clock; with another clock, a difference that only compares with
-    /// others.
+    /// Nanoseconds from this stamp until `now_ns` of the same clock; with another clock, a difference that only
+    /// compares with others.
     #[must_use]
     pub fn age_ns(self, now_ns: u64) -> u64 {
         let now = Self::of(now_ns).0;

@@ -1,9 +1,11 @@
 //! Path validation: the peer's address, and proof that it is the peer's.
 //!
-//! Arrives: the addresses of authenticated packets. Leaves: challenges to send; the address to use. Must not know: sockets, rates.
+//! Arrives: the addresses of authenticated packets. Leaves: challenges to send; the address to use. Must not know:
+//! sockets, rates.
 //!
-//! A packet from a new address does not prove that the peer is there: it may be a copy. The new address is sent a challenge, and at
-//! most three times the bytes that came from it, until it returns the challenge (RFC 9000, section 8.2).
+//! A packet from a new address does not prove that the peer is there: it may be a copy. The new address is sent a
+//! challenge, and at most three times the bytes that came from it, until it returns the challenge (RFC 9000, section
+//! 8.2).
 
 use std::net::SocketAddr;
 
@@ -38,7 +40,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// The peer's address; `validated` where the handshake has validated it. `secret` makes challenges that cannot be guessed.
+    /// The peer's address; `validated` where the handshake has validated it. `secret` makes challenges that cannot be
+    /// guessed.
     #[must_use]
     pub fn new(peer: SocketAddr, validated: bool, secret: [u8; 32]) -> Self {
         Self { peer, validated, candidate: None, responses: Vec::new(), secret, made: 0 }

@@ -3,9 +3,9 @@
 //! Arrives: an exporter secret (RFC 8446, section 7.5) that only the two ends have, and the side of this end.
 //! Leaves: sealed packets, or the frames of authentic packets. Must not know: TLS, certificates, frames.
 //!
-//! The epoch of a key is the packet number divided by 2^22, so a key update needs no signal, and a key seals fewer packets than AES-GCM
-//! allows (RFC 9001, appendix B.1.1: 2^28 of up to 2 KiB). Each epoch's secret is derived from the previous one, which is then
-//! erased: an attacker who obtains a key cannot read earlier packets.
+//! The epoch of a key is the packet number divided by 2^22, so a key update needs no signal, and a key seals fewer
+//! packets than AES-GCM allows (RFC 9001, appendix B.1.1: 2^28 of up to 2 KiB). Each epoch's secret is derived from
+//! the previous one, which is then erased: an attacker who obtains a key cannot read earlier packets.
 
 use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey, AES_256_GCM, CHACHA20_POLY1305, NONCE_LEN};
 use ring::hkdf::{KeyType, Prk, HKDF_SHA256};

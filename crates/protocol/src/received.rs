@@ -52,7 +52,8 @@ impl Received {
         }
     }
 
-    /// The bitmap of `from..to`, without numbers that are forgotten or do not fit one acknowledgement. None if it is empty.
+    /// The bitmap of `from..to`, without numbers that are forgotten or do not fit one acknowledgement. None if it is
+    /// empty.
     pub fn bitmap<'a>(&self, from: u64, to: u64, bits: &'a mut Vec<u8>) -> Option<Bitmap<'a>> {
         let to = to.min(self.end);
         let from = from.max(self.oldest()).max(to.saturating_sub(MAX_BITS));

@@ -1,6 +1,7 @@
 //! What a packet carries: segments of extents.
 //!
-//! Arrives: nothing. Leaves: the types that the send buffer, loss recovery and the connection exchange. Must not know: any of them.
+//! Arrives: nothing. Leaves: the types that the send buffer, loss recovery and the connection exchange. Must not
+//! know: any of them.
 
 /// Bytes of an extent that one packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! Numbers in packets: fixed-width ones, and QUIC's variable-length integers (RFC 9000, section 16).
 //!
-//! Arrives: bytes of a packet. Leaves: numbers and slices, or an error; never a panic. Must not know: the meaning of the numbers.
+//! Arrives: bytes of a packet. Leaves: numbers and slices, or an error; never a panic. Must not know: the meaning of
+//! the numbers.
 
 use crate::error::Error;
 

@@ -8,8 +8,9 @@
 //! window = 2 min RTT x rate (and the delay of acknowledgements)
 //! ```
 //!
-//! The delivery rate alone decides, as in the first version of BBR. Loss up to 30 % is compensated and never slows the sender down. The
-//! one limit is a queue longer than the path itself. A server grants this mode by name, because it takes from TCP whatever it wants.
+//! The delivery rate alone decides, as in the first version of BBR. Loss up to 30 % is compensated and never slows
+//! the sender down. The one limit is a queue longer than the path itself. A server grants this mode by name, because
+//! it takes from TCP whatever it wants.
 
 use std::collections::VecDeque;
 

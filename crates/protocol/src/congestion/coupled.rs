@@ -1,11 +1,12 @@
 //! Several connections of one copy that together take the share of one.
 //!
-//! Arrives: acknowledgements of each connection, for any controller. Leaves: each connection's part of a rate and a window.
-//! Must not know: how a controller decides, which data each connection sends.
+//! Arrives: acknowledgements of each connection, for any controller. Leaves: each connection's part of a rate and a
+//! window. Must not know: how a controller decides, which data each connection sends.
 //!
-//! The connections share one path, so an event of one would have affected each of them. Each runs its controller for the group, as
-//! congestion managers do (RFC 3124; control blocks in ensemble, RFC 9040, section 5): it sums the acknowledgements and losses of all,
-//! multiplies its own delivery rate by the number of connections, and sends its part.
+//! The connections share one path, so an event of one would have affected each of them. Each runs its controller for
+//! the group, as congestion managers do (RFC 3124; control blocks in ensemble, RFC 9040, section 5): it sums the
+//! acknowledgements and losses of all, multiplies its own delivery rate by the number of connections, and sends its
+//! part.
 //!
 //! ```text
 //! acked, lost     summed over the connections since the previous acknowledgement of this one
@@ -13,10 +14,11 @@
 //! rate, window    of the controller / n
 //! ```
 //!
-//! A connection that joins takes its part of the first one's result until it has its own: the parts of the others have shrunk.
+//! A connection that joins takes its part of the first one's result until it has its own: the parts of the others
+//! have shrunk.
 //!
-//! RFC 6356 couples only the growth of windows, for subflows on different paths. Each subflow keeps its own window, and `n` of
-//! them keep the minimum windows of `n` flows. Here the path is the same.
+//! RFC 6356 couples only the growth of windows, for subflows on different paths. Each subflow keeps its own window,
+//! and `n` of them keep the minimum windows of `n` flows. Here the path is the same.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;

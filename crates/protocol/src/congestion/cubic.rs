@@ -66,7 +66,7 @@ mod tests {
 
     const RTT_NS: u64 = 100_000_000;
 
-    /// The window in packets after each of so many round trips without loss.
+    /// The window in packets after each round trip without loss.
     fn grown(cubic: &mut Cubic, mut window: f64, rounds: u64) -> Vec<f64> {
         let mut windows = Vec::new();
         for round in 0..rounds {

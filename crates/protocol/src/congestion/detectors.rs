@@ -76,7 +76,8 @@ pub struct StandingQueue {
 /// Rounds after which the queue belongs to a flow that does not yield.
 const PATIENCE_ROUNDS: u32 = 6;
 
-/// After a queue drain that found a shorter path, or only flows that drain, the queue exceeds its target and needs time to settle.
+/// After a queue drain that found a shorter path, or only flows that drain, the queue exceeds its target and needs
+/// time to settle.
 const SETTLING_ROUNDS: u32 = 60;
 
 /// A queue that falls below this part of itself within a round is draining.

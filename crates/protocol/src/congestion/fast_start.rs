@@ -2,7 +2,8 @@
 //!
 //! Arrives: a round trip, a cap. Leaves: the controller. Must not know: how `fair` decides.
 //!
-//! [`super::startup`] describes the train. It takes capacity before other flows can respond, so a server grants the mode by name.
+//! [`super::startup`] describes the train. It takes capacity before other flows can respond, so a server grants the
+//! mode by name.
 
 use super::fair::Fair;
 

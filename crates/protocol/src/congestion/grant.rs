@@ -1,7 +1,7 @@
 //! Which mode a client gets: the server decides, by user and by address.
 //!
-//! Arrives: the requested mode, the user, the address, the server's rules. Leaves: the mode, its rate, and a reason where it differs from
-//! the request. Must not know: how users authenticate.
+//! Arrives: the requested mode, the user, the address, the server's rules. Leaves: the mode, its rate, and a reason
+//! where it differs from the request. Must not know: how users authenticate.
 
 use std::net::IpAddr;
 

@@ -1,10 +1,12 @@
 //! Loss as evidence of congestion: only above the path's random floor, and only where a buffer may have overflowed.
 //!
-//! Arrives: rounds. Leaves: the share of packets lost at random; whether a loss is evidence. Must not know: the response to it.
+//! Arrives: rounds. Leaves: the share of packets lost at random; whether a loss is evidence. Must not know: the
+//! response to it.
 //!
-//! A loss by itself proves nothing on a path with random loss. Random loss is the same at any rate, whereas loss in a full buffer ends
-//! when the sender slows down. The floor is therefore learned only from *quiet* rounds, sent at no more than 0.9 of the previous
-//! rate, and from rounds that lose less than the floor. A loss at full rate is evidence only where it exceeds the floor.
+//! A loss by itself proves nothing on a path with random loss. Random loss is the same at any rate, whereas loss in a
+//! full buffer ends when the sender slows down. The floor is therefore learned only from *quiet* rounds, sent at no
+//! more than 0.9 of the previous rate, and from rounds that lose less than the floor. A loss at full rate is evidence
+//! only where it exceeds the floor.
 
 use super::rounds::Round;
 
@@ -22,8 +24,8 @@ pub struct LossFloor {
 }
 
 impl LossFloor {
-    /// Processes a round. Returns whether it was the quiet round that shows the effect of a response to loss. `reduced_from` is
-    /// the number of the first packet sent after such a response.
+    /// Processes a round. Returns whether it was the quiet round that shows the effect of a response to loss.
+    /// `reduced_from` is the number of the first packet sent after such a response.
     pub fn on_round(
         &mut self,
         buffer: &mut BufferEstimate,
@@ -35,8 +37,8 @@ impl LossFloor {
         // Where other flows keep the buffer full, losses of a round that was quiet here are caused by them.
         let stands = buffer.stands(round, min_rtt_ns);
         match *reduced_from {
-            // Packets sent before the response: acknowledgements are counted and losses are not, which gives no share. The
-            // round counts only where others fill the buffer, so that their losses do not look random.
+            // Packets sent before the response: acknowledgements are counted and losses are not, which gives no
+            // share. The round counts only where others fill the buffer, so that their losses do not look random.
             Some(from) if round.first <= from => {
                 if stands {
                     self.loud(round);
@@ -90,8 +92,8 @@ impl LossFloor {
         self.packets *= kept;
     }
 
-    /// The standard deviation of the difference between the floor and the share lost among `packets`, if both are samples of a
-    /// path that loses `share`.
+    /// The standard deviation of the difference between the floor and the share lost among `packets`, if both are
+    /// samples of a path that loses `share`.
     #[must_use]
     pub fn deviation(&self, share: f64, packets: f64) -> f64 {
         (share * (1.0 - share) * (1.0 / packets.max(1.0) + 1.0 / self.packets.max(1.0))).sqrt()
@@ -114,8 +116,8 @@ impl LossFloor {
         ((self.lost + round.lost as f64) / packets.max(1.0)).min(0.5)
     }
 
-    /// Whether `lost` of `packets` are no evidence: the expected number, four standard deviations, and a margin of twice the
-    /// floor, at most 2 %. Where the path has never lost at random, one loss is evidence, as for TCP.
+    /// Whether `lost` of `packets` are no evidence: the expected number, four standard deviations, and a margin of
+    /// twice the floor, at most 2 %. Where the path has never lost at random, one loss is evidence, as for TCP.
     #[must_use]
     pub fn allows(&self, packets: u64, lost: u64) -> bool {
         let share = self.share();
@@ -143,8 +145,8 @@ pub fn is_gross(round: &Round, floor: &LossFloor) -> bool {
         && share > floor.share() + GROSS + 4.0 * (floor.share().max(0.01) / packets).sqrt()
 }
 
-/// The longest queue that the path has held. A buffer that held it does not overflow at half of it, so loss at a short queue is random,
-/// unless it is gross: a policer drops without a queue.
+/// The longest queue that the path has held. A buffer that held it does not overflow at half of it, so loss at a
+/// short queue is random, unless it is gross: a policer drops without a queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BufferEstimate {
     held_ns: u64,

@@ -16,8 +16,9 @@
 //! | [`coupled`] | several connections of one copy that take the share of one |
 //! | [`grant`] | the server's rules: which user gets which mode |
 //!
-//! The papers on HpFP state the aims of the four modes (JHPCN report jh160034, section 6) but not their equations. The equations
-//! here are ours; each file states its own. `docs/how-to/write-a-congestion-controller.md` explains how to add one.
+//! The papers on HpFP state the aims of the four modes (JHPCN report jh160034, section 6) but not their equations.
+//! The equations here are ours; each file states its own. `docs/how-to/write-a-congestion-controller.md` explains how
+//! to add one.
 
 pub mod aggressive;
 pub mod controller;

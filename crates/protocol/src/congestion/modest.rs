@@ -6,12 +6,13 @@
 //!
 //! ```text
 //! target = b + a / rate          a = 5 packets, b = RTT/128 within 0.1 .. 1.5 ms
-//! W     <- W / 2                 at a queue above twice the target for two rounds, loss above the random floor, or a mark
+//! W     <- W / 2        at a queue above twice the target for two rounds, loss above the random floor, or a mark
 //! ```
 //!
-//! It halves once a round trip at most, down to two packets. After a loss it does not grow for 1 s, then 2 s, up to 30 s. There is no
-//! TCP-friendly phase. The aim is that of LEDBAT (RFC 6817), to yield to any flow that keeps a queue, without its target of 100 ms. It
-//! follows the shortest queue of the round and not each packet's, and so does not oscillate.
+//! It halves once a round trip at most, down to two packets. After a loss it does not grow for 1 s, then 2 s, up to
+//! 30 s. There is no TCP-friendly phase. The aim is that of LEDBAT (RFC 6817), to yield to any flow that keeps a
+//! queue, without its target of 100 ms. It follows the shortest queue of the round and not each packet's, and so does
+//! not oscillate.
 
 use super::controller::{AckEvent, Control, Controller, PACKET};
 use super::detectors::SpuriousLoss;
@@ -61,8 +62,8 @@ pub struct Modest {
 }
 
 impl Modest {
-    /// The controller for a path of this round trip, never above `cap_bps`. It starts as `fair` does: below the path's capacity
-    /// there is no flow to yield to.
+    /// The controller for a path of this round trip, never above `cap_bps`. It starts as `fair` does: below the
+    /// path's capacity there is no flow to yield to.
     #[must_use]
     pub fn new(rtt_ns: u64, cap_bps: f64) -> Self {
         Self {

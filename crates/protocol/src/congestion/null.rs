@@ -1,9 +1,11 @@
 //! `null`: a fixed rate whatever the path does, and the template for your own controller.
 //!
-//! Copy this file to `congestion/yours.rs`, rename the struct, add `pub mod yours;` to `congestion/mod.rs` and a line to
-//! `congestion/registry.rs`. `docs/how-to/write-a-congestion-controller.md` has every step, including a trial in virtual time.
+//! Copy this file to `congestion/yours.rs`, rename the struct, add `pub mod yours;` to `congestion/mod.rs` and a line
+//! to `congestion/registry.rs`. `docs/how-to/write-a-congestion-controller.md` has every step, including a trial in
+//! virtual time.
 //!
-//! Arrives: acknowledgements. Leaves: a window and a pace. Must not know: sockets, clocks, the wire, the other controllers.
+//! Arrives: acknowledgements. Leaves: a window and a pace. Must not know: sockets, clocks, the wire, the other
+//! controllers.
 //!
 //! State the equations here, and the paper or RFC that they follow:
 //!
@@ -12,8 +14,9 @@
 //! window = 2 min RTT x cap
 //! ```
 
-// Controllers share their vocabulary (`controller`) and building blocks: `rounds` (round trips), `delivery_rate`, `loss_floor`
-// (random loss), `detectors`, `startup` (the search for the capacity) and `cubic`. Nothing else may be imported.
+// Controllers share their vocabulary (`controller`) and building blocks: `rounds` (round trips), `delivery_rate`,
+// `loss_floor` (random loss), `detectors`, `startup` (the search for the capacity) and `cubic`. Nothing else may be
+// imported.
 use super::controller::{AckEvent, Control, Controller, PACKET};
 
 /// The controller's state. Rates are in bits a second, windows in bytes, times in nanoseconds.
@@ -24,7 +27,8 @@ pub struct Null {
 }
 
 impl Null {
-    /// The controller for a path of this round trip, measured by the handshake. The server grants `cap_bps`; never exceed it.
+    /// The controller for a path of this round trip, measured by the handshake. The server grants `cap_bps`; never
+    /// exceed it.
     #[must_use]
     pub fn new(rtt_ns: u64, cap_bps: f64) -> Self {
         Self { cap_bps, min_rtt_ns: rtt_ns }
@@ -47,8 +51,9 @@ impl Controller for Null {
     //   - `ack.lost_packets`: losses, random ones too; `ack.late_packets` takes earlier losses back;
     //   - `ack.marked_packets`: ECN marks.
     //
-    // Respond at most once a round trip: packets below the `ack.next_packet_number` of your last response were sent before it.
-    // Do not grow while `ack.app_limited`: the window was not in use, and its acknowledgements prove nothing.
+    // Respond at most once a round trip: packets below the `ack.next_packet_number` of your last response were sent
+    // before it. Do not grow while `ack.app_limited`: the window was not in use, and its acknowledgements prove
+    // nothing.
     fn on_ack(&mut self, ack: &AckEvent) {
         self.min_rtt_ns = ack.min_rtt_ns;
     }
@@ -61,8 +66,8 @@ impl Controller for Null {
         *self = Self::new(rtt_ns, self.cap_bps);
     }
 
-    // The pacing rate and the window. Keep the window at two packets or more: a smaller one cannot detect the loss of the last
-    // packet. Two bandwidth-delay products leave room for the delay of acknowledgements.
+    // The pacing rate and the window. Keep the window at two packets or more: a smaller one cannot detect the loss of
+    // the last packet. Two bandwidth-delay products leave room for the delay of acknowledgements.
     fn control(&self) -> Control {
         let bdp_bytes = self.min_rtt_ns as f64 * self.cap_bps / 8e9;
         Control { rate_bps: self.cap_bps, window_bytes: (2.0 * bdp_bytes).max(2.0 * PACKET) as u64 }

@@ -1,13 +1,14 @@
 //! Synchronised queue drains: all flows reduce their windows at the same moment and measure the empty path.
 //!
-//! Arrives: acknowledgements. Leaves: whether a drain is in progress, the part of the window in use during it, and its findings.
-//! Must not know: the controller.
+//! Arrives: acknowledgements. Leaves: whether a drain is in progress, the part of the window in use during it, and
+//! its findings. Must not know: the controller.
 //!
-//! Flows that follow a queue keep one, and a later flow takes the queue of the others for a part of the path: its minimum round trip is
-//! too long and its share too large (Low, Peterson, Wang: "Understanding TCP Vegas", JACM 49(2), 2002, section 4). One flow that
-//! pauses does not empty the queue of sixteen. BBR's ProbeRTT has the same aim, and its flows synchronise over time. Here all drain
-//! when their clocks show a multiple of five seconds, which hosts with the time of day do within milliseconds. The queue empties for
-//! a part of a round trip, and each flow measures the path itself. Clocks that disagree only lose the benefit.
+//! Flows that follow a queue keep one, and a later flow takes the queue of the others for a part of the path: its
+//! minimum round trip is too long and its share too large (Low, Peterson, Wang: "Understanding TCP Vegas", JACM
+//! 49(2), 2002, section 4). One flow that pauses does not empty the queue of sixteen. BBR's ProbeRTT has the same
+//! aim, and its flows synchronise over time. Here all drain when their clocks show a multiple of five seconds, which
+//! hosts with the time of day do within milliseconds. The queue empties for a part of a round trip, and each flow
+//! measures the path itself. Clocks that disagree only lose the benefit.
 //!
 //! ```text
 //! W_drain = 0.85 W min_rtt / RTT        until the first packet sent after the start is acknowledged
@@ -22,13 +23,13 @@ const ROUND_TRIPS: u64 = 100;
 /// The part of the path's bandwidth-delay product that stays in flight.
 const KEPT: f64 = 0.85;
 
-/// Every flow drains where less than `queue / GONE` remains of a queue longer than `min_rtt / LONG`. Beside flows that do not drain and
-/// have the share `1 - s`, `(1 - s) queue - 0.15 s min_rtt` would remain.
+/// Every flow drains where less than `queue / GONE` remains of a queue longer than `min_rtt / LONG`. Beside flows
+/// that do not drain and have the share `1 - s`, `(1 - s) queue - 0.15 s min_rtt` would remain.
 const LONG: u64 = 2;
 const GONE: u64 = 16;
 
-/// A queue shorter than `min_rtt / SHORT` is too short to judge. A longer one may empty once while others back off, but not in two
-/// drains in a row.
+/// A queue shorter than `min_rtt / SHORT` is too short to judge. A longer one may empty once while others back off,
+/// but not in two drains in a row.
 const SHORT: u64 = 16;
 
 /// The state of the drain after an acknowledgement.

@@ -1,6 +1,7 @@
 //! Round trips, counted by packet numbers.
 //!
-//! Arrives: acknowledgements. Leaves: what each round trip acknowledged, lost and measured. Must not know: what follows from it.
+//! Arrives: acknowledgements. Leaves: what each round trip acknowledged, lost and measured. Must not know: what
+//! follows from it.
 
 use super::controller::AckEvent;
 
@@ -29,8 +30,8 @@ impl Round {
     }
 }
 
-/// Divides time into round trips: a round ends with the acknowledgement of its first packet. What it measures are packets sent in the
-/// round before.
+/// Divides time into round trips: a round ends with the acknowledgement of its first packet. What it measures are
+/// packets sent in the round before.
 #[derive(Clone, Debug, Default)]
 pub struct RoundCounter {
     current: Round,

@@ -2,16 +2,17 @@
 //!
 //! Arrives: acknowledgements. Leaves: a rate; at the end, the capacity found. Must not know: the phase that follows.
 //!
-//! **Gradual.** 64 packets in the first round trip; from then on `rate = 4 ln 2 x delivery rate`. The delivery rate is that of a round
-//! trip ago, so the rate grows by 2.77 each round trip (the gain of BBR's Startup, whose derivation is in draft-cardwell-iccrg-bbr).
-//! It ends at the first evidence of a full path: a queue of an eighth of the round trip, rising loss, marks, or a delivery rate that
-//! stops growing.
+//! **Gradual.** 64 packets in the first round trip; from then on `rate = 4 ln 2 x delivery rate`. The delivery rate
+//! is that of a round trip ago, so the rate grows by 2.77 each round trip (the gain of BBR's Startup, whose
+//! derivation is in draft-cardwell-iccrg-bbr). It ends at the first evidence of a full path: a queue of an eighth of
+//! the round trip, rising loss, marks, or a delivery rate that stops growing.
 //!
-//! **Packet train.** The first packets leave back to back at the granted rate: 64, up to 256 on a path of 400 ms or more. The time that
-//! the peer took to receive them gives the rate of the narrowest link, as packet pairs do (Dovrolis, Ramanathan, Moore: "What do
-//! packet dispersion techniques measure?", INFOCOM 2001): an upper bound of the free capacity. Half of it is used at once. Growth
-//! slows down at the bound, to a quarter more each round trip, since a busy host may have spread the train. An application with little
-//! to send at first gets its train once it has enough.
+//! **Packet train.** The first packets leave back to back at the granted rate: 64, up to 256 on a path of 400 ms or
+//! more. The time that the peer took to receive them gives the rate of the narrowest link, as packet pairs do
+//! (Dovrolis, Ramanathan, Moore: "What do packet dispersion techniques measure?", INFOCOM 2001): an upper bound of
+//! the free capacity. Half of it is used at once. Growth slows down at the bound, to a quarter more each round trip,
+//! since a busy host may have spread the train. An application with little to send at first gets its train once it
+//! has enough.
 
 use super::controller::{AckEvent, Control, PACKET};
 use super::delivery_rate::DeliveryRate;
@@ -20,7 +21,8 @@ use super::rounds::{Round, RoundCounter};
 
 const FIRST_PACKETS: f64 = 64.0;
 
-/// A train is longer on a long path, by at most this factor: at 1 Gbit/s, 64 packets take no longer than a host may be late.
+/// A train is longer on a long path, by at most this factor: at 1 Gbit/s, 64 packets take no longer than a host may
+/// be late.
 const LONGEST_TRAIN: f64 = 4.0;
 const TRAIN_RTT_NS: f64 = 100e6;
 const GROWTH: f64 = 2.77;

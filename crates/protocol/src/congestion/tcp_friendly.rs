@@ -1,11 +1,12 @@
-//! The TCP-friendly phase: CUBIC's window beside flows that fill buffers, and share probing, which sets its initial value.
+//! The TCP-friendly phase: CUBIC's window beside flows that fill buffers, and share probing, which sets its initial
+//! value.
 //!
 //! Arrives: acknowledged bytes, delivery rates, congestion. Leaves: a window. Must not know: what counts as congestion.
 //!
-//! CUBIC needs many losses to converge to an even share, and on a deep buffer each takes ten seconds. A flow that enters the phase
-//! therefore probes its share first: the window grows by half each round trip until a loss, or until the share is a half. The response
-//! shows the share: with `W` bytes of this flow in flight and `V` of others, this flow receives the share `s = W / (W + V)` of a full
-//! path, and where its window grows by the factor `g`
+//! CUBIC needs many losses to converge to an even share, and on a deep buffer each takes ten seconds. A flow that
+//! enters the phase therefore probes its share first: the window grows by half each round trip until a loss, or until
+//! the share is a half. The response shows the share: with `W` bytes of this flow in flight and `V` of others, this
+//! flow receives the share `s = W / (W + V)` of a full path, and where its window grows by the factor `g`
 //!
 //! ```text
 //! the delivery rate grows by  g / (1 + (g - 1) s)        1.2 at g = 1.5 and s = 1/2; less for a larger share

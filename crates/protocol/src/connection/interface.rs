@@ -16,7 +16,8 @@ pub struct Config {
     pub peer_connection: u32,
     /// The peer's address.
     pub peer: SocketAddr,
-    /// Whether the handshake has validated that address. Before the peer has, by answering a challenge, it is sent nothing else.
+    /// Whether the handshake has validated that address. Before the peer has, by answering a challenge, it is sent
+    /// nothing else.
     pub peer_is_validated: bool,
     /// The round trip of the handshake.
     pub initial_rtt_ns: u64,

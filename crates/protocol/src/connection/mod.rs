@@ -1,11 +1,12 @@
 //! A connection: the complete protocol between two ends that have authenticated each other and share a secret.
 //!
-//! Arrives: the time, datagrams, extents to send, credit from the application. Leaves: datagrams, bytes of extents, events, and the time
-//! of the next call. Must not know: sockets, clocks, files, TLS, users.
+//! Arrives: the time, datagrams, extents to send, credit from the application. Leaves: datagrams, bytes of extents,
+//! events, and the time of the next call. Must not know: sockets, clocks, files, TLS, users.
 //!
-//! After each call the driver calls [`Connection::transmit`] until it returns no datagram, and again at [`Connection::wake_ns`]. Time is in
-//! nanoseconds of any clock that never goes back. One that agrees with other hosts on multiples of five seconds, as the time of
-//! day does, lets flows drain the queue of their path together ([`crate::congestion::queue_drain`]).
+//! After each call the driver calls [`Connection::transmit`] until it returns no datagram, and again at
+//! [`Connection::wake_ns`]. Time is in nanoseconds of any clock that never goes back. One that agrees with other
+//! hosts on multiples of five seconds, as the time of day does, lets flows drain the queue of their path together
+//! ([`crate::congestion::queue_drain`]).
 
 mod interface;
 mod receive;
@@ -38,7 +39,8 @@ enum State {
     Closed,
 }
 
-/// Doublings of the timeout, at most: on a path that loses half of the packets, a live peer must be heard within the idle timeout.
+/// Doublings of the timeout, at most: on a path that loses half of the packets, a live peer must be heard within the
+/// idle timeout.
 const MAX_DOUBLINGS: u32 = 3;
 
 /// One end of a connection.
@@ -169,8 +171,8 @@ impl Connection {
         self.on_path_change(now_ns);
     }
 
-    /// Sets what the handshake reported after the first packet: the congestion controller, and the memory of the peer. To be called
-    /// before the first extent.
+    /// Sets what the handshake reported after the first packet: the congestion controller, and the memory of the
+    /// peer. To be called before the first extent.
     pub fn set_peer_parameters(&mut self, controller: Box<dyn Controller>, peer_credit_bytes: u64) {
         debug_assert!(self.send_buffer.is_empty());
         self.controller = controller;

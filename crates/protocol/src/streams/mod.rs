@@ -1,16 +1,16 @@
 //! Streams: many ordered byte streams in both directions, on messages that arrive in any order.
 //!
-//! Arrives: streams to open, bytes taken and sent, messages of the peer. Leaves: messages, the next stream to send, events.
-//! Must not know: sockets, clocks, how messages travel, the meaning of a target.
+//! Arrives: streams to open, bytes taken and sent, messages of the peer. Leaves: messages, the next stream to send,
+//! events. Must not know: sockets, clocks, how messages travel, the meaning of a target.
 //!
 //! - Each message is an extent, so a loss delays only the stream whose bytes were lost.
-//! - A window for each stream bounds the memory of its receiver, and all windows together bound the total: a stream that is not read
-//!   stops itself and no other.
+//! - A window for each stream bounds the memory of its receiver, and all windows together bound the total: a stream
+//!   that is not read stops itself and no other.
 //! - Windows begin small, and double while they limit their stream.
 //! - Streams with bytes to send take turns.
 //!
-//! Rejected alternative: extents without an end. They would need windows, resets and turns inside the packet layer, and another form
-//! for TCP.
+//! Rejected alternative: extents without an end. They would need windows, resets and turns inside the packet layer,
+//! and another form for TCP.
 
 mod assembler;
 pub mod message;

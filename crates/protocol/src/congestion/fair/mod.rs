@@ -2,33 +2,35 @@
 //!
 //! Arrives: acknowledgements. Leaves: a window and a pace. Must not know: the other controllers.
 //!
-//! **Phase `delay`**: alone, or among flows of the same kind. Once a round trip the window follows the queue (after FAST TCP: Wei, Jin,
-//! Low, Hegde, IEEE/ACM ToN 14(6), 2006):
+//! **Phase `delay`**: alone, or among flows of the same kind. Once a round trip the window follows the queue (after
+//! FAST TCP: Wei, Jin, Low, Hegde, IEEE/ACM ToN 14(6), 2006):
 //!
 //! ```text
 //! target = b + a / rate          a = 6 packets, b = RTT/32 + 0.3 ms, at most 5 ms
 //! W     <- W (1 + (target - queue) / (2 RTT))        queue = shortest RTT of the round - shortest RTT of 30 s
 //! ```
 //!
-//! All flows of a path see the same queue and converge to the same rate `a / (queue - b)`. While the queue stays empty the step doubles
-//! each round trip, up to a factor of 1.25. Loss has no effect here unless it exceeds the path's random floor.
+//! All flows of a path see the same queue and converge to the same rate `a / (queue - b)`. While the queue stays
+//! empty the step doubles each round trip, up to a factor of 1.25. Loss has no effect here unless it exceeds the
+//! path's random floor.
 //!
-//! **Phase `tcp-friendly`**: beside a flow that fills the buffer, where a flow that follows the queue would starve. The window is CUBIC's
-//! after a flow has probed its share ([`super::tcp_friendly`]); only loss above the floor is a loss event. The phase begins with
-//! evidence of such a flow:
+//! **Phase `tcp-friendly`**: beside a flow that fills the buffer, where a flow that follows the queue would starve.
+//! The window is CUBIC's after a flow has probed its share ([`super::tcp_friendly`]); only loss above the floor is a
+//! loss event. The phase begins with evidence of such a flow:
 //!
 //! - a queue above twice the target that did not shrink in six rounds in which this flow yielded,
 //! - loss above the floor, or an ECN mark,
 //! - a queue that oscillates by a fifth of the round trip while the window had to halve,
 //! - a queue that a synchronised drain did not empty, while the window fell below 0.7 of its initial value.
 //!
-//! **Phase `cut-test`**: about every ten seconds, the window is cut to 0.8. If the delivery rate stays, this flow is alone with its own
-//! queue and cuts on; after more than three cuts without effect it returns to `delay`. If the rate falls, another flow took
-//! the capacity, and the window is restored. A buffer that overflowed at a queue below the target is shallow; the target is then
-//! half of that queue.
+//! **Phase `cut-test`**: about every ten seconds, the window is cut to 0.8. If the delivery rate stays, this flow is
+//! alone with its own queue and cuts on; after more than three cuts without effect it returns to `delay`. If the rate
+//! falls, another flow took the capacity, and the window is restored. A buffer that overflowed at a queue below the
+//! target is shallow; the target is then half of that queue.
 //!
-//! **Undoing a response.** After a congestion event the sender is slower by 0.7 and learns the path's loss at that rate. If it explains
-//! the event, the previous window is restored; likewise, at once, where all lost packets arrive after all.
+//! **Undoing a response.** After a congestion event the sender is slower by 0.7 and learns the path's loss at that
+//! rate. If it explains the event, the previous window is restored; likewise, at once, where all lost packets arrive
+//! after all.
 
 mod phases;
 mod response;

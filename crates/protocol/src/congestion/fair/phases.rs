@@ -130,8 +130,8 @@ impl Fair {
         self.rounds.restart(ack.next_packet_number);
     }
 
-    /// Alone, a smaller window only shortens the queue, and the delivery rate stays; beside another flow it costs a part of the
-    /// share. This holds even where the minimum round trip is wrong.
+    /// Alone, a smaller window only shortens the queue, and the delivery rate stays; beside another flow it costs a
+    /// part of the share. This holds even where the minimum round trip is wrong.
     fn continue_cut_test(&mut self, ack: &AckEvent, test: CutTest) {
         if !test.settled {
             self.phase = Phase::CutTest(CutTest { settled: true, ..test });
