@@ -10,13 +10,14 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from harness import Ran, Waystage
+from harness import Ran, Waystage, command, ran
+from remote_copy_support import Site
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -67,19 +68,19 @@ def waystage(tmp_path: Path) -> Waystage:
     """Run `waystage ARGUMENTS` as a user does, in a scratch directory; returns code, out and err."""
 
     def run(*arguments: str, input: str | None = None, timeout: float = 60, **env: str) -> Ran:
-        done = subprocess.run(
-            [sys.executable, "-m", "waystage", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, **env},
-            input=input,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return ran(command(*arguments), cwd=tmp_path, env={**os.environ, **env}, input=input, timeout=timeout)
 
     return run
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A server's site in a scratch folder; what it started has ended afterwards."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    site = Site(folder)
+    yield site
+    site.close()
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,10 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,25 @@ class Ran:
     def json(self) -> Any:
         """Its stdout as the one JSON object that `--json` promises."""
         return json.loads(self.out)
+
+    def expect(self, code: int = 0) -> Ran:
+        """Itself, if it ended with this status."""
+        assert self.code == code, self.err + self.out
+        return self
+
+
+def ran(command: Sequence[object], *, timeout: float = 150, **settings: Any) -> Ran:
+    """Run a command to its end, whatever its status."""
+    words = [str(word) for word in command]
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=timeout, **settings
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def command(*words: object) -> list[str]:
+    """The command line of `waystage`."""
+    return [sys.executable, "-m", "waystage", *map(str, words)]
 
 
 Waystage = Callable[..., Ran]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness import ran
 from waystage.worlds.lab import pfs
 from waystage.worlds.lab.pfs import Mounted
 
@@ -25,15 +25,9 @@ metadata:
 
 MADE_UP = "tree: {files: 25, size: 300 kB, files_per_directory: 10}\n"
 
-TIMEOUT_S = 60
-
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run(
-        [str(c) for c in command], capture_output=True, text=True, check=False, timeout=TIMEOUT_S
-    )
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
+    return ran(command).expect().out
 
 
 def counted(made: Mounted) -> dict[str, int]:

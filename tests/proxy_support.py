@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harness import WAIT_S, Ran, wait_until
-from remote_copy_support import Site, command
+from harness import WAIT_S, Ran, command, wait_until
+from remote_copy_support import Site
 from waystage.worlds.lab.wan import paths
 
 ALL = 'proxy = ["allow 127.0.0.0/8", "allow localhost"]\nproxy_listen = ["127.0.0.1"]'
@@ -75,15 +75,7 @@ class Proxies(Site):
 
     def run(self, *words: object, port: int = 0) -> Ran:
         """One that is expected to end by itself."""
-        done = subprocess.run(
-            self.proxying(*words, port=port),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=WAIT_S,
-            env=self.environment(),
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return self.ran(self.proxying(*words, port=port))
 
     def proxy(self, *words: object, port: int = 0) -> Running:
         """Start one, and wait until it has reached the server."""

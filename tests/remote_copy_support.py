@@ -12,22 +12,17 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import WAIT_S, Ran, wait_until
+from harness import WAIT_S, Ran, command, ran, wait_until
 from waystage._native import WanServer, wan_make_key, wan_read_key
 
 ACCOUNT = 'account = "root"\n' if os.geteuid() == 0 else ""
 """What a server that runs as root has to be told."""
-
-
-def command(*words: object) -> list[str]:
-    return [sys.executable, "-m", "waystage", *map(str, words)]
 
 
 @dataclass
@@ -104,15 +99,11 @@ class Site:
         return command("copy", *words, "--port", port or self.port, *identity, *trusted, *patient, "--json")
 
     def copy(self, *words: object, port: int = 0, key: str | None = None) -> Ran:
-        done = subprocess.run(
-            self.copying(*words, port=port, key=key),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=WAIT_S,
-            env=self.environment(),
-        )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return self.ran(self.copying(*words, port=port, key=key))
+
+    def ran(self, words: Sequence[object]) -> Ran:
+        """A command of the site's user, run to its end."""
+        return ran(words, env=self.environment())
 
     def begin(self, *words: object) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import random
 import struct
 import subprocess
-import sys
 import tarfile
 import zlib
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import wait_until
+from harness import Ran, command, ran, wait_until
 from waystage._native import AugmentError, augment_image
 from waystage.augment import AugmentOptions, Streamed, stream
 from waystage.ranks import Rank
@@ -48,19 +46,8 @@ def pixels(data: bytes) -> Any:
     return raw.reshape(height, 3 * width + 1)[:, 1:].reshape(height, width, 3)
 
 
-def waystage(
-    *arguments: str | Path, expected: int = 0, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "waystage", "augment", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env=os.environ | environment,
-    )
-    assert done.returncode == expected, done.stderr + done.stdout
-    return done
+def waystage(*arguments: str | Path, expected: int = 0, **environment: str) -> Ran:
+    return ran(command("augment", *arguments), env=os.environ | environment).expect(expected)
 
 
 @pytest.fixture
@@ -85,7 +72,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_the_same_seed_gives_the_same_bytes_with_any_threads_and_ranks(images: Path, tmp_path: Path) -> None:
     common = [*options(*OPERATIONS), "--seed", "5", "--copies", "3"]
-    said = json.loads(waystage(images, tmp_path / "one", *common, "--threads", "1", "--json").stdout)
+    said = waystage(images, tmp_path / "one", *common, "--threads", "1", "--json").json
     counts = said["counts"]
     assert (counts["images"], counts["made"], counts["others"], counts["broken"]) == (11, 33, 1, 0)
     one = contents(tmp_path / "one")
@@ -102,9 +89,7 @@ def test_the_same_seed_gives_the_same_bytes_with_any_threads_and_ranks(images: P
 
 
 def test_a_catalog_gives_the_same(images: Path, tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "waystage", "catalog", "build", images, tmp_path / "catalog", "-q"], check=True
-    )
+    subprocess.run(command("catalog", "build", images, tmp_path / "catalog", "-q"), check=True)
     waystage(images, tmp_path / "tree", *options("flip", "noise:9"))
     waystage(tmp_path / "catalog", tmp_path / "catalogued", *options("flip", "noise:9"))
     assert contents(tmp_path / "catalogued") == contents(tmp_path / "tree")
@@ -121,7 +106,7 @@ def test_a_shard_holds_what_a_tree_would_in_order_of_paths(images: Path, tmp_pat
     assert held == contents(tmp_path / "tree")
     assert names == sorted(names)
     before = shard.read_bytes()
-    assert "there already" in waystage(images, shard, *common).stdout
+    assert "there already" in waystage(images, shard, *common).out
     waystage(images, shard, *common, "--threads", "1", "--overwrite")
     assert shard.read_bytes() == before
     waystage(images, shard, *common, "--rank", "1", "--ranks", "2")
@@ -134,7 +119,7 @@ def test_what_is_there_is_kept(images: Path, tmp_path: Path) -> None:
     whole = contents(out)
     (out / "dog.jpg-0.jpg").unlink()
     (out / "cats/1.png-0.png").write_bytes(b"mine")
-    said = json.loads(waystage(images, out, *options("noise:9"), "--json").stdout)["counts"]
+    said = waystage(images, out, *options("noise:9"), "--json").json["counts"]
     assert (said["made"], said["kept"]) == (1, 10)
     assert (out / "cats/1.png-0.png").read_bytes() == b"mine"
     waystage(images, out, *options("noise:9"), "--overwrite")
@@ -149,16 +134,14 @@ def test_broken_images_are_counted_and_told_and_end_nothing(images: Path, tmp_pa
     (images / "bomb.png").write_bytes(png(300, 300, 1))
     (images / "loop.png").symlink_to("loop.png")
     os.mkfifo(images / "pipe.png")
-    said = json.loads(
-        waystage(images, tmp_path / "out", "--max-pixels", "10000", "--json", expected=8).stdout
-    )
+    said = waystage(images, tmp_path / "out", "--max-pixels", "10000", "--json", expected=8).json
     counts = said["counts"]
     assert (counts["made"], counts["broken"], counts["others"]) == (11, 4, 1)
     told = {error["path"]: error["error"] for error in said["errors"]}
     assert told.keys() == {"cut.png", "text.jpg", "empty.png", "bomb.png"}
     assert told["text.jpg"] == "it is neither PNG nor JPEG"
     assert told["bomb.png"].startswith("300 x 300 pixels are more than the limit")
-    assert "bomb.png: " in waystage(images, tmp_path / "again", "--max-pixels", "10000", expected=8).stderr
+    assert "bomb.png: " in waystage(images, tmp_path / "again", "--max-pixels", "10000", expected=8).err
 
 
 def test_operations_do_what_they_say(images: Path, tmp_path: Path) -> None:
@@ -237,14 +220,14 @@ def test_broken_images_of_a_stream_are_told_at_its_end(images: Path) -> None:
 
 
 def test_usage_errors_say_what_to_do(images: Path, tmp_path: Path) -> None:
-    said = waystage(images, tmp_path / "out", "--op", "spin", expected=2).stderr
+    said = waystage(images, tmp_path / "out", "--op", "spin", expected=2).err
     assert "'spin'" in said.replace('"', "'") and "rotate:DEGREES" in said
-    assert "cannot be read" in waystage(tmp_path / "absent", tmp_path / "out", expected=3).stderr
+    assert "cannot be read" in waystage(tmp_path / "absent", tmp_path / "out", expected=3).err
     (tmp_path / "folder.tar").mkdir()
-    assert "is a folder" in waystage(images, tmp_path / "folder.tar", expected=2).stderr
+    assert "is a folder" in waystage(images, tmp_path / "folder.tar", expected=2).err
     (tmp_path / "file").write_text("")
-    assert str(tmp_path / "file") in waystage(images, tmp_path / "file/out", expected=1).stderr
-    dry = json.loads(waystage(images, tmp_path / "dry", "--dry-run", "-x", "*.csv", "--json").stdout)
+    assert str(tmp_path / "file") in waystage(images, tmp_path / "file/out", expected=1).err
+    dry = waystage(images, tmp_path / "dry", "--dry-run", "-x", "*.csv", "--json").json
     assert (dry["files"], dry["excluded"]) == (11, 1)
     assert not (tmp_path / "dry").exists()
 

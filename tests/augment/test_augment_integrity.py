@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from harness import command, ran
 from waystage._native import AugmentError, augment_image
 
 CUTS = 100
@@ -50,15 +49,9 @@ def image(kind: str, pixels: Any = NOISY) -> bytes:
 
 
 def augment(source: Path, target: Path) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "waystage", "augment", source, target, "--json", "--op", "flip"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 8, done.stderr
-    return json.loads(done.stdout)
+    done = ran(command("augment", source, target, "--json", "--op", "flip"))
+    assert done.code == 8, done.err
+    return json.loads(done.out)
 
 
 def test_every_cut_is_named_and_no_grey_image_is_made(tmp_path: Path) -> None:
@@ -134,12 +127,7 @@ def test_damage_is_seen_once_and_not_for_every_copy(tmp_path: Path) -> None:
     source.mkdir()
     (source / "a.jpg").write_bytes(image("progressive")[:-200])
     (source / "b.jpg").write_bytes(image("progressive"))
-    done = subprocess.run(
-        [sys.executable, "-m", "waystage", "augment", source, tmp_path / "out", "--copies", "5"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 8
-    assert "5 new images" in done.stdout and "; 1 broken" in done.stdout
-    assert done.stderr.count("a.jpg: it is cut off after ") == 1, done.stderr
+    done = ran(command("augment", source, tmp_path / "out", "--copies", "5"))
+    assert done.code == 8
+    assert "5 new images" in done.out and "; 1 broken" in done.out
+    assert done.err.count("a.jpg: it is cut off after ") == 1, done.err

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from harness import Ran, command, ran
 from waystage.augment import AugmentOptions, dry_run, write
 from waystage.augment.options import AugmentOptionError
 from waystage.ranks import Rank
 
 
-def augment(source: Path, target: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "waystage", "augment", source, target, *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+def augment(source: Path, target: Path, *more: str) -> Ran:
+    return ran(command("augment", source, target, *more))
 
 
 @pytest.fixture
@@ -43,9 +37,7 @@ def test_a_target_that_meets_the_source_is_refused_and_nothing_is_written(
 ) -> None:
     (tmp_path / "link").symlink_to(photos)
     (tmp_path / "around").symlink_to(photos.parent)
-    subprocess.run(
-        [sys.executable, "-m", "waystage", "catalog", "build", photos, tmp_path / "cat", "-q"], check=True
-    )
+    subprocess.run(command("catalog", "build", photos, tmp_path / "cat", "-q"), check=True)
     before = names(tmp_path)
     cases = [
         (photos, photos, "is the source"),
@@ -66,7 +58,7 @@ def test_a_target_that_meets_the_source_is_refused_and_nothing_is_written(
         with pytest.raises(AugmentOptionError, match=how):
             dry_run(source, target, AugmentOptions(), Rank())
     refused = augment(photos, photos)
-    assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and "is the source" in refused.stderr
+    assert refused.code == 2 and refused.err.count("\n") == 1 and "is the source" in refused.err
     assert names(tmp_path) == before
 
 

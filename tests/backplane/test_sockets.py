@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Waystage, folder_for_all
+from harness import Waystage, folder_for_all, ran
 from waystage.backplane import SITE_ENDPOINT, Backplane, BackplaneConfig, BackplaneError
 from waystage.events import JobStarted
 from waystage.jobs.notify import DEFAULT_ENDPOINT
@@ -51,14 +51,8 @@ def _become_stranger(group: int = STRANGER) -> str:
 
 def _as_stranger(code: str, *, group: int = STRANGER) -> str:
     """What `code` prints, run by a process of another user."""
-    done = subprocess.run(
-        [sys.executable, "-c", _become_stranger(group) + code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return done.stdout.strip() or done.stderr[-300:]
+    done = ran([sys.executable, "-c", _become_stranger(group) + code])
+    return done.out.strip() or done.err[-300:]
 
 
 def _connect(path: Path) -> str:

@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from harness import command
 from waystage.catalog import Catalog, CatalogError, build, refresh
 from waystage.catalog.checksums import KEY, make, sums_path, verify
 
@@ -141,9 +141,7 @@ def test_sums_that_are_absent_damaged_or_of_another_tree_are_named(catalog: Cata
 
 def test_from_the_command_line(tree: Path, tmp_path: Path) -> None:
     def waystage(*arguments: str | Path, expected: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "waystage", "catalog", *arguments], capture_output=True, check=False
-        )
+        done = subprocess.run(command("catalog", *arguments), capture_output=True, check=False)
         assert done.returncode == expected, done.stderr.decode()
         return done.stdout.decode()
 

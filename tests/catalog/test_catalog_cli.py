@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import command
 from waystage.catalog import Catalog, DuckdbMissing
 from waystage.catalog.sql import sql
 
@@ -19,7 +20,7 @@ RAW = b"odd\n\xff"
 
 def waystage(*arguments: str | Path, expected: int = 0) -> subprocess.CompletedProcess[bytes]:
     done = subprocess.run(
-        [sys.executable, "-m", "waystage", "catalog", *arguments],
+        command("catalog", *arguments),
         capture_output=True,
         check=False,
         timeout=60,

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from harness import ran
 from waystage._native import read_layout
 
 pytestmark = pytest.mark.lab
@@ -51,8 +52,8 @@ class Volumes:
 
 
 def run(*command: str | Path) -> None:
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    done = ran([str(c) for c in command])
+    assert done.code == 0, f"{command}: {done.out}{done.err}"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import wait_until
+from harness import command, wait_until
 from waystage.backplane import Backplane, BackplaneConfig, Missed
 from waystage.backplane.cursors import FileCursors
 from waystage.controllers import site
@@ -367,7 +366,7 @@ def test_the_command_says_it_in_one_sentence_each(before: Path, tmp_path: Path) 
     shutil.copytree(before, state)
     for file in FILES:
         (state / file).write_bytes(b"")
-    argv = [sys.executable, "-m", "waystage", "controller", "--state-dir", str(state), "--quiet"]
+    argv = command("controller", "--state-dir", str(state), "--quiet")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
         deadline = time.monotonic() + 60
         while not len(list(state.glob("*.damaged-*"))) >= 3 and ran.poll() is None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from harness import command
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.controllers import GlobalController
 from waystage.events import JobFinished, JobStarted
@@ -28,13 +28,13 @@ def site(tmp_path: Path) -> Iterator[tuple[str, Backplane]]:
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "waystage", *arguments]
+    argv = command(*arguments)
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_events_are_followed_and_filtered(site: tuple[str, Backplane]) -> None:
     endpoint, backplane = site
-    argv = [sys.executable, "-m", "waystage", "events", "--endpoint", endpoint, "--json", "--count", "1"]
+    argv = command("events", "--endpoint", endpoint, "--json", "--count", "1")
     with subprocess.Popen(
         [*argv, "--type", "JobStarted", "--job", "7"],
         stdout=subprocess.PIPE,

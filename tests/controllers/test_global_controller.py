@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import wait_until
+from harness import command, ran, wait_until
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.backplane.config import load_config
 from waystage.controllers import GlobalController, Journal, site
@@ -154,7 +153,7 @@ def test_a_slow_actuator_does_not_delay_the_journal(backplane: Backplane, tmp_pa
 
 @contextmanager
 def _controller(endpoint: str, tmp_path: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
-    argv = [sys.executable, "-m", "waystage", "controller", "--listen", endpoint]
+    argv = command("controller", "--listen", endpoint)
     argv += ["--state-dir", str(tmp_path / "state"), *more]
     with (tmp_path / "controller.log").open("a") as log:
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -237,11 +236,11 @@ def test_sigterm_drains_and_the_ready_file_comes_and_goes(endpoint: str, tmp_pat
     ],
 )
 def test_what_cannot_run_says_why(tmp_path: Path, arguments: list[str], code: int, words: str) -> None:
-    argv = [sys.executable, "-m", "waystage", "controller", "--state-dir", str(tmp_path / "s"), *arguments]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == code, done.stderr
-    assert done.stderr.startswith("waystage: error: ") and words in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    argv = command("controller", "--state-dir", str(tmp_path / "s"), *arguments)
+    done = ran(argv)
+    assert done.code == code, done.err
+    assert done.err.startswith("waystage: error: ") and words in done.err
+    assert len(done.err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -259,11 +258,11 @@ def test_a_file_that_would_let_strangers_be_switches_is_refused(
 ) -> None:
     config = tmp_path / "site.yaml"
     config.write_text(f"state_dir: {tmp_path / 's'}\nopenflow: {openflow}\n")
-    argv = [sys.executable, "-m", "waystage", "controller", "--config", str(config)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode != 0
-    assert done.stderr.startswith("waystage: error: ") and words in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    argv = command("controller", "--config", str(config))
+    done = ran(argv)
+    assert done.code != 0
+    assert done.err.startswith("waystage: error: ") and words in done.err
+    assert len(done.err.strip().splitlines()) == 1
     assert not (tmp_path / "s").exists(), "nothing was begun"
 
 
@@ -276,18 +275,16 @@ def test_the_sample_configuration_names_who_may_be_a_switch() -> None:
 
 def test_a_port_in_use_is_named(tmp_path: Path, endpoint: str) -> None:
     with _controller(endpoint, tmp_path):
-        argv = [sys.executable, "-m", "waystage", "controller", "--state-dir", str(tmp_path / "other")]
-        done = subprocess.run(
-            [*argv, "--listen", endpoint], capture_output=True, text=True, check=False, timeout=60
-        )
-    assert done.returncode == 1
-    assert f"cannot listen on {endpoint}: is it in use by another controller" in done.stderr
+        argv = command("controller", "--state-dir", str(tmp_path / "other"))
+        done = ran([*argv, "--listen", endpoint])
+    assert done.code == 1
+    assert f"cannot listen on {endpoint}: is it in use by another controller" in done.err
 
 
 def test_a_configuration_file_gives_what_options_leave_out(tmp_path: Path, endpoint: str) -> None:
     config = tmp_path / "site.yaml"
     config.write_text(f"policy: ecmp\nbackplane:\n  name: head\n  listen: ['{endpoint}']\n")
-    argv = [sys.executable, "-m", "waystage", "controller", "--config", str(config), "--json"]
+    argv = command("controller", "--config", str(config), "--json")
     with subprocess.Popen(
         [*argv, "--state-dir", str(tmp_path / "s")],
         stdout=subprocess.PIPE,

@@ -9,7 +9,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -17,28 +16,18 @@ from typing import Any
 
 import pytest
 
+from harness import Ran, command, ran
 from waystage._native import chunk_lengths
 
 BLOCK = 4096
 
 
-def waystage(
-    *arguments: str | Path, expected: int = 0, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "waystage", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env=os.environ | environment,
-    )
-    assert done.returncode == expected, done.stderr + done.stdout
-    return done
+def waystage(*arguments: str | Path, expected: int = 0, **environment: str) -> Ran:
+    return ran(command(*arguments), env=os.environ | environment).expect(expected)
 
 
 def report(*arguments: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(waystage("dedup", *arguments, "--json").stdout)
+    found: dict[str, Any] = waystage("dedup", *arguments, "--json").json
     return found
 
 
@@ -200,9 +189,8 @@ def test_parts_of_several_ranks_join_exactly(tree: Path, tmp_path: Path) -> None
 def test_mpirun_shares_the_work(tree: Path, tmp_path: Path) -> None:
     whole = report(tree)
     parts = tmp_path / "parts"
-    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"]
-    command += [sys.executable, "-m", "waystage", "dedup", str(tree), "--parts-in", str(parts), "-q"]
-    subprocess.run(command, check=True, timeout=120, capture_output=True)
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2"]
+    ran([*mpirun, *command("dedup", tree, "--parts-in", parts, "-q")]).expect()
     assert len(list(parts.iterdir())) == 8
     assert report("--merge", parts)["all"] == whole["all"]
 
@@ -216,12 +204,12 @@ def test_finished_parts_are_not_made_again(tree: Path, tmp_path: Path) -> None:
     (parts / "part-00000-of-00003.dedup").unlink()
     (parts / "part-00000-of-00003.dedup.unfinished").write_bytes(b"what a killed run left")
     said = waystage("dedup", tree, "--parts-in", parts, "--parts", "3")
-    assert said.stdout.startswith("1 parts made, 2 kept")
+    assert said.out.startswith("1 parts made, 2 kept")
     assert kept.stat().st_mtime_ns == before
     assert report("--merge", parts) == whole
     assert not list(parts.glob("*.unfinished"))
     other = waystage("dedup", tree, "--parts-in", parts, "--parts", "3", "--method", "fsc", expected=3)
-    assert "is of another tree, method or patterns" in other.stderr
+    assert "is of another tree, method or patterns" in other.err
 
 
 def test_an_estimate_is_near_the_truth_in_little_memory(tmp_path: Path) -> None:
@@ -242,13 +230,13 @@ def test_parts_that_are_no_whole_set_are_refused(tree: Path, tmp_path: Path) -> 
     parts = tmp_path / "parts"
     waystage("dedup", tree, "--parts-in", parts, "--parts", "2", "-q")
     one, two = sorted(parts.iterdir())
-    assert "1 of 2 parts" in waystage("dedup", "--merge", one, expected=3).stderr
-    assert "given before" in waystage("dedup", "--merge", one, "--merge", one, expected=3).stderr
+    assert "1 of 2 parts" in waystage("dedup", "--merge", one, expected=3).err
+    assert "given before" in waystage("dedup", "--merge", one, "--merge", one, expected=3).err
     two.write_bytes(two.read_bytes()[:-1])
-    assert f"{two}: it ends early" in waystage("dedup", "--merge", parts, expected=3).stderr
-    assert "holds no part" in waystage("dedup", "--merge", tree, expected=1).stderr
+    assert f"{two}: it ends early" in waystage("dedup", "--merge", parts, expected=3).err
+    assert "holds no part" in waystage("dedup", "--merge", tree, expected=1).err
     (tmp_path / "x.dedup").write_bytes(b"something else")
-    assert "no part of a dedup" in waystage("dedup", "--merge", tmp_path / "x.dedup", expected=3).stderr
+    assert "no part of a dedup" in waystage("dedup", "--merge", tmp_path / "x.dedup", expected=3).err
 
 
 def test_a_dry_run_reads_nothing(tree: Path, tmp_path: Path) -> None:
@@ -264,15 +252,15 @@ def test_a_dry_run_reads_nothing(tree: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_counted_and_told(tree: Path) -> None:
     (tree / "a.dat").chmod(0)
     os.mkfifo(tree / "pipe")
-    program = [sys.executable, "-m", "waystage", "dedup", str(tree), "--json"]
+    program = command("dedup", str(tree), "--json")
     if os.geteuid() == 0:
         program = ["setpriv", "--reuid=65534", "--clear-groups", "--bounding-set=-all", *program]
         for folder in (tree, *tree.parents):
             if folder.stat().st_uid == 0 and "pytest" in str(folder):
                 folder.chmod(0o755)
-    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    done = ran(program)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
     assert found["files"]["unreadable"] == 1
     assert found["errors"] == [
         {"path": "a.dat", "path_base64": None, "error": "Permission denied (os error 13)"}
@@ -281,15 +269,14 @@ def test_what_cannot_be_read_is_counted_and_told(tree: Path) -> None:
 
 
 def test_usage_errors_say_what_to_do(tree: Path, tmp_path: Path) -> None:
-    assert "name a tree" in waystage("dedup", expected=2).stderr
+    assert "name a tree" in waystage("dedup", expected=2).err
     assert (
-        "'--bandwidth': 'fast' is no rate"
-        in waystage("dedup", tree, "--bandwidth", "fast", expected=2).stderr
+        "'--bandwidth': 'fast' is no rate" in waystage("dedup", tree, "--bandwidth", "fast", expected=2).err
     )
-    assert "--parts-in" in waystage("dedup", tree, "--rank", "0", "--ranks", "2", expected=2).stderr
-    assert "--rank and --ranks" in waystage("dedup", tree, "--rank", "0", expected=2).stderr
-    assert "fixed:N" in waystage("dedup", tree, "--method", "magic", expected=2).stderr
-    assert "absent cannot be read: No such file" in waystage("dedup", tmp_path / "absent", expected=3).stderr
+    assert "--parts-in" in waystage("dedup", tree, "--rank", "0", "--ranks", "2", expected=2).err
+    assert "--rank and --ranks" in waystage("dedup", tree, "--rank", "0", expected=2).err
+    assert "fixed:N" in waystage("dedup", tree, "--method", "magic", expected=2).err
+    assert "absent cannot be read: No such file" in waystage("dedup", tmp_path / "absent", expected=3).err
 
 
 def test_the_bandwidth_is_kept_and_an_interrupt_leaves_no_part(tmp_path: Path) -> None:
@@ -297,7 +284,7 @@ def test_the_bandwidth_is_kept_and_an_interrupt_leaves_no_part(tmp_path: Path) -
     tree.mkdir()
     (tree / "f").write_bytes(random.Random(1).randbytes(8 << 20))
     parts = tmp_path / "parts"
-    program = [sys.executable, "-m", "waystage", "dedup", str(tree), "--parts-in", str(parts)]
+    program = command("dedup", str(tree), "--parts-in", str(parts))
     with subprocess.Popen([*program, "--parts", "1", "--bandwidth", "100K", "-q"]) as process:
         try:
             deadline = time.monotonic() + 60
@@ -317,5 +304,5 @@ def test_parts_among_the_files_that_are_read_are_refused(tree: Path, where: str)
     (tree / "here").symlink_to(".")
     before = sorted(tree.rglob("*"))
     said = waystage("dedup", tree, "--parts-in", tree / where, "--parts", "2", expected=3)
-    assert "name a folder outside of it" in said.stderr
+    assert "name a folder outside of it" in said.err
     assert sorted(tree.rglob("*")) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Waystage
+from harness import command
 from waystage.backplane import Backplane, BackplaneConfig
 from waystage.events import Envelope, Event, EventError, StagingStarted
 from waystage.jobs.database import JobDatabase
@@ -201,7 +201,7 @@ def test_a_controller_keeps_the_job_database_across_its_own_death(tmp_path: Path
 
     def controller() -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "waystage", "controller", "--config", str(config)],
+            command("controller", "--config", str(config)),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import WAIT_S, Waystage, wait_until
+from harness import WAIT_S, Waystage, command, ran, wait_until
 from pfs_support import FAST, MADE_UP, Mount
 from waystage.worlds.lab import pfs
 from waystage.worlds.lab.pfs import mounts
@@ -93,19 +93,8 @@ def test_umount_by_anyone_ends_the_process(waystage: Waystage, point: Path, shap
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_in_the_foreground_it_ends_with_its_command(point: Path, shape: str, number: signal.Signals) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "waystage",
-        "lab",
-        "pfs",
-        "mount",
-        str(point),
-        "--shape",
-        shape,
-        "--foreground",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    argv = command("lab", "pfs", "mount", point, "--shape", shape, "--foreground")
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_until(lambda: mounts.is_mounted(point) and (point / "d00000").is_dir())
         process.send_signal(number)
@@ -170,29 +159,17 @@ def test_without_fuse_it_says_how_to_get_it(point: Path, shape: str) -> None:
         "mount -t tmpfs none /dev && mknod /dev/null c 1 3 && mknod /dev/urandom c 1 9 && "
         f"exec {sys.executable} -m waystage lab pfs mount {point} --shape {shape}"
     )
-    done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WAIT_S,
-    )
-    assert done.returncode == 4, done.stderr
-    assert "/dev/fuse cannot be opened" in done.stderr and "modprobe fuse" in done.stderr
+    done = ran(["unshare", "--mount", "sh", "-c", script])
+    assert done.code == 4, done.err
+    assert "/dev/fuse cannot be opened" in done.err and "modprobe fuse" in done.err
 
 
 def test_without_root_it_says_so_first(point: Path, shape: str) -> None:
     program = (
         "import os, sys; from waystage.cli.main import main; os.geteuid = lambda: 65534; main(sys.argv[1:])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "lab", "pfs", "mount", str(point), "--shape", shape],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WAIT_S,
-    )
-    assert (done.returncode, "needs root" in done.stderr) == (5, True), done.stderr
+    done = ran([sys.executable, "-c", program, "lab", "pfs", "mount", str(point), "--shape", shape])
+    assert (done.code, "needs root" in done.err) == (5, True), done.err
 
 
 def test_two_mounts_live_side_by_side(

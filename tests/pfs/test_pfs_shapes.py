@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -12,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import command, ran
 from pfs_support import FAST
 from waystage._native import EmulatedFileSystem, PfsError
 from waystage.experiment.problems import ExperimentError
@@ -156,11 +155,5 @@ def test_times_of_a_late_emulation_are_invalid() -> None:
 
 @pytest.mark.parametrize("size", ["-5 MB", "-1", "0", "9 EB", "1e400", "nan"])
 def test_a_size_that_no_file_has_is_refused_on_the_command_line_too(tmp_path: Path, size: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "waystage", "lab", "pfs", "mount", tmp_path, "--files", "3", f"--size={size}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 2 and "--size" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    done = ran(command("lab", "pfs", "mount", tmp_path, "--files", "3", f"--size={size}"))
+    assert done.code == 2 and "--size" in done.err and done.err.count("\n") == 1, done.err

@@ -9,15 +9,14 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from harness import WAIT_S, measuring, wait_until
-from remote_copy_support import Mangle, Middlebox, Site, command, server_here
+from harness import WAIT_S, command, measuring, ran, wait_until
+from remote_copy_support import Mangle, Middlebox, Site, server_here
 from waystage._native import WanError, WanProbe
 from waystage.worlds.lab import wan
 
@@ -33,16 +32,9 @@ def probe(
     site: Site, *more: object, host: str = "127.0.0.1", port: int = 0, code: int | None = 0
 ) -> dict[str, Any]:
     """What `waystage probe --json` says."""
-    done = subprocess.run(
-        words(site, *more, host=host, port=port),
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        env=site.environment(),
-        check=False,
-    )
-    assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    return dict(json.loads(done.stdout))
+    done = ran(words(site, *more, host=host, port=port), env=site.environment())
+    assert code is None or done.code == code, (done.code, done.out, done.err)
+    return dict(json.loads(done.out))
 
 
 def session(site: Site, *, host: str = "127.0.0.1", port: int = 0) -> WanProbe:
@@ -256,10 +248,8 @@ def test_who_may_not_probe_is_told_and_copies_need_no_such_right(site: Site) -> 
         error = refusal(lambda: session(site))
         assert error.kind == "denied" and "`probe = true`" in str(error)
         wait_until(lambda: any("does not let ada probe" in line for line in server.log()))
-        done = subprocess.run(
-            words(site), capture_output=True, text=True, env=site.environment(), check=False, timeout=WAIT_S
-        )
-        assert done.returncode == 1 and "`probe = true`" in json.loads(done.stdout)["error"]
+        done = ran(words(site), env=site.environment())
+        assert done.code == 1 and "`probe = true`" in json.loads(done.out)["error"]
 
 
 def test_the_configuration_says_who_may_probe(site: Site) -> None:
@@ -378,13 +368,11 @@ def test_a_server_that_is_gone_is_told(site: Site) -> None:
         one.reach(WAIT_S / 3)
     error = refusal(lambda: one.train(True, packets=9, bytes=200, interval_ns=MS, checksum=True, quiet_s=0.1))
     assert error.kind in ("lost", "denied"), error
-    done = subprocess.run(words(site), capture_output=True, text=True, check=False, env=site.environment())
-    assert done.returncode == 1 and "cannot be reached" in json.loads(done.stdout)["error"]
+    done = ran(words(site), env=site.environment())
+    assert done.code == 1 and "cannot be reached" in json.loads(done.out)["error"]
 
 
 @pytest.mark.parametrize("text", ["", "a:0", "a:65536", "a/b", "a:b:c", "[::1", "a:"])
 def test_what_is_no_host_is_said_so(text: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "waystage", "probe", text], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and "is no host" in done.stderr
+    done = ran(command("probe", text))
+    assert done.code == 2 and "is no host" in done.err

@@ -13,9 +13,9 @@ import time
 
 import pytest
 
-from harness import WAIT_S, halt, wait_until
+from harness import WAIT_S, command, halt, wait_until
 from proxy_support import Proxies, Running, connect, echo, everything, listening, receive, socks
-from remote_copy_support import Middlebox, command
+from remote_copy_support import Middlebox
 
 
 def fetch(port: int, size: int) -> None:

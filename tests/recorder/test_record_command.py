@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import Waystage, wait_until
+from harness import Waystage, command, wait_until
 from recorder_support import differences
 from waystage.catalog import Catalog, refresh
 from waystage.recorder import build as build_library
@@ -52,9 +52,9 @@ def test_json_is_the_last_line_of_stderr(waystage: Waystage, tree: Path, catalog
 
 
 def test_output_that_goes_into_the_tree_is_in_the_catalog(tree: Path, catalogued: Path) -> None:
-    command = [sys.executable, "-m", "waystage", "catalog", "record", "-q", "-c", str(catalogued), "--"]
+    recording = command("catalog", "record", "-q", "-c", catalogued, "--")
     with open(tree / "output", "w", encoding="utf-8") as output:
-        subprocess.run([*command, "echo", "hello"], stdout=output, check=True, timeout=60)
+        subprocess.run([*recording, "echo", "hello"], stdout=output, check=True, timeout=60)
     assert (tree / "output").read_text(encoding="utf-8") == "hello\n"
     assert not differences(catalogued)
 
@@ -75,8 +75,8 @@ def test_a_program_outlives_the_one_that_records_it_and_the_catalog_says_so(
     script = (
         f"touch {going}; while [ ! -e {end} ]; do sleep 0.02; done; {compiled('storm')} 6000; echo $? > {end}"
     )
-    command = [sys.executable, "-m", "waystage", "catalog", "record", "-c", str(catalogued), "--"]
-    recording = subprocess.Popen([*command, "env", "-C", str(tree), "sh", "-c", script])
+    words = ("catalog", "record", "-c", catalogued, "--", "env", "-C", tree, "sh", "-c", script)
+    recording = subprocess.Popen(command(*words))
     try:
         wait_until(going.exists)
         assert Catalog(catalogued).manifest.gaps == {"recording": 1}

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import WAIT_S
+from harness import WAIT_S, command, ran
 from proxy_support import ALL, Proxies
-from remote_copy_support import ACCOUNT, command
+from remote_copy_support import ACCOUNT
 from waystage._native import wan_make_key, wan_read_key
 from waystage.wan.accounts import parse_account
 
@@ -173,10 +173,8 @@ def test_no_process_of_a_users_account_reaches_into_the_server(open_site: Proxie
             assert str(UID) in acting and "0" in acting
             words = [sys.executable, "-c", ATTACKS, str(server), str(UID), str(UID)]
             # In a session of its own, where even SIGCONT has to be allowed.
-            done = subprocess.run(
-                words, capture_output=True, text=True, check=False, timeout=WAIT_S, start_new_session=True
-            )
-            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+            done = ran(words, start_new_session=True)
+            assert (done.code, done.out, done.err) == (0, "", "")
             # The session goes on.
             with far:
                 near.sendall(b"still here")
@@ -200,14 +198,8 @@ def test_no_process_of_a_users_account_reaches_into_the_server(open_site: Proxie
 def test_a_server_that_runs_as_root_wants_to_know_as_whom_it_acts(
     open_site: Proxies, user: str, words: tuple[str, ...]
 ) -> None:
-    done = subprocess.run(
-        command("serve", "--config", open_site.config(user=user)),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WAIT_S,
-    )
-    assert done.returncode == 3 and all(word in done.stderr for word in words), done.stderr
+    done = ran(command("serve", "--config", open_site.config(user=user)))
+    assert done.code == 3 and all(word in done.err for word in words), done.err
 
 
 @needs_root
@@ -216,8 +208,8 @@ def test_a_check_judges_roots_by_the_rights_of_accounts(open_site: Proxies) -> N
 
     def check(user: str = ADA) -> tuple[int, str]:
         words = command("serve", "--config", site.config(user=user), "--check", "--json")
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=WAIT_S)
-        return done.returncode, done.stdout + done.stderr
+        done = ran(words)
+        return done.code, done.out + done.err
 
     assert check()[0] == 0, check()
     assert check('account = "root"')[0] == 0

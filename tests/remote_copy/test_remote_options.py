@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
 
-from harness import WAIT_S, Ran, Waystage
-from remote_copy_support import Site, command
+from harness import Ran, Waystage, command, ran
+from remote_copy_support import Site
 from waystage._native import wan_make_key, wan_read_key
 from waystage.wan.config import load_config
 from waystage.wan.serve_check import problems
 
 
 def run(site: Site, *words: object) -> Ran:
-    done = subprocess.run(
-        command(*words), capture_output=True, text=True, check=False, timeout=WAIT_S, env=site.environment()
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    done = ran(command(*words), env=site.environment())
+    return Ran(done.code, done.out, done.err)
 
 
 @pytest.mark.parametrize("word", ["copy", "proxy", "probe"])

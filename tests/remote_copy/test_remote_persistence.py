@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from copying_trees import snapshot
-from harness import WAIT_S, wait_until
-from remote_copy_support import Site, command, ended_json, parts_written
+from harness import WAIT_S, command, wait_until
+from remote_copy_support import Site, ended_json, parts_written
 
 PART = 4 << 20
 

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import WAIT_S, Ran, wait_until
-from remote_copy_support import Site, command
+from harness import WAIT_S, Ran, command, wait_until
+from remote_copy_support import Site
 from waystage._native import wan_make_key
 from waystage.wan.errors import WanConfigError
 from waystage.wan.ssh import Offer, Request, read_offer, read_request
@@ -50,17 +50,8 @@ real_ssh = pytest.mark.skipif(
 
 
 def copy(site: Site, rsh: str, *words: object, remote: str = REMOTE) -> Ran:
-    done = subprocess.run(
-        command(
-            "copy", *words, "--rsh", rsh, "--remote-waystage", remote, "--udp-wait", WAIT_S / 3, "--json"
-        ),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WAIT_S,
-        env=site.environment(),
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    remote_command = ("--rsh", rsh, "--remote-waystage", remote)
+    return site.ran(command("copy", *words, *remote_command, "--udp-wait", WAIT_S / 3, "--json"))
 
 
 def script(site: Site, text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness import Waystage
+from harness import Waystage, ran
 from waystage.patterns import Pattern
 from waystage.patterns.merge import merge
 
@@ -87,30 +87,22 @@ def test_a_job_of_several_programs_leaves_parts_and_does_not_wait(
     compiled: Callable[[str], Path], profiler: Path, tmp_path: Path
 ) -> None:
     """Only the first has the profiler: anything collective would wait for ever."""
-    import subprocess
 
     program = str(compiled("ending.c"))
     first = ["-np", "2", "-x", f"LD_PRELOAD={profiler}", "-x", f"WAYSTAGE_PROFILE_OUTPUT={tmp_path}/p"]
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", *first, program, str(tmp_path / "e")]
     command += [":", "-np", "1", "env", "-u", "LD_PRELOAD", program, str(tmp_path / "e")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
+    done = ran(command)
+    assert done.code == 0, done.err
     merged = merge(sorted(tmp_path.glob("p.part-*")), tmp_path / "merged")
     assert merged.missing == (2,) and not merged.unfinished
 
 
 def test_a_process_without_mpi_is_left_alone(profiler: Path) -> None:
-    import subprocess
 
-    done = subprocess.run(
-        ["cat", "/proc/self/maps"],
-        env={**os.environ, "LD_PRELOAD": str(profiler)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0 and done.stderr == ""
-    assert profiler.name in done.stdout and "libmpi" not in done.stdout
+    done = ran(["cat", "/proc/self/maps"], env={**os.environ, "LD_PRELOAD": str(profiler)})
+    assert done.code == 0 and done.err == ""
+    assert profiler.name in done.out and "libmpi" not in done.out
 
 
 # -- the command line --------------------------------------------------------------------------------

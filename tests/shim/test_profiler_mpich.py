@@ -6,14 +6,13 @@ The programs are those of the tests of Open MPI. MPICH takes one host for severa
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from harness import Waystage
+from harness import Waystage, ran
 from waystage.patterns import Pattern
 from waystage.profiler import build
 
@@ -69,8 +68,8 @@ def mpich_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
         binary = folder / source.replace(".", "-")
         if not binary.exists():
             compile_line = ["mpicc.mpich", "-std=c11", "-O1", "-w", "-o", str(binary), str(PROGRAMS / source)]
-            done = subprocess.run([*compile_line, "-lpthread"], capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
+            done = ran([*compile_line, "-lpthread"])
+            assert done.code == 0, done.err
         return binary
 
     return program
@@ -91,9 +90,7 @@ def run_mpich(mpich_program: Callable[[str], Path], tmp_path_factory: pytest.Tem
             ]
             command = ["mpiexec.mpich", "-launcher", "fork", "-n", str(ranks), *words]
             command += [str(mpich_program(source)), str(folder / "said")]
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-            assert ran.returncode == 0, ran.stdout + ran.stderr
-            assert "waystage" not in ran.stderr
+            assert "waystage" not in ran(command).expect().err
             done[source, ranks, hosts] = Ran(Pattern.read(output), folder)
         return done[source, ranks, hosts]
 
@@ -190,14 +187,8 @@ def test_where_ucx_is_not_seen_the_calls_are_counted_and_the_result_says_so(
     output = tmp_path / "run.pattern"
     passed = ["-env", "LD_PRELOAD", str(build("mpicc.mpich")), "-env", "WAYSTAGE_PROFILE_OUTPUT", str(output)]
     command = ["mpiexec.mpich", "-launcher", "fork", "-n", "1", *passed]
-    done = subprocess.run(
-        [*command, str(mpich_program("collectives.c")), str(tmp_path / "said")],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = ran([*command, str(mpich_program("collectives.c")), str(tmp_path / "said")])
+    assert done.code == 0, done.err
     pattern = Pattern.read(output)
     assert pattern.run["route"] == "pmpi"
     assert any("messages beneath collectives are missing" in warning for warning in pattern.warnings)

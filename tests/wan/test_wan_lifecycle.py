@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import WAIT_S, Waystage, wait_until
+from harness import WAIT_S, Waystage, ran, wait_until
 from waystage.worlds.lab.wan import Profile, paths
 from waystage.worlds.lab.wan.order import Order
 from waystage.worlds.lab.wan.places import Places
@@ -110,12 +110,5 @@ def test_without_root_it_says_so_first(tmp_path: Path) -> None:
     program = (
         "import os, sys; from waystage.cli.main import main; os.geteuid = lambda: 65534; main(sys.argv[1:])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "lab", "wan", "up", "nobody"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WAIT_S,
-        cwd=tmp_path,
-    )
-    assert (done.returncode, "needs root" in done.stderr) == (5, True), done.stderr
+    done = ran([sys.executable, "-c", program, "lab", "wan", "up", "nobody"], cwd=tmp_path)
+    assert (done.code, "needs root" in done.err) == (5, True), done.err

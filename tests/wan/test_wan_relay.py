@@ -9,7 +9,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from harness import Waystage
+from harness import Waystage, command
 from waystage.worlds.lab import wan
 
 WAIT_S = 60.0
@@ -30,9 +29,7 @@ def relaying(
     """A relay to `target`: where it listens, and what ends it and gives its final counts."""
     to = f"127.0.0.1:{target.getsockname()[1]}"
     words = ["lab", "wan", "relay", "--listen", "127.0.0.1:0", "--to", to, "--name", name, "--json", *options]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "waystage", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def end() -> dict[str, Any]:
         process.send_signal(signal.SIGINT)
