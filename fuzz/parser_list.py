@@ -13,7 +13,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[1]
 
 PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "crates/agent/src/lane_tests.rs": (
+    "crates/agent/src/ring_tests.rs": (
         "records in memory that programs share, and events in them",
         (
             "any_bytes_are_an_event_or_none",

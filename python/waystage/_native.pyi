@@ -614,12 +614,12 @@ class CheckedTree:
 class CatalogAgent:
     """Reads what preloaded libraries say of files below `root`, an absolute path without links.
 
-    With `tell_stat` programs say on closing what fstat says. `lanes` programs can write at once, each into `lane_bytes`, a
+    With `tell_stat` programs say on closing what fstat says. `rings` programs can write at once, each into `ring_bytes`, a
     power of two. Raises OSError where the memory cannot be had.
     """
 
     def __new__(
-        cls, root: Path, *, tell_stat: bool = False, lanes: int = 64, lane_bytes: int = 1 << 19
+        cls, root: Path, *, tell_stat: bool = False, rings: int = 64, ring_bytes: int = 1 << 19
     ) -> CatalogAgent: ...
     @property
     def path(self) -> str:

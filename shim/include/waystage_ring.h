@@ -1,9 +1,9 @@
 /* The whole ABI between preloaded libraries and the node's agent (crates/agent/src/abi.rs holds the same numbers).
  *
- * One segment of shared memory: a header, then the words of all lanes, then their bytes. A lane is a ring of records with one
+ * One segment of shared memory: a header, then the words of all rings, then their bytes. A ring is a ring of records with one
  * writer at a time, who holds its lock. A record counts only once `head` has passed it, so a writer that is killed leaves
- * nothing half said; the lock it leaves behind is broken by the agent, and others use other lanes meanwhile. The agent
- * alone writes `tail`. Neither side believes the other: both keep every access within the lane, whatever the words say. */
+ * nothing half said; the lock it leaves behind is broken by the agent, and others use other rings meanwhile. The agent
+ * alone writes `tail`. Neither side believes the other: both keep every access within the ring, whatever the words say. */
 #ifndef WAYSTAGE_RING_H
 #define WAYSTAGE_RING_H
 
@@ -23,25 +23,25 @@ struct ring_header {
     uint64_t magic;
     uint32_t version;
     uint32_t flags;
-    uint32_t lanes;
+    uint32_t rings;
     uint32_t reserved;
-    uint64_t lane_bytes; /* A power of two. */
-    _Alignas(64) _Atomic uint64_t consumed; /* Bytes the agent has read of all lanes: whether it is alive. */
+    uint64_t ring_bytes; /* A power of two. */
+    _Alignas(64) _Atomic uint64_t consumed; /* Bytes the agent has read of all rings: whether it is alive. */
     _Alignas(64) _Atomic uint64_t lost;     /* Records that did not fit in time. */
     _Atomic uint64_t unplaced;              /* Changes whose path could not be told. */
-    _Atomic uint32_t next_lane;             /* Hands out lanes to threads. */
+    _Atomic uint32_t next_ring;             /* Hands out rings to threads. */
     _Alignas(64) _Atomic uint32_t processes[RING_PROCESSES]; /* Their ids, 0 for a free place. */
 };
 
 /* Each word has a cache line, so that agent and writer do not take it from each other. */
-struct ring_lane {
+struct ring_control {
     _Alignas(64) _Atomic uint64_t lock; /* The thread id of the writer, or 0. */
     _Alignas(64) _Atomic uint64_t head; /* Bytes ever written. */
     _Alignas(64) _Atomic uint64_t tail; /* Bytes ever read. */
 };
 
 enum ring_kind {
-    RING_SKIP = 1,       /* Nothing up to the lane's end. */
+    RING_SKIP = 1,       /* Nothing up to the ring's end. */
     RING_OPENED = 2,     /* Opened so that it can be written, perhaps created. `token` names this opening. */
     RING_CLOSED = 3,     /* The opening `token` ended; a ring_stat instead of a path. */
     RING_MOVED = 4,      /* Renamed: one record for each of both names. */

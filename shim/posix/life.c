@@ -41,7 +41,7 @@ __attribute__((constructor)) static void begin(void)
 {
     int error = errno;
     ring_attach();
-    if (ring != NULL) {
+    if (segment != NULL) {
         pthread_atfork(opened_forking, NULL, after_fork);
         program_came();
     }
@@ -53,7 +53,7 @@ EXPORT pid_t fork(void)
 {
     REAL(pid_t, fork, (void));
     pid_t child = real_fork();
-    if (ring != NULL && child > 0)
+    if (segment != NULL && child > 0)
         ring_enroll((uint32_t)child);
     return child;
 }

@@ -47,7 +47,7 @@ static void remember(int fd, uint64_t token)
 
 uint64_t opening(int directory, const char *path, enum opening how)
 {
-    if (ring == NULL || how == OPENING_READS)
+    if (segment == NULL || how == OPENING_READS)
         return 0;
     uint64_t token = 0;
     if (ring_stats() && how == OPENING_ONLY_WRITES) {
@@ -96,7 +96,7 @@ static void tell(int fd, uint64_t token)
 
 void closing(int fd, bool tells)
 {
-    if (ring == NULL || fd < 0)
+    if (segment == NULL || fd < 0)
         return;
     touch_forget(fd);
     if (!ring_stats() || fd >= DESCRIPTORS || atomic_load_explicit(&tokens[fd], memory_order_relaxed) == 0)
@@ -112,7 +112,7 @@ void closing(int fd, bool tells)
 
 void closing_range(unsigned first, unsigned last)
 {
-    if (ring == NULL)
+    if (segment == NULL)
         return;
     touch_forget_range(first, last);
     if (!ring_stats())

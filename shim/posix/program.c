@@ -34,7 +34,7 @@ static uint32_t own_process(void)
 
 void program_begins(uint32_t process, const char *path, uint64_t began)
 {
-    if (ring == NULL)
+    if (segment == NULL)
         return;
     /* What cannot be read fails in the call itself. */
     const char *named = (uintptr_t)path >= 4096 && path[0] != '\0' ? path : "(a descriptor)";
@@ -43,13 +43,13 @@ void program_begins(uint32_t process, const char *path, uint64_t began)
 
 void program_failed(uint32_t process)
 {
-    if (ring != NULL)
+    if (segment != NULL)
         say(process != 0 ? process : own_process(), RING_PROGRAM_FAILED, "", ring_now());
 }
 
 void program_blind(const char *what)
 {
-    if (ring != NULL)
+    if (segment != NULL)
         say(own_process(), RING_PROGRAM_BLIND, what, ring_now());
 }
 
@@ -77,7 +77,7 @@ static int has_go_note(struct dl_phdr_info *object, size_t size, void *found)
 
 void program_came(void)
 {
-    if (ring == NULL)
+    if (segment == NULL)
         return;
     bool go = false;
     dl_iterate_phdr(has_go_note, &go);

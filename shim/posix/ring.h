@@ -11,13 +11,13 @@
 
 #include "waystage_ring.h"
 
-extern struct ring_header *ring; /* NULL: nothing is recorded. */
+extern struct ring_header *segment; /* NULL: nothing is recorded. */
 
-/* A record begun: at most RING_LONGEST bytes from `record`, in a lane that is ours until ring_end. */
+/* A record begun: at most RING_LONGEST bytes from `record`, in a ring that is ours until ring_end. */
 struct ring_claim {
-    struct ring_lane *lane;
+    struct ring_control *ring;
     struct ring_record *record;
-    uint64_t head; /* With what was skipped up to the lane's end. */
+    uint64_t head; /* With what was skipped up to the ring's end. */
 };
 
 /* Put a process of this program on the list of those that may still run at its end. */
@@ -27,7 +27,7 @@ void ring_attach(void);
 /* The only thread of a new process is another one. */
 void ring_forked(void);
 
-/* False, and counted, where no lane has room within the bound. */
+/* False, and counted, where no ring has room within the bound. */
 bool ring_begin(struct ring_claim *claim);
 /* Make the record of `path_bytes` and `body_bytes` behind its header count; with 0 of both, give it up. */
 void ring_end(const struct ring_claim *claim, enum ring_kind kind, uint64_t token, size_t path_bytes, size_t body_bytes);
@@ -39,7 +39,7 @@ uint64_t ring_now(void);
 
 static inline bool ring_stats(void)
 {
-    return ring != NULL && (ring->flags & RING_TELL_STAT) != 0;
+    return segment != NULL && (segment->flags & RING_TELL_STAT) != 0;
 }
 
 #endif

@@ -148,7 +148,7 @@ static bool is_path(const char *path)
 
 void touch_at(enum ring_kind kind, int directory, const char *path, uint64_t token)
 {
-    if (ring == NULL || !is_path(path))
+    if (segment == NULL || !is_path(path))
         return;
     size_t bytes = strnlen(path, PATH_MAX);
     if (bytes == 0 || bytes == PATH_MAX)
@@ -180,7 +180,7 @@ void touch_at(enum ring_kind kind, int directory, const char *path, uint64_t tok
 
 void touch_descriptor(enum ring_kind kind, int fd)
 {
-    if (ring == NULL || fd < 0)
+    if (segment == NULL || fd < 0)
         return;
     int error = errno;
     struct ring_claim claim;

@@ -38,7 +38,7 @@ EXPORT void closefrom(int first)
 
 EXPORT int fclose(FILE *stream)
 {
-    if (ring != NULL)
+    if (segment != NULL)
         closing(fileno_unlocked(stream), false);
     REAL(int, fclose, (FILE *));
     return real_fclose(stream);
@@ -47,7 +47,7 @@ EXPORT int fclose(FILE *stream)
 EXPORT int closedir(DIR *directory)
 {
     DIR *volatile given = directory; /* Declared never to be NULL, for which it fails all the same. */
-    if (ring != NULL && given != NULL)
+    if (segment != NULL && given != NULL)
         closing(dirfd(directory), false);
     REAL(int, closedir, (DIR *));
     return real_closedir(directory);

@@ -82,7 +82,7 @@ EXPORT int execle(const char *path, const char *word, ...)
         int result = real_##symbol(&made, file, actions, attributes, words, environment);                              \
         if (result == 0 && child != NULL)                                                                              \
             *child = made;                                                                                             \
-        if (result == 0 && ring != NULL) {                                                                             \
+        if (result == 0 && segment != NULL) {                                                                             \
             ring_enroll((uint32_t)made);                                                                               \
             program_begins((uint32_t)made, file, began);                                                     \
         }                                                                                                              \

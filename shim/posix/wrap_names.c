@@ -98,7 +98,7 @@ void touch_address(const void *address, size_t bytes)
     char path[sizeof(struct sockaddr_un)];
     const struct sockaddr_un *local = address;
     size_t before = offsetof(struct sockaddr_un, sun_path);
-    if (ring == NULL || address == NULL || bytes <= before || bytes > sizeof *local || local->sun_family != AF_UNIX)
+    if (segment == NULL || address == NULL || bytes <= before || bytes > sizeof *local || local->sun_family != AF_UNIX)
         return;
     memcpy(path, local->sun_path, bytes - before);
     path[bytes - before] = '\0';

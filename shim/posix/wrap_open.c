@@ -115,7 +115,7 @@ static bool has_mode(int flags)
         REAL(FILE *, symbol, (const char *, const char *));                                                            \
         opening(AT_FDCWD, path, opening_by(mode));                                                                     \
         FILE *stream = real_##symbol(path, mode);                                                                      \
-        if (ring != NULL && stream != NULL)                                                                            \
+        if (segment != NULL && stream != NULL)                                                                            \
             opened(fileno_unlocked(stream), 0);                                                                        \
         return stream;                                                                                                 \
     }
@@ -125,14 +125,14 @@ static bool has_mode(int flags)
     EXPORT FILE *symbol(const char *path, const char *mode, FILE *stream)                                              \
     {                                                                                                                  \
         REAL(FILE *, symbol, (const char *, const char *, FILE *));                                                    \
-        if (ring != NULL && stream != NULL)                                                                            \
+        if (segment != NULL && stream != NULL)                                                                            \
             closing(fileno_unlocked(stream), false);                                                                   \
         if (path != NULL)                                                                                              \
             opening(AT_FDCWD, path, opening_by(mode));                                                                 \
-        else if (ring != NULL && stream != NULL && opening_by(mode) != OPENING_READS)                                  \
+        else if (segment != NULL && stream != NULL && opening_by(mode) != OPENING_READS)                                  \
             touch_descriptor(RING_OPENED, fileno_unlocked(stream));                                                    \
         FILE *again = real_##symbol(path, mode, stream);                                                               \
-        if (ring != NULL && again != NULL)                                                                             \
+        if (segment != NULL && again != NULL)                                                                             \
             opened(fileno_unlocked(again), 0);                                                                         \
         return again;                                                                                                  \
     }

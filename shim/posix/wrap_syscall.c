@@ -219,7 +219,7 @@ EXPORT long syscall(long number, ...)
         words[word] = va_arg(rest, long);
     va_end(rest);
     REAL(long, syscall, (long, ...));
-    if (ring == NULL)
+    if (segment == NULL)
         return real_syscall(number, words[0], words[1], words[2], words[3], words[4], words[5]);
     before(number, words);
     uint64_t began = ring_now();

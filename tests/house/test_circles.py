@@ -14,12 +14,8 @@ CRATES = sorted(manifest.parent for manifest in (REPOSITORY / "crates").glob("*/
 PACKAGE = REPOSITORY / "python" / "waystage"
 
 NOT_YET: dict[str, str] = {
-    "crates/agent": "2026-11-24",
-    "crates/augment": "2026-11-24",
     "crates/copy": "2026-11-24",
-    "crates/flowsim": "2026-11-24",
     "crates/lab": "2026-11-24",
-    "crates/pfs": "2026-11-24",
     "crates/py": "2026-11-24",
     "crates/proxy": "2026-11-24",
     "python/waystage/patterns": "2026-11-24",

@@ -19,8 +19,8 @@ from recorder_support import differences
 from waystage.catalog import Catalog, refresh
 from waystage.recorder import build as build_library
 
-LANES, LANE_BYTES = 4, 1 << 16
-HEADER, LANE_WORDS = 4288, 192
+RINGS, RING_BYTES = 4, 1 << 16
+HEADER, RING_WORDS = 4288, 192
 
 
 def test_output_and_status_are_the_programs(waystage: Waystage, tree: Path, catalogued: Path) -> None:
@@ -93,11 +93,11 @@ def test_a_program_outlives_the_one_that_records_it_and_the_catalog_says_so(
 def test_without_a_reader_programs_end_and_every_loss_is_counted(
     tmp_path: Path, compiled: Callable[[str], str]
 ) -> None:
-    """A segment of four small lanes that nobody reads: what does not fit is counted, one by one."""
+    """A segment of four small rings without a reader: each record that does not fit is counted."""
     count = 2000
     memory = tmp_path / "ring"
-    header = struct.pack("<QIIIIQ", 0x31474E5259415753, 1, 0, LANES, 0, LANE_BYTES)
-    size = HEADER + LANES * (LANE_WORDS + LANE_BYTES)
+    header = struct.pack("<QIIIIQ", 0x31474E5259415753, 1, 0, RINGS, 0, RING_BYTES)
+    size = HEADER + RINGS * (RING_WORDS + RING_BYTES)
     memory.write_bytes(header + bytes(size - len(header)))
     folder = tmp_path / "work"
     folder.mkdir()
@@ -113,7 +113,7 @@ def test_without_a_reader_programs_end_and_every_loss_is_counted(
     assert done.stderr == b""
     with open(memory, "r+b") as file, mmap.mmap(file.fileno(), size) as words:
         lost = struct.unpack_from("<Q", words, 128)[0]
-        written = sum(_records(words, lane) for lane in range(LANES))
+        written = sum(_records(words, ring) for ring in range(RINGS))
     assert lost > 0 and written > 0
     # Of each pair of files one is told when it is made, and both twice when they are removed. The program says once that it came.
     assert written + lost == 5 * count + 1
@@ -146,8 +146,8 @@ for address in (0, 1, 4095, 1 << 63, (1 << 64) - 1):
         print(call(), ctypes.get_errno())
 """
     memory = tmp_path / "ring"
-    header = struct.pack("<QIIIIQ", 0x31474E5259415753, 1, 1, LANES, 0, LANE_BYTES)
-    memory.write_bytes(header + bytes(HEADER + LANES * (LANE_WORDS + LANE_BYTES) - len(header)))
+    header = struct.pack("<QIIIIQ", 0x31474E5259415753, 1, 1, RINGS, 0, RING_BYTES)
+    memory.write_bytes(header + bytes(HEADER + RINGS * (RING_WORDS + RING_BYTES) - len(header)))
     environment = {"LD_PRELOAD": str(build_library()), "WAYSTAGE_RING": str(memory)}
     said = [
         subprocess.run(
@@ -165,10 +165,10 @@ for address in (0, 1, 4095, 1 << 63, (1 << 64) - 1):
     assert said[1].stderr == ""
 
 
-def _records(words: mmap.mmap, lane: int) -> int:
-    """Records of a lane that nobody has read, fillers left out."""
-    head = struct.unpack_from("<Q", words, HEADER + LANE_WORDS * lane + 64)[0]
-    start, at, found = HEADER + LANE_WORDS * LANES + LANE_BYTES * lane, 0, 0
+def _records(words: mmap.mmap, ring: int) -> int:
+    """Unread records of a ring, fillers left out."""
+    head = struct.unpack_from("<Q", words, HEADER + RING_WORDS * ring + 64)[0]
+    start, at, found = HEADER + RING_WORDS * RINGS + RING_BYTES * ring, 0, 0
     while at < head:
         size, _, kind = struct.unpack_from("<IHB", words, start + at)
         found += kind != 1

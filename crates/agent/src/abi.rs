@@ -1,11 +1,11 @@
-//! The numbers of `shim/include/waystage_ring.h`, which explains them. A test compares both.
+//! The constants of `shim/include/waystage_ring.h`, which explains them. A test compares the two.
 
 pub(crate) const MAGIC: u64 = 0x3147_4e52_5941_5753;
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const TELL_STAT: u32 = 1;
 pub(crate) const PROCESSES: usize = 1024;
 
-/// Bytes of a cache line, on which each word of its own begins.
+/// Bytes of a cache line; each contended word begins one.
 pub(crate) const LINE: usize = 64;
 
 /// Offsets in the header.
@@ -15,11 +15,11 @@ pub(crate) const UNPLACED: usize = LOST + 8;
 pub(crate) const PROCESS_IDS: usize = 3 * LINE;
 pub(crate) const HEADER_BYTES: usize = PROCESS_IDS + 4 * PROCESSES;
 
-/// Offsets in a lane.
+/// Offsets in a ring.
 pub(crate) const LOCK: usize = 0;
 pub(crate) const HEAD: usize = LINE;
 pub(crate) const TAIL: usize = 2 * LINE;
-pub(crate) const LANE_WORDS_BYTES: usize = 3 * LINE;
+pub(crate) const RING_CONTROL_BYTES: usize = 3 * LINE;
 
 pub(crate) const SKIP: u8 = 1;
 pub(crate) const OPENED: u8 = 2;
@@ -33,7 +33,7 @@ pub(crate) const TRUNCATED: u8 = 9;
 pub(crate) const ATTRIBUTES: u8 = 10;
 pub(crate) const PROGRAM: u8 = 11;
 
-/// What became of a process, in a record of a program.
+/// The state in a record of a program.
 pub(crate) const PROGRAM_BEGINS: u32 = 1;
 pub(crate) const PROGRAM_FAILED: u32 = 2;
 pub(crate) const PROGRAM_CAME: u32 = 3;

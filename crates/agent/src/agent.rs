@@ -1,4 +1,4 @@
-//! The agent's thread: reads the lanes until the program is over.
+//! The agent's thread: reads the rings until the program ends.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -12,23 +12,24 @@ use parking_lot::Mutex;
 use rustix::process::{test_kill_process, Pid};
 
 use crate::abi;
-use crate::changes::{Changes, Looks};
+use crate::changed_paths::ChangedPaths;
+use crate::changes::{Changes, LookupOptions};
+use crate::counts::Counts;
 use crate::event::{parse, Event, Kind};
-use crate::lane::{Drained, LaneReader};
-use crate::ledger::Ledger;
-use crate::places::Places;
 use crate::programs::Programs;
+use crate::resolver::PathResolver;
+use crate::ring::{Drained, RingReader};
 use crate::segment::{Segment, Shape};
 
-/// How long the thread sleeps when there was nothing: at first, and after nothing has come for a while. A lane of half a MiB
-/// takes several ms to fill, and there are many.
+/// How long the thread sleeps when all rings are empty: at first, and after an idle second. A ring of half a MiB takes several
+/// ms to fill, and there are many.
 const SHORT_REST: Duration = Duration::from_millis(1);
 const LONG_REST: Duration = Duration::from_millis(20);
 
-/// How often locks are looked at. A thread holds one for less than a microsecond; one that is not running may for longer.
+/// How often locks are checked for dead holders. A running thread holds one for less than a microsecond.
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// How long a process that runs on has for the library to come in the program that it just began.
+/// How long a process that still runs has to load the library in the program that it just started.
 const ARRIVAL: Duration = Duration::from_secs(2);
 
 /// What to watch, and with how much shared memory.
@@ -36,49 +37,15 @@ const ARRIVAL: Duration = Duration::from_secs(2);
 pub struct Setup {
     /// The top of the tree, absolute and without links.
     pub root: PathBuf,
-    /// Whether programs say on closing what fstat says.
+    /// Whether programs send the result of fstat(2) when they close a file.
     pub tell_stat: bool,
-    /// Lanes, from 1 to 65,536; as many threads can write at once.
-    pub lanes: usize,
+    /// Rings, from 1 to 65,536: the number of threads that can write at once.
+    pub rings: usize,
     /// Bytes of each, a power of two of 64 KiB at least.
-    pub lane_bytes: usize,
+    pub ring_bytes: usize,
 }
 
-/// What became of records.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Counts {
-    /// Records read.
-    pub records: u64,
-    /// Paths below the root that they are of, with the directories that hold these.
-    pub paths: u64,
-    /// Records of paths elsewhere.
-    pub outside: u64,
-    /// Changes that programs could not tell of, because there was no room in time.
-    pub lost: u64,
-    /// Changes whose paths could not be told.
-    pub unplaced: u64,
-    /// Times that what was in a lane was no record.
-    pub damaged: u64,
-    /// Symbolic links that were pointed elsewhere after something had gone through them.
-    pub doubtful: u64,
-    /// Processes of the program that run on.
-    pub running: u64,
-    /// Programs that processes became and that cannot be seen.
-    pub unseen: u64,
-    /// Processes that did something that cannot be seen, such as io_uring.
-    pub blind: u64,
-}
-
-impl Counts {
-    /// Whether nothing may be missing.
-    #[must_use]
-    pub fn whole(&self) -> bool {
-        let unread = self.lost + self.unplaced + self.damaged + self.doubtful;
-        unread + self.running + self.unseen + self.blind == 0
-    }
-}
-
-/// An agent at work. Dropping it ends it.
+/// A running agent. Dropping it ends it.
 pub struct Agent {
     segment: Arc<Segment>,
     setup: Setup,
@@ -91,13 +58,13 @@ pub struct Agent {
 impl Agent {
     /// Start reading. Fails where the memory or the thread cannot be had, or the setup is out of bounds.
     pub fn start(setup: Setup) -> io::Result<Self> {
-        let sound = (1..=65_536).contains(&setup.lanes)
-            && setup.lane_bytes.is_power_of_two()
-            && (1 << 16..=1 << 30).contains(&setup.lane_bytes);
+        let sound = (1..=65_536).contains(&setup.rings)
+            && setup.ring_bytes.is_power_of_two()
+            && (1 << 16..=1 << 30).contains(&setup.ring_bytes);
         if !sound {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "lanes are out of bounds"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "rings are out of bounds"));
         }
-        let shape = Shape { lanes: setup.lanes, lane_bytes: setup.lane_bytes };
+        let shape = Shape { rings: setup.rings, ring_bytes: setup.ring_bytes };
         let segment = Arc::new(Segment::create(shape, setup.tell_stat)?);
         let stop = Arc::new(AtomicBool::new(false));
         let records = Arc::new(AtomicU64::new(0));
@@ -115,7 +82,7 @@ impl Agent {
         })
     }
 
-    /// A process was started with the library, as the program `name`: whether it can be seen is told at the end.
+    /// A process was started with the library, as the program `name`. [`Agent::finish`] reports whether the library loaded.
     pub fn started(&self, process: u32, name: &[u8]) {
         let mut started = self.started.lock();
         started.push((process, name.to_vec()));
@@ -139,21 +106,22 @@ impl Agent {
         self.records.load(Ordering::Relaxed)
     }
 
-    /// The program is over: read what is left, and end. None if that was done before.
-    pub fn finish(&self, looks: Looks) -> io::Result<Option<Changes>> {
+    /// The program has ended: read the rest, and end. None where this was called before.
+    pub fn finish(&self, options: LookupOptions) -> io::Result<Option<Changes>> {
         self.stop.store(true, Ordering::Release);
         let thread = self.reader.lock().take();
         let Some(thread) = thread else { return Ok(None) };
+        thread.thread().unpark();
         let mut reader =
             thread.join().map_err(|_| io::Error::other("the agent's thread panicked"))?;
-        reader.places.end();
+        reader.resolver.end();
         for (process, name) in self.started.lock().drain(..) {
-            // Before all that it says itself.
+            // Before all of the process's own records.
             reader.programs.take(process, abi::PROGRAM_BEGINS, &name, 1);
         }
         let mut counts = reader.counts;
-        counts.doubtful = reader.places.doubtful;
-        counts.paths = reader.ledger.len() as u64;
+        counts.doubtful = reader.resolver.doubtful;
+        counts.paths = reader.paths.len() as u64;
         let words = self.segment.words();
         counts.lost = words.at(abi::LOST).load(Ordering::Relaxed);
         counts.unplaced = words.at(abi::UNPLACED).load(Ordering::Relaxed);
@@ -162,11 +130,11 @@ impl Agent {
         counts.unseen = reader.programs.unseen();
         counts.blind = reader.programs.blind();
         let names = reader.programs.names();
-        Changes::new(&self.setup.root, reader.ledger, reader.places, counts, looks)
+        Changes::new(&self.setup.root, reader.paths, reader.resolver, counts, options)
             .map(|changes| Some(changes.with_unseen(names)))
     }
 
-    /// Processes that have the memory mapped and are still there.
+    /// Processes that have the memory mapped and still run.
     fn running(&self) -> u64 {
         let words = self.segment.words();
         let mut ids = vec![0; 4 * abi::PROCESSES];
@@ -187,20 +155,21 @@ impl Drop for Agent {
         self.stop.store(true, Ordering::Release);
         let thread = self.reader.lock().take();
         if let Some(thread) = thread {
-            // A panic has told the process's stderr; there is nobody to tell here.
+            thread.thread().unpark();
+            // A panic has been printed to stderr.
             let _ = thread.join();
         }
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Reader {
     segment: Arc<Segment>,
-    lanes: Vec<LaneReader>,
-    /// Holders of lanes at the last sweep.
+    rings: Vec<RingReader>,
+    /// Holders of rings at the last sweep.
     held: Vec<Option<(u64, u64)>>,
-    ledger: Ledger,
-    places: Places,
+    paths: ChangedPaths,
+    resolver: PathResolver,
     programs: Programs,
     counts: Counts,
     stop: Arc<AtomicBool>,
@@ -217,10 +186,10 @@ impl Reader {
         let shape = segment.shape;
         Self {
             segment,
-            lanes: (0..shape.lanes).map(|lane| LaneReader::new(shape, lane)).collect(),
-            held: vec![None; shape.lanes],
-            ledger: Ledger::default(),
-            places: Places::new(&setup.root),
+            rings: (0..shape.rings).map(|ring| RingReader::new(shape, ring)).collect(),
+            held: vec![None; shape.rings],
+            paths: ChangedPaths::default(),
+            resolver: PathResolver::new(&setup.root),
             programs: Programs::default(),
             counts: Counts::default(),
             stop,
@@ -232,7 +201,7 @@ impl Reader {
         let mut swept = Instant::now();
         let mut busy = Instant::now();
         loop {
-            // Before the round: what was written before the program ended is read in the round after.
+            // Read before the round: records from before the program's end are read in the round that follows.
             let last = self.stop.load(Ordering::Acquire);
             let drained = self.round();
             self.records.store(self.counts.records, Ordering::Relaxed);
@@ -249,40 +218,40 @@ impl Reader {
                 busy = now;
             } else {
                 let idle = now.duration_since(busy) > Duration::from_secs(1);
-                std::thread::sleep(if idle { LONG_REST } else { SHORT_REST });
+                std::thread::park_timeout(if idle { LONG_REST } else { SHORT_REST });
             }
         }
     }
 
-    /// Read on while a process that still runs is between two programs, so that it is not taken for one that cannot be seen.
+    /// Read on while a running process is between two programs, so that it does not count as unobservable.
     fn await_arrivals(&mut self) {
         let end = Instant::now() + ARRIVAL;
-        while self.programs.begun().any(is_running_process) && Instant::now() < end {
+        while self.programs.starting().any(is_running_process) && Instant::now() < end {
             std::thread::sleep(SHORT_REST);
             self.round();
         }
         self.records.store(self.counts.records, Ordering::Relaxed);
     }
 
-    /// Read every lane once, as far as it is written.
+    /// Read every ring once, up to its head.
     fn round(&mut self) -> Drained {
-        let Self { segment, lanes, ledger, places, programs, counts, .. } = self;
+        let Self { segment, rings, paths, resolver, programs, counts, .. } = self;
         let words = segment.words();
         let mut all = Drained::default();
-        for lane in lanes {
-            let drained = lane.drain(&words, |record| {
+        for ring in rings {
+            let drained = ring.drain(&words, |record| {
                 let Some(event) = parse(record) else { return false };
                 counts.records += 1;
                 match event {
                     Event::Program { process, state, name, when_ns } => {
                         programs.take(process, state, name, when_ns)
                     }
-                    Event::Closed { token, facts } => {
-                        ledger.closed(token, facts);
+                    Event::Closed { token, attributes } => {
+                        paths.closed(token, attributes);
                         true
                     }
                     Event::Changed { kind, path, token } => {
-                        changed(kind, path, token, ledger, places, counts);
+                        changed(kind, path, token, paths, resolver, counts);
                         true
                     }
                 }
@@ -295,14 +264,14 @@ impl Reader {
         all
     }
 
-    /// Free lanes of threads that ended while they held one.
+    /// Free rings of threads that ended while they held one.
     fn sweep(&mut self) {
         let words = self.segment.words();
-        for (lane, before) in self.lanes.iter().zip(&mut self.held) {
-            let holder = lane.holder(&words);
+        for (ring, before) in self.rings.iter().zip(&mut self.held) {
+            let holder = ring.holder(&words);
             if let (Some((thread, _)), true) = (holder, holder == *before) {
                 if !is_running_process(thread) {
-                    lane.release(&words, thread);
+                    ring.release(&words, thread);
                 }
             }
             *before = holder;
@@ -312,20 +281,20 @@ impl Reader {
 
 fn changed(
     kind: Kind,
-    path: &[u8],
+    named: &[u8],
     token: u64,
-    ledger: &mut Ledger,
-    places: &mut Places,
+    paths: &mut ChangedPaths,
+    resolver: &mut PathResolver,
     counts: &mut Counts,
 ) {
     match kind {
-        Kind::Moved => places.moved(path, token),
-        Kind::Symlink | Kind::Removed => places.named_anew(path, token),
+        Kind::Moved => resolver.moved(named, token),
+        Kind::Symlink | Kind::Removed => resolver.link_changed(named, token),
         _ => {}
     }
-    match places.of(path) {
-        Some(place) if place.is_empty() => {}
-        Some(place) => ledger.changed(&place, kind, token),
+    match resolver.resolve(named) {
+        Some(path) if path.is_empty() => {}
+        Some(path) => paths.changed(&path, kind, token),
         None => counts.outside += 1,
     }
 }
@@ -334,14 +303,14 @@ fn is_running_process(id: impl TryInto<i32>) -> bool {
     id.try_into().is_ok_and(is_running)
 }
 
-/// Whether a thread or process can still do anything: one that ended and was not waited for cannot.
+/// Whether a thread or process runs; a zombie does not.
 fn is_running(id: i32) -> bool {
     match std::fs::read(format!("/proc/{id}/stat")) {
         Ok(stat) => {
             let state = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
             !matches!(state, Some(b'Z' | b'X'))
         }
-        // Without /proc only whether there is one.
+        // Without /proc only its existence can be tested.
         Err(_) => Pid::from_raw(id).is_some_and(|id| test_kill_process(id).is_ok()),
     }
 }

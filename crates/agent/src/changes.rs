@@ -1,22 +1,22 @@
-//! What to look at when the program is over, and what was found there.
+//! The changed paths when the program has ended, and the entries found there.
 
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
 
-use waystage_catalog::{Asked, Batch, Exclude, Found, Layouts, Looker, BATCH_ROWS};
+use waystage_catalog::{Batch, EntryLookup, Exclude, Found, Layouts, NamedEntry, BATCH_ROWS};
 
-use crate::agent::Counts;
-use crate::ledger::{parent, split, Ledger, Touched};
-use crate::places::Places;
+use crate::changed_paths::{parent, split, ChangedPaths, PathState};
+use crate::counts::Counts;
+use crate::resolver::PathResolver;
 
-/// How to look.
-pub struct Looks {
+/// How entries are looked up.
+pub struct LookupOptions {
     /// What the catalog leaves out.
     pub exclude: Exclude,
     /// Whether it leaves out other file systems.
     pub one_file_system: bool,
-    /// Who reads layouts; None for no layouts.
+    /// Reads layouts; None for no layouts.
     pub layouts: Option<Layouts>,
     /// Threads, at least one.
     pub threads: usize,
@@ -24,20 +24,20 @@ pub struct Looks {
 
 /// One path, and what was found there.
 #[derive(Debug)]
-struct Place {
-    touched: Touched,
-    /// Not yet looked at.
+struct Entry {
+    state: PathState,
+    /// None before the look-up.
     found: Option<Found>,
 }
 
-/// The paths that changed. First `look` until it gives nothing, then ask for the rest.
+/// The paths that changed. Call [`Changes::look_up`] until it returns no batch; then the other answers are complete.
 pub struct Changes {
-    places: HashMap<Vec<u8>, Place>,
-    /// What to look at, in the order of directories, from the end.
+    entries: HashMap<Vec<u8>, Entry>,
+    /// Paths to look up, by directory, taken from the end.
     pending: Vec<Vec<u8>>,
-    looker: Looker,
+    lookup: EntryLookup,
     threads: usize,
-    resolver: Places,
+    resolver: PathResolver,
     counts: Counts,
     unseen: Vec<Vec<u8>>,
 }
@@ -45,26 +45,26 @@ pub struct Changes {
 impl Changes {
     pub(crate) fn new(
         root: &Path,
-        ledger: Ledger,
-        resolver: Places,
+        paths: ChangedPaths,
+        resolver: PathResolver,
         counts: Counts,
-        looks: Looks,
+        options: LookupOptions,
     ) -> io::Result<Self> {
-        let looker = Looker::open(root, looks.exclude, looks.one_file_system, looks.layouts)?;
-        let places = ledger.into_paths();
-        let places =
-            places.into_iter().map(|(path, touched)| (path, Place { touched, found: None }));
+        let lookup =
+            EntryLookup::open(root, options.exclude, options.one_file_system, options.layouts)?;
+        let entries = paths.into_paths();
+        let entries = entries.into_iter().map(|(path, state)| (path, Entry { state, found: None }));
         let mut changes = Self {
-            places: places.collect(),
+            entries: entries.collect(),
             pending: Vec::new(),
-            looker,
-            threads: looks.threads.max(1),
+            lookup,
+            threads: options.threads.max(1),
             resolver,
             counts,
             unseen: Vec::new(),
         };
-        let all: Vec<_> = changes.places.keys().cloned().collect();
-        changes.ask(all);
+        let all: Vec<_> = changes.entries.keys().cloned().collect();
+        changes.enqueue(all);
         Ok(changes)
     }
 
@@ -72,134 +72,135 @@ impl Changes {
         Self { unseen, ..self }
     }
 
-    /// The first of what could not be seen: programs as they were named, and ways past the library.
+    /// The first things that could not be observed: programs by name, and interfaces that bypass the library.
     #[must_use]
     pub fn unseen(&self) -> &[Vec<u8>] {
         &self.unseen
     }
 
-    /// What became of records.
+    /// Records read, and what may be missing.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
     /// The storage targets met so far.
     pub fn targets(&self) -> Vec<(u32, String)> {
-        self.looker.targets()
+        self.lookup.targets()
     }
 
-    /// Look at more paths too; those that were looked at before are not looked at again.
+    /// Add paths; those that are known already are not looked up again.
     pub fn add(&mut self, paths: impl IntoIterator<Item = Vec<u8>>) {
         let mut new = Vec::new();
         for path in paths {
-            if !self.places.contains_key(&path) {
-                let touched = Touched::asked_for();
-                self.places.insert(path.clone(), Place { touched, found: None });
+            if !self.entries.contains_key(&path) {
+                let state = PathState::requested();
+                self.entries.insert(path.clone(), Entry { state, found: None });
                 new.push(path);
             }
         }
-        self.ask(new);
+        self.enqueue(new);
     }
 
-    /// Look at the next paths; no batch when there are none.
+    /// Look up the next paths; no batch when there are none left.
     ///
-    /// Links that programs followed are followed here too, and what they lead to is looked at in turn.
-    pub fn look(&mut self) -> Vec<Batch> {
+    /// Links that programs followed are followed here too, and their targets are looked up in turn.
+    pub fn look_up(&mut self) -> Vec<Batch> {
         let count = self.pending.len().min(self.threads * BATCH_ROWS);
         let chunk = self.pending.split_off(self.pending.len() - count);
         if chunk.is_empty() {
             return Vec::new();
         }
-        let (looker, places) = (&self.looker, &self.places);
+        let (lookup, entries) = (&self.lookup, &self.entries);
         // A thread for fewer paths than this costs more than it saves.
         let share = chunk.len().div_ceil(self.threads).max(1024);
         let mut looked: Vec<(Batch, Vec<Found>)> = Vec::new();
         std::thread::scope(|scope| {
             let threads: Vec<_> = chunk
                 .chunks(share)
-                .map(|paths| scope.spawn(move || look_at(looker, places, paths)))
+                .map(|paths| scope.spawn(move || look_up_in(lookup, entries, paths)))
                 .collect();
             for thread in threads {
-                // A panic in there is a defect of ours; it goes on here.
+                // A panic is a defect of this crate: it continues here.
                 looked.push(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             }
         });
-        let mut led_to = Vec::new();
+        let mut link_targets = Vec::new();
         let found = looked.iter().flat_map(|(_, found)| found);
         for (path, found) in chunk.iter().zip(found) {
-            let Some(place) = self.places.get_mut(path) else { continue };
-            place.found = Some(*found);
-            if *found == Found::Link && place.touched.followed {
-                led_to.extend(self.resolver.followed(path).filter(|path| !path.is_empty()));
+            let Some(entry) = self.entries.get_mut(path) else { continue };
+            entry.found = Some(*found);
+            if *found == Found::Link && entry.state.followed {
+                link_targets
+                    .extend(self.resolver.link_target(path).filter(|path| !path.is_empty()));
             }
         }
-        self.add(led_to);
+        self.add(link_targets);
         looked.into_iter().map(|(batch, _)| batch).collect()
     }
 
-    /// Directories that were renamed or are under such a name: all below is to be walked.
+    /// Renamed directories: everything below them is to be walked.
     pub fn to_walk(&self) -> Vec<Vec<u8>> {
-        let moved = |path: &[u8]| self.places.get(path).is_some_and(|place| place.touched.moved);
-        self.places
+        let moved = |path: &[u8]| self.entries.get(path).is_some_and(|entry| entry.state.moved);
+        self.entries
             .iter()
-            .filter(|(path, place)| {
-                place.touched.moved
-                    && place.found == Some(Found::Directory)
+            .filter(|(path, entry)| {
+                entry.state.moved
+                    && entry.found == Some(Found::Directory)
                     && !above(path).any(moved)
             })
             .map(|(path, _)| path.clone())
             .collect()
     }
 
-    /// Whether an older entry at `path` no longer counts: it was looked at, or lies below what is another by now.
+    /// Whether an older entry at `path` is out of date: it was looked up, or is below a path that was replaced.
     pub fn covers(&self, path: &[u8]) -> bool {
-        self.places.contains_key(path) || self.cut(path, false)
+        self.entries.contains_key(path) || self.cut(path, false)
     }
 
-    /// Whether what is known of the directory at `path` no longer counts at all.
+    /// Whether everything known of the directory at `path` is out of date.
     pub fn replaces_directory(&self, path: &[u8]) -> bool {
         self.cut(path, true)
     }
 
-    /// Whether the directory at `path` has entries that were looked at.
+    /// Whether entries of the directory at `path` were looked up.
     pub fn touches_directory(&self, path: &[u8]) -> bool {
-        path.is_empty() || self.places.contains_key(path)
+        path.is_empty() || self.entries.contains_key(path)
     }
 
     fn cut(&self, path: &[u8], itself: bool) -> bool {
         let gone = |path: &[u8]| {
-            self.places.get(path).is_some_and(|place| {
-                place.touched.moved || place.found.is_some_and(|found| found != Found::Directory)
+            self.entries.get(path).is_some_and(|entry| {
+                entry.state.moved || entry.found.is_some_and(|found| found != Found::Directory)
             })
         };
         (itself && gone(path)) || above(path).any(gone)
     }
 
-    /// Sort what is asked for by directory. Below a renamed directory a walk finds everything.
-    fn ask(&mut self, mut paths: Vec<Vec<u8>>) {
-        let moved = |path: &[u8]| self.places.get(path).is_some_and(|place| place.touched.moved);
+    /// Queue paths by directory. Below a renamed directory a walk finds everything.
+    fn enqueue(&mut self, mut paths: Vec<Vec<u8>>) {
+        let moved = |path: &[u8]| self.entries.get(path).is_some_and(|entry| entry.state.moved);
         paths.retain(|path| !above(path).any(moved));
         paths.sort_unstable_by(|a, b| split(b).cmp(&split(a)));
         self.pending.append(&mut paths);
     }
 }
 
-fn look_at(
-    looker: &Looker,
-    places: &HashMap<Vec<u8>, Place>,
+fn look_up_in(
+    lookup: &EntryLookup,
+    entries: &HashMap<Vec<u8>, Entry>,
     paths: &[Vec<u8>],
 ) -> (Batch, Vec<Found>) {
     let mut batch = Batch::default();
     let mut found = Vec::with_capacity(paths.len());
     for group in paths.chunk_by(|a, b| split(a).0 == split(b).0) {
-        let asked: Vec<_> = group
+        let names: Vec<_> = group
             .iter()
-            .map(|path| Asked {
+            .map(|path| NamedEntry {
                 name: split(path).1,
-                known: places.get(path).and_then(|place| place.touched.known()),
+                known: entries.get(path).and_then(|entry| entry.state.known()),
             })
             .collect();
-        found.extend(looker.look(split(&group[0]).0, &asked, &mut batch));
+        found.extend(lookup.look_up(split(&group[0]).0, &names, &mut batch));
     }
     (batch, found)
 }

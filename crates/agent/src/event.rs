@@ -1,10 +1,10 @@
-//! What a record says. Its bytes are foreign: whatever they are, this answers an event or None.
+//! The event that a record describes. Its bytes are untrusted: any bytes parse to an event or to None.
 
-use waystage_catalog::Facts;
+use waystage_catalog::Attributes;
 
 use crate::abi;
 
-/// What a call did to a path. It says why to look there, and not what will be found.
+/// What a call did to a path: a reason to look it up, and no statement of what will be found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Opened,
@@ -19,11 +19,11 @@ pub(crate) enum Kind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
-    /// The path is absolute and has no NUL. The token is the opening's, or the time of a call that took a name away, or 0.
+    /// The path is absolute and has no NUL. The token identifies the open, or is the time of a call that removed a name, or 0.
     Changed { kind: Kind, path: &'a [u8], token: u64 },
-    /// An opening ended; what fstat(2) said just before.
-    Closed { token: u64, facts: Facts },
-    /// A process begins a program, or something befell that; the state is one of `abi::PROGRAM_*`, if it is one at all.
+    /// A file was closed; the result of fstat(2) just before.
+    Closed { token: u64, attributes: Attributes },
+    /// A process starts a program, or its start failed or succeeded: see `abi::PROGRAM_*`. The state is unchecked.
     Program { process: u32, state: u32, name: &'a [u8], when_ns: u64 },
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn parse(record: &[u8]) -> Option<Event<'_>> {
     let (header, body) = record.split_at_checked(abi::RECORD_BYTES)?;
     let token = u64::from_ne_bytes(header[8..16].try_into().ok()?);
     if header[6] == abi::CLOSED {
-        let facts = facts(body.get(..abi::STAT_BYTES)?)?;
-        return Some(Event::Closed { token, facts });
+        let attributes = attributes(body.get(..abi::STAT_BYTES)?)?;
+        return Some(Event::Closed { token, attributes });
     }
     if header[6] == abi::PROGRAM {
         let (of, name) = body.split_at_checked(abi::PROGRAM_BYTES)?;
@@ -75,13 +75,13 @@ pub(crate) fn parse(record: &[u8]) -> Option<Event<'_>> {
     Some(Event::Changed { kind, path, token })
 }
 
-fn facts(body: &[u8]) -> Option<Facts> {
+fn attributes(body: &[u8]) -> Option<Attributes> {
     let word =
         |index: usize| body.get(8 * index..8 * index + 8)?.try_into().ok().map(u64::from_ne_bytes);
     let signed = |index: usize| word(index).map(|bits| i64::from_ne_bytes(bits.to_ne_bytes()));
     let half =
         |index: usize| body.get(4 * index..4 * index + 4)?.try_into().ok().map(u32::from_ne_bytes);
-    Some(Facts {
+    Some(Attributes {
         device: word(0)?,
         inode: word(1)?,
         size: word(2)?,

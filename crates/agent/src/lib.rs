@@ -1,25 +1,27 @@
-//! The node's agent: reads what preloaded libraries say of files, and says what became of them.
+//! The node's agent: reads the records of preloaded libraries, and finds the entries that programs changed.
 //!
 //! Arrives: records in shared memory, written by programs that may be killed, slow, or hostile.
-//! Leaves: which paths below a root to look at again, and the entries found there.
+//! Leaves: the paths below a root that changed, and the entries found there.
 //! Must not know: Python, Parquet, how programs are started.
 //!
-//! A record is a hint that a path has changed, and never the truth about it: what a file is, the file system is asked once,
-//! when the program is over. So the order of records among threads and processes does not matter, nor does one more or a wrong one;
-//! only a lost one does, and it is counted. Entries made from the records themselves, as they come, were rejected: descriptors
-//! are inherited, duplicated and written after they are closed elsewhere, which no library in a process can follow.
+//! A record is a hint that a path has changed. The file's attributes come from the file system, once, when the program has ended.
+//! So neither the order of records among threads and processes matters, nor an extra or a wrong one; a lost record does, and
+//! it is counted. Entries built from the records alone were rejected: descriptors are inherited, duplicated, and written after
+//! they are closed elsewhere, which no library in a process can follow.
 
 mod abi;
 mod agent;
+mod changed_paths;
 mod changes;
+mod counts;
 mod event;
-mod lane;
-#[cfg(test)]
-mod lane_tests;
-mod ledger;
-mod places;
 mod programs;
+mod resolver;
+mod ring;
+#[cfg(test)]
+mod ring_tests;
 mod segment;
 
-pub use agent::{Agent, Counts, Setup};
-pub use changes::{Changes, Looks};
+pub use agent::{Agent, Setup};
+pub use changes::{Changes, LookupOptions};
+pub use counts::Counts;

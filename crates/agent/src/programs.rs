@@ -1,33 +1,33 @@
-//! Which processes became programs that the library is not in. Pure: no file system, no clock.
+//! Processes whose programs do not have the library. Pure: no file system, no clock.
 //!
-//! A process says when it begins a program, and the library in the new program says that it came. Records of one process may be read in
-//! any order, so their times decide: a beginning that nothing of the same process follows was of a program that cannot be seen.
+//! A process records that it starts a program, and the library records that it loaded in the new one. Records of a process may
+//! be read in any order, so their times decide: a start with no later record of the process is a program that cannot be observed.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::abi;
 
-/// Processes whose programs are followed; more are counted as lost. A machine has at most 2^22.
+/// Processes that are tracked; more are counted as lost. A machine has at most 2^22.
 const PROCESSES: usize = 1 << 20;
 
-/// Names that are kept for people.
+/// Names kept for display.
 const NAMED: usize = 100;
 
 #[derive(Debug, Default)]
 struct Process {
-    /// When the last program began, and its name.
+    /// When the last program was started, and its name.
     began: Option<(u64, Vec<u8>)>,
-    /// When the library last came in a program of it, or one was not begun after all.
+    /// When the library last loaded in the process, or a start last failed.
     settled_ns: u64,
 }
 
-/// What cannot be seen, and why that is known.
+/// The programs that cannot be observed.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
     processes: HashMap<u32, Process>,
-    /// What processes do that cannot be seen, each once.
+    /// Interfaces that processes used and that cannot be observed, each once.
     blind: BTreeSet<(u32, Vec<u8>)>,
-    /// Records of processes beyond the number that is followed.
+    /// Records of processes beyond that number.
     pub(crate) beyond: u64,
 }
 
@@ -61,17 +61,17 @@ impl Programs {
         true
     }
 
-    /// Processes that began a program in which the library has not come.
-    pub(crate) fn begun(&self) -> impl Iterator<Item = u32> + '_ {
+    /// Processes that started a program in which the library has not loaded.
+    pub(crate) fn starting(&self) -> impl Iterator<Item = u32> + '_ {
         self.processes.iter().filter(|(_, of)| of.began.is_some()).map(|(process, _)| *process)
     }
 
-    /// How many programs could not be seen.
+    /// Programs that could not be observed.
     pub(crate) fn unseen(&self) -> u64 {
-        self.begun().count() as u64
+        self.starting().count() as u64
     }
 
-    /// How many processes did something that cannot be seen.
+    /// Processes that used an unobservable interface.
     pub(crate) fn blind(&self) -> u64 {
         self.blind.len() as u64
     }
@@ -95,7 +95,7 @@ mod tests {
     const FAILED: u32 = abi::PROGRAM_FAILED;
     const CAME: u32 = abi::PROGRAM_CAME;
 
-    /// What is unseen after these records, read in every order.
+    /// The unseen programs after these records, in every order.
     fn unseen(records: &[(u32, u32, u64)]) -> u64 {
         let mut answers = BTreeSet::new();
         let mut order: Vec<usize> = (0..records.len()).collect();
@@ -123,23 +123,23 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_which_the_library_comes_is_seen() {
+    fn a_program_that_loads_the_library_is_observed() {
         assert_eq!(unseen(&[(5, BEGINS, 10), (5, CAME, 11)]), 0);
         assert_eq!(unseen(&[(5, BEGINS, 10), (5, CAME, 11), (5, BEGINS, 12), (5, CAME, 13)]), 0);
         assert_eq!(unseen(&[(5, CAME, 11)]), 0);
     }
 
     #[test]
-    fn a_program_that_nothing_follows_is_not_seen() {
+    fn a_start_without_a_later_record_is_unseen() {
         assert_eq!(unseen(&[(5, BEGINS, 10)]), 1);
-        // What a shell said of itself, whose start was not seen, does not stand for what it became.
+        // A shell's own record does not count for the program that it becomes.
         assert_eq!(unseen(&[(5, CAME, 9), (5, BEGINS, 10)]), 1);
         assert_eq!(unseen(&[(5, BEGINS, 10), (6, CAME, 11)]), 1);
         assert_eq!(unseen(&[(5, BEGINS, 10), (5, CAME, 11), (5, BEGINS, 12)]), 1);
     }
 
     #[test]
-    fn what_was_not_begun_after_all_is_no_gap() {
+    fn a_failed_start_is_no_gap() {
         assert_eq!(unseen(&[(5, BEGINS, 10), (5, FAILED, 11)]), 0);
         assert_eq!(
             unseen(&[(5, BEGINS, 10), (5, FAILED, 11), (5, BEGINS, 12), (5, FAILED, 13)]),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_are_none_are_refused_and_names_are_told_once() {
+    fn invalid_states_are_refused_and_names_are_listed_once() {
         let mut programs = Programs::default();
         assert!(!programs.take(1, 9, b"x", 1));
         for process in 1..9 {

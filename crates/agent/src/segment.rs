@@ -1,4 +1,4 @@
-//! The shared memory, as words that anybody may write at any moment.
+//! The shared memory, as words that any process may write at any moment.
 
 use std::fs::File;
 use std::io;
@@ -30,26 +30,26 @@ impl Words<'_> {
 /// How the segment is cut.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    pub(crate) lanes: usize,
+    pub(crate) rings: usize,
     /// Bytes of each, a power of two.
-    pub(crate) lane_bytes: usize,
+    pub(crate) ring_bytes: usize,
 }
 
 impl Shape {
     pub(crate) fn bytes(self) -> usize {
-        abi::HEADER_BYTES + self.lanes * (abi::LANE_WORDS_BYTES + self.lane_bytes)
+        abi::HEADER_BYTES + self.rings * (abi::RING_CONTROL_BYTES + self.ring_bytes)
     }
 
-    pub(crate) fn words_of(self, lane: usize) -> usize {
-        abi::HEADER_BYTES + lane * abi::LANE_WORDS_BYTES
+    pub(crate) fn words_of(self, ring: usize) -> usize {
+        abi::HEADER_BYTES + ring * abi::RING_CONTROL_BYTES
     }
 
-    pub(crate) fn data_of(self, lane: usize) -> usize {
-        self.words_of(self.lanes) + lane * self.lane_bytes
+    pub(crate) fn data_of(self, ring: usize) -> usize {
+        self.words_of(self.rings) + ring * self.ring_bytes
     }
 }
 
-/// A segment of our own. It has no name; who may open this process's descriptors can map it.
+/// A segment without a name: a process that may open this process's descriptors can map it.
 pub(crate) struct Segment {
     file: File,
     start: *mut std::ffi::c_void,
@@ -64,12 +64,12 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// All its memory is reserved at once: a writer must never meet a page that cannot be had.
+    /// All memory is reserved at once: a writer must never fault on a page that cannot be allocated.
     pub(crate) fn create(shape: Shape, tell_stat: bool) -> io::Result<Self> {
         let bytes = shape.bytes();
         let fd = memfd_create("waystage", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fallocate(&fd, FallocateFlags::empty(), 0, bytes as u64)?;
-        // Nobody can take memory away from under the agent, which would kill it.
+        // A shrunk file would kill the agent with SIGBUS.
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         // SAFETY: a new mapping at an address of the kernel's choice.
         #[allow(unsafe_code)]
@@ -97,10 +97,10 @@ impl Segment {
             bytes[4..].copy_from_slice(&high.to_ne_bytes());
             u64::from_ne_bytes(bytes)
         };
-        let lanes = u32::try_from(self.shape.lanes).unwrap_or(u32::MAX);
+        let rings = u32::try_from(self.shape.rings).unwrap_or(u32::MAX);
         words.at(8).store(pair(abi::VERSION, flags), Ordering::Relaxed);
-        words.at(16).store(pair(lanes, 0), Ordering::Relaxed);
-        words.at(24).store(self.shape.lane_bytes as u64, Ordering::Relaxed);
+        words.at(16).store(pair(rings, 0), Ordering::Relaxed);
+        words.at(24).store(self.shape.ring_bytes as u64, Ordering::Relaxed);
         words.at(0).store(abi::MAGIC, Ordering::Release);
     }
 
@@ -119,7 +119,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: nothing borrows the words any more. Programs keep mappings of their own.
+        // SAFETY: nothing borrows the words any more. Programs keep their own mappings.
         #[allow(unsafe_code)]
         let _ = unsafe { munmap(self.start, self.shape.bytes()) };
     }

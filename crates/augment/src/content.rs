@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::{pread, Errno};
 
-use crate::image_file::{self, Limits};
+use crate::error::Limits;
+use crate::image_file;
 
 /// Enough of a file to tell what it is.
 const HEAD: usize = 16;

@@ -1,6 +1,5 @@
-//! Files of images: PNG and JPEG, by their first bytes and not by their names.
+//! Image files: PNG and JPEG, recognised by their first bytes and not by their names.
 
-use std::fmt;
 use std::io::Cursor;
 
 use image::codecs::jpeg::JpegEncoder;
@@ -10,33 +9,9 @@ use image::{
     ImageReader, RgbImage, RgbaImage,
 };
 
+use crate::error::{ImageError, Limits};
 use crate::integrity;
 use crate::pixels::Pixels;
-
-/// Why an image could not be used. The run goes on without it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Broken {
-    /// Neither PNG nor JPEG.
-    Format,
-    /// More pixels, or more memory, than is allowed: what a decompression bomb has.
-    TooLarge(u32, u32),
-    /// Damaged, or of a sort that is not supported.
-    Damaged(String),
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Format => f.write_str("it is neither PNG nor JPEG"),
-            Self::TooLarge(width, height) => {
-                write!(f, "{width} x {height} pixels are more than the limit: raise --max-pixels if it is to be trusted")
-            }
-            Self::Damaged(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for Broken {}
 
 /// How an image is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,37 +39,21 @@ impl Encoding {
     }
 }
 
-/// What is not even tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Pixels of an image.
-    pub pixels: u64,
-}
-
 /// Bytes of memory that a decoder may take for each pixel: 16 bits of 4 channels, and as much again to work in.
 const BYTES_A_PIXEL: u64 = 16;
 
-impl Limits {
-    pub(crate) fn check(self, width: u32, height: u32) -> Result<(), Broken> {
-        if u64::from(width) * u64::from(height) > self.pixels {
-            return Err(Broken::TooLarge(width, height));
-        }
-        Ok(())
-    }
-}
-
 /// What a file is by its first bytes; eight suffice.
-pub(crate) fn encoding_of(data: &[u8]) -> Result<Encoding, Broken> {
+pub(crate) fn encoding_of(data: &[u8]) -> Result<Encoding, ImageError> {
     match image::guess_format(data) {
         Ok(ImageFormat::Png) => Ok(Encoding::Png),
         Ok(ImageFormat::Jpeg) => Ok(Encoding::Jpeg(SAME_QUALITY)),
-        _ => Err(Broken::Format),
+        _ => Err(ImageError::Format),
     }
 }
 
 /// The pixels of an image, upright, and how it was written.
-pub(crate) fn decode(data: &[u8], limits: Limits) -> Result<(Pixels, Encoding), Broken> {
-    let damaged = |error: image::ImageError| Broken::Damaged(error.to_string());
+pub(crate) fn decode(data: &[u8], limits: Limits) -> Result<(Pixels, Encoding), ImageError> {
+    let damaged = |error: image::ImageError| ImageError::Damaged(error.to_string());
     let encoding = encoding_of(data)?;
     let format = if encoding == Encoding::Png { ImageFormat::Png } else { ImageFormat::Jpeg };
     // The decoders give grey for what is missing.
@@ -110,7 +69,7 @@ pub(crate) fn decode(data: &[u8], limits: Limits) -> Result<(Pixels, Encoding), 
     let mut decoder = reader.into_decoder().map_err(damaged)?;
     let (width, height) = decoder.dimensions();
     if width == 0 || height == 0 {
-        return Err(Broken::Damaged("it has no pixels".to_owned()));
+        return Err(ImageError::Damaged("it has no pixels".to_owned()));
     }
     limits.check(width, height)?;
     let orientation = decoder.orientation().map_err(damaged)?;
@@ -120,8 +79,8 @@ pub(crate) fn decode(data: &[u8], limits: Limits) -> Result<(Pixels, Encoding), 
     Ok((pixels_of(image), encoding))
 }
 
-pub(crate) fn encode(pixels: Pixels, encoding: Encoding) -> Result<Vec<u8>, Broken> {
-    let damaged = |error: image::ImageError| Broken::Damaged(error.to_string());
+pub(crate) fn encode(pixels: Pixels, encoding: Encoding) -> Result<Vec<u8>, ImageError> {
+    let damaged = |error: image::ImageError| ImageError::Damaged(error.to_string());
     let mut written = Vec::new();
     match encoding {
         Encoding::Same | Encoding::Png => {
@@ -152,18 +111,18 @@ pub(crate) fn encode(pixels: Pixels, encoding: Encoding) -> Result<Vec<u8>, Brok
 pub(crate) fn with_image(
     pixels: Pixels,
     change: impl FnOnce(DynamicImage) -> DynamicImage,
-) -> Result<Pixels, Broken> {
+) -> Result<Pixels, ImageError> {
     Ok(pixels_of(change(image_of(pixels)?)))
 }
 
-fn image_of(pixels: Pixels) -> Result<DynamicImage, Broken> {
+fn image_of(pixels: Pixels) -> Result<DynamicImage, ImageError> {
     let Pixels { width, height, channels, data } = pixels;
     let image = match channels {
         1 => GrayImage::from_raw(width, height, data).map(DynamicImage::ImageLuma8),
         3 => RgbImage::from_raw(width, height, data).map(DynamicImage::ImageRgb8),
         _ => RgbaImage::from_raw(width, height, data).map(DynamicImage::ImageRgba8),
     };
-    image.ok_or_else(|| Broken::Damaged("its pixels are too few".to_owned()))
+    image.ok_or_else(|| ImageError::Damaged("its pixels are too few".to_owned()))
 }
 
 /// 8 bits a channel; grey with alpha becomes colour with alpha.

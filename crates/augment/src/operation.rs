@@ -1,11 +1,11 @@
 //! The operations, as they are written and as they are done.
 
-use std::fmt;
 use std::str::FromStr;
 
 use image::imageops::FilterType;
 
-use crate::image_file::{self, Broken, Limits};
+use crate::error::{ImageError, Limits};
+use crate::image_file;
 use crate::pixels::Pixels;
 use crate::random::Random;
 
@@ -32,22 +32,13 @@ pub enum Operation {
     Noise(f32),
 }
 
-/// What is no operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A text that is not an operation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "operation {0:?} is none of flip[:P], flip-vertical[:P], rotate:DEGREES, crop:WxH, resize:WxH, brightness:F, \
+     contrast:F, color:F, noise:S"
+)]
 pub struct Unknown(pub String);
-
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "operation {:?} is none of flip[:P], flip-vertical[:P], rotate:DEGREES, crop:WxH, resize:WxH, brightness:F, \
-             contrast:F, color:F, noise:S",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for Unknown {}
 
 /// The longest edge that can be asked for.
 const LONGEST_EDGE: u32 = 1 << 15;
@@ -100,7 +91,7 @@ impl Operation {
         pixels: Pixels,
         random: &mut Random,
         limits: Limits,
-    ) -> Result<Pixels, Broken> {
+    ) -> Result<Pixels, ImageError> {
         Ok(match self {
             Self::Flip(probability) => {
                 if random.unit() < probability {

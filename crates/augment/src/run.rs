@@ -1,7 +1,6 @@
 //! Many images by many threads, delivered in their order.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
@@ -16,10 +15,11 @@ use waystage_catalog::CheckedTree;
 
 use crate::content::{named_as_image, Content};
 use crate::counts::Counts;
-use crate::image_file::{self, Broken, Encoding};
+use crate::error::{AugmentError, ImageError};
+use crate::image_file::{self, Encoding};
 use crate::pixels::Pixels;
+use crate::recipe::{Decoded, Recipe};
 use crate::sink::{name_of, write_file, Shard, Target};
-use crate::{Decoded, Recipe};
 
 /// Files listed with their error; all are counted.
 const LISTED_ERRORS: usize = 1000;
@@ -55,26 +55,6 @@ pub struct Options {
     pub overwrite: bool,
 }
 
-/// Why a run cannot be.
-#[derive(Debug)]
-pub enum Refused {
-    /// The root, or where images go.
-    Io(PathBuf, io::Error),
-    /// Somebody asked it to stop.
-    Stopped,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Stopped => f.write_str("stopped"),
-        }
-    }
-}
-
-impl std::error::Error for Refused {}
-
 /// A new image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Made {
@@ -108,7 +88,7 @@ struct State {
     running: usize,
     counts: Counts,
     errors: Vec<(Vec<u8>, String)>,
-    failure: Option<Refused>,
+    failure: Option<AugmentError>,
     /// Whose turn it is.
     turn: usize,
     /// What is ready before its turn.
@@ -120,13 +100,14 @@ struct State {
 
 impl Augmentation {
     /// Begin.
-    pub fn start(options: Options, sources: Vec<Source>) -> Result<Self, Refused> {
+    pub fn start(options: Options, sources: Vec<Source>) -> Result<Self, AugmentError> {
         let tree = CheckedTree::open(&options.root)
-            .map_err(|error| Refused::Io(options.root.clone(), error))?;
+            .map_err(|error| AugmentError::Io { path: options.root.clone(), source: error })?;
         let shard = match &options.target {
-            Target::Shard(path) => {
-                Some(Shard::create(path).map_err(|error| Refused::Io(path.clone(), error))?)
-            }
+            Target::Shard(path) => Some(
+                Shard::create(path)
+                    .map_err(|error| AugmentError::Io { path: path.clone(), source: error })?,
+            ),
             _ => None,
         };
         let threads = options.threads.clamp(1, 1024);
@@ -150,7 +131,10 @@ impl Augmentation {
                 .spawn(move || shared.work())
                 .map_err(|error| {
                     run.stop();
-                    Refused::Io(PathBuf::from(format!("thread {number}")), error)
+                    AugmentError::Io {
+                        path: PathBuf::from(format!("thread {number}")),
+                        source: error,
+                    }
                 })?;
             run.threads.lock().push(spawned);
         }
@@ -209,7 +193,7 @@ impl Augmentation {
     /// Wait for the end: what became of all, and what befell the first of those that could not be used. Of targets that are
     /// asked, only after all have come or after a stop: threads wait for their images to be taken.
     #[allow(clippy::type_complexity, reason = "a pair")]
-    pub fn finish(self) -> Result<(Counts, Vec<(Vec<u8>, String)>), Refused> {
+    pub fn finish(self) -> Result<(Counts, Vec<(Vec<u8>, String)>), AugmentError> {
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 self.stop();
@@ -220,14 +204,14 @@ impl Augmentation {
             return Err(failure);
         }
         if self.shared.stopped.load(Ordering::Relaxed) {
-            return Err(Refused::Stopped);
+            return Err(AugmentError::Stopped);
         }
         if let Some(shard) = state.shard.take() {
             let path = match &self.shared.options.target {
                 Target::Shard(path) => path.clone(),
                 _ => PathBuf::new(),
             };
-            shard.finish().map_err(|error| Refused::Io(path, error))?;
+            shard.finish().map_err(|error| AugmentError::Io { path, source: error })?;
         }
         Ok((state.counts, std::mem::take(&mut state.errors)))
     }
@@ -254,7 +238,7 @@ struct Image<'a> {
 }
 
 impl Image<'_> {
-    fn decoded(&mut self, recipe: &Recipe) -> Result<Decoded, Broken> {
+    fn decoded(&mut self, recipe: &Recipe) -> Result<Decoded, ImageError> {
         if let Some(decoded) = &self.decoded {
             return Ok(decoded.clone());
         }
@@ -322,7 +306,7 @@ impl Shared {
         let Some(data) = data.image() else {
             if named_as_image(&source.path) {
                 counts.broken += 1;
-                list(Broken::Format.to_string());
+                list(ImageError::Format.to_string());
             } else {
                 counts.others += 1;
             }
@@ -357,7 +341,7 @@ impl Shared {
         path: &[u8],
         copy: u32,
         counts: &mut Counts,
-    ) -> Result<Option<Made>, Broken> {
+    ) -> Result<Option<Made>, ImageError> {
         let recipe = &self.options.recipe;
         if let (Target::Tree(folder), false) = (&self.options.target, self.options.overwrite) {
             let ending = match recipe.encoding {
@@ -380,7 +364,7 @@ impl Shared {
         // A decoder that panics on damaged data must not take the run with it.
         catch_unwind(AssertUnwindSafe(work))
             .unwrap_or_else(|_| {
-                Err(Broken::Damaged("it made the decoder panic: please report it".to_owned()))
+                Err(ImageError::Damaged("it made the decoder panic: please report it".to_owned()))
             })
             .map(Some)
     }
@@ -391,8 +375,9 @@ impl Shared {
         if let Target::Tree(folder) = &self.options.target {
             for image in made {
                 if let Made::File(_, _, name, bytes) = image {
-                    write_file(folder, &name, &bytes)
-                        .map_err(|error| self.fail(Refused::Io(folder.join(os(&name)), error)))?;
+                    write_file(folder, &name, &bytes).map_err(|error| {
+                        self.fail(AugmentError::Io { path: folder.join(os(&name)), source: error })
+                    })?;
                 }
             }
             return Ok(());
@@ -416,7 +401,9 @@ impl Shared {
                     {
                         if let Err(error) = shard.add(&name, &bytes) {
                             drop(state);
-                            return Err(self.fail(Refused::Io(path.clone(), error)));
+                            return Err(
+                                self.fail(AugmentError::Io { path: path.clone(), source: error })
+                            );
                         }
                     }
                 }
@@ -428,8 +415,8 @@ impl Shared {
     }
 
     /// What cannot be written ends everything.
-    fn fail(&self, refused: Refused) -> Over {
-        self.state.lock().failure.get_or_insert(refused);
+    fn fail(&self, error: AugmentError) -> Over {
+        self.state.lock().failure.get_or_insert(error);
         self.end();
         Over
     }

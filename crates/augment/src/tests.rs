@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::random::Random;
 
 const LIMITS: Limits = Limits { pixels: 1 << 16 };
 
@@ -129,9 +130,9 @@ fn a_jpeg_stays_one_and_loses_its_alpha() {
 fn what_is_too_large_is_not_decoded() {
     let bomb = png(300, 300, 1);
     let refused = recipe(&[], Encoding::Same).pixels(&bomb, b"a", 0);
-    assert_eq!(refused.unwrap_err(), Broken::TooLarge(300, 300));
+    assert_eq!(refused.unwrap_err(), ImageError::TooLarge(300, 300));
     let refused = recipe(&["resize:30000x30000"], Encoding::Same).pixels(&png(9, 9, 1), b"a", 0);
-    assert_eq!(refused.unwrap_err(), Broken::TooLarge(30_000, 30_000));
+    assert_eq!(refused.unwrap_err(), ImageError::TooLarge(30_000, 30_000));
     // A header that promises more than there is, and more than may be.
     let mut header = png(9, 9, 1);
     header[16..24].copy_from_slice(&[0x7F, 0xFF, 0xFF, 0xFF, 0x7F, 0xFF, 0xFF, 0xFF]);

@@ -137,7 +137,7 @@ pub struct Entries {
 pub struct Beyond {
     /// The entry.
     pub row: Vec<i32>,
-    /// Which time: an index into [`Facts::beyond`].
+    /// Which time: an index into [`Attributes::beyond`].
     pub which: Vec<i8>,
     /// Its seconds since 1970.
     pub seconds: Vec<i64>,
@@ -145,7 +145,7 @@ pub struct Beyond {
 
 /// What stat(2) says of an entry. Times are ns since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
+pub struct Attributes {
     /// Type and permission bits.
     pub mode: u16,
     /// Bytes.
@@ -172,7 +172,7 @@ pub struct Facts {
     pub beyond: [Option<i64>; 3],
 }
 
-impl From<&Statx> for Facts {
+impl From<&Statx> for Attributes {
     fn from(stat: &Statx) -> Self {
         Self {
             mode: stat.stx_mode,
@@ -236,7 +236,7 @@ impl Entries {
         &mut self,
         directory: usize,
         name: &[u8],
-        facts: &Facts,
+        facts: &Attributes,
         symlink: &[u8],
         layout: Option<&Objects>,
     ) {

@@ -16,7 +16,8 @@ mod generate;
 pub mod holes;
 pub mod layout;
 mod layouts;
-mod look;
+mod lookup;
+
 mod opener;
 mod paths;
 mod root;
@@ -26,12 +27,13 @@ pub mod walk;
 mod xattr;
 
 pub use batch::{
-    nanoseconds, Batch, Beyond, Bytes, Directories, DirectoryState, Entries, Facts, TYPE_LETTERS,
+    nanoseconds, Attributes, Batch, Beyond, Bytes, Directories, DirectoryState, Entries,
+    TYPE_LETTERS,
 };
 pub use exclude::{join, Exclude};
 pub use generate::generate;
 pub use layouts::{LayoutMethod, Layouts, ObjectRange, Objects};
-pub use look::{Asked, Found, Looker};
+pub use lookup::{EntryLookup, Found, NamedEntry};
 pub use opener::{CheckCounts, CheckedTree, Columns, OpenFailed, Opened, Summed};
 pub use paths::hash_paths;
 pub use root::Root;

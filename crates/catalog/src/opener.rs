@@ -47,11 +47,12 @@ pub struct Opened {
 }
 
 /// Why a file was not opened.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub struct OpenFailed {
     /// The kind: missing, blocked, unreadable, or no regular file any more.
     pub differences: Differences,
-    /// What the system said.
+    /// What the system returned.
     pub error: Errno,
 }
 

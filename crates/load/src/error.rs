@@ -1,46 +1,43 @@
-//! What a loader refuses, and what befalls one file.
+//! What a loader or a deduplication profile refuses, and why a file was not delivered.
 
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// What makes a loader impossible.
-#[derive(Debug)]
+/// Why there is no loader or profile.
+#[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// Columns that do not fit together.
+    #[error("the columns of the files are damaged: {0}")]
     Columns(&'static str),
-    /// An option that cannot be.
+    /// An invalid option.
+    #[error("{0}")]
     Option(String),
-    /// A state that is not of this loader.
+    /// A state of another loader.
+    #[error("{0}")]
     State(String),
+    /// A part that cannot be used: which, and why.
+    #[error("{0}: {1}: make this part anew")]
+    Part(String, String),
     /// What the system refused.
-    Io(PathBuf, io::Error),
+    #[error("{path}: {error}", path = .0.display(), error = .1)]
+    Io(PathBuf, #[source] io::Error),
+    /// It was stopped.
+    #[error("stopped")]
+    Stopped,
 }
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Columns(what) => write!(f, "the columns of the files are damaged: {what}"),
-            Self::Option(what) | Self::State(what) => f.write_str(what),
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
 
 /// Why a file was not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It is no longer there.
+    /// It no longer exists.
     Vanished,
-    /// It is there and is not a regular file.
+    /// It is not a regular file.
     NotAFile,
     /// It may not be read, or reading failed.
     Unreadable,
-    /// It has become larger than memory is meant to hold.
+    /// It has become larger than the memory limit.
     Grown,
-    /// It has another size than was recorded, or became shorter while it was read.
+    /// Its size differs from its entry, or it became shorter while it was read.
     Resized,
 }
 
@@ -49,7 +46,7 @@ pub enum Trouble {
 pub struct Failure {
     /// Its path below the root.
     pub path: PathBuf,
-    /// What befell it.
+    /// The reason.
     pub trouble: Trouble,
     /// What the system said.
     pub message: String,

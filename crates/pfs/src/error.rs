@@ -1,27 +1,17 @@
-//! What can be wrong with an emulated file system, by what a caller can do about it.
+//! What an emulated file system refuses, by what the caller can do.
 
-use std::fmt;
 use std::io;
 
 /// Why there is no emulated file system.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PfsError {
-    /// A number of the shape makes no sense; the sentence says which.
+    /// An invalid number in the shape.
+    #[error("{0}")]
     Shape(String),
     /// The mount was refused.
-    Mount(io::Error),
+    #[error("the file system cannot be mounted: {0}")]
+    Mount(#[source] io::Error),
     /// The folder behind it cannot be served.
-    Folder(io::Error),
+    #[error("the folder cannot be served: {0}")]
+    Folder(#[source] io::Error),
 }
-
-impl fmt::Display for PfsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shape(what) => f.write_str(what),
-            Self::Mount(error) => write!(f, "the file system cannot be mounted: {error}"),
-            Self::Folder(error) => write!(f, "the folder cannot be served: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for PfsError {}

@@ -7,7 +7,7 @@ use numpy::{PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use waystage_agent::{Agent, Changes, Looks, Setup};
+use waystage_agent::{Agent, Changes, LookupOptions, Setup};
 use waystage_catalog::Exclude;
 
 use crate::catalog::{layouts_asked_for, WalkBatch};
@@ -24,15 +24,15 @@ struct CatalogAgent(Agent);
 #[pymethods]
 impl CatalogAgent {
     #[new]
-    #[pyo3(signature = (root, *, tell_stat=false, lanes=64, lane_bytes=1 << 19))]
+    #[pyo3(signature = (root, *, tell_stat=false, rings=64, ring_bytes=1 << 19))]
     fn new(
         py: Python<'_>,
         root: PathBuf,
         tell_stat: bool,
-        lanes: usize,
-        lane_bytes: usize,
+        rings: usize,
+        ring_bytes: usize,
     ) -> PyResult<Self> {
-        let agent = py.detach(|| Agent::start(Setup { root, tell_stat, lanes, lane_bytes }))?;
+        let agent = py.detach(|| Agent::start(Setup { root, tell_stat, rings, ring_bytes }))?;
         Ok(Self(agent))
     }
 
@@ -66,7 +66,7 @@ impl CatalogAgent {
         let layouts = layouts_asked_for(layouts)?;
         let exclude = Exclude::new(exclude);
         let changes = py
-            .detach(|| self.0.finish(Looks { exclude, one_file_system, layouts, threads }))?
+            .detach(|| self.0.finish(LookupOptions { exclude, one_file_system, layouts, threads }))?
             .ok_or_else(|| PyRuntimeError::new_err("the agent has ended before"))?;
         Ok(CatalogChanges(Mutex::new(changes)))
     }
@@ -119,7 +119,7 @@ impl CatalogChanges {
     fn look(&self, py: Python<'_>) -> PyResult<Vec<WalkBatch>> {
         let mut changes = self.held()?;
         let changes: &mut Changes = &mut changes;
-        let batches = py.detach(|| changes.look());
+        let batches = py.detach(|| changes.look_up());
         Ok(batches.into_iter().map(WalkBatch::from).collect())
     }
 

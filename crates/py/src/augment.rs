@@ -10,8 +10,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_augment::{
-    Augmentation as Engine, Encoding, Limits, Made, Operation, Options, Pixels, Recipe, Refused,
-    Source, Target,
+    AugmentError as RunError, Augmentation as Engine, Encoding, Limits, Made, Operation, Options,
+    Pixels, Recipe, Source, Target,
 };
 use waystage_catalog::check::Recorded;
 
@@ -46,7 +46,7 @@ type PyImages<'py> = (
 #[pyclass(frozen, module = "waystage._native")]
 struct Augmentation(Mutex<Option<Engine>>);
 
-fn raise(error: &Refused) -> PyErr {
+fn raise(error: &RunError) -> PyErr {
     AugmentError::new_err(error.to_string())
 }
 

@@ -13,9 +13,10 @@ use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::Exclude;
 use waystage_load::chunking::{Method, LARGEST};
 use waystage_load::dedup::{
-    self as engine, Count, DedupError as Refused, Files, Options, Profile, Question, Report, Task,
+    self as engine, Count, Files, Options, Profile, Question, Report, Task,
 };
 use waystage_load::digest::Digest;
+use waystage_load::error::LoadError;
 
 create_exception!(
     waystage._native,
@@ -45,10 +46,10 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(chunk_and_digest, module)?)
 }
 
-fn raise(error: &Refused) -> PyErr {
+fn raise(error: &LoadError) -> PyErr {
     match error {
-        Refused::Part(..) | Refused::Option(_) => DedupPartError::new_err(error.to_string()),
-        Refused::Io(..) | Refused::Stopped => DedupError::new_err(error.to_string()),
+        LoadError::Part(..) | LoadError::Option(_) => DedupPartError::new_err(error.to_string()),
+        _ => DedupError::new_err(error.to_string()),
     }
 }
 
@@ -259,7 +260,7 @@ impl Look {
         self.raised.is_none()
     }
 
-    fn or_raise<T>(self, result: Result<T, Refused>) -> PyResult<T> {
+    fn or_raise<T>(self, result: Result<T, LoadError>) -> PyResult<T> {
         match (self.raised, result) {
             (Some(raised), _) => Err(raised),
             (None, result) => result.map_err(|error| raise(&error)),

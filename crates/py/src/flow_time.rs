@@ -157,7 +157,7 @@ impl PyClock {
 
     #[getter]
     fn flows_under_way(&self) -> usize {
-        self.lock().flows_under_way()
+        self.lock().active_flows()
     }
 
     #[getter]

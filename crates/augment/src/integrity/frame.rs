@@ -1,7 +1,7 @@
 //! Frames of JPEG: what components an image has, and of how many blocks (ITU-T T.81, A.1 and B.2.2).
 
-use super::number;
-use crate::image_file::{Broken, Limits};
+use super::bytes::number;
+use crate::error::{ImageError, Limits};
 
 /// One component, of blocks of 8 by 8 samples.
 pub(super) struct Component {
@@ -33,7 +33,7 @@ impl Frame {
         body: &[u8],
         progressive: bool,
         limits: Limits,
-    ) -> Result<Option<Self>, Broken> {
+    ) -> Result<Option<Self>, ImageError> {
         let (Some(height), Some(width)) = (number(body, 1), number(body, 3)) else {
             return Ok(None);
         };

@@ -1,11 +1,11 @@
 //! JPEG: every segment and every scan up to the end-of-image marker (ITU-T T.81, annex B).
 
 use super::bits::Stop;
+use super::bytes::{damaged, number};
 use super::frame::Frame;
 use super::huffman::{usual, Table};
 use super::scan::{Broke, Scan, Selected};
-use super::{damaged, number};
-use crate::image_file::{Broken, Limits};
+use crate::error::{ImageError, Limits};
 
 const SOF_FIRST: u8 = 0xc0;
 const SOF_LAST: u8 = 0xcf;
@@ -21,7 +21,7 @@ const DRI: u8 = 0xdd;
 const TEM: u8 = 0x01;
 
 /// Whether all of it is there. Of sorts that no decoder here reads nothing is said: the decoder will.
-pub(crate) fn check(data: &[u8], limits: Limits) -> Result<(), Broken> {
+pub(crate) fn check(data: &[u8], limits: Limits) -> Result<(), ImageError> {
     Reader { data, at: 2, ..Reader::default() }.run(limits)
 }
 
@@ -37,7 +37,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn run(mut self, limits: Limits) -> Result<(), Broken> {
+    fn run(mut self, limits: Limits) -> Result<(), ImageError> {
         loop {
             let marker = self.marker()?;
             match marker {
@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn marker(&mut self) -> Result<u8, Broken> {
+    fn marker(&mut self) -> Result<u8, ImageError> {
         // Some cameras fill up with zeros between segments.
         while self.data.get(self.at) == Some(&0) {
             self.at += 1;
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn segment(&mut self, marker: u8) -> Result<&'a [u8], Broken> {
+    fn segment(&mut self, marker: u8) -> Result<&'a [u8], ImageError> {
         let length = number(self.data, self.at).filter(|length| *length >= 2);
         let body = length.and_then(|length| self.data.get(self.at + 2..self.at + length));
         let Some(body) = body else {
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
         Ok(body)
     }
 
-    fn tables(&mut self, mut body: &[u8]) -> Result<(), Broken> {
+    fn tables(&mut self, mut body: &[u8]) -> Result<(), ImageError> {
         while let [kind, rest @ ..] = body {
             let read = rest.split_first_chunk::<16>().and_then(|(counts, rest)| {
                 let total = counts.iter().map(|count| usize::from(*count)).sum();
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn scan(&mut self, body: &[u8]) -> Result<(), Broken> {
+    fn scan(&mut self, body: &[u8]) -> Result<(), ImageError> {
         self.scans += 1;
         let Some(mut frame) = self.frame.take() else {
             return damaged("it is damaged: its image data has no frame header");
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn end(&self) -> Result<(), Broken> {
+    fn end(&self) -> Result<(), ImageError> {
         match &self.frame {
             None => damaged("it is damaged: it has no image data"),
             Some(frame) if frame.components.iter().any(|one| !one.given) => {

@@ -1,7 +1,7 @@
 //! PNG: every chunk up to the last one is there, and its checksum is right (PNG specification, section 5.3).
 
-use super::damaged;
-use crate::image_file::Broken;
+use super::bytes::damaged;
+use crate::error::ImageError;
 
 const SIGNATURE: usize = 8;
 
@@ -9,7 +9,7 @@ const SIGNATURE: usize = 8;
 const AROUND: usize = 12;
 
 /// Whether all chunks are whole.
-pub(crate) fn check(data: &[u8]) -> Result<(), Broken> {
+pub(crate) fn check(data: &[u8]) -> Result<(), ImageError> {
     let mut at = SIGNATURE;
     loop {
         let rest = data.get(at..).unwrap_or_default();

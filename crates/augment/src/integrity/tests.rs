@@ -3,7 +3,7 @@ use image::{ExtendedColorType, ImageEncoder};
 use proptest::prelude::*;
 
 use super::*;
-use crate::image_file::Limits;
+use crate::error::{ImageError, Limits};
 
 const LIMITS: Limits = Limits { pixels: 1 << 20 };
 const EOI: [u8; 2] = [0xff, 0xd9];
@@ -28,7 +28,7 @@ fn png() -> Vec<u8> {
     written
 }
 
-fn words(checked: Result<(), Broken>) -> String {
+fn words(checked: Result<(), ImageError>) -> String {
     checked.unwrap_err().to_string()
 }
 

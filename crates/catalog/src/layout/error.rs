@@ -1,18 +1,17 @@
-//! Why bytes are no layout.
+//! Why an answer gives no layout.
 
 use std::borrow::Cow;
-use std::fmt;
 
-/// What a caller can make of it. All of them mean: read the file by its path.
+/// The class of an error. In every case the file can be read by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The bytes end before the layout does.
     Truncated,
-    /// A layout of a sort that is not known here, perhaps of a later release.
+    /// An unknown form of layout, perhaps of a later release.
     Unsupported,
     /// The bytes contradict themselves.
     Invalid,
-    /// The file system refused to say.
+    /// The file system failed or refused.
     Io,
 }
 
@@ -29,10 +28,11 @@ impl ErrorKind {
     }
 }
 
-/// One sentence on what is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An answer of a file system that gives no layout: one sentence.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
 pub struct LayoutError {
-    /// What a caller can make of it.
+    /// The class.
     pub kind: ErrorKind,
     /// What and where.
     pub text: Cow<'static, str>,
@@ -51,15 +51,7 @@ impl LayoutError {
         Self { kind: ErrorKind::Invalid, text: text.into() }
     }
 
-    pub(crate) fn io(what: &str, error: impl fmt::Display) -> Self {
+    pub(crate) fn io(what: &str, error: impl std::fmt::Display) -> Self {
         Self { kind: ErrorKind::Io, text: format!("{what}: {error}").into() }
     }
 }
-
-impl fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for LayoutError {}

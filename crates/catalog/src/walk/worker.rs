@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::shared::Shared;
 use super::task::{Block, OpenDirectory, Task};
-use crate::batch::{device, Batch, DirectoryState, Facts};
+use crate::batch::{device, Attributes, Batch, DirectoryState};
 use crate::exclude::join;
 use crate::layouts::WorkerLayouts;
 use crate::stat::{stat_name, stat_open};
@@ -210,7 +210,7 @@ impl<'a> Worker<'a> {
             Err(error) => (None, Some(error)),
         };
         self.batch.directories.rows[place] += 1;
-        self.batch.entries.push(place, name.to_bytes(), &Facts::from(&stat), &link, layout);
+        self.batch.entries.push(place, name.to_bytes(), &Attributes::from(&stat), &link, layout);
         if let Some(error) = error {
             self.note(join(&directory.path, name.to_bytes()), || format!("layout: {error}"));
         }

@@ -3,7 +3,7 @@
 //! Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008, with the largest number
 //! of groups, one cable between each two, dealt out in the order of the groups ("consecutive").
 
-use crate::generate::{at_least_one, product, Builder, Capacities};
+use crate::generate::builder::{at_least_one, product, Builder, Capacities};
 use crate::network::{Network, NetworkError};
 
 /// `a` switches a group with `h` cables to other groups and `p` hosts each; a h + 1 groups.

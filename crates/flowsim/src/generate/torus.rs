@@ -2,7 +2,7 @@
 //!
 //! PFSim's torus lets hosts forward and has no switches; here each place has a switch, as machines with such networks do.
 
-use crate::generate::{at_least_one, product, Builder, Capacities};
+use crate::generate::builder::{at_least_one, product, Builder, Capacities};
 use crate::network::{Network, NetworkError};
 
 /// A torus with `dims[i]` switches along dimension i, the last varying fastest, and `hosts` at each.

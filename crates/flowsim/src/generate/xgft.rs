@@ -5,7 +5,7 @@
 //! below w(i) up to it; nodes of neighbouring levels are joined where all digits but that level's agree. PFSim's class
 //! of this name joins every top switch to every top of a subtree instead: the same up to two levels, denser above.
 
-use crate::generate::{at_least_one, numbered, product, Builder, Capacities};
+use crate::generate::builder::{at_least_one, numbered, product, Builder, Capacities};
 use crate::network::{Network, NetworkError};
 
 /// XGFT(h; m; w), h being the length of both lists; hosts are level 0.

@@ -11,7 +11,7 @@
 
 use crate::load::greedy::{scales, MOST_CACHED_LINKS};
 use crate::load::paths::PathCollector;
-use crate::load::ways::{whole_path, Ways, WaysCache};
+use crate::load::shortest_paths::{whole_path, PathDag, PathDagCache};
 use crate::load::{Demands, RouteOptions, Routes};
 use crate::network::{Network, NetworkError};
 
@@ -32,7 +32,7 @@ pub fn route(
     for (link, load) in options.initial.iter().enumerate() {
         seen[link] = load * scale[link];
     }
-    let mut cache = WaysCache::new(network, MOST_CACHED_LINKS);
+    let mut cache = PathDagCache::new(network, MOST_CACHED_LINKS);
     let order = demands.heaviest_first();
     let mut chosen: Vec<Vec<u32>> = vec![Vec::new(); demands.len()];
     for round in 0..ROUNDS {
@@ -70,7 +70,7 @@ pub fn route(
 }
 
 /// The links between switches; ties go to lower link numbers.
-fn hop_by_hop(ways: &Ways, seen: &[f64]) -> Vec<u32> {
+fn hop_by_hop(ways: &PathDag, seen: &[f64]) -> Vec<u32> {
     let mut path = Vec::with_capacity(ways.length());
     let mut at = 0;
     while let Some(&(link, head)) = ways

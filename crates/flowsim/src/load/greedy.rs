@@ -8,7 +8,7 @@
 //! A pair costs one pass over the links of its shortest ways, however many ways they make.
 
 use crate::load::paths::PathCollector;
-use crate::load::ways::{whole_path, Combine, WaysCache};
+use crate::load::shortest_paths::{whole_path, Combine, PathDagCache};
 use crate::load::{Demands, RouteOptions, Routes};
 use crate::network::{Network, NetworkError};
 
@@ -42,7 +42,7 @@ pub fn route(
         seen[link] = load * scale[link];
     }
     let mut collector = options.keep_paths.then(|| PathCollector::new(demands.len()));
-    let mut cache = WaysCache::new(network, MOST_CACHED_LINKS);
+    let mut cache = PathDagCache::new(network, MOST_CACHED_LINKS);
     let (mut costs, mut between, mut path) = (Vec::new(), Vec::new(), Vec::new());
     for demand in demands.heaviest_first() {
         let ways = cache.of(demands, demand)?;

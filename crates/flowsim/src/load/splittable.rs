@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::load::greedy::scales;
-use crate::load::ways::{Combine, Ways, WaysCache};
+use crate::load::shortest_paths::{Combine, PathDag, PathDagCache};
 use crate::load::{Demands, RouteOptions};
 use crate::network::{Network, NetworkError};
 
@@ -33,7 +33,7 @@ pub struct Bound {
 
 /// All that is sent between two groups of hosts.
 pub(crate) struct Commodity {
-    pub ways: Rc<Ways>,
+    pub ways: Rc<PathDag>,
     pub bytes: f64,
 }
 
@@ -49,7 +49,7 @@ const MOST_LINKS: usize = 1 << 27;
 
 impl Commodities {
     pub fn new(network: &Network, demands: &Demands) -> Result<Self, NetworkError> {
-        let mut cache = WaysCache::new(network, MOST_LINKS);
+        let mut cache = PathDagCache::new(network, MOST_LINKS);
         let mut known: HashMap<(u32, u32), u32> = HashMap::new();
         let mut commodities = Self { all: Vec::new(), of_demand: Vec::new() };
         for demand in 0..demands.len() as u32 {
@@ -281,7 +281,7 @@ impl<'a> Search<'a> {
             let cost = |link: u32| weights[link as usize];
             let least = ways.costs(Combine::Sum, cost, &mut self.costs);
             value += least * commodity.bytes;
-            // Ways that differ in the last digits only are equal: symmetry is what makes the start optimal.
+            // PathDag that differ in the last digits only are equal: symmetry is what makes the start optimal.
             let tolerance = least * 1e-12;
             self.shares.clear();
             self.shares.resize(ways.switches.len(), 0.0);

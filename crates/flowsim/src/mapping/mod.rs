@@ -13,21 +13,12 @@
 
 mod exchange;
 mod split;
+mod traffic;
 
 use crate::network::{same_length, Network, NetworkError};
 use crate::seeded::Random;
 use exchange::Exchanger;
-
-/// What the processes of a job send: `bytes[i]` from `src[i]` to `dst[i]`.
-#[derive(Clone, Copy, Debug)]
-pub struct Traffic<'a> {
-    /// Sending processes.
-    pub src: &'a [u32],
-    /// Receiving processes.
-    pub dst: &'a [u32],
-    /// Bytes of each entry.
-    pub bytes: &'a [f64],
-}
+pub use traffic::Traffic;
 
 /// A mapping and how it is expected to do.
 #[derive(Clone, Debug, PartialEq)]

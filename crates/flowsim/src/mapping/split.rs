@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::load::ways::{Ways, WaysCache};
+use crate::load::shortest_paths::{PathDag, PathDagCache};
 use crate::load::Demands;
 use crate::network::{Network, NetworkError};
 
@@ -17,14 +17,14 @@ pub(super) type Shares = Rc<[(u32, f64)]>;
 /// Shares for each pair of groups asked for.
 pub(super) struct SplitTable<'a> {
     network: &'a Network,
-    ways: WaysCache<'a>,
+    ways: PathDagCache<'a>,
     known: HashMap<(u32, u32), Shares>,
 }
 
 impl<'a> SplitTable<'a> {
     pub fn new(network: &'a Network) -> Self {
         // The shares are kept, the ways are not needed again: a small cache of them is enough.
-        Self { network, ways: WaysCache::new(network, 1 << 16), known: HashMap::new() }
+        Self { network, ways: PathDagCache::new(network, 1 << 16), known: HashMap::new() }
     }
 
     pub fn of(&mut self, src: u32, dst: u32) -> Result<Shares, NetworkError> {
@@ -40,7 +40,7 @@ impl<'a> SplitTable<'a> {
     }
 }
 
-fn even_split(ways: &Ways) -> Vec<(u32, f64)> {
+fn even_split(ways: &PathDag) -> Vec<(u32, f64)> {
     let mut arriving = vec![0.0; ways.switches.len()];
     let entries = ways.entries();
     arriving[..entries].fill(1.0 / entries as f64);

@@ -4,11 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use super::flows::UnderWay;
-use super::groups::Groups;
+use super::error::ClockError;
+use super::flows::ActiveFlows;
 use super::program::Program;
-use super::routes::Routes;
-use super::ClockError;
 use crate::sharing::{Curve, Sharing, SharingError, ROUGH};
 
 /// The part of `precision` that rates may be off by where both are too small to matter: what ends together in truth
@@ -34,7 +32,7 @@ struct Run {
     program: Option<Arc<Program>>,
     step: usize,
     lap: u64,
-    under_way: u64,
+    active_flows: u64,
     stage: Stage,
     started_s: f64,
     ended_s: Option<f64>,
@@ -51,18 +49,7 @@ enum Stage {
 /// A clock that goes from event to event: the time mode's engine.
 #[derive(Debug)]
 pub struct FlowClock {
-    pub(super) now: f64,
-    pub(super) precision: f64,
-    pub(super) sharing: Sharing,
-    pub(super) routes: Routes,
-    pub(super) flows: Vec<UnderWay>,
-    pub(super) groups: Groups,
-    /// Groups whose next ending has to be written down anew.
-    pub(super) touched: Vec<u32>,
-    pub(super) limited_group: u32,
-    /// By class, then by resource.
-    pub(super) totals: Vec<Vec<f64>>,
-    pub(super) solutions: u64,
+    flows: ActiveFlows,
     runs: Vec<Run>,
     timers: BinaryHeap<Reverse<(u64, u64, u32)>>,
     timers_set: u64,
@@ -86,20 +73,8 @@ impl FlowClock {
         }
         let tolerance = if precision < ROUGH { precision * RATE_SHARE } else { precision };
         let sharing = Sharing::new(capacities, tolerance)?;
-        let limited_group = capacities.len() as u32;
-        let mut groups = Groups::new(capacities.len() + 1);
-        groups.set_pace(limited_group, 0.0, 1.0);
         Ok(Self {
-            now: 0.0,
-            precision,
-            sharing,
-            routes: Routes::default(),
-            flows: Vec::new(),
-            groups,
-            touched: Vec::new(),
-            limited_group,
-            totals: Vec::new(),
-            solutions: 0,
+            flows: ActiveFlows::new(sharing, precision),
             runs: Vec::new(),
             timers: BinaryHeap::new(),
             timers_set: 0,
@@ -114,14 +89,14 @@ impl FlowClock {
     /// If the offsets do not fit, or a resource does not exist.
     pub fn add_routes(&mut self, offsets: &[u64], resources: &[u32]) -> Result<u32, ClockError> {
         self.check_routes(offsets, resources)?;
-        let first = u32::try_from(self.routes.len()).map_err(|_| ClockError::TooMany)?;
+        let first = u32::try_from(self.flows.routes.len()).map_err(|_| ClockError::TooMany)?;
         for pair in offsets.windows(2) {
-            self.routes.push(&resources[pair[0] as usize..pair[1] as usize])?;
+            self.flows.routes.push(&resources[pair[0] as usize..pair[1] as usize])?;
         }
         Ok(first)
     }
 
-    /// Let `keys[i]` stand for the i-th of these routes from now on. Flows under way move over with what is left.
+    /// Let `keys[i]` stand for the i-th of these routes from now on. Active flows move over with the bytes they have left.
     ///
     /// # Errors
     /// If a key or a resource does not exist, or the offsets do not fit; nothing has changed then.
@@ -135,13 +110,14 @@ impl FlowClock {
         if keys.len() + 1 != offsets.len() {
             return Err(ClockError::Lengths(keys.len(), offsets.len().saturating_sub(1)));
         }
-        if let Some(&key) = keys.iter().find(|&&key| key as usize >= self.routes.len()) {
+        if let Some(&key) = keys.iter().find(|&&key| key as usize >= self.flows.routes.len()) {
             return Err(ClockError::Route(key));
         }
         for (&key, pair) in keys.iter().zip(offsets.windows(2)) {
             let route = &resources[pair[0] as usize..pair[1] as usize];
-            if self.routes.get(key) != route {
-                self.move_flows(key, route)?;
+            if self.flows.routes.get(key) != route {
+                self.flows.move_flows(key, route)?;
+                self.take_ended_flows();
             }
         }
         Ok(())
@@ -152,8 +128,8 @@ impl FlowClock {
     /// # Errors
     /// If there is no such key.
     pub fn route(&self, key: u32) -> Result<&[u32], ClockError> {
-        if (key as usize) < self.routes.len() {
-            Ok(self.routes.get(key))
+        if (key as usize) < self.flows.routes.len() {
+            Ok(self.flows.routes.get(key))
         } else {
             Err(ClockError::Route(key))
         }
@@ -164,7 +140,7 @@ impl FlowClock {
     /// # Errors
     /// If there is no such resource, or the capacity is out of range.
     pub fn set_capacity(&mut self, resource: u32, capacity: f64) -> Result<(), ClockError> {
-        Ok(self.sharing.set_capacity(resource, capacity)?)
+        Ok(self.flows.sharing.set_capacity(resource, capacity)?)
     }
 
     /// Let what a resource gives follow the number of flows on it from now on.
@@ -172,7 +148,7 @@ impl FlowClock {
     /// # Errors
     /// If there is no such resource.
     pub fn set_curve(&mut self, resource: u32, curve: Curve) -> Result<(), ClockError> {
-        Ok(self.sharing.set_curve(resource, curve)?)
+        Ok(self.flows.sharing.set_curve(resource, curve)?)
     }
 
     /// Start a program at a time not before now; the number of this run of it.
@@ -180,7 +156,7 @@ impl FlowClock {
     /// # Errors
     /// If the time has passed, or the program names a route that is not in the table.
     pub fn start(&mut self, program: Arc<Program>, at_s: f64) -> Result<u32, ClockError> {
-        if !at_s.is_finite() || at_s < self.now {
+        if !at_s.is_finite() || at_s < self.flows.now {
             return Err(ClockError::Time(at_s));
         }
         if let Some(key) = program.largest_route() {
@@ -194,7 +170,7 @@ impl FlowClock {
             program: Some(program),
             step: 0,
             lap: 0,
-            under_way: 0,
+            active_flows: 0,
             stage: Stage::Before,
             started_s: at_s,
             ended_s: None,
@@ -210,7 +186,7 @@ impl FlowClock {
     pub fn cancel(&mut self, run: u32) -> Result<(), ClockError> {
         self.run(run)?;
         if self.runs[run as usize].program.take().is_some() {
-            self.drop_run(run);
+            self.flows.drop_run(run);
         }
         Ok(())
     }
@@ -220,7 +196,7 @@ impl FlowClock {
     /// # Errors
     /// If the limit is before now or no number. Infinity is allowed.
     pub fn advance(&mut self, limit_s: f64, mut budget: u64) -> Result<Pause, ClockError> {
-        if limit_s.is_nan() || limit_s < self.now {
+        if limit_s.is_nan() || limit_s < self.flows.now {
             return Err(ClockError::Time(limit_s));
         }
         loop {
@@ -234,26 +210,27 @@ impl FlowClock {
             if !self.ended.is_empty() {
                 return Ok(Pause::Ended);
             }
-            self.settle();
+            self.flows.settle();
             let timer = self.timers.peek().map(|&Reverse((bits, _, _))| f64::from_bits(bits));
-            let ending = self.groups.next().map(|(at, _)| at);
+            let ending = self.flows.groups.next().map(|(at, _)| at);
             let next = match (timer, ending) {
                 (Some(a), Some(b)) => a.min(b),
                 (Some(at), None) | (None, Some(at)) => at,
                 (None, None) => {
                     if limit_s.is_finite() {
-                        self.now = limit_s;
+                        self.flows.now = limit_s;
                     }
                     return Ok(Pause::Idle);
                 }
             };
             if next > limit_s {
-                self.now = limit_s;
+                self.flows.now = limit_s;
                 return Ok(Pause::Limit);
             }
-            self.now = self.now.max(next);
-            let ended = self.end_due();
-            self.ring();
+            self.flows.now = self.flows.now.max(next);
+            let ended = self.flows.end_due();
+            self.take_ended_flows();
+            self.wake_timers();
             budget = budget.saturating_sub(ended.max(1));
             if budget == 0 {
                 return Ok(Pause::Budget);
@@ -271,25 +248,46 @@ impl FlowClock {
     /// The clock's time.
     #[must_use]
     pub fn now(&self) -> f64 {
-        self.now
+        self.flows.now
     }
 
-    /// Flows under way, merged ones counted once.
+    /// Active flows, merged ones counted once.
     #[must_use]
-    pub fn flows_under_way(&self) -> usize {
-        self.sharing.live()
+    pub fn active_flows(&self) -> usize {
+        self.flows.sharing.live()
     }
 
     /// How often rates were worked out.
     #[must_use]
     pub fn solutions(&self) -> u64 {
-        self.solutions
+        self.flows.solutions
     }
 
     /// Bytes a second that each resource carries now.
     pub fn rates(&mut self) -> Vec<f64> {
-        self.settle();
-        self.sharing.used()
+        self.flows.settle();
+        self.flows.sharing.used()
+    }
+
+    /// Bytes that each resource has carried until now for a class.
+    #[must_use]
+    pub fn totals(&self, class: u16) -> Vec<f64> {
+        self.flows.totals(class)
+    }
+
+    /// Bytes a second that each resource carries now for a class.
+    #[must_use]
+    pub fn class_rates(&mut self, class: u16) -> Vec<f64> {
+        self.flows.class_rates(class)
+    }
+
+    /// Bytes that a run's active flows have left.
+    ///
+    /// # Errors
+    /// If there is no such run.
+    pub fn bytes_left(&self, run: u32) -> Result<f64, ClockError> {
+        self.run(run)?;
+        Ok(self.flows.bytes_left(run))
     }
 
     /// When a run was to start, and when it ended if it has.
@@ -302,7 +300,7 @@ impl FlowClock {
         Ok((run.started_s, run.ended_s))
     }
 
-    pub(super) fn run(&self, run: u32) -> Result<(), ClockError> {
+    fn run(&self, run: u32) -> Result<(), ClockError> {
         if (run as usize) < self.runs.len() {
             Ok(())
         } else {
@@ -310,12 +308,14 @@ impl FlowClock {
         }
     }
 
-    /// A flow of a run has ended.
-    pub(super) fn flow_ended(&mut self, run: u32) {
-        let entry = &mut self.runs[run as usize];
-        entry.under_way -= 1;
-        if entry.under_way == 0 {
-            self.ready.push_back(run);
+    /// Runs of whose flows none is active any more go on.
+    fn take_ended_flows(&mut self) {
+        for run in self.flows.ended_of.drain(..) {
+            let entry = &mut self.runs[run as usize];
+            entry.active_flows -= 1;
+            if entry.active_flows == 0 {
+                self.ready.push_back(run);
+            }
         }
     }
 
@@ -326,7 +326,7 @@ impl FlowClock {
         if !fits {
             return Err(ClockError::Offsets);
         }
-        let count = self.sharing.len();
+        let count = self.flows.sharing.len();
         match resources.iter().find(|&&r| r as usize >= count) {
             Some(&resource) => Err(SharingError::Resource(resource).into()),
             None => Ok(()),
@@ -340,9 +340,9 @@ impl FlowClock {
     }
 
     /// Wake the runs whose time has come.
-    fn ring(&mut self) {
+    fn wake_timers(&mut self) {
         while let Some(&Reverse((bits, _, run))) = self.timers.peek() {
-            if f64::from_bits(bits) > self.now {
+            if f64::from_bits(bits) > self.flows.now {
                 break;
             }
             self.timers.pop();
@@ -363,7 +363,7 @@ impl FlowClock {
         match run.stage {
             Stage::Before if program.steps[run.step].pause_s > 0.0 => {
                 run.stage = Stage::Pausing;
-                let at_s = self.now + program.steps[run.step].pause_s;
+                let at_s = self.flows.now + program.steps[run.step].pause_s;
                 self.set_timer(at_s, id);
                 Ok(())
             }
@@ -377,14 +377,14 @@ impl FlowClock {
 
     fn begin_flows(&mut self, id: u32, program: &Program) -> Result<(), ClockError> {
         let step = self.runs[id as usize].step;
-        let mut under_way = 0;
+        let mut active_flows = 0;
         for demand in program.demands_of(step) {
-            under_way += u64::from(self.begin(id, demand)?);
+            active_flows += u64::from(self.flows.begin(id, demand)?);
         }
         let run = &mut self.runs[id as usize];
         run.stage = Stage::Flowing;
-        run.under_way = under_way;
-        if under_way == 0 {
+        run.active_flows = active_flows;
+        if active_flows == 0 {
             self.end_step(id, program);
         }
         Ok(())
@@ -408,7 +408,7 @@ impl FlowClock {
     fn finish(&mut self, id: u32) {
         let run = &mut self.runs[id as usize];
         run.program = None;
-        run.ended_s = Some(self.now);
-        self.ended.push((self.now, id));
+        run.ended_s = Some(self.flows.now);
+        self.ended.push((self.flows.now, id));
     }
 }

@@ -1,13 +1,14 @@
-//! Flows under way: begin, move, end, and what they have carried.
+//! Active flows: begin, move, end, and the bytes that they have carried.
 
-use super::clock::FlowClock;
+use super::error::ClockError;
+use super::groups::Groups;
 use super::program::Demand;
-use super::ClockError;
-use crate::sharing::{LIMITED, UNSOLVED};
+use super::routes::Routes;
+use crate::sharing::{Sharing, LIMITED, UNSOLVED};
 
-/// What a flow under way is, besides what `sharing` knows of it.
+/// An active flow, besides what `sharing` knows of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct UnderWay {
+struct ActiveFlow {
     /// Bytes of one copy.
     size: f64,
     /// In a group: what the group will have served when it ends. Outside of one: bytes left of one copy.
@@ -26,7 +27,45 @@ pub(super) struct UnderWay {
 /// The run of a slot that holds no flow.
 const NO_RUN: u32 = u32::MAX;
 
-impl FlowClock {
+/// All active flows, their rates and their groups.
+#[derive(Debug)]
+pub(super) struct ActiveFlows {
+    pub(super) now: f64,
+    precision: f64,
+    pub(super) sharing: Sharing,
+    pub(super) routes: Routes,
+    flows: Vec<ActiveFlow>,
+    pub(super) groups: Groups,
+    /// Groups whose next ending has to be written down anew.
+    touched: Vec<u32>,
+    limited_group: u32,
+    /// By class, then by resource.
+    totals: Vec<Vec<f64>>,
+    pub(super) solutions: u64,
+    /// The run of each flow that ended, until the clock takes it.
+    pub(super) ended_of: Vec<u32>,
+}
+
+impl ActiveFlows {
+    pub(super) fn new(sharing: Sharing, precision: f64) -> Self {
+        let limited_group = sharing.len() as u32;
+        let mut groups = Groups::new(sharing.len() + 1);
+        groups.set_pace(limited_group, 0.0, 1.0);
+        Self {
+            now: 0.0,
+            precision,
+            sharing,
+            routes: Routes::default(),
+            flows: Vec::new(),
+            groups,
+            touched: Vec::new(),
+            limited_group,
+            totals: Vec::new(),
+            solutions: 0,
+            ended_of: Vec::new(),
+        }
+    }
+
     /// Begin the flows of a demand. False where they are over at once, as nothing holds them.
     pub(super) fn begin(&mut self, run: u32, demand: &Demand) -> Result<bool, ClockError> {
         let route = self.routes.get(demand.route);
@@ -34,7 +73,7 @@ impl FlowClock {
             return Ok(false);
         }
         let slot = self.sharing.add(route, demand.copies, demand.weight, demand.limit)?;
-        let flow = UnderWay {
+        let flow = ActiveFlow {
             size: demand.bytes,
             tag: demand.bytes,
             counted: 0.0,
@@ -138,7 +177,7 @@ impl FlowClock {
         let run = self.flows[slot as usize].run;
         self.count_until(slot, 0.0);
         self.drop_flow(slot);
-        self.flow_ended(run);
+        self.ended_of.push(run);
     }
 
     fn drop_flow(&mut self, slot: u32) {
@@ -159,7 +198,7 @@ impl FlowClock {
         }
     }
 
-    /// Let the flows under way by a key go over `route` from now on.
+    /// Let the active flows of a key go over `route` from now on.
     pub(super) fn move_flows(&mut self, key: u32, route: &[u32]) -> Result<(), ClockError> {
         let moving: Vec<u32> = self.routes.flows(key).collect();
         self.routes.replace(key, route);
@@ -199,8 +238,7 @@ impl FlowClock {
     }
 
     /// Bytes that each resource has carried until now for a class.
-    #[must_use]
-    pub fn totals(&self, class: u16) -> Vec<f64> {
+    pub(super) fn totals(&self, class: u16) -> Vec<f64> {
         let mut total = self.totals.get(usize::from(class)).cloned().unwrap_or_default();
         total.resize(self.sharing.len(), 0.0);
         for slot in self.slots() {
@@ -216,8 +254,7 @@ impl FlowClock {
     }
 
     /// Bytes a second that each resource carries now for a class.
-    #[must_use]
-    pub fn class_rates(&mut self, class: u16) -> Vec<f64> {
+    pub(super) fn class_rates(&mut self, class: u16) -> Vec<f64> {
         self.settle();
         let mut rates = vec![0.0; self.sharing.len()];
         for slot in self.slots().filter(|&slot| self.flows[slot as usize].class == class) {
@@ -228,13 +265,9 @@ impl FlowClock {
         rates
     }
 
-    /// Bytes that a run's flows under way have left.
-    ///
-    /// # Errors
-    /// If there is no such run.
-    pub fn bytes_left(&self, run: u32) -> Result<f64, ClockError> {
-        self.run(run)?;
+    /// Bytes that a run's active flows have left.
+    pub(super) fn bytes_left(&self, run: u32) -> f64 {
         let of_run = self.slots().filter(|&slot| self.flows[slot as usize].run == run);
-        Ok(of_run.map(|slot| self.left(slot) * f64::from(self.flows[slot as usize].copies)).sum())
+        of_run.map(|slot| self.left(slot) * f64::from(self.flows[slot as usize].copies)).sum()
     }
 }

@@ -1,6 +1,6 @@
 //! What a program is made of.
 
-use super::ClockError;
+use super::error::ClockError;
 
 /// Flows of one class that are alike but for their routes and bytes.
 #[derive(Clone, Copy, Debug)]

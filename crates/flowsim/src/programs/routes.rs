@@ -1,6 +1,6 @@
 //! The table of routes: key to resources, and which flows took which key.
 
-use super::ClockError;
+use super::error::ClockError;
 
 const NONE: u32 = u32::MAX;
 

@@ -65,7 +65,7 @@ fn equal_flows_are_merged_and_count_as_many() {
     let many = clock.start(program(1, &[(0.0, &[0; 9], &[10.0; 9])]), 0.0).expect("a run");
     let one = clock.start(program(1, &[(0.0, &[0], &[5.0])]), 0.0).expect("a run");
     clock.advance(0.0, u64::MAX).expect("to go on");
-    assert_eq!(clock.flows_under_way(), 2);
+    assert_eq!(clock.active_flows(), 2);
     assert_eq!(clock.bytes_left(many), Ok(90.0));
     let ends = all_ends(&mut clock);
     assert_eq!(ends.iter().map(|end| end.1).collect::<Vec<_>>(), [one, many]);
@@ -74,7 +74,7 @@ fn equal_flows_are_merged_and_count_as_many() {
 }
 
 #[test]
-fn flows_under_way_move_to_the_new_route_with_what_is_left() {
+fn active_flows_move_to_the_new_route_with_what_is_left() {
     let mut clock = clock(&[10.0, 20.0], &[&[0], &[0]]);
     let moved = clock.start(program(1, &[(0.0, &[0], &[100.0])]), 0.0).expect("a run");
     let stays = clock.start(program(1, &[(0.0, &[1], &[100.0])]), 0.0).expect("a run");

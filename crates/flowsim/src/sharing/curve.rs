@@ -1,6 +1,6 @@
 //! What a resource gives as a whole, as a function of how many flows are on it.
 
-use super::SharingError;
+use super::error::{SharingError, MAX_CAPACITY};
 
 /// A contention curve: bytes a second as a function of the number of flows, linear between the points given,
 /// constant before the first and after the last.
@@ -18,7 +18,7 @@ impl Curve {
     /// # Errors
     /// If there is no point, the flows do not rise, or a value is no finite number of at least 0.
     pub fn new(points: Vec<(f64, f64)>) -> Result<Self, SharingError> {
-        let valid = |value: f64| value.is_finite() && (0.0..=super::MAX_CAPACITY).contains(&value);
+        let valid = |value: f64| value.is_finite() && (0.0..=MAX_CAPACITY).contains(&value);
         let rising = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
         if points.is_empty() || !rising || !points.iter().all(|&(x, y)| valid(x) && valid(y)) {
             return Err(SharingError::Curve);

@@ -3,75 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Sharing, LIMITED, UNSOLVED};
+use super::flow::{LIMITED, UNSOLVED};
+use super::scratch::{Share, NOWHERE};
+use super::table::Sharing;
 
 /// After so many rounds the neighbours of all that was reached join at once, so that a change which runs along a
 /// chain of resources does not cost a round for each of them.
 const PATIENT_ROUNDS: u32 = 6;
-
-/// What a flow that is being shared anew comes to.
-#[derive(Clone, Copy, Debug)]
-struct Share {
-    /// The largest level that its own limit and the resources held allow, and which of them.
-    ceiling: f64,
-    ceiling_by: u32,
-    level: f64,
-    bottleneck: u32,
-    settled: bool,
-}
-
-/// Scratch of `solve`, kept between calls; all but the marks is empty then.
-#[derive(Debug)]
-pub(super) struct Work {
-    /// Resources being filled, with the levels they had, and a mark for each resource.
-    filling: Vec<(u32, f64)>,
-    is_filling: Vec<bool>,
-    /// Flows being shared anew, and for each flow its place in this list, or `NOWHERE`.
-    sharing: Vec<u32>,
-    shares: Vec<Share>,
-    place: Vec<u32>,
-    /// Of each resource being filled: what is left of it, and the weight and number of flows not settled.
-    room: Vec<f64>,
-    weight: Vec<f64>,
-    whole_weight: Vec<f64>,
-    pending: Vec<u32>,
-    /// Held resources whose use has changed in this round.
-    shifted: Vec<u32>,
-    is_shifted: Vec<bool>,
-    ceilings: Vec<(u64, u32)>,
-    queue: BinaryHeap<Reverse<(u64, u32)>>,
-    /// What the last call changed.
-    pub(super) moved: Vec<u32>,
-    pub(super) relevelled: Vec<u32>,
-}
-
-const NOWHERE: u32 = u32::MAX;
-
-impl Work {
-    pub(super) fn new(resources: usize) -> Self {
-        Self {
-            filling: Vec::new(),
-            is_filling: vec![false; resources],
-            sharing: Vec::new(),
-            shares: Vec::new(),
-            place: Vec::new(),
-            room: vec![0.0; resources],
-            weight: vec![0.0; resources],
-            whole_weight: vec![0.0; resources],
-            pending: vec![0; resources],
-            shifted: Vec::new(),
-            is_shifted: vec![false; resources],
-            ceilings: Vec::new(),
-            queue: BinaryHeap::new(),
-            moved: Vec::new(),
-            relevelled: Vec::new(),
-        }
-    }
-
-    pub(super) fn add_flow(&mut self) {
-        self.place.push(NOWHERE);
-    }
-}
 
 impl Sharing {
     /// Bring all rates up to date with what changed since the last call.

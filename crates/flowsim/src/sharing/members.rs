@@ -1,6 +1,7 @@
 //! Who crosses what: the routes of flows, and for each resource the flows on it.
 
-use super::{Flow, SharingError, INLINE_HOPS};
+use super::error::SharingError;
+use super::flow::{Flow, INLINE_HOPS};
 
 /// One crossing of a resource by a flow.
 #[derive(Clone, Copy, Debug)]

@@ -6,35 +6,15 @@
 //! 1995, "Congestion control with explicit rate indication"); how soon nobody promises, so there is a budget, and
 //! past it the exact way takes over from whatever state this has left.
 
-use std::collections::VecDeque;
-
-use super::{Sharing, LIMITED, UNSOLVED};
+use super::flow::{LIMITED, UNSOLVED};
+use super::scratch::Claim;
+use super::table::Sharing;
 
 /// From this tolerance on, the rough way is tried first. Below it, nearly everything is reached anyway.
 pub const ROUGH: f64 = 1e-5;
 
 /// Crossings looked at, for each flow under way, before the exact way takes over.
 const PATIENCE: usize = 8;
-
-/// A flow on the resource that is being filled.
-#[derive(Clone, Copy, Debug)]
-struct Claim {
-    /// The level that everything but this resource allows, and what sets it.
-    ceiling: f64,
-    weight: f64,
-    by: u32,
-    slot: u32,
-}
-
-/// Scratch, empty between calls.
-#[derive(Debug, Default)]
-pub(super) struct Relaxation {
-    queue: VecDeque<u32>,
-    is_queued: Vec<bool>,
-    claims: Vec<Claim>,
-    is_moved: Vec<bool>,
-    is_relevelled: Vec<bool>,
-}
 
 impl Sharing {
     /// Whether the rough way is worth a try.

@@ -9,10 +9,10 @@ use std::path::Path;
 
 use crate::digest::Fingerprint;
 
-use super::error::DedupError;
 use super::ledger::{checked, replay};
 use super::tally::{Files, Types};
 use super::trace::Question;
+use crate::error::LoadError;
 
 /// The estimate holds with this probability.
 pub const CONFIDENCE: f64 = 0.99;
@@ -40,7 +40,7 @@ pub fn estimate(
     sample: usize,
     seed: u64,
     mut seen: impl FnMut(u64) -> bool,
-) -> Result<(Question, Estimate), DedupError> {
+) -> Result<(Question, Estimate), LoadError> {
     let question = checked(parts)?;
     let sample = sample.max(1);
     let mut random = Random(seed);
@@ -54,7 +54,7 @@ pub fn estimate(
         if seen(passed) {
             Ok(())
         } else {
-            Err(DedupError::Stopped)
+            Err(LoadError::Stopped)
         }
     };
     for path in parts {

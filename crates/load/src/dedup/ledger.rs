@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use crate::chunking::Method;
 use crate::digest::Digest;
 
-use super::error::DedupError;
 use super::index::Index;
 use super::tally::{Count, Distinct, Files, Group, Types};
 use super::trace::{Block, Chunk, Question, Reader, Whole};
+use crate::error::LoadError;
 
 /// Files whose whole content was seen before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -112,14 +112,14 @@ impl Ledger {
 }
 
 /// What the parts ask, where all ask the same, all are there and none is twice.
-pub(super) fn checked(parts: &[impl AsRef<Path>]) -> Result<Question, DedupError> {
+pub(super) fn checked(parts: &[impl AsRef<Path>]) -> Result<Question, LoadError> {
     let mut first: Option<Question> = None;
     let mut met = HashSet::new();
     for path in parts {
         let question = Reader::open(path.as_ref())?.question;
         let bad = |what: &str| {
             let name = path.as_ref().display().to_string();
-            Err(DedupError::Option(format!("{name} {what}")))
+            Err(LoadError::Option(format!("{name} {what}")))
         };
         if !met.insert(question.part) {
             return bad("is a part that was given before");
@@ -129,9 +129,9 @@ pub(super) fn checked(parts: &[impl AsRef<Path>]) -> Result<Question, DedupError
         }
         first.get_or_insert(question);
     }
-    let first = first.ok_or_else(|| DedupError::Option("no part was given".to_owned()))?;
+    let first = first.ok_or_else(|| LoadError::Option("no part was given".to_owned()))?;
     if met.len() != first.parts as usize {
-        return Err(DedupError::Option(format!(
+        return Err(LoadError::Option(format!(
             "{} of {} parts were given: give all, or make those that are missing",
             met.len(),
             first.parts
@@ -144,9 +144,9 @@ pub(super) fn checked(parts: &[impl AsRef<Path>]) -> Result<Question, DedupError
 pub(super) fn replay(
     path: &Path,
     types: &Types,
-    mut chunks: impl FnMut(Group, bool, &[Chunk]) -> Result<(), DedupError>,
+    mut chunks: impl FnMut(Group, bool, &[Chunk]) -> Result<(), LoadError>,
     mut whole: impl FnMut(&Whole),
-) -> Result<Files, DedupError> {
+) -> Result<Files, LoadError> {
     let mut reader = Reader::open(path)?;
     let mut numbers = vec![0];
     let known = |numbers: &[u16], group: Group| Group {
@@ -169,7 +169,7 @@ pub(super) fn replay(
 pub fn merge(
     parts: &[impl AsRef<Path>],
     mut seen: impl FnMut(u64) -> bool,
-) -> Result<(Question, Report), DedupError> {
+) -> Result<(Question, Report), LoadError> {
     let question = checked(parts)?;
     let ledger = Ledger::new();
     let mut count = 0;
@@ -183,7 +183,7 @@ pub fn merge(
                 if seen(count) {
                     Ok(())
                 } else {
-                    Err(DedupError::Stopped)
+                    Err(LoadError::Stopped)
                 }
             },
             |file| ledger.whole(file),

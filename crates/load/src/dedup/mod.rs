@@ -8,7 +8,6 @@
 //! sizes. FS-C gives a chunk to the type that has it first; the answer then hangs on the order in which threads read, and
 //! parts could not be joined exactly.
 
-mod error;
 mod harnik;
 mod index;
 mod ledger;
@@ -17,7 +16,6 @@ mod read;
 mod tally;
 mod trace;
 
-pub use error::DedupError;
 pub use harnik::{estimate, Estimate, CONFIDENCE};
 pub use ledger::{merge, Repeated, Report};
 pub use profile::{Finished, Options, Profile, Progress, Task};
@@ -28,9 +26,10 @@ use std::path::Path;
 
 use crate::chunking::Method;
 use crate::digest::{Digest, Fingerprint};
+use crate::error::LoadError;
 
 /// What a part asks, from its first bytes.
-pub fn question_of(part: &Path) -> Result<Question, DedupError> {
+pub fn question_of(part: &Path) -> Result<Question, LoadError> {
     Ok(trace::Reader::open(part)?.question)
 }
 

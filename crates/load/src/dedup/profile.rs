@@ -12,11 +12,11 @@ use waystage_catalog::CheckedTree;
 
 use crate::digest::Fingerprint;
 
-use super::error::DedupError;
 use super::ledger::{Ledger, Report};
 use super::read::{Ended, Room, Taker};
 use super::tally::{bin_of, type_of, Files, Group};
 use super::trace::{Chunk, Question, Whole, Writer};
+use crate::error::LoadError;
 
 /// Chunks that a thread holds before it puts them in.
 const BATCH: usize = 4096;
@@ -97,7 +97,7 @@ struct State {
     running: usize,
     files: Files,
     errors: Vec<(Vec<u8>, String)>,
-    failure: Option<DedupError>,
+    failure: Option<LoadError>,
 }
 
 /// A profile being made.
@@ -128,10 +128,10 @@ pub struct Finished {
 
 impl Profile {
     /// Begin. Of several names of a file one is read: the first by byte order.
-    pub fn start(options: Options, tasks: Vec<Task>) -> Result<Self, DedupError> {
+    pub fn start(options: Options, tasks: Vec<Task>) -> Result<Self, LoadError> {
         let io = |path: &Path| {
             let path = path.to_owned();
-            move |error: std::io::Error| DedupError::Io(path, error)
+            move |error: std::io::Error| LoadError::Io(path, error)
         };
         let tree = CheckedTree::open(&options.root).map_err(io(&options.root))?;
         let sink = match &options.part {
@@ -164,9 +164,7 @@ impl Profile {
                 .spawn(move || shared.work())
                 .map_err(|error| {
                     profile.shared.stop();
-                    DedupError::Option(format!(
-                        "thread {number} of {threads} cannot begin: {error}"
-                    ))
+                    LoadError::Option(format!("thread {number} of {threads} cannot begin: {error}"))
                 })?;
             profile.threads.lock().push(spawned);
         }
@@ -191,13 +189,13 @@ impl Profile {
         state.running == 0
     }
 
-    /// End it early: [`Profile::finish`] then says [`DedupError::Stopped`].
+    /// End it early: [`Profile::finish`] then says [`LoadError::Stopped`].
     pub fn stop(&self) {
         self.shared.stop();
     }
 
     /// Wait for the end and take what came of it. A part has its name when this returns, or is not there.
-    pub fn finish(self) -> Result<Finished, DedupError> {
+    pub fn finish(self) -> Result<Finished, LoadError> {
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 self.stop();
@@ -206,13 +204,13 @@ impl Profile {
         let stopped = self.shared.stopped.load(Ordering::Relaxed);
         let shared = Arc::clone(&self.shared);
         drop(self);
-        let shared = Arc::into_inner(shared).ok_or(DedupError::Stopped)?;
+        let shared = Arc::into_inner(shared).ok_or(LoadError::Stopped)?;
         let state = shared.state.into_inner();
         if let Some(failure) = state.failure {
             return Err(failure);
         }
         if stopped {
-            return Err(DedupError::Stopped);
+            return Err(LoadError::Stopped);
         }
         let question = &shared.options.question;
         let report = match shared.sink {
@@ -223,7 +221,7 @@ impl Profile {
             Sink::Part(writer) => {
                 let writer = (*writer).into_inner();
                 let path = shared.options.part.clone().unwrap_or_default();
-                writer.finish(state.files).map_err(|error| DedupError::Io(path, error))?;
+                writer.finish(state.files).map_err(|error| LoadError::Io(path, error))?;
                 Report { files: state.files, ..Report::default() }
             }
         };
@@ -369,7 +367,7 @@ impl Shared {
     fn written<T>(&self, result: std::io::Result<T>) -> Result<T, ()> {
         result.map_err(|error| {
             let path = self.options.part.clone().unwrap_or_default();
-            self.state.lock().failure.get_or_insert(DedupError::Io(path, error));
+            self.state.lock().failure.get_or_insert(LoadError::Io(path, error));
             self.stop();
         })
     }

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use crate::chunking::Method;
 use crate::digest::{Digest, Fingerprint};
 
-use super::error::DedupError;
 use super::tally::{Files, Group, BINS, NO_TYPE};
+use crate::error::LoadError;
 
 const MAGIC: &[u8; 8] = b"WSDEDUP\x01";
 const CHECK: usize = 32;
@@ -225,16 +225,16 @@ pub(super) struct Reader<R> {
 }
 
 impl Reader<BufReader<File>> {
-    pub(super) fn open(path: &Path) -> Result<Self, DedupError> {
+    pub(super) fn open(path: &Path) -> Result<Self, LoadError> {
         let name = path.display().to_string();
         let file =
-            File::open(path).map_err(|error| DedupError::Part(name.clone(), error.to_string()))?;
+            File::open(path).map_err(|error| LoadError::Part(name.clone(), error.to_string()))?;
         Self::new(BufReader::with_capacity(1 << 18, file), name)
     }
 }
 
 impl<R: Read> Reader<R> {
-    pub(super) fn new(from: R, name: String) -> Result<Self, DedupError> {
+    pub(super) fn new(from: R, name: String) -> Result<Self, LoadError> {
         let question = Question {
             method: Method::Fast,
             digest: Digest::Blake3,
@@ -270,7 +270,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// The next block.
-    pub(super) fn next(&mut self) -> Result<Block, DedupError> {
+    pub(super) fn next(&mut self) -> Result<Block, LoadError> {
         let [tag] = self.array()?;
         match tag {
             TYPE => {
@@ -310,7 +310,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn end(&mut self) -> Result<Block, DedupError> {
+    fn end(&mut self) -> Result<Block, LoadError> {
         let mut numbers = [0; 9];
         for number in &mut numbers {
             *number = u64::from_le_bytes(self.array()?);
@@ -327,7 +327,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn group(&mut self) -> Result<Group, DedupError> {
+    fn group(&mut self) -> Result<Group, LoadError> {
         let kind = u16::from_le_bytes(self.array()?);
         let [bin] = self.array()?;
         if usize::from(kind) >= self.types || usize::from(bin) >= BINS {
@@ -336,7 +336,7 @@ impl<R: Read> Reader<R> {
         Ok(Group { kind, bin })
     }
 
-    fn count(&mut self) -> Result<usize, DedupError> {
+    fn count(&mut self) -> Result<usize, LoadError> {
         let count = self.number32()? as usize;
         if count > MOST_ENTRIES {
             return Err(self.bad("a block is too large"));
@@ -344,23 +344,23 @@ impl<R: Read> Reader<R> {
         Ok(count)
     }
 
-    fn number32(&mut self) -> Result<u32, DedupError> {
+    fn number32(&mut self) -> Result<u32, LoadError> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    fn text(&mut self, length: usize) -> Result<String, DedupError> {
+    fn text(&mut self, length: usize) -> Result<String, LoadError> {
         let mut bytes = vec![0; length];
         self.fill(&mut bytes)?;
         String::from_utf8(bytes).map_err(|_| self.bad("a name in it is no text"))
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DedupError> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], LoadError> {
         let mut bytes = [0; N];
         self.fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), DedupError> {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), LoadError> {
         match self.from.read_exact(bytes) {
             Ok(()) => {
                 self.check.update(bytes);
@@ -373,8 +373,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn bad(&self, what: &str) -> DedupError {
-        DedupError::Part(self.name.clone(), what.to_owned())
+    fn bad(&self, what: &str) -> LoadError {
+        LoadError::Part(self.name.clone(), what.to_owned())
     }
 }
 
@@ -428,7 +428,7 @@ mod tests {
         fs::read(&path).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> Result<(Question, Vec<Block>), DedupError> {
+    fn read(bytes: &[u8]) -> Result<(Question, Vec<Block>), LoadError> {
         let mut reader = Reader::new(bytes, "part".to_owned())?;
         let mut blocks = Vec::new();
         loop {

@@ -3,7 +3,7 @@
 //! A message waits for those before it, is worked on for 1 / rate, and is answered a latency later: the network and
 //! what client and server do that others need not wait for.
 
-use super::Ns;
+use super::request::Ns;
 use crate::error::PfsError;
 
 /// What a metadata server is asked for.

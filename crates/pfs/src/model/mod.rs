@@ -8,6 +8,7 @@
 //! only asked for at 7.
 
 mod metadata;
+mod request;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -16,27 +17,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 pub use metadata::{MetadataServer, Operation};
+pub use request::{Ns, Part, Ticket};
 pub use target::{Service, StorageTarget};
 
 use crate::error::PfsError;
-
-/// Nanoseconds of emulated time.
-pub type Ns = u64;
-
-/// A request by its number, as given out by the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(pub u64);
-
-/// Bytes that a request moves at one target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The target's number.
-    pub target: usize,
-    /// How many bytes.
-    pub bytes: u64,
-    /// Whether they are written.
-    pub write: bool,
-}
 
 /// All servers of one file system.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use waystage_flowsim::contention::Slowdown;
 
-use super::{Ns, Ticket};
+use super::request::{Ns, Ticket};
 use crate::error::PfsError;
 
 /// How a target serves: shared by all targets that are alike.

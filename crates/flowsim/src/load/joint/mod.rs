@@ -25,8 +25,8 @@ mod placement;
 use crate::load::demands::Demand;
 use crate::load::greedy::{self, Cost};
 use crate::load::paths::PathCollector;
+use crate::load::shortest_paths::{whole_path, PathDagCache};
 use crate::load::splittable::{Commodities, Search};
-use crate::load::ways::{whole_path, WaysCache};
 use crate::load::{Demands, RouteOptions, Routes};
 use crate::network::{Network, NetworkError};
 use crate::seeded::Random;
@@ -161,7 +161,7 @@ fn finish(
 ) -> Result<Routes, NetworkError> {
     let mut loads = vec![0.0; network.link_count()];
     let mut collector = options.keep_paths.then(|| PathCollector::new(demands.len()));
-    let mut cache = WaysCache::new(network, greedy::MOST_CACHED_LINKS);
+    let mut cache = PathDagCache::new(network, greedy::MOST_CACHED_LINKS);
     let mut path = Vec::new();
     for Demand { position, src, dst, bytes } in demands.by_group(network) {
         let ways = cache.of(demands, position)?;

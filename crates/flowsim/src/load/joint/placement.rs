@@ -5,8 +5,8 @@
 //! Must not know: when to stop.
 
 use crate::load::greedy::scales;
+use crate::load::shortest_paths::{Combine, PathDag};
 use crate::load::splittable::Commodities;
-use crate::load::ways::{Combine, Ways};
 use crate::load::{Demands, RouteOptions};
 use crate::network::Network;
 use crate::seeded::Random;
@@ -338,7 +338,7 @@ impl<'a> Placement<'a> {
         false
     }
 
-    fn ways(&self, demand: u32) -> &'a Ways {
+    fn ways(&self, demand: u32) -> &'a PathDag {
         let number = self.commodities.of_demand[demand as usize];
         &self.commodities.all[number as usize].ways
     }

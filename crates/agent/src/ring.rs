@@ -1,16 +1,16 @@
-//! Reading one lane of the segment, whose every byte may be foreign.
+//! Reads one ring of the segment, in which any byte may be untrusted.
 
 use std::sync::atomic::Ordering;
 
 use crate::abi;
 use crate::segment::{Shape, Words};
 
-/// The tail is published after so many bytes, so that a writer who waits for room does not wait for a whole lane.
+/// Bytes after which the tail is published, so that a writer does not wait for a complete pass.
 const PUBLISHED_EVERY: u64 = 64 << 10;
 
-/// A reader of one lane. How far it has read is its own memory; the lane's word only tells writers.
+/// A reader of one ring. It keeps its position in its own memory; the ring's `tail` only informs writers.
 #[derive(Debug)]
-pub(crate) struct LaneReader {
+pub(crate) struct RingReader {
     words: usize,
     data: usize,
     bytes: u64,
@@ -18,34 +18,34 @@ pub(crate) struct LaneReader {
     buffer: Vec<u8>,
 }
 
-/// What a look at a lane found.
+/// The result of one pass over a ring.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drained {
-    /// Bytes read or passed over.
+    /// Bytes read or skipped.
     pub(crate) bytes: u64,
-    /// Times that what was found is no record, and what was there is lost.
+    /// Times that the bytes were not a record; the rest of the pass is lost.
     pub(crate) damaged: u64,
 }
 
-impl LaneReader {
-    pub(crate) fn new(shape: Shape, lane: usize) -> Self {
+impl RingReader {
+    pub(crate) fn new(shape: Shape, ring: usize) -> Self {
         Self {
-            words: shape.words_of(lane),
-            data: shape.data_of(lane),
-            bytes: shape.lane_bytes as u64,
+            words: shape.words_of(ring),
+            data: shape.data_of(ring),
+            bytes: shape.ring_bytes as u64,
             read: 0,
             buffer: vec![0; abi::LONGEST],
         }
     }
 
-    /// Hand every record that is there now to `take`, which says whether it is one.
+    /// Pass every record up to the present head to `take`, which returns whether it is valid.
     pub(crate) fn drain(
         &mut self,
         words: &Words<'_>,
         mut take: impl FnMut(&[u8]) -> bool,
     ) -> Drained {
         let mut drained = Drained::default();
-        // Not beyond what is there now: a writer may be as fast as this.
+        // Not beyond the present head: a writer may be as fast as this.
         let head = words.at(self.words + abi::HEAD).load(Ordering::Acquire) & !(abi::ALIGN - 1);
         let began = self.read;
         let mut published = self.read;
@@ -70,7 +70,7 @@ impl LaneReader {
                 self.publish(words);
             }
         }
-        // A program may have written there too, and would keep others from writing.
+        // A program may have overwritten the tail, which would block writers.
         if words.at(self.words + abi::TAIL).load(Ordering::Relaxed) != self.read {
             self.publish(words);
         }
@@ -78,8 +78,8 @@ impl LaneReader {
         drained
     }
 
-    /// Copy the next record of at most `there` bytes and pass it; its length, 0 for a filler, None for nonsense.
-    fn record(&mut self, words: &Words<'_>, there: u64) -> Option<usize> {
+    /// Copy the next record of at most `available` bytes and advance past it; its length, 0 for a filler, None where it is invalid.
+    fn record(&mut self, words: &Words<'_>, available: u64) -> Option<usize> {
         let at = self.read & (self.bytes - 1);
         let offset = self.data + usize::try_from(at).ok()?;
         words.copy(offset, &mut self.buffer[..abi::RECORD_BYTES]);
@@ -88,7 +88,7 @@ impl LaneReader {
         let whole = u64::from(length);
         let fits = whole >= abi::ALIGN
             && whole % abi::ALIGN == 0
-            && whole <= there
+            && whole <= available
             && whole <= self.bytes - at;
         if !fits {
             return None;
@@ -107,13 +107,13 @@ impl LaneReader {
         words.at(self.words + abi::TAIL).store(self.read, Ordering::Release);
     }
 
-    /// The thread that holds the lane, if one does, and how far it has written.
+    /// The thread that holds the ring's lock, if one does, and the head.
     pub(crate) fn holder(&self, words: &Words<'_>) -> Option<(u64, u64)> {
         let lock = words.at(self.words + abi::LOCK).load(Ordering::Relaxed);
         (lock != 0).then(|| (lock, words.at(self.words + abi::HEAD).load(Ordering::Relaxed)))
     }
 
-    /// Take the lane from a thread that is no more. What it had begun is not there for anybody.
+    /// Break the lock of a thread that has ended. Its unfinished record was never visible.
     pub(crate) fn release(&self, words: &Words<'_>, holder: u64) {
         let lock = words.at(self.words + abi::LOCK);
         let _ = lock.compare_exchange(holder, 0, Ordering::AcqRel, Ordering::Relaxed);

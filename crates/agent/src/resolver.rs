@@ -1,9 +1,8 @@
-//! From the path that a program named to a path below the root.
+//! Resolves the path that a program named to a path below the root.
 //!
-//! Links on the way and `..` are resolved when a record is read, directory by directory, as most records are of few
-//! directories. A program may have pointed a link elsewhere between the call and the reading. Records of calls that can do
-//! so carry their time: where nothing that went through the link was read after it, all was placed rightly; else it is
-//! counted as doubtful.
+//! Links and `..` are resolved when a record is read, directory by directory: most records are of few directories. A program
+//! may have changed a link between the call and the reading. Records of calls that can do so carry their time: where no path
+//! through the link was resolved after it, all were resolved rightly; otherwise the link is counted as doubtful.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsRawFd;
@@ -12,42 +11,43 @@ use std::path::Path;
 use rustix::fs::{open, readlink, statx, AtFlags, FileType, Mode, OFlags, StatxFlags, CWD};
 use rustix::time::{clock_gettime, ClockId};
 
-use crate::ledger::split;
+use crate::changed_paths::split;
 
-/// Directories whose places are kept; then all are forgotten and asked for anew.
-const KEPT: usize = 100_000;
+/// Directories in the cache; a full cache is emptied.
+const CACHED: usize = 100_000;
 
-/// What passes at most between a record, which is made before its call, and what the kernel then does.
+/// The longest time between a record, which is written before its call, and the call's effect.
 const CALL_NS: u64 = 10_000_000;
 
 /// Renames that wait for their second name, at most.
 const MOVES: usize = 1 << 16;
 
-/// Where a directory is, as far as it is known.
-struct Kept {
-    place: Option<Vec<u8>>,
+/// A resolved directory.
+struct CachedDirectory {
+    /// Its path below the root; None where it is elsewhere.
+    path: Option<Vec<u8>>,
     /// Whether it is to be resolved anew.
     stale: bool,
-    /// When it was last asked for, in ns of the monotonic clock.
+    /// When it was last used, in ns of the monotonic clock.
     used_ns: u64,
 }
 
-pub(crate) struct Places {
+pub(crate) struct PathResolver {
     root: Vec<u8>,
-    /// By their names as programs gave them.
-    kept: HashMap<Vec<u8>, Kept>,
-    /// These names, and all that they begin with.
+    /// By the names that programs gave.
+    cache: HashMap<Vec<u8>, CachedDirectory>,
+    /// These names and all their parents.
     used: HashSet<Vec<u8>>,
     /// Renames of which one name was read, by their time.
     moves: HashMap<u64, Vec<u8>>,
-    /// The last time before which names were forgotten.
-    forgotten_ns: u64,
-    /// Links that were changed while something may have gone through them.
+    /// When the cache was last emptied.
+    emptied_ns: u64,
+    /// Links that changed while paths may have been resolved through them.
     pub(crate) doubtful: u64,
 }
 
-impl Places {
-    /// `root` is absolute and without links, as the kernel says it.
+impl PathResolver {
+    /// `root` is absolute and without links, as realpath(3) gives it.
     pub(crate) fn new(root: &Path) -> Self {
         use std::os::unix::ffi::OsStrExt;
         let mut root = root.as_os_str().as_bytes().to_vec();
@@ -56,58 +56,58 @@ impl Places {
         }
         Self {
             root,
-            kept: HashMap::new(),
+            cache: HashMap::new(),
             used: HashSet::new(),
             moves: HashMap::new(),
-            forgotten_ns: 0,
+            emptied_ns: 0,
             doubtful: 0,
         }
     }
 
-    /// Where an entry is, its own last name not followed; None where it is not below the root.
-    pub(crate) fn of(&mut self, named: &[u8]) -> Option<Vec<u8>> {
+    /// The path of an entry below the root, its last name not followed; None where it is elsewhere.
+    pub(crate) fn resolve(&mut self, named: &[u8]) -> Option<Vec<u8>> {
         let trimmed = trim(named);
         let (directory, name) = split(trimmed);
         if name.is_empty() || name == b"." || name == b".." {
             return self.directory(trimmed);
         }
-        let mut place = self.directory(directory)?;
-        if !place.is_empty() {
-            place.push(b'/');
+        let mut path = self.directory(directory)?;
+        if !path.is_empty() {
+            path.push(b'/');
         }
-        place.extend_from_slice(name);
-        Some(place)
+        path.extend_from_slice(name);
+        Some(path)
     }
 
-    /// Where the link at `place` below the root leads; None where it leads nowhere, or out.
-    pub(crate) fn followed(&self, place: &[u8]) -> Option<Vec<u8>> {
+    /// The target of the link at `link` below the root; None where it is dangling or outside.
+    pub(crate) fn link_target(&self, link: &[u8]) -> Option<Vec<u8>> {
         let mut path = self.root.clone();
         path.push(b'/');
-        path.extend_from_slice(place);
+        path.extend_from_slice(link);
         below(&self.root, &resolve(&path, OFlags::empty())?)
     }
 
-    /// A link may have been made or removed at this name, by a call that began at `when_ns`.
-    pub(crate) fn named_anew(&mut self, named: &[u8], when_ns: u64) {
+    /// A link may have been created or removed at this name, by a call that began at `when_ns`.
+    pub(crate) fn link_changed(&mut self, named: &[u8], when_ns: u64) {
         let named = trim(named);
-        // What was gone through and is removed by its name, or replaced, was a link. Removing a directory says no time.
+        // A name used as a directory that is removed or replaced was a link; removed directories carry no time.
         if when_ns == 0 || !self.used.contains(named) {
             return;
         }
-        let mut late = self.forgotten_ns.saturating_add(CALL_NS) >= when_ns;
-        for (directory, kept) in &mut self.kept {
+        let mut late = self.emptied_ns.saturating_add(CALL_NS) >= when_ns;
+        for (directory, cached) in &mut self.cache {
             if starts_with(directory, named) {
-                late |= kept.used_ns.saturating_add(CALL_NS) >= when_ns;
-                kept.stale = true;
+                late |= cached.used_ns.saturating_add(CALL_NS) >= when_ns;
+                cached.stale = true;
             }
         }
         self.doubtful += u64::from(late);
     }
 
-    /// Something was renamed. The call's two names come one after the other, and say the same time.
+    /// A rename. The call's two records follow one another and carry the same time.
     pub(crate) fn moved(&mut self, named: &[u8], when_ns: u64) {
         if when_ns == 0 {
-            return; // Said before the call; what it has done is said after it.
+            return; // Written before the call; the record after it carries a time.
         }
         let Some(from) = self.moves.remove(&when_ns) else {
             if self.moves.len() < MOVES {
@@ -117,43 +117,44 @@ impl Places {
         };
         let types = (file_type(&from), file_type(named));
         if types.1 == Some(FileType::Directory) && types.0 != Some(FileType::Symlink) {
-            // What is below is walked, under the new name. Nothing was a link.
-            self.kept.values_mut().for_each(|kept| kept.stale = true);
+            // No link was involved; entries below are walked under the new name.
+            self.cache.values_mut().for_each(|cached| cached.stale = true);
         } else {
-            self.named_anew(&from, when_ns);
-            self.named_anew(named, when_ns);
+            self.link_changed(&from, when_ns);
+            self.link_changed(named, when_ns);
         }
     }
 
-    /// No record comes any more.
+    /// The last record has been read.
     pub(crate) fn end(&mut self) {
         for (when_ns, from) in std::mem::take(&mut self.moves) {
-            self.named_anew(&from, when_ns);
+            self.link_changed(&from, when_ns);
         }
     }
 
     fn directory(&mut self, named: &[u8]) -> Option<Vec<u8>> {
         let used_ns = now_ns();
-        if let Some(kept) = self.kept.get_mut(named) {
-            if kept.stale {
-                kept.place = below(&self.root, &real_directory(named));
-                kept.stale = false;
+        if let Some(cached) = self.cache.get_mut(named) {
+            if cached.stale {
+                cached.path = below(&self.root, &real_directory(named));
+                cached.stale = false;
             }
-            kept.used_ns = used_ns;
-            return kept.place.clone();
+            cached.used_ns = used_ns;
+            return cached.path.clone();
         }
-        let place = below(&self.root, &real_directory(named));
-        if self.kept.len() >= KEPT {
-            self.kept.clear();
+        let path = below(&self.root, &real_directory(named));
+        if self.cache.len() >= CACHED {
+            self.cache.clear();
             self.used.clear();
-            self.forgotten_ns = used_ns;
+            self.emptied_ns = used_ns;
         }
         let mut above = named;
         while !above.is_empty() && self.used.insert(above.to_vec()) {
             above = trim(split(above).0);
         }
-        self.kept.insert(named.to_vec(), Kept { place: place.clone(), stale: false, used_ns });
-        place
+        self.cache
+            .insert(named.to_vec(), CachedDirectory { path: path.clone(), stale: false, used_ns });
+        path
     }
 }
 
@@ -168,12 +169,12 @@ fn file_type(path: &[u8]) -> Option<FileType> {
     Some(FileType::from_raw_mode(u32::from(stat.stx_mode)))
 }
 
-/// Whether `path` is `directory` or lies below it, as named.
+/// Whether `path` is `directory` or is below it, as named.
 fn starts_with(path: &[u8], directory: &[u8]) -> bool {
     path.strip_prefix(directory).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
-/// What the kernel says; where the directory is gone, what it says of one above, and the rest as named.
+/// The real path of a directory. Where it is gone, the real path of the nearest parent, and the rest as named.
 fn real_directory(named: &[u8]) -> Vec<u8> {
     let mut gone: Vec<&[u8]> = Vec::new();
     let mut there = named;

@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{major, minor, readlinkat, FileType, RawDir};
 use rustix::io::Errno;
 
-use crate::batch::{Batch, Facts};
+use crate::batch::{Attributes, Batch};
 use crate::exclude::{join, Exclude};
 use crate::layouts::{Layouts, WorkerLayouts};
 use crate::root::Root;
@@ -27,12 +27,12 @@ const NAMES_BYTES: usize = 64 << 10;
 
 /// An entry to look at, by its name in some directory.
 #[derive(Debug, Clone)]
-pub struct Asked<'a> {
+pub struct NamedEntry<'a> {
     /// The name.
     pub name: &'a [u8],
     /// What is said of it. It is believed where the directory has a regular file of this name and inode number, which is
     /// asked of the directory and not of each file.
-    pub known: Option<Facts>,
+    pub known: Option<Attributes>,
 }
 
 /// What there was.
@@ -54,7 +54,7 @@ pub enum Found {
 }
 
 /// Looks at entries below a root.
-pub struct Looker {
+pub struct EntryLookup {
     root: Root,
     device: u64,
     exclude: Exclude,
@@ -62,7 +62,7 @@ pub struct Looker {
     layouts: Option<Layouts>,
 }
 
-impl Looker {
+impl EntryLookup {
     /// Fails where the root cannot be opened as a directory.
     pub fn open(
         root: &Path,
@@ -72,7 +72,7 @@ impl Looker {
     ) -> std::io::Result<Self> {
         let root = Root::open(root)?;
         let top = stat_open(root.directory(b"")?)?;
-        let device = Facts::from(&top).device;
+        let device = Attributes::from(&top).device;
         Ok(Self { root, device, exclude, one_file_system, layouts })
     }
 
@@ -84,7 +84,12 @@ impl Looker {
     /// Look at entries of one directory, add them to `batch`, and say of each what there was.
     ///
     /// The batch tells of the directory too, and that not all of its entries are known.
-    pub fn look(&self, directory: &[u8], asked: &[Asked<'_>], batch: &mut Batch) -> Vec<Found> {
+    pub fn look_up(
+        &self,
+        directory: &[u8],
+        asked: &[NamedEntry<'_>],
+        batch: &mut Batch,
+    ) -> Vec<Found> {
         if self.left_out(directory) {
             return vec![Found::LeftOut; asked.len()];
         }
@@ -101,7 +106,7 @@ impl Looker {
                 return vec![Found::Absent; asked.len()];
             }
         };
-        if self.elsewhere(Facts::from(&stat).device) {
+        if self.elsewhere(Attributes::from(&stat).device) {
             return vec![Found::LeftOut; asked.len()];
         }
         let place = batch.directories.push(directory, &stat);
@@ -125,7 +130,7 @@ impl Looker {
         &self,
         (fd, directory, place): (BorrowedFd<'_>, &[u8], usize),
         entry: &[u8],
-        known: Option<Facts>,
+        known: Option<Attributes>,
         layouts: Option<&mut WorkerLayouts<'_>>,
         batch: &mut Batch,
     ) -> Found {
@@ -136,7 +141,7 @@ impl Looker {
         let facts = match known {
             Some(facts) => facts,
             None => match stat_name(fd, &name) {
-                Ok(stat) => Facts::from(&stat),
+                Ok(stat) => Attributes::from(&stat),
                 Err(error) => {
                     if !gone(error) {
                         note(batch, join(directory, entry), "stat", error);
@@ -193,7 +198,7 @@ impl Looker {
 }
 
 /// The names of which the directory, of `size` bytes, says the same type and inode as what is known of them.
-fn confirmed<'a>(fd: BorrowedFd<'_>, size: u64, asked: &'a [Asked<'_>]) -> HashSet<&'a [u8]> {
+fn confirmed<'a>(fd: BorrowedFd<'_>, size: u64, asked: &'a [NamedEntry<'_>]) -> HashSet<&'a [u8]> {
     let mut inodes: HashMap<&[u8], u64> = HashMap::new();
     inodes.extend(asked.iter().filter_map(|one| Some((one.name, one.known?.inode))));
     let mut same = HashSet::new();

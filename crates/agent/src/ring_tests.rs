@@ -1,4 +1,4 @@
-//! The lane against a naive model, and against foreign bytes.
+//! The ring against a naive model, and against foreign bytes.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use proptest::prelude::*;
 
 use crate::abi;
 use crate::event::parse;
-use crate::lane::LaneReader;
+use crate::ring::RingReader;
 use crate::segment::{Shape, Words};
 
-const SHAPE: Shape = Shape { lanes: 2, lane_bytes: 1 << 16 };
-const LANE: usize = 1;
+const SHAPE: Shape = Shape { rings: 2, ring_bytes: 1 << 16 };
+const RING: usize = 1;
 
 struct Memory(Vec<AtomicU64>);
 
@@ -26,11 +26,11 @@ impl Memory {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        &self.0[(SHAPE.words_of(LANE) + offset) / 8]
+        &self.0[(SHAPE.words_of(RING) + offset) / 8]
     }
 
     fn put(&self, at: u64, bytes: &[u8]) {
-        let at = SHAPE.data_of(LANE) + usize::try_from(at).unwrap();
+        let at = SHAPE.data_of(RING) + usize::try_from(at).unwrap();
         for (word, chunk) in self.0[at / 8..].iter().zip(bytes.chunks(8)) {
             let mut whole = [0; 8];
             whole[..chunk.len()].copy_from_slice(chunk);
@@ -52,7 +52,7 @@ fn record(kind: u8, token: u64, path: &[u8]) -> Vec<u8> {
 
 /// What shim/posix/ring.c does, without its lock; false where there is no room.
 fn write(memory: &Memory, record: &[u8]) -> bool {
-    let size = SHAPE.lane_bytes as u64;
+    let size = SHAPE.ring_bytes as u64;
     let longest = abi::LONGEST as u64;
     let head = memory.word(abi::HEAD).load(Ordering::Relaxed) & !15;
     let used = head.wrapping_sub(memory.word(abi::TAIL).load(Ordering::Relaxed));
@@ -71,7 +71,7 @@ fn write(memory: &Memory, record: &[u8]) -> bool {
     true
 }
 
-fn drain(memory: &Memory, reader: &mut LaneReader) -> (Vec<Vec<u8>>, u64) {
+fn drain(memory: &Memory, reader: &mut RingReader) -> (Vec<Vec<u8>>, u64) {
     let mut records = Vec::new();
     let drained = reader.drain(&memory.words(), |record| {
         assert!(record.len() >= abi::RECORD_BYTES && record.len() <= abi::LONGEST);
@@ -113,7 +113,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read_once_and_in_order(steps in steps()) {
         let memory = Memory::new();
-        let mut reader = LaneReader::new(SHAPE, LANE);
+        let mut reader = RingReader::new(SHAPE, RING);
         let mut model = VecDeque::new();
         let mut number = 0_u64;
         for step in steps {
@@ -140,9 +140,9 @@ proptest! {
                 }
                 Step::Die { bytes } => {
                     let head = memory.word(abi::HEAD).load(Ordering::Relaxed);
-                    let at = head % SHAPE.lane_bytes as u64;
-                    let room = SHAPE.lane_bytes as u64 - (head - memory.word(abi::TAIL).load(Ordering::Relaxed));
-                    let end = SHAPE.lane_bytes as u64 - at;
+                    let at = head % SHAPE.ring_bytes as u64;
+                    let room = SHAPE.ring_bytes as u64 - (head - memory.word(abi::TAIL).load(Ordering::Relaxed));
+                    let end = SHAPE.ring_bytes as u64 - at;
                     if room >= abi::LONGEST as u64 && end >= 64 {
                         memory.put(at, &bytes);
                     }
@@ -162,10 +162,10 @@ proptest! {
         headers in vec((any::<u16>(), 0..40_000_u32, any::<u16>(), 0..12_u8), 0..40),
     ) {
         let memory = Memory::new();
-        let mut reader = LaneReader::new(SHAPE, LANE);
-        let first = SHAPE.data_of(LANE) / 8;
+        let mut reader = RingReader::new(SHAPE, RING);
+        let first = SHAPE.data_of(RING) / 8;
         for (at, value) in blows {
-            memory.0[first + usize::from(at) % (SHAPE.lane_bytes / 8)].store(value, Ordering::Relaxed);
+            memory.0[first + usize::from(at) % (SHAPE.ring_bytes / 8)].store(value, Ordering::Relaxed);
         }
         for (at, bytes, path, kind) in headers {
             let mut header = bytes.to_ne_bytes().to_vec();
@@ -200,7 +200,7 @@ proptest! {
 #[test]
 fn a_tail_that_a_program_wrote_does_not_move_the_reader() {
     let memory = Memory::new();
-    let mut reader = LaneReader::new(SHAPE, LANE);
+    let mut reader = RingReader::new(SHAPE, RING);
     assert!(write(&memory, &record(abi::MADE, 0, b"/one")));
     assert_eq!(drain(&memory, &mut reader).0.len(), 1);
     memory.word(abi::TAIL).store(0, Ordering::Relaxed);

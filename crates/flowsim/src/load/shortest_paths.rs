@@ -4,7 +4,7 @@
 //! Leaves: the links of the cheapest way.
 //! Must not know: what costs mean.
 //!
-//! Hosts that hang on the same switches share one [`Ways`]; [`WaysCache`] builds each once. A torus has more ways than could
+//! Hosts that hang on the same switches share one [`PathDag`]; [`PathDagCache`] builds each once. A torus has more ways than could
 //! be listed; the graph has no more links than the network.
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub(crate) enum Combine {
 
 /// Switches in levels, from those a host enters by to those that deliver; links lead to the next level.
 #[derive(Debug)]
-pub(crate) struct Ways {
+pub(crate) struct PathDag {
     /// Switches of all levels, one level after the other.
     pub switches: Vec<u32>,
     /// Where each level begins in `switches`; one more than there are levels.
@@ -33,7 +33,7 @@ pub(crate) struct Ways {
     pub links: Vec<(u32, u32)>,
 }
 
-impl Ways {
+impl PathDag {
     /// The ways from the switches next to `src` to the group of `dst`; None where there are none.
     ///
     /// `position` has a place for each switch, of any content.
@@ -151,18 +151,18 @@ fn join(combine: Combine, link: f64, onward: f64) -> f64 {
     }
 }
 
-/// The [`Ways`] of every pair asked for.
-pub(crate) struct WaysCache<'a> {
+/// The [`PathDag`] of every pair asked for.
+pub(crate) struct PathDagCache<'a> {
     network: &'a Network,
     hops: HashMap<u32, Hops>,
-    known: HashMap<(u32, u32), Rc<Ways>>,
+    known: HashMap<(u32, u32), Rc<PathDag>>,
     links: usize,
     most_links: usize,
-    /// For [`Ways::build`].
+    /// For [`PathDag::build`].
     position: Vec<u32>,
 }
 
-impl<'a> WaysCache<'a> {
+impl<'a> PathDagCache<'a> {
     /// A cache that forgets everything when it holds more than `most_links` links, 8 bytes each.
     pub fn new(network: &'a Network, most_links: usize) -> Self {
         let position = vec![0; network.switch_count() as usize];
@@ -177,14 +177,14 @@ impl<'a> WaysCache<'a> {
     }
 
     /// The ways of one demand.
-    pub fn of(&mut self, demands: &Demands, demand: u32) -> Result<Rc<Ways>, NetworkError> {
+    pub fn of(&mut self, demands: &Demands, demand: u32) -> Result<Rc<PathDag>, NetworkError> {
         let (src, dst) = (demands.src[demand as usize], demands.dst[demand as usize]);
         let key = (self.network.source_group(src), self.network.group(dst));
         if let Some(ways) = self.known.get(&key) {
             return Ok(Rc::clone(ways));
         }
         let hops = self.hops.entry(key.1).or_insert_with(|| self.network.hops_to(key.1));
-        let ways = Ways::build(self.network, hops, (src, dst), &mut self.position)
+        let ways = PathDag::build(self.network, hops, (src, dst), &mut self.position)
             .map(Rc::new)
             .ok_or_else(|| self.network.unreachable(src, dst))?;
         if self.links + ways.links.len() > self.most_links {
@@ -201,7 +201,7 @@ impl<'a> WaysCache<'a> {
 pub(crate) fn whole_path(
     network: &Network,
     (src, dst): (u32, u32),
-    ways: &Ways,
+    ways: &PathDag,
     between: &[u32],
     whole: &mut Vec<u32>,
 ) {
