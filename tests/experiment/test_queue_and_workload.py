@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waystage.experiment.queue import Queue, QueueError, alternate_edges
+from waystage.experiment.queue import QueueError, Start, alternate_edges, node_queue
 from waystage.experiment.schema import Compute, Distribution, Experiment, Jobs, Mix, PolicyChoice, Staging
 from waystage.experiment.workload import jobs_of_set
 from waystage.interconnect.graphml import read_topology
@@ -21,8 +22,23 @@ def edges_of(nodes: tuple[str, ...]) -> list[str]:
     return [PAPER.attachment[node][0] for node in nodes]
 
 
+class Nodes:
+    """A queue of the paper's cluster that starts jobs at each submission and end, as every world does."""
+
+    def __init__(self, placement: Any = "linear", concurrent: int | None = None) -> None:
+        self.queue = node_queue(PAPER, placement, concurrent)
+
+    def submit(self, job: str, nodes: int) -> list[Start]:
+        self.queue.submit(job, nodes)
+        return list(self.queue.starts())
+
+    def finish(self, job: str) -> list[Start]:
+        self.queue.finish(job)
+        return list(self.queue.starts())
+
+
 def test_two_jobs_of_three_fill_the_paper_cluster_on_alternate_edges() -> None:
-    queue = Queue(PAPER, placement="alternate-edges")
+    queue = Nodes("alternate-edges")
     started = [start for n in range(6) for start in queue.submit(f"j{n}", 3)]
     assert [start.job_id for start in started] == ["j0", "j1"]
     for start in started:
@@ -33,7 +49,7 @@ def test_two_jobs_of_three_fill_the_paper_cluster_on_alternate_edges() -> None:
 
 
 def test_the_next_job_starts_when_one_ends_and_gets_its_nodes() -> None:
-    queue = Queue(PAPER, placement="alternate-edges")
+    queue = Nodes("alternate-edges")
     first = queue.submit("a", 3)[0]
     queue.submit("b", 3)
     assert queue.submit("c", 3) == []
@@ -42,36 +58,36 @@ def test_the_next_job_starts_when_one_ends_and_gets_its_nodes() -> None:
     assert set(start.nodes) == set(first.nodes)
 
 
-def test_every_job_that_fits_starts_after_one_end() -> None:
-    queue = Queue(PAPER, placement="linear")
-    queue.submit("large", 6)
-    assert queue.submit("x", 3) == queue.submit("y", 3) == []
-    assert [start.job_id for start in queue.finish("large")] == ["x", "y"]
-
-
-def test_a_job_that_does_not_fit_holds_back_those_behind_it() -> None:
-    queue = Queue(PAPER, placement="linear")
-    queue.submit("a", 2)
-    queue.submit("wide", 5)
-    assert queue.submit("small", 1) == []
-    assert [start.job_id for start in queue.finish("a")] == ["wide", "small"]
+@pytest.mark.parametrize(
+    ("first", "then", "after_the_end"),
+    [(6, (3, 3), ["0", "1"]), (2, (5, 1), ["0", "1"])],
+    ids=["every job that fits starts after one end", "a job that does not fit blocks those behind it"],
+)
+def test_an_end_starts_waiting_jobs_in_order(
+    first: int, then: tuple[int, ...], after_the_end: list[str]
+) -> None:
+    queue = Nodes()
+    queue.submit("first", first)
+    assert [queue.submit(str(n), nodes) for n, nodes in enumerate(then)] == [[], []]
+    assert [start.job_id for start in queue.finish("first")] == after_the_end
 
 
 def test_the_limit_on_concurrent_jobs_holds() -> None:
-    queue = Queue(PAPER, placement="linear", concurrent=1)
+    queue = Nodes(concurrent=1)
     assert len(queue.submit("a", 1)) == 1
     assert queue.submit("b", 1) == []
+    assert [start.job_id for start in queue.finish("a")] == ["b"]
 
 
 def test_listed_placements_are_used_in_turn_when_free() -> None:
-    queue = Queue(PAPER, placement=(("c1", "c4"), ("c2", "c5")))
+    queue = Nodes((("c1", "c4"), ("c2", "c5")))
     assert [queue.submit(n, 2)[0].nodes for n in "ab"] == [("c1", "c4"), ("c2", "c5")]
     assert queue.submit("c", 2) == []
     assert queue.finish("b")[0].nodes == ("c2", "c5")
 
 
 def test_what_can_never_be_is_refused() -> None:
-    queue = Queue(PAPER, placement="linear")
+    queue = Nodes()
     with pytest.raises(QueueError, match="7 of 6"):
         queue.submit("a", 7)
     queue.submit("a", 1)
@@ -86,7 +102,7 @@ def test_alternate_edges_takes_distinct_free_nodes_and_uses_both_edges_where_bot
     free: set[str], data: st.DataObject
 ) -> None:
     count = data.draw(st.integers(1, len(free)))
-    nodes = alternate_edges(PAPER, sorted(free), count)
+    nodes = alternate_edges(PAPER, count, sorted(free))
     assert len(nodes) == len(set(nodes)) == count
     assert set(nodes) <= free
     if count > 1:
@@ -102,16 +118,16 @@ def test_alternate_edges_takes_distinct_free_nodes_and_uses_both_edges_where_bot
 def test_no_node_is_given_twice_and_jobs_start_in_order(
     sizes: list[int], ends: list[int], placement: str
 ) -> None:
-    queue = Queue(PAPER, placement=placement)
+    queue = Nodes(placement)
     started = [start for n, size in enumerate(sizes) for start in queue.submit(str(n), size)]
     for end in ends:
-        running = list(queue.running)
+        running = list(queue.queue.running)
         if running:
             started += queue.finish(running[end % len(running)])
-        nodes = [node for nodes in queue.running.values() for node in nodes]
+        nodes = [node for nodes in queue.queue.running.values() for node in nodes]
         assert len(nodes) == len(set(nodes))
-    while queue.running:
-        started += queue.finish(next(iter(queue.running)))
+    while queue.queue.running:
+        started += queue.finish(next(iter(queue.queue.running)))
     assert [start.job_id for start in started] == [str(n) for n in range(len(sizes))]
 
 

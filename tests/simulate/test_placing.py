@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from simulate_support import small_cluster
 from waystage._native import Network
+from waystage.experiment.scheduling import AlgorithmError
 from waystage.experiment.schema import GeneratedPattern, TopologyChoice
-from waystage.simulate.algorithms import SHIPPED, AlgorithmError, build
+from waystage.simulate.algorithms import SHIPPED, build
 from waystage.simulate.cluster import Cluster, from_topology
 from waystage.simulate.mappers.application_aware import ApplicationAware
 from waystage.simulate.mappers.partition import Graph, divide
@@ -180,5 +181,5 @@ def test_an_unknown_algorithm_is_refused_with_what_there_is() -> None:
         build("router", "no_such_module:Router", {}, 0)
     with pytest.raises(AlgorithmError, match="has no method paths"):
         build("router", "pathlib:PurePath", {}, 0)
-    with pytest.raises(AlgorithmError, match="'fcfs' has no option 'speed': it takes none"):
-        build("scheduler", "fcfs", {"speed": 3}, 0)
+    with pytest.raises(AlgorithmError, match="'easy' has no option 'speed': it takes none"):
+        build("scheduler", "easy", {"speed": 3}, 0)

@@ -11,7 +11,8 @@ import pytest
 
 from simulate_support import small_cluster
 from waystage.experiment.pfsim import ALGORITHMS
-from waystage.simulate.algorithms import SHIPPED, AlgorithmError, build
+from waystage.experiment.scheduling import AlgorithmError
+from waystage.simulate.algorithms import SHIPPED, build
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.routing import Routing
 from waystage.simulate.traffic import Pairs

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waystage.simulate.algorithms import Moment, Running, Waiting
-from waystage.simulate.schedulers.conservative import Conservative
-from waystage.simulate.schedulers.easy import Easy
-from waystage.simulate.schedulers.fcfs import Fcfs
+from waystage.experiment.schedulers.conservative import Conservative
+from waystage.experiment.schedulers.easy import Easy
+from waystage.experiment.schedulers.fcfs import Fcfs
+from waystage.experiment.scheduling import Moment, Running, Waiting
 
 Job = tuple[float, int, float, float]
 """Arrival, nodes, length, estimate."""

@@ -1,111 +1,186 @@
-"""The job queue: first come, first served, with node selection. Pure.
+"""The job queue of every world: what waits, what runs where.
 
-Arrives: submissions and ends of jobs.
-Leaves: which jobs start on which nodes, at once.
-Must not know: clocks, processes, which world runs the jobs. The lab and the simulator use this same code.
+Arrives: submissions and ends of jobs, and the time.
+Leaves: jobs that start, with their nodes, at once.
+Must not know: clocks, processes, links, which world runs the jobs.
 
-Strict FCFS (no backfilling): a job that does not fit holds back those behind it, and every job that fits
-after an end starts, not only the first. Node selection "alternate edges" follows section III.C of the
-link-separation paper (Endo et al. 2020): a job's nodes are taken from one edge switch after another, so that no job lies
-under a single edge switch and its communication crosses the core.
+It asks a scheduler which jobs start and a node selector on which nodes, and checks their answers, as PFSim's Algorithm 1
+(Takahashi et al., section 2.3.3). `node_queue` makes the queue of a comparison of policies: first come, first served,
+with the experiment's placement.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+import math
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Generic, TypeVar
 
 import msgspec
+import numpy as np
 
+from waystage.experiment.schedulers.fcfs import Fcfs
+from waystage.experiment.scheduling import AlgorithmError, Moment, Running, Scheduler, Waiting, guarded
 from waystage.topology import Topology
 
-Placement = str | tuple[tuple[str, ...], ...]
+Job = TypeVar("Job", bound=Hashable)
+Node = TypeVar("Node", bound=Hashable)
+
+Select = Callable[[int, list[Node]], Sequence[Node] | None]
+"""Nodes for a number of ranks among the free ones, in order; None where these do not suffice."""
 
 
 class QueueError(ValueError):
-    """A submission that can never start, or an end of what does not run."""
+    """A submission that can never start, or the end of a job that does not run."""
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class Started(msgspec.Struct, Generic[Job, Node], frozen=True, kw_only=True):
     """A job that starts now; the first node is its head."""
 
-    job_id: str
-    nodes: tuple[str, ...]
+    job_id: Job
+    nodes: tuple[Node, ...]
 
 
-class Queue:
-    """`concurrent` jobs at most run at once, None for as many as have nodes."""
+Start = Started[str, str]
 
-    def __init__(self, topology: Topology, *, placement: Placement, concurrent: int | None = None) -> None:
-        self._topology = topology
-        self._placement = placement
-        self._concurrent = concurrent
-        self._waiting: deque[tuple[str, int]] = deque()
-        self._running: dict[str, tuple[str, ...]] = {}
+
+class Queue(Generic[Job, Node]):
+    """`slots[n]` ranks fit on node n; nodes are offered to `select` in the order of `slots`."""
+
+    def __init__(self, slots: Mapping[Node, int], scheduler: Scheduler, select: Select[Node]) -> None:
+        self._slots = slots
+        self._scheduler, self._select = scheduler, select
+        self._free = set(slots)
+        self._sizes = np.cumsum(sorted(slots.values()))
+        self._waiting: OrderedDict[Job, Waiting] = OrderedDict()
+        self._running: dict[Job, Running] = {}
+        self._nodes: dict[Job, tuple[Node, ...]] = {}
+
+    @property
+    def running(self) -> dict[Job, tuple[Node, ...]]:
+        return dict(self._nodes)
+
+    def submit(self, job: Job, ranks: int, *, at_s: float = 0.0, estimate_s: float = math.inf) -> None:
+        """Raises QueueError where the id is taken or the job is too large for all nodes together."""
+        if job in self._running or job in self._waiting:
+            raise QueueError(f"job {job} is submitted already")
+        total = int(self._sizes[-1]) if self._sizes.size else 0
+        if not 0 < ranks <= total:
+            raise QueueError(f"job {job} needs {ranks} of {total} slots")
+        # Enough whichever they are: as many of the smallest nodes as it takes.
+        nodes = int(np.searchsorted(self._sizes, ranks)) + 1
+        self._waiting[job] = Waiting(
+            job=job, ranks=ranks, nodes=nodes, submitted_s=at_s, estimate_s=estimate_s
+        )
+
+    def finish(self, job: Job) -> None:
+        """Raises QueueError where no such job runs."""
+        if self._running.pop(job, None) is None:
+            raise QueueError(f"job {job} does not run")
+        self._free.update(self._nodes.pop(job))
+
+    def starts(self, now_s: float = 0.0) -> Iterator[Started[Job, Node]]:
+        """Every job that starts now. Raises AlgorithmError for a wrong answer of the scheduler or selector."""
+        while self._waiting:
+            moment = self._moment(now_s)
+            chosen = guarded("the scheduler", partial(self._chosen, moment))
+            started = 0
+            for job in chosen:
+                if job not in self._waiting:
+                    raise AlgorithmError(f"the scheduler chose job {job!r}, which does not wait")
+                nodes = self._selected(self._waiting[job])
+                if nodes is None:
+                    break  # its nodes do not fit together; the scheduler is asked again about what is behind it
+                yield self._start(job, nodes, now_s)
+                started += 1
+            if not started:
+                return
+
+    def _chosen(self, moment: Moment) -> list[Job]:
+        return list(self._scheduler.choose(moment))
+
+    def _moment(self, now_s: float) -> Moment:
+        soon = math.nextafter(now_s, math.inf)
+        return Moment(
+            now_s=now_s,
+            nodes=len(self._slots),
+            free_nodes=len(self._free),
+            free_slots=sum(self._slots[node] for node in self._free),
+            waiting=tuple(self._waiting.values()),
+            running=tuple(
+                msgspec.structs.replace(job, expected_end_s=max(job.expected_end_s, soon))
+                for job in self._running.values()
+            ),
+        )
+
+    def _start(self, job: Job, nodes: tuple[Node, ...], now_s: float) -> Started[Job, Node]:
+        waited = self._waiting.pop(job)
+        self._free.difference_update(nodes)
+        self._nodes[job] = nodes
+        self._running[job] = Running(
+            job=job, nodes=len(nodes), started_s=now_s, expected_end_s=now_s + waited.estimate_s
+        )
+        return Started(job_id=job, nodes=nodes)
+
+    def _selected(self, job: Waiting) -> tuple[Node, ...] | None:
+        free = [node for node in self._slots if node in self._free]
+        found = guarded("the host selector", lambda: self._select(job.ranks, free))
+        if found is None:
+            return None
+        nodes = tuple(found)
+        if len(set(nodes)) != len(nodes) or not self._free.issuperset(nodes):
+            raise AlgorithmError(f"the host selector gave job {job.job} a host twice or one that is not free")
+        slots = sum(self._slots[node] for node in nodes)
+        if slots < job.ranks:
+            raise AlgorithmError(
+                f"the host selector gave job {job.job} hosts with {slots} slots for {job.ranks} ranks"
+            )
+        return nodes
+
+
+# -- the queue of a comparison of policies -----------------------------------------------------------------
+
+
+def node_queue(
+    topology: Topology, placement: str | tuple[tuple[str, ...], ...], concurrent: int | None = None
+) -> Queue[str, str]:
+    """First come, first served on the computing nodes, one job a node, at most `concurrent` at once."""
+    select: Select[str]
+    if isinstance(placement, tuple):
+        select = _Listed(placement)
+    elif placement == "linear":
+        select = _first
+    else:
+        select = partial(alternate_edges, topology)
+    return Queue(dict.fromkeys(topology.compute_hosts, 1), Fcfs(concurrent), select)
+
+
+class _Listed:
+    """The next of the lists in turn where its nodes are free, else the first list whose nodes are."""
+
+    def __init__(self, lists: tuple[tuple[str, ...], ...]) -> None:
+        self._lists = lists
         self._turn = 0
 
-    @property
-    def waiting(self) -> tuple[str, ...]:
-        return tuple(job_id for job_id, _ in self._waiting)
-
-    @property
-    def running(self) -> dict[str, tuple[str, ...]]:
-        return dict(self._running)
-
-    def submit(self, job_id: str, nodes: int) -> list[Start]:
-        """Raises QueueError where the id is taken or the job is too large for the whole cluster."""
-        if job_id in self._running or job_id in self.waiting:
-            raise QueueError(f"job {job_id} is submitted already")
-        if not 0 < nodes <= len(self._topology.compute_hosts):
-            raise QueueError(f"job {job_id} wants {nodes} of {len(self._topology.compute_hosts)} nodes")
-        self._waiting.append((job_id, nodes))
-        return self._start()
-
-    def finish(self, job_id: str) -> list[Start]:
-        """Raises QueueError where no such job runs."""
-        if self._running.pop(job_id, None) is None:
-            raise QueueError(f"job {job_id} does not run")
-        return self._start()
-
-    def _start(self) -> list[Start]:
-        started: list[Start] = []
-        while self._waiting and (self._concurrent is None or len(self._running) < self._concurrent):
-            job_id, count = self._waiting[0]
-            nodes = self._select(count)
-            if nodes is None:
-                break
-            self._waiting.popleft()
-            self._running[job_id] = nodes
-            self._turn += 1
-            started.append(Start(job_id=job_id, nodes=nodes))
-        return started
-
-    def _select(self, count: int) -> tuple[str, ...] | None:
-        busy = {node for nodes in self._running.values() for node in nodes}
-        free = [host for host in self._topology.compute_hosts if host not in busy]
-        if isinstance(self._placement, tuple):
-            return self._listed(free)
-        if len(free) < count:
-            return None
-        if self._placement == "linear":
-            return tuple(free[:count])
-        return alternate_edges(self._topology, free, count)
-
-    def _listed(self, free: Sequence[str]) -> tuple[str, ...] | None:
-        """The next list in turn where its nodes are free, else the first list whose nodes are."""
-        assert isinstance(self._placement, tuple)
-        lists = self._placement
-        turn = self._turn % len(lists)
-        for nodes in (*lists[turn:], *lists[:turn]):
+    def __call__(self, count: int, free: list[str]) -> tuple[str, ...] | None:
+        turn = self._turn % len(self._lists)
+        for nodes in (*self._lists[turn:], *self._lists[:turn]):
             if set(nodes) <= set(free):
+                self._turn += 1
                 return nodes
         return None
 
 
-def alternate_edges(topology: Topology, free: Sequence[str], count: int) -> tuple[str, ...]:
+def _first(count: int, free: list[str]) -> Sequence[str]:
+    return free[:count]
+
+
+def alternate_edges(topology: Topology, count: int, free: Sequence[str]) -> tuple[str, ...]:
     """`count` of the `free` hosts, one edge switch after another, starting under the one with most free hosts.
 
-    Ties go to the switch that sorts first, hosts under a switch are taken in port order.
+    Section III.C of the link-separation paper (Endo et al. 2020): no job is under a single edge switch, so that its
+    communication crosses the core. Ties go to the switch that sorts first; hosts under a switch are taken in port order.
     """
     under: list[deque[str]] = []
     for switch in topology.edge_switches:

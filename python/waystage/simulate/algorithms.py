@@ -19,57 +19,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from waystage.experiment.documents import nearest
+from waystage.experiment.scheduling import AlgorithmError, said
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.traffic import Traffic
 
 Task = Literal["scheduler", "host_selector", "process_mapper", "router"]
 TASKS: tuple[Task, ...] = ("scheduler", "host_selector", "process_mapper", "router")
-
-
-class AlgorithmError(ValueError):
-    """An algorithm that cannot be found, built or used; the message names it and says what it did."""
-
-
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A job in the queue. `nodes` free nodes are enough for it, whichever they are."""
-
-    job: int
-    ranks: int
-    nodes: int
-    submitted_s: float
-    estimate_s: float
-
-
-class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that holds `nodes` nodes, and when it is expected to end (never before now)."""
-
-    job: int
-    nodes: int
-    started_s: float
-    expected_end_s: float
-
-
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scheduler sees; it is asked again after each start. `waiting` is in order of arrival."""
-
-    now_s: float
-    nodes: int
-    free_nodes: int
-    free_slots: int
-    waiting: tuple[Waiting, ...]
-    running: tuple[Running, ...]
-
-
-@runtime_checkable
-class Scheduler(Protocol):
-    """Says which waiting jobs start now, by `job`, in the order in which they get their hosts."""
-
-    def choose(self, moment: Moment) -> Sequence[int]: ...
 
 
 @runtime_checkable
@@ -125,9 +84,9 @@ Judge = Callable[[Traffic, Sequence[int]], float]
 
 SHIPPED: dict[Task, dict[str, str]] = {
     "scheduler": {
-        "fcfs": "waystage.simulate.schedulers.fcfs:Fcfs",
-        "easy": "waystage.simulate.schedulers.easy:Easy",
-        "conservative": "waystage.simulate.schedulers.conservative:Conservative",
+        "fcfs": "waystage.experiment.schedulers.fcfs:Fcfs",
+        "easy": "waystage.experiment.schedulers.easy:Easy",
+        "conservative": "waystage.experiment.schedulers.conservative:Conservative",
     },
     "host_selector": {
         "linear": "waystage.simulate.selectors.linear:Linear",
@@ -178,7 +137,7 @@ def factory(task: Task, name: str) -> Callable[..., Any]:
     except AttributeError:
         raise AlgorithmError(f"{what} {name!r}: module {module_name} has no {attribute}") from None
     except Exception as error:  # whatever a user's module does when it is imported
-        raise AlgorithmError(f"{what} {name!r}: cannot import {module_name}: {_said(error)}") from error
+        raise AlgorithmError(f"{what} {name!r}: cannot import {module_name}: {said(error)}") from error
     return found
 
 
@@ -197,7 +156,7 @@ def build(task: Task, name: str, options: dict[str, Any], seed: int) -> Any:
         made = make(**given)
     except Exception as error:
         shown = ", ".join(f"{k}={v!r}" for k, v in options.items()) or "no options"
-        raise AlgorithmError(f"{what} with {shown}: {_said(error)}") from error
+        raise AlgorithmError(f"{what} with {shown}: {said(error)}") from error
     if not callable(getattr(made, _METHODS[task], None)) and not (
         task == "router" and isinstance(made, KernelRouter)
     ):
@@ -229,26 +188,3 @@ def identity(task: Task, name: str) -> str:
     source = getattr(module, "__file__", None)
     digest = hashlib.sha256(Path(source).read_bytes()).hexdigest() if source else ""
     return f"{name}@{digest}"
-
-
-def guarded(what: str, call: Callable[[], Any]) -> Any:
-    """`call()`, with whatever it raises as one sentence about `what`. Raises AlgorithmError."""
-    try:
-        return call()
-    except AlgorithmError:
-        raise
-    except Exception as error:
-        raise AlgorithmError(f"{what} failed: {_said(error)}{_place(error)}") from error
-
-
-def _said(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _place(error: Exception) -> str:
-    """The innermost line, for whoever wrote the algorithm."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return "" if trace is None else f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})"

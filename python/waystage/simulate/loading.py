@@ -17,10 +17,11 @@ from waystage.experiment.checks import under
 from waystage.experiment.distributions import sampler
 from waystage.experiment.loading import load_as
 from waystage.experiment.problems import Key, Problem
+from waystage.experiment.scheduling import AlgorithmError
 from waystage.experiment.schema import Choice, JobSource, Sweep, TopologyChoice
 from waystage.patterns import PatternError
 from waystage.simulate import topologies
-from waystage.simulate.algorithms import TASKS, AlgorithmError, build
+from waystage.simulate.algorithms import TASKS, build
 from waystage.simulate.arrivals import TooManyJobs, submissions
 from waystage.simulate.cluster import BITS_PER_BYTE, Cluster
 from waystage.simulate.traffic import MOST_PAIRS, Traffic, generate, pair_count, read_trace

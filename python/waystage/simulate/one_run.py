@@ -14,14 +14,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from waystage.experiment.scheduling import AlgorithmError, guarded
 from waystage.simulate.algorithms import (
     TASKS,
-    AlgorithmError,
     Judge,
     KernelRouter,
     Task,
     build,
-    guarded,
 )
 from waystage.simulate.arrivals import TooManyJobs, submissions
 from waystage.simulate.bounds import lower_bound

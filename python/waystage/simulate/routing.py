@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from waystage.simulate.algorithms import AlgorithmError, KernelRouter, Router, guarded
+from waystage.experiment.scheduling import AlgorithmError, guarded
+from waystage.simulate.algorithms import KernelRouter, Router
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.traffic import Pairs, merged
 

@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from waystage.outputs import write_whole
 from waystage.worlds.lab.errors import LabBusy, LabError
 from waystage.worlds.lab.processes import KILL_PATIENCE_S, ProcessId, boot_id
 
@@ -47,10 +48,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
         return self.process.alive or (self.kept and self.phase == "up")
 
     def write(self, path: Path) -> None:
-        """Whole or not at all."""
-        draft = path.with_suffix(".new")
-        draft.write_bytes(msgspec.json.encode(self))
-        os.replace(draft, path)
+        """Completely or not at all."""
+        write_whole(path, msgspec.json.encode(self))
 
     @classmethod
     def read(cls, path: Path) -> Owner | None:

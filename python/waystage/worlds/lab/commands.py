@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from waystage.worlds.lab.errors import LabError, MissingProgram
+from waystage.worlds.lab.errors import LabError, MissingProgram, NotRoot
 
 PACKAGES = {
     "ip": "iproute2",
@@ -57,6 +57,12 @@ def require(*programs: str) -> None:
         raise MissingProgram(
             f"{', '.join(missing)} not found on this machine: install with 'apt-get install {packages}'"
         )
+
+
+def require_root(doing: str) -> None:
+    """Raises NotRoot, before anything is done."""
+    if os.geteuid() != 0:
+        raise NotRoot(f"{doing} needs root: run it with sudo, or as root in a container")
 
 
 def program(name: str) -> str:

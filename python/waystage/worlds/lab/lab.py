@@ -12,13 +12,10 @@ a runtime to install and nothing that namespaces do not have.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,14 +24,14 @@ from waystage.interconnect.graphml import read_topology, write_topology
 from waystage.machine import CpuWatch
 from waystage.topology import Topology, TopologyError
 from waystage.worlds.lab.claim import Claim, Owner
-from waystage.worlds.lab.commands import environment, require, run, run_together
+from waystage.worlds.lab.commands import environment, require, require_root, run, run_together
 from waystage.worlds.lab.counters import Reading
 from waystage.worlds.lab.counters import read as read_counters
 from waystage.worlds.lab.daemons import Daemon
-from waystage.worlds.lab.errors import LabBusy, LabError, NotRoot
+from waystage.worlds.lab.errors import LabBusy, LabError
 from waystage.worlds.lab.lldp import start_lldp
 from waystage.worlds.lab.places import Places, netns_is_mounted
-from waystage.worlds.lab.processes import ProcessId
+from waystage.worlds.lab.processes import ProcessId, uninterrupted
 from waystage.worlds.lab.switches import Switches
 from waystage.worlds.lab.wiring import QUIET_IPV6, Wiring
 
@@ -94,7 +91,7 @@ class Lab:
 
         Raises NotRoot, MissingProgram, LabBusy (another process holds it, or it is up), LabError.
         """
-        _needs_root("a lab")
+        require_root("a lab of network namespaces")
         require(*_PROGRAMS.split())
         self._claim.take()
         try:
@@ -293,7 +290,7 @@ class Lab:
         run(["sh", "-s"], text_in="\n".join(lines) + "\n")
 
     def _take_down(self) -> None:
-        with _undisturbed():
+        with uninterrupted():
             try:
                 _remove(self.places)
             finally:
@@ -310,11 +307,11 @@ def take_down(name: str) -> bool:
 
     Raises NotRoot, LabBusy where a living process owns it, LabError.
     """
-    _needs_root("taking a lab down")
+    require_root("taking a lab down")
     places = Places(name)
     if not places.anything_left and not places.lock.exists():
         return False
-    with Claim(places.lock, name), _undisturbed():
+    with Claim(places.lock, name), uninterrupted():
         return _remove(places)
 
 
@@ -328,20 +325,3 @@ def _remove(places: Places) -> bool:
         if not places.anything_left:
             break
     return True
-
-
-def _needs_root(doing: str) -> None:
-    if os.geteuid() != 0:
-        raise NotRoot(
-            f"{doing} needs root for network namespaces: run it with sudo, or as root in a container"
-        )
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold back Ctrl-C and termination: half a clean-up is worse than a late one."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

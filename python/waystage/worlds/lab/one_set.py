@@ -33,14 +33,14 @@ class SetRun:
     def __init__(
         self,
         jobs: Sequence[JobRequest],
-        fcfs: Queue,
+        jobs_queue: Queue[str, str],
         run_job: RunJob,
         *,
         job_id: Callable[[JobRequest], str],
         stop_on_failure: bool,
     ) -> None:
         self._jobs = {job_id(job): job for job in jobs}
-        self._fcfs = fcfs
+        self._queue = jobs_queue
         self._run_job = run_job
         self._stop_on_failure = stop_on_failure
         self._stop = threading.Event()
@@ -67,7 +67,8 @@ class SetRun:
             now = time.monotonic() - begin
             while coming and coming[0][1].submit_s <= now:
                 job_id, request = coming.pop(0)
-                self._launch(self._fcfs.submit(job_id, request.nodes))
+                self._queue.submit(job_id, request.nodes)
+                self._launch()
             wait = min(LOOK_ROUND_S, coming[0][1].submit_s - now) if coming else LOOK_ROUND_S
             try:
                 job_id, outcome = self._ended.get(timeout=max(0.0, wait))
@@ -82,11 +83,12 @@ class SetRun:
                 look_round()  # a dead controller or switch is the better explanation
                 if self._stop_on_failure:
                     return False
-            self._launch(self._fcfs.finish(job_id))
+            self._queue.finish(job_id)
+            self._launch()
         return True
 
-    def _launch(self, starts: Sequence[Start]) -> None:
-        for start in starts:
+    def _launch(self) -> None:
+        for start in self._queue.starts():
             thread = threading.Thread(target=self._one, args=(start,), name=f"job {start.job_id}")
             self._threads.append(thread)
             thread.start()

@@ -15,7 +15,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -160,6 +161,16 @@ def end_all(find: Callable[[], list[int]], grace_s: float) -> list[int]:
 def end(process: ProcessId, grace_s: float = 1.0) -> None:
     """End one process."""
     end_all(lambda: [process.pid] if process.alive else [], grace_s)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C and termination: an incomplete clean-up is worse than a late one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _pids() -> list[int]:

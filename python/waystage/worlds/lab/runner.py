@@ -22,7 +22,7 @@ from waystage.backplane import Backplane, BackplaneError
 from waystage.events import EventError
 from waystage.experiment import results
 from waystage.experiment.checks import policy_options
-from waystage.experiment.queue import Queue
+from waystage.experiment.queue import node_queue
 from waystage.experiment.results import Drops, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest, jobs_of_set
@@ -139,11 +139,8 @@ class _Run:
         with self._keeping(control), control, self._watching(control.backplane):
             self._recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
             began = self._now()
-            queue = Queue(
-                self._topology,
-                placement=self._experiment.jobs.placement,
-                concurrent=self._experiment.jobs.concurrent,
-            )
+            jobs_of = self._experiment.jobs
+            queue = node_queue(self._topology, jobs_of.placement, jobs_of.concurrent)
             run_job = JobRun(
                 parts,
                 Notifier(control.backplane, patience_s=CONFIRM_LIMIT_S),

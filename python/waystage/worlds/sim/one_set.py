@@ -65,7 +65,7 @@ class SetRun:
         self,
         agenda: Agenda,
         network: Network,
-        queue: Queue,
+        queue: Queue[str, str],
         *,
         make_job: Callable[[JobRequest, Start], Job],
         done: Callable[[Job], JobRecord],
@@ -109,10 +109,11 @@ class SetRun:
         self._agenda.now = self._network.now
 
     def _submit(self, job_id: str) -> None:
-        self._launch(self._queue.submit(job_id, self._requests[job_id].nodes))
+        self._queue.submit(job_id, self._requests[job_id].nodes)
+        self._launch()
 
-    def _launch(self, starts: Sequence[Start]) -> None:
-        for start in starts:
+    def _launch(self) -> None:
+        for start in list(self._queue.starts()):
             job = self._make_job(self._requests[start.job_id], start)
             self._step(job, start, job.run(), None)
 
@@ -158,7 +159,8 @@ class SetRun:
         if record.status == "failed" and self._stop_on_failure:
             self._stopped = True
             return
-        self._launch(self._queue.finish(start.job_id))
+        self._queue.finish(start.job_id)
+        self._launch()
 
     def _read_counters(self) -> None:
         event = self._network.use()

@@ -15,7 +15,7 @@ from pathlib import Path
 import waystage
 from waystage.experiment import results
 from waystage.experiment.checks import build_policy
-from waystage.experiment.queue import Queue, Start
+from waystage.experiment.queue import Start, node_queue
 from waystage.experiment.results import Drops, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest, jobs_of_set
@@ -126,7 +126,7 @@ class _Run:
         whole = SetRun(
             agenda,
             network,
-            Queue(self._topology, placement=experiment.jobs.placement, concurrent=experiment.jobs.concurrent),
+            node_queue(self._topology, experiment.jobs.placement, experiment.jobs.concurrent),
             make_job=make_job,
             done=done,
             use=control.event,

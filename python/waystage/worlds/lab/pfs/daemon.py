@@ -19,6 +19,7 @@ import msgspec
 from waystage._native import EmulatedFileSystem, PfsError
 from waystage.experiment.problems import ExperimentError
 from waystage.worlds.lab.commands import run
+from waystage.worlds.lab.daemons import READY, read_order, report
 from waystage.worlds.lab.pfs.mountinfo import SOURCE
 from waystage.worlds.lab.pfs.order import Order
 from waystage.worlds.lab.pfs.shape import native, sizes
@@ -31,7 +32,7 @@ LOOK_S = 0.2
 def main() -> int:
     # Blocked before there are threads, so that none of them takes a signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    order = msgspec.json.decode(read_order(), type=Order)
     point = Path(order.point)
     folder = None if order.folder is None else Path(order.folder)
     try:
@@ -39,10 +40,10 @@ def main() -> int:
         name = f"{SOURCE}{order.shape.name}"
         serving = EmulatedFileSystem(point, name, native(order.shape, folder), made_up)
     except (PfsError, ExperimentError) as error:
-        return _say(f"error: {error}")
+        return report(f"error: {error}")
     if order.shape.client.pages == "kept":
         _read_ahead(point, order.shape.client.read_ahead)
-    _say("ready")
+    report(READY)
     device = os.stat(point).st_dev
     while _device(point) == device and not serving.ended():
         if signal.sigtimedwait(ENDING, LOOK_S) is not None:
@@ -60,18 +61,6 @@ def _device(point: Path) -> int:
         return os.stat(point).st_dev
     except OSError:
         return -1
-
-
-def _say(line: str) -> int:
-    """Tell whoever started this, and let go of the pipe."""
-    try:
-        os.write(1, line.encode() + b"\n")
-    except BrokenPipeError:
-        pass  # killed meanwhile; its mount is found by its record
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.close(null)
-    return 1
 
 
 def _read_ahead(point: Path, amount: int) -> None:

@@ -14,17 +14,17 @@ import errno
 import hashlib
 import json
 import os
-import select
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from waystage.worlds.lab.commands import run
-from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram, NotRoot
+from waystage.outputs import write_whole
+from waystage.worlds.lab import daemons
+from waystage.worlds.lab.commands import require_root, run
+from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram
 from waystage.worlds.lab.pfs.mountinfo import is_mounted
 from waystage.worlds.lab.pfs.order import Order
 from waystage.worlds.lab.pfs.shape import Shape
@@ -69,19 +69,17 @@ def mount(point: Path, shape: Shape, folder: Path | None = None) -> Mounted:
     RECORDS.mkdir(mode=0o755, exist_ok=True)
     log = _record(point).with_suffix(".log")
     order = Order(point=str(point), shape=shape, folder=None if folder is None else str(folder))
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "waystage.worlds.lab.pfs.daemon"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            cwd="/",
-            start_new_session=True,
-        )
+    process = None
     try:
-        said = _await(process, msgspec.json.encode(order), log)
-        if said != "ready":
-            raise LabError(f"{point}: {said.removeprefix('error: ')}")
+        process = daemons.start(
+            "waystage.worlds.lab.pfs.daemon",
+            msgspec.json.encode(order),
+            log,
+            name=str(point),
+            limit_s=READY_S,
+        )
+        assert process.stdin is not None
+        process.stdin.close()
         identity = ProcessId.of(process.pid)
         if identity is None:
             raise LabError(f"{point}: the serving process ended at once: see {log}")
@@ -89,11 +87,12 @@ def mount(point: Path, shape: Shape, folder: Path | None = None) -> Mounted:
         made = Mounted(
             point=str(point), shape=shape.name, dilation=shape.dilation, serves=serves, process=identity
         )
-        _write(made)
+        write_whole(_record(point), msgspec.json.encode(made))
         _serving.append(process)
     except BaseException:
-        process.kill()
-        process.wait()
+        if process is not None:
+            process.kill()
+            process.wait()
         if is_mounted(point):
             run(["umount", "--lazy", str(point)], check=False)
         raise
@@ -129,7 +128,7 @@ def unmount(point: Path, *, force: bool = False) -> str:
 
     Raises LabBusy where somebody is in it, unless `force`: then they keep nothing of it.
     """
-    _need_root("unmounting")
+    require_root("unmounting an emulated file system")
     made = find(point)
     state, path = made.state, Path(made.point)
     if state == "stale":
@@ -140,7 +139,7 @@ def unmount(point: Path, *, force: bool = False) -> str:
         except LabError:
             if not force:
                 raise LabBusy(f"{path} is in use: leave it and close its files, or give --force") from None
-            _end(made)
+            ask_to_end(made.process)
     _await_end(made)
     _forget(path)
     return state
@@ -164,15 +163,8 @@ def reset(made: Mounted) -> None:
         raise LabError(f"{made.point}: does not begin counting anew: {error.strerror}") from None
 
 
-def _need_root(doing: str) -> None:
-    if os.geteuid() != 0:
-        raise NotRoot(
-            f"{doing} an emulated file system needs root: run it with sudo, or as root in a container"
-        )
-
-
 def _check_machine() -> None:
-    _need_root("mounting")
+    require_root("mounting an emulated file system")
     try:
         os.close(os.open("/dev/fuse", os.O_RDWR))
     except OSError as error:
@@ -224,28 +216,6 @@ def _absolute(point: Path) -> Path:
         raise LabError(f"{point}: cannot be mounted on: {error.strerror}") from None
 
 
-def _await(process: subprocess.Popen[bytes], order: bytes, log: Path) -> str:
-    """The first line that the process says. Raises LabError where it says none in time."""
-    assert process.stdin is not None and process.stdout is not None, "both were asked for as pipes"
-    try:
-        process.stdin.write(order)
-        process.stdin.close()
-    except BrokenPipeError:
-        pass  # its last words follow
-    readable, _, _ = select.select([process.stdout], [], [], READY_S)
-    line = process.stdout.readline().decode(errors="replace").strip() if readable else ""
-    process.stdout.close()
-    if line:
-        return line
-    words = log.read_text(errors="replace").strip().splitlines()
-    detail = words[-1] if words else f"it said nothing within {READY_S:g} s"
-    raise LabError(f"the serving process did not begin: {detail}")
-
-
-def _end(made: Mounted) -> None:
-    ask_to_end(made.process)
-
-
 def _await_end(made: Mounted) -> None:
     deadline = time.monotonic() + END_S
     while made.process.alive:
@@ -262,14 +232,6 @@ def _made_up(shape: Shape) -> str:
 def _record(point: Path) -> Path:
     digest = hashlib.sha256(os.fsencode(point)).hexdigest()[:16]
     return RECORDS / f"{digest}.json"
-
-
-def _write(made: Mounted) -> None:
-    """Whole or not at all."""
-    path = _record(Path(made.point))
-    draft = path.with_suffix(".new")
-    draft.write_bytes(msgspec.json.encode(made))
-    os.replace(draft, path)
 
 
 def _forget(point: Path) -> None:

@@ -9,13 +9,13 @@ Where whoever gave the order dies before it says that the path is to stay, the p
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import msgspec
 
 from waystage._native import EmulatedPath, WanPathError
+from waystage.worlds.lab.daemons import READY, read_order, report
 from waystage.worlds.lab.wan.order import Order
 from waystage.worlds.lab.wan.places import DEVICE, Places
 from waystage.worlds.lab.wan.profile import native
@@ -25,9 +25,7 @@ STAY = b"s"
 
 
 def main() -> int:
-    stdin = sys.stdin.buffer
-    size = int.from_bytes(stdin.read(4), "big")
-    order = msgspec.msgpack.decode(stdin.read(size), type=Order)
+    order = msgspec.msgpack.decode(read_order(), type=Order)
     Places(order.name).note_process()
     try:
         with first_in_line():
@@ -40,27 +38,15 @@ def main() -> int:
             )
         listener = listen(Path(order.folder))
     except (WanPathError, OSError) as error:
-        return _say(f"error: {error}")
-    _say("ready")
-    if stdin.read(1) != STAY:
+        return report(f"error: {error}")
+    report(READY)
+    if sys.stdin.buffer.read(1) != STAY:
         return 1
     serving = Serving(path, order.profile, {"name": order.name, "kind": "namespaces"})
     with listener, serving.until_told():
         serving.serve(listener)
     path.end()
     return 0
-
-
-def _say(line: str) -> int:
-    """Tell whoever started this, and let go of the pipe."""
-    try:
-        os.write(1, line.encode() + b"\n")
-    except BrokenPipeError:
-        pass  # killed meanwhile: nobody will say that the path is to stay
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 1)
-    os.close(null)
-    return 1
 
 
 if __name__ == "__main__":

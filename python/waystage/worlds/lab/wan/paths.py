@@ -8,20 +8,19 @@ Must not know: how packets are carried.
 from __future__ import annotations
 
 import os
-import select
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from waystage.worlds.lab import daemons
 from waystage.worlds.lab.claim import Claim
-from waystage.worlds.lab.commands import environment, require, run
-from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram, NotRoot
+from waystage.worlds.lab.commands import environment, require, require_root, run
+from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram
 from waystage.worlds.lab.places import netns_is_mounted
+from waystage.worlds.lab.processes import uninterrupted
 from waystage.worlds.lab.wan import order
 from waystage.worlds.lab.wan.daemon import STAY
 from waystage.worlds.lab.wan.order import Order
@@ -47,7 +46,7 @@ def up(name: str, profile: Profile, *, device_mtu: int | None = None) -> Places:
 
     Raises NotRoot, MissingProgram, LabBusy (it is up, or somebody is at it), LabError.
     """
-    _needs_root("a path between namespaces")
+    require_root("a path between namespaces")
     require("ip", "nsenter", "setpriv")
     if not os.path.exists("/dev/net/tun"):
         raise MissingProgram(
@@ -59,12 +58,12 @@ def up(name: str, profile: Profile, *, device_mtu: int | None = None) -> Places:
         record = places.read()
         if record is not None and record.up and alive(places):
             raise LabBusy(f"path '{name}' is up already: take it down with `waystage lab wan down {name}`")
-        with _undisturbed():
+        with uninterrupted():
             places.remove_all()
         try:
             _build(places, profile, device_mtu)
         except BaseException:
-            with _undisturbed():
+            with uninterrupted():
                 places.remove_all()
             raise
     return places
@@ -78,8 +77,8 @@ def down(name: str) -> bool:
         return False
     record = places.read()
     if record is None or record.kind != "relay":
-        _needs_root("taking a path down")
-    with _claimed(places), _undisturbed():
+        require_root("taking a path down")
+    with _claimed(places), uninterrupted():
         places.remove_all()
     return True
 
@@ -126,7 +125,7 @@ def change(name: str, options: dict[str, str], ways: Sequence[Way] = WAYS) -> di
 def enter(name: str, side: str) -> list[str]:
     """The words before a command that run it at an end of a path. Raises LabError."""
     words = find(name).enter(side)
-    _needs_root("entering an end of a path")
+    require_root("entering an end of a path")
     return words
 
 
@@ -150,19 +149,14 @@ def _build(places: Places, profile: Profile, device_mtu: int | None) -> None:
         namespaces=(namespaces[0], namespaces[1]),
         profile=profile,
     )
-    with places.log.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "waystage.worlds.lab.wan.daemon"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
+    process = daemons.start(
+        "waystage.worlds.lab.wan.daemon",
+        msgspec.msgpack.encode(told),
+        places.log,
+        name=f"path '{places.name}'",
+        limit_s=READY_S,
+    )
     try:
-        line = _first_line(process, msgspec.msgpack.encode(told), places)
-        if line != "ready":
-            raise LabError(f"path '{places.name}': {line.removeprefix('error: ')}")
         mtu = device_mtu or profile.mtu
         for side, other in zip(SIDES, reversed(SIDES), strict=True):
             run([*places.enter(side), "sh", "-s"], text_in=_end_script(side, other, mtu))
@@ -201,24 +195,6 @@ def _end_script(side: str, other: str, mtu: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _first_line(process: subprocess.Popen[bytes], told: bytes, places: Places) -> str:
-    """The first line that the path's process says. Raises LabError where it says none in time."""
-    assert process.stdin is not None and process.stdout is not None, "both were asked for as pipes"
-    try:
-        process.stdin.write(len(told).to_bytes(4, "big") + told)
-        process.stdin.flush()
-    except BrokenPipeError:
-        pass  # its last words follow
-    readable, _, _ = select.select([process.stdout], [], [], READY_S)
-    line = process.stdout.readline().decode(errors="replace").strip() if readable else ""
-    process.stdout.close()
-    if line:
-        return line
-    words = places.log.read_text(errors="replace").strip().splitlines()
-    detail = words[-1] if words else f"it said nothing within {READY_S:g} s"
-    raise LabError(f"the process of path '{places.name}' did not begin: {detail}")
-
-
 @contextmanager
 def _claimed(places: Places) -> Iterator[None]:
     try:
@@ -230,20 +206,3 @@ def _claimed(places: Places) -> Iterator[None]:
         raise LabBusy(
             f"path '{places.name}' is being brought up or taken down by another process: wait, or use another name"
         ) from None
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold back Ctrl-C and termination: half a clean-up is worse than a late one."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _needs_root(doing: str) -> None:
-    if os.geteuid() != 0:
-        raise NotRoot(
-            f"{doing} needs root for network namespaces: run it with sudo, or as root in a container"
-        )

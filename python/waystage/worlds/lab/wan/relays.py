@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import shutil
-import signal
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ import msgspec
 from waystage._native import EmulatedPath, WanPathError
 from waystage.experiment.problems import Problem
 from waystage.worlds.lab.errors import LabBusy, LabError
+from waystage.worlds.lab.processes import uninterrupted
 from waystage.worlds.lab.wan.places import Places, Record, make_root
 from waystage.worlds.lab.wan.profile import Profile, native
 from waystage.worlds.lab.wan.serving import Serving, first_in_line, listen, work
@@ -54,9 +54,8 @@ def run(name: str, at: str, to: str, profile: Profile, ready: Callable[[str], No
             path.end()
         return serving.status()
     finally:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-        shutil.rmtree(places.folder, ignore_errors=True)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with uninterrupted():
+            shutil.rmtree(places.folder, ignore_errors=True)
 
 
 def address(option: str, text: str) -> str:

@@ -13,18 +13,19 @@ their estimates.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from waystage.simulate.algorithms import Moment
-from waystage.simulate.schedulers.profile import Profile
+from waystage.experiment.schedulers.profile import Profile
+from waystage.experiment.scheduling import Moment
 
 
 class Conservative:
     """Keeps the promised start of each waiting job in `promised_s`."""
 
     def __init__(self) -> None:
-        self.promised_s: dict[int, float] = {}
+        self.promised_s: dict[Any, float] = {}
 
-    def choose(self, moment: Moment) -> Sequence[int]:
+    def choose(self, moment: Moment) -> Sequence[Any]:
         profile = Profile(moment.now_s, moment.nodes)
         for held in moment.running:
             profile.reserve(moment.now_s, held.expected_end_s, held.nodes)

@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
+from typing import Any
 
-from waystage.simulate.algorithms import Moment, Running, Waiting
+from waystage.experiment.scheduling import Moment, Running, Waiting
 
 
 class Easy:
     """Never delays the head of the queue, as long as jobs end within their estimates."""
 
-    def choose(self, moment: Moment) -> Sequence[int]:
+    def choose(self, moment: Moment) -> Sequence[Any]:
         free = moment.free_nodes
         running = list(moment.running)
         waiting = list(moment.waiting)
-        chosen: list[int] = []
+        chosen: list[Any] = []
         while waiting and waiting[0].nodes <= free:
             head = waiting.pop(0)
             free -= head.nodes
