@@ -148,10 +148,10 @@ def count_on_entries(state: State) -> int:
 def count_base_entries(topology: Topology, seed: int) -> Counter[str]:
     """switch -> entries of OFF status, one for each ordered host pair whose path passes it.
 
-    Counts pairs by edge switches and slot, which fix the path; only where several paths avoid the slot's
+    Counts pairs by edge switches and path index, which fix the path; only where several paths avoid the path index's
     core switch is the pair's own hash asked.
     """
-    homes = spread.cores_of_slots(topology.core_switches, ())
+    homes = spread.cores_of_paths(topology.core_switches, ())
     table = spread.pair_table(len(topology.core_switches), seed)
     rows = {e: Counter(spread.row(topology, h) for h in hosts) for e, hosts in topology.hosts_at.items()}
     columns = {

@@ -114,9 +114,9 @@ def live(pattern: Pattern) -> bytes:
     header = patterns_live.HEADER.pack(patterns_live.MAGIC, 1, 0, 10**9, len(head), 1, b"n1")
     table_at = patterns_live.SLOTS_AT + 16 * patterns_live.SLOTS
     table = patterns_live.TABLE.pack(0, 1, 0, table_at) + np.array([1 << 6, 3, 300], np.uint64).tobytes()
-    slots = np.array([table_at, 0], np.uint64).tobytes()
+    paths = np.array([table_at, 0], np.uint64).tobytes()
     data = header.ljust(patterns_live.HEAD_AT, b"\0") + head
-    return (data.ljust(patterns_live.SLOTS_AT, b"\0") + slots).ljust(table_at, b"\0") + table
+    return (data.ljust(patterns_live.SLOTS_AT, b"\0") + paths).ljust(table_at, b"\0") + table
 
 
 ENVELOPES = tuple(

@@ -1,11 +1,10 @@
-"""The bytes of a small file from outside, never more than the reader can use.
+"""Bounded reads of small, untrusted files.
 
-Arrives: a path, from a user or another site; the most bytes that such a file can sensibly have.
-Leaves: its bytes, or an OSError whose `strerror` says what is wrong with the file.
-Must not know: what is in the file.
+Arrives: a path, from a user or another site; the maximum size.
+Leaves: the bytes, or an OSError with the reason.
+Must not know: the contents.
 
-A device, a FIFO or a file that grows would otherwise be read for ever, and a check of the size before reading is passed
-by all three.
+Devices, FIFOs and growing files pass a check of the size before reading and could then be read for ever.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 
 
 def read_bounded(path: Path, most: int) -> bytes:
-    """The content of the regular file `path`. Raises OSError, also where it has more than `most` bytes."""
+    """The contents of the regular file `path`. Raises OSError, also if it has more than `most` bytes."""
     # Without O_NONBLOCK, opening a FIFO waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
@@ -25,7 +24,7 @@ def read_bounded(path: Path, most: int) -> bytes:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is no regular file: give a file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file: give a file", str(path))
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it is larger than {_shown(most)}: give a smaller file", str(path))

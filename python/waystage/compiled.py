@@ -1,8 +1,8 @@
-"""C sources that come with the package, compiled when first used and kept in the user's cache.
+"""Shipped C sources, compiled on first use and kept in the user's cache.
 
 Arrives: sources, a compiler with its flags.
-Leaves: where the product is kept, by all it was made from; the product, whole or not at all.
-Must not know: what is compiled, and for whom.
+Leaves: the path of the product, keyed by its inputs; the product, written atomically.
+Must not know: what is compiled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TIMEOUT_S = 120
 
 
 class CompileError(RuntimeError):
-    """The compiler refused the sources; `said` is what it said, `status` its exit status."""
+    """The compiler failed; `said` is its output, `status` its exit status."""
 
     def __init__(self, said: str, status: int) -> None:
         super().__init__(said)
@@ -26,7 +26,7 @@ class CompileError(RuntimeError):
 
 
 def kept_at(folder: str, name: str, sources: Mapping[str, bytes], *made_by: str, suffix: str = "") -> Path:
-    """The product's path in the cache: another one where a source or anything in `made_by` is another."""
+    """The product's path in the cache, which depends on each source and on `made_by`."""
     digest = hashlib.sha256()
     for file, text in sorted(sources.items()):
         digest.update(f"{file} {len(text)}\n".encode() + text)
@@ -40,7 +40,7 @@ def compile_into(
 ) -> None:
     """Compile every .c file of `sources` by `command`, a compiler and its flags, into `product`.
 
-    Raises CompileError, and as they are OSError and subprocess.TimeoutExpired.
+    Raises CompileError, OSError and subprocess.TimeoutExpired.
     """
     work = product.with_name(f".{product.name}.{os.getpid()}")
     work.mkdir(parents=True)

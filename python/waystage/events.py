@@ -1,7 +1,7 @@
 """Every event and every action, declared once.
 
-Arrives: nothing; this is the vocabulary the whole system speaks.
-Leaves: typed structs, their registry, and the envelope that carries them as bytes.
+Arrives: nothing; this module is the vocabulary of the control plane.
+Leaves: typed structs, their registry, and the envelope that encodes them.
 Must not know: Zenoh, OpenFlow, files, clocks.
 
 An **event** is a fact: it is folded into the state and shown to policies. An **action** is a
@@ -9,7 +9,7 @@ policy's answer: data that an actuator carries out. Both travel in an `Envelope`
 declared by subclassing `Event`, here or in user code; it is registered by its class name.
 
 Compatibility: unknown fields are ignored, absent fields take their defaults, an unknown type is
-kept as `UnknownEvent`, so that a newer sender never breaks an older receiver. A change that an
+kept as `UnknownEvent`. A newer sender therefore never breaks an older receiver. A change that an
 older receiver would misread raises the class's `schema` number; a body of a newer schema than the
 receiver knows is also kept as `UnknownEvent`.
 """
@@ -26,7 +26,7 @@ from waystage.topology import Topology
 
 TrafficClass = Literal["mpi", "staging", "io", "wan"]
 CLASSES: tuple[TrafficClass, ...] = ("mpi", "staging", "io", "wan")
-"""In the order of their code points: the VLAN priority a labelled packet carries."""
+"""In the order of their code points, the VLAN priority (PCP) of a labelled packet."""
 
 Direction = Literal["in", "out"]
 RuleStyle = Literal["labelled", "per-pair"]
@@ -43,7 +43,7 @@ _action_types: dict[str, type[Action]] = {}
 
 
 class EventError(ValueError):
-    """Bytes or fields that are no valid event; the message says what and where."""
+    """Invalid bytes or fields of an event; the message names the field."""
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,8 +53,8 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Event(_Body, frozen=True, kw_only=True):
     """A typed fact on the backplane. Subclass to define one.
 
-    `telemetry = True` marks a type whose newest value makes the older ones worthless: it may be
-    dropped, counted, where a receiver is too slow. Every other type is a control event, never lost.
+    `telemetry = True` marks a type of which only the newest value matters: a slow receiver may drop older ones,
+    and counts them. Every other type is a control event and is never lost.
     """
 
     telemetry: ClassVar[bool] = False
@@ -65,7 +65,7 @@ class Event(_Body, frozen=True, kw_only=True):
 
 
 class Action(_Body, frozen=True, kw_only=True):
-    """What a policy wants done. Subclass to define one; an actuator must accept it."""
+    """A policy's answer to an event. Subclass to define one; an actuator must accept it."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -94,7 +94,7 @@ class JobFinished(Event, frozen=True, kw_only=True):
 
 
 class StagingStarted(Event, frozen=True, kw_only=True):
-    """`nodes` may be given where staging begins before the job does; `bytes` is the declared amount, 0 unknown."""
+    """`nodes` is given if staging begins before the job; `bytes` is the declared amount, 0 if unknown."""
 
     job_id: str
     direction: Direction = "in"
@@ -108,7 +108,7 @@ class StagingFinished(Event, frozen=True, kw_only=True):
 
 
 class IoStarted(Event, frozen=True, kw_only=True):
-    """A computing job begins to use the global file system (open issue 3 of Endo et al. 2020)."""
+    """A running job begins to use the global file system (open issue 3 of Endo et al. 2020)."""
 
     job_id: str
     bytes: int = 0
@@ -119,7 +119,7 @@ class IoFinished(Event, frozen=True, kw_only=True):
 
 
 class DemandDeclared(Event, frozen=True, kw_only=True):
-    """What a job expects to offer to the interconnect core in one class; 0 withdraws it."""
+    """The load that a job expects to offer to the core in one class; 0 withdraws it."""
 
     job_id: str
     traffic: TrafficClass
@@ -162,9 +162,9 @@ class SwitchDown(Event, frozen=True, kw_only=True):
 
 
 class SwitchRefused(Event, frozen=True, kw_only=True):
-    """A connection claimed to be `switch` and was not believed, `times` times since this was last told.
+    """A connection claimed to be `switch` and was rejected, `times` times since the last such event.
 
-    `certificate` holds the names in what it showed, where switches use TLS.
+    `certificate` holds the names in its certificate, if switches use TLS.
     """
 
     switch: str
@@ -175,7 +175,7 @@ class SwitchRefused(Event, frozen=True, kw_only=True):
 
 
 class CablingError(Event, frozen=True, kw_only=True):
-    """LLDP found something else on a port than the topology says; `found` is empty for nothing."""
+    """LLDP contradicts the topology on a port; `found` is empty if no neighbour announced itself."""
 
     switch: str
     port: int
@@ -184,7 +184,7 @@ class CablingError(Event, frozen=True, kw_only=True):
 
 
 class PortUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What left `node` through `port` in the interval: totals, and the share of each class where known."""
+    """Traffic out of `port` of `node` in the interval: totals, and by class where counted."""
 
     node: str
     port: int
@@ -195,7 +195,7 @@ class PortUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkUse(Event, frozen=True, kw_only=True):
-    """Use of every port over `interval_ns`, ending when the envelope says."""
+    """Utilization of every port over `interval_ns`, up to the time of the envelope."""
 
     telemetry: ClassVar[bool] = True
 
@@ -204,7 +204,7 @@ class LinkUse(Event, frozen=True, kw_only=True):
 
 
 class PathsChanged(Event, frozen=True, kw_only=True):
-    """A path plan is in force on every switch: its last barrier was answered.
+    """A path plan is in force on every switch: the last barrier was answered.
 
     Times in ns: `processor_ns` from receipt to decision, `planner_ns` for rules and difference,
     `install_ns` from first message to last barrier (the parts of Endo et al. 2020 Fig. 14).
@@ -220,7 +220,7 @@ class PathsChanged(Event, frozen=True, kw_only=True):
 
 
 class PathsRefused(Event, frozen=True, kw_only=True):
-    """A switch refused a rule, or is away; what it held before stays in force."""
+    """A switch refused a rule or is disconnected; its previous rules stay in force."""
 
     cause_id: str
     switch: str
@@ -236,7 +236,7 @@ class Decided(Event, frozen=True, kw_only=True):
 
 
 class PolicyFailed(Event, frozen=True, kw_only=True):
-    """A policy raised on an event of type `event`: it did nothing there. Told once for each type and error."""
+    """A policy raised an exception on an event of type `event`. Reported once for each type and error."""
 
     policy: str
     cause_id: str
@@ -245,7 +245,7 @@ class PolicyFailed(Event, frozen=True, kw_only=True):
 
 
 class UnknownEvent(Event, frozen=True, kw_only=True):
-    """An event of a type or schema this version does not know, kept as it came."""
+    """An event of an unknown type or newer schema, kept unparsed."""
 
     type: str
     body: dict[str, Any]
@@ -262,18 +262,17 @@ class PairPath(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Placement = dict[TrafficClass, dict[str, tuple[str, ...]]]
-"""class -> edge switch -> core switch of each slot."""
+"""class -> edge switch -> core switch of each path index."""
 
 
 class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How traffic crosses the interconnect: whole, not a change, so that applying it twice is harmless.
+    """How traffic crosses the interconnect: the complete plan, not a change, so that applying it is idempotent.
 
     `labelled`: every class may use the core switches in `cores[class]` (all, where absent); a
     host pair is spread over them by `spread` (`pair`: a seeded hash of source and destination;
-    `destination`: the destination's index, as D-mod-K). `placed` names the core switch of each slot, by class and
-    edge switch of the source, where it is another than the one that the spread deals; one that the class may
-    not use, or that is down, is passed over.
-    `per-pair`: the paths are listed: `base_pairs` are always there, `pairs` lie above them by priority.
+    `destination`: the destination's index, D-mod-K). `placed` overrides the core switch of each path index, by class
+    and ingress edge switch; a core switch that the class may not use, or that is down, is ignored.
+    `per-pair`: the paths are listed: `base_pairs` are permanent, `pairs` override them by priority.
     """
 
     style: RuleStyle = "labelled"
@@ -351,7 +350,7 @@ def encode(item: Envelope) -> bytes:
 
 
 def decode(data: bytes) -> Envelope:
-    """Bytes from elsewhere to an envelope. Raises EventError, and only that, whatever the bytes are."""
+    """Decode untrusted bytes. Raises EventError, and no other exception."""
     if len(data) > MAX_MESSAGE_BYTES:
         raise EventError(f"message of {len(data)} bytes; at most {MAX_MESSAGE_BYTES} are read")
     try:
@@ -407,7 +406,7 @@ def check_names(event: Event) -> None:
 
 
 def check_name(what: str, value: str) -> None:
-    """Raises EventError, quoting at most 40 characters, where `value` is no usable name."""
+    """Raise EventError, quoting at most 40 characters, if `value` is not a usable name."""
     size = len(value.encode("utf-8", "surrogatepass"))
     if not value:
         raise EventError(f"the {what} is empty: give one")

@@ -1,11 +1,11 @@
-"""The machine a measurement runs on, and how busy it is meanwhile.
+"""The machine of a measurement, and its load during it.
 
 Arrives: /proc.
 Leaves: a description, this process's peak memory, and the idle share of the CPUs over time.
 Must not know: what is being measured.
 
-An emulated fabric runs out of CPU time before anything else. A run on a machine that was less than 5 % idle measured
-the machine and not the method, and must report that.
+An emulated fabric is limited by the CPU first. A run with less than 5 % idle time measured the machine and must
+report that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHORT_OF_CPU_IDLE_PCT = 5.0
 
 
 def describe() -> dict[str, Any]:
-    """Cores, kernel, processor, memory: what a figure depends on."""
+    """Cores, kernel, CPU model and memory."""
     return {
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
@@ -80,18 +80,18 @@ class CpuWatch:
 
     @property
     def steal_pct(self) -> float:
-        """The percent of all CPUs' time in which a hypervisor had given them to others, though there was work."""
+        """Steal time in percent of all CPUs' time, proc(5)."""
         total = self._last.total - self._first.total
         return 100.0 * (self._last.stolen - self._first.stolen) / total if total > 0 else 0.0
 
     @property
     def lowest_idle_pct(self) -> float:
-        """The idle percent of the busiest period."""
+        """The lowest idle percent of any period."""
         return min((idle for _, idle in self.timeline), default=100.0)
 
     @property
     def short_of_cpu(self) -> bool:
-        """Whether what ran meanwhile measured the machine rather than the method."""
+        """Whether the CPU limited the measurement."""
         return self.idle_pct < SHORT_OF_CPU_IDLE_PCT
 
     def _sample(self) -> None:

@@ -1,7 +1,7 @@
-"""Somebody's program, run to its end with more in its environment.
+"""Runs a user's program with additions to its environment.
 
-Arrives: a command line, what to add to the environment.
-Leaves: the program's exit status, as a shell gives it.
+Arrives: a command line, additions to the environment.
+Leaves: the exit status, as a shell reports it.
 Must not know: why the program is run.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 
 def preloading(library: str) -> str:
-    """The value of LD_PRELOAD that loads `library` before what the user loads already."""
+    """The value of LD_PRELOAD with `library` before the user's."""
     before = os.environ.get("LD_PRELOAD")
     return f"{library}:{before}" if before else library
 
@@ -24,7 +24,7 @@ def run_to_end(
     environment: Mapping[str, str],
     started: Callable[[int], None] = lambda process: None,
 ) -> int:
-    """Its exit status; 128 and the signal's number where one ended it. Raises OSError where it cannot be started.
+    """The exit status, or 128 plus the number of a fatal signal. Raises OSError if the program cannot be started.
 
     `started` is called with the process's id once it runs.
     """

@@ -1,7 +1,7 @@
-"""Which share of the work is this process's, where several processes or nodes do it without talking to one another.
+"""Rank and size of a job whose processes share work without communication.
 
-Arrives: the environment that Slurm or MPI gives its processes; or numbers that somebody gave.
-Leaves: a rank and how many there are.
+Arrives: the environment of Slurm or MPI, or explicit numbers.
+Leaves: a rank and the number of ranks.
 Must not know: what the work is.
 """
 
@@ -18,16 +18,16 @@ LAUNCHERS = (
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
 )
-"""Who starts processes, innermost first: `mpirun` within a Slurm allocation sees the variables of both."""
+"""Launchers, innermost first: `mpirun` in a Slurm allocation has the variables of both."""
 
 
 class RankError(ValueError):
-    """A rank that cannot be."""
+    """An invalid rank."""
 
 
 @dataclass(frozen=True)
 class Rank:
-    """This process's number, from 0, and how many there are."""
+    """The rank of this process, from 0, and the number of ranks."""
 
     number: int = 0
     of: int = 1
@@ -37,18 +37,18 @@ class Rank:
             raise RankError(f"rank {self.number} of {self.of}: ranks are counted from 0 to {self.of - 1}")
 
     def has(self, part: int) -> bool:
-        """Whether a part of the work, by its number, is this process's."""
+        """Whether the part of this number belongs to this process."""
         return part % self.of == self.number
 
 
 def find_rank(
     number: int | None = None, of: int | None = None, environment: Mapping[str, str] | None = None
 ) -> Rank:
-    """The rank that was given, else that of the launcher, else the only one. Raises RankError."""
+    """The rank given, else the launcher's, else the only one. Raises RankError."""
     if number is not None and of is not None:
         return Rank(number, of)
     if number is not None or of is not None:
-        raise RankError("give both --rank and --ranks, or neither, so that the launcher's are taken")
+        raise RankError("give both --rank and --ranks, or neither to use the launcher's")
     environment = os.environ if environment is None else environment
     for rank, size in LAUNCHERS:
         if rank in environment and size in environment:

@@ -1,13 +1,13 @@
-"""What the control plane knows, folded from events alone.
+"""The state of the control plane, folded from events alone.
 
 Arrives: envelopes, in the order the controller journals them.
 Leaves: a `State` that policies read; snapshots of it as bytes.
-Must not know: where events come from, which policy runs, what an actuator does with an action.
+Must not know: the origin of events, which policy runs, how actuators carry out actions.
 
-The same events in the same order give an equal state in every process; that is what makes a
-snapshot plus the events after it as good as all events. Events that arrive twice, late or in an
-order that makes no sense (an end before its start, a start repeated) are defined below, one
-method each, and never raise; between a start and an end of one thing, the later time stamp wins. A policy reads the state and must not change it.
+The same events in the same order give an equal state in every process, so a snapshot and the events after it
+replace all events. Duplicate, late and inconsistent events (an end before its start, a repeated start) are defined
+below, one method each, and never raise; of a start and an end of one object, the later time stamp wins. Policies read
+the state and must not change it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FINISHED_KEPT = 4096
 
 
 class JobInfo(msgspec.Struct, kw_only=True):
-    """A job as far as it is known. `staging` and `io` hold declared bytes by direction or use."""
+    """The known facts of a job. `staging` and `io` hold declared bytes by direction or use."""
 
     job_id: str
     nodes: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class HostLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, kw_only=True):
-    """Everything policies may look at. `time_ns` is the time of the last event."""
+    """The input of policies. `time_ns` is the time of the last event."""
 
     time_ns: int = 0
     events: int = 0
@@ -89,14 +89,14 @@ class State(msgspec.Struct, kw_only=True):
 
     @property
     def live_topology(self) -> Topology | None:
-        """The topology without what is down, or None before one is known."""
+        """The topology without failed switches and links; None before one is known."""
         if self.topology is None:
             return None
         return self.topology.without(self.down_links, self.down_switches)
 
     @property
     def staging_jobs(self) -> list[str]:
-        """Jobs with a staging operation under way: ON status is where there is one (Fig. 8)."""
+        """Jobs with a staging operation in progress: ON status is defined by one (Fig. 8)."""
         return [job.job_id for job in self.jobs.values() if job.staging]
 
     @property
@@ -110,7 +110,7 @@ class State(msgspec.Struct, kw_only=True):
     # -- folding ------------------------------------------------------------------------------
 
     def apply(self, item: Envelope) -> None:
-        """Fold one event. Unknown events count and change nothing else."""
+        """Fold one event. An unknown event only increments the counter."""
         self.events += 1
         self.time_ns = max(self.time_ns, item.time_ns)
         handler = _handlers.get(type(item.event))
@@ -118,7 +118,7 @@ class State(msgspec.Struct, kw_only=True):
             handler(self, item.event, item.time_ns)
 
     def record_request(self, action: AssignPaths) -> None:
-        """Fold what a policy asked for; called for each action of a `Decided` event."""
+        """Fold one action of a `Decided` event."""
         self.requested = action.plan
         self.requested_ns = self.time_ns
 
@@ -130,7 +130,7 @@ class State(msgspec.Struct, kw_only=True):
 
     @classmethod
     def restore(cls, data: bytes) -> State:
-        """Raises EventError where `data` is no snapshot."""
+        """Raises EventError if `data` is not a snapshot."""
         try:
             return msgspec.json.decode(data, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -223,7 +223,7 @@ class State(msgspec.Struct, kw_only=True):
         self.down_switches.pop(event.switch, None)
 
     def _link_use(self, event: LinkUse, time_ns: int) -> None:
-        """Rate of each class over the core: what leaves edge switches towards other switches."""
+        """Rate of each class from edge switches towards other switches."""
         if self.topology is None or event.interval_ns <= 0:
             return
         edges, uplinks = set(self.topology.edge_switches), set()

@@ -1,4 +1,4 @@
-"""The statistics that results and benchmarks quote, computed one way everywhere.
+"""Statistics of results and benchmarks.
 
 Arrives: plain numbers.
 Leaves: medians, percentiles and intervals.
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 2000
-"""Enough that the bounds of a 95 % interval move by about 1 % of its width between seeds."""
+"""The bounds of a 95 % interval then vary by about 1 % of its width between seeds."""
 
 Statistic = Callable[[NDArray[np.float64]], float]
 
@@ -33,7 +33,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a table shows of a sample; `low` and `high` bound the median with 95 % confidence."""
+    """Summary of a sample; `low` and `high` bound the median with 95 % confidence."""
 
     count: int
     median: float
@@ -70,8 +70,8 @@ def bootstrap_interval(
 ) -> Interval:
     """The interval of `statistic` (the median by default) over `values`.
 
-    A sample of rows, such as (before, after) pairs, is resampled by row: the pairing is kept, and
-    `statistic` receives the resampled rows as an array.
+    A sample of rows, such as (before, after) pairs, is resampled by row; `statistic` receives the resampled rows as an
+    array.
     """
     sample = _array(values)
     compute: Statistic = statistic if statistic is not None else (lambda rows: float(np.median(rows)))
@@ -84,7 +84,7 @@ def bootstrap_interval(
 
 
 LEAST_SAMPLES = 5
-"""With fewer, an interval reflects the method more than the samples: their range is given instead."""
+"""For smaller samples, the range is given instead of an interval."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def spread(
     """An interval of `statistic` (the mean by default) from independent `rows`; None for fewer than two.
 
     Student's t on the jackknife's pseudo-values (Tukey, 1958), which for the mean are the values themselves. A percentile
-    bootstrap of ten samples is too narrow by a tenth; here is no such bias. Of fewer than `LEAST_SAMPLES` rows the range of
+    bootstrap of ten samples is too narrow by a tenth; the jackknife is not. Of fewer than `LEAST_SAMPLES` rows the range of
     the statistic over single rows is given.
     """
     sample = _array(rows)
@@ -186,7 +186,7 @@ def summary(values: Sequence[float], *, seed: int = 0) -> Summary:
 def _array(values: Sequence[Any]) -> NDArray[np.float64]:
     sample = np.asarray(values, dtype=np.float64)
     if sample.size == 0:
-        raise ValueError("there is no value to compute a statistic of")
+        raise ValueError("no values to compute a statistic of")
     return sample
 
 

@@ -30,7 +30,7 @@ NAME_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
 
 
 SLOWEST_MBPS = 10.0
-"""A link below 10 Mbit/s, the first Ethernet's, is rather a number of Gbit/s without its unit."""
+"""A capacity below 10 Mbit/s, that of the first Ethernet, is probably in Gbit/s with the unit missing."""
 
 
 def parse_megabits(value: object) -> float:
@@ -57,22 +57,22 @@ def format_rate(bits_per_s: float) -> str:
 
 
 def slow_links(rates_bps: Iterable[float]) -> str:
-    """What to warn of where links are slower than any network's; else nothing."""
+    """A warning if links are implausibly slow, else an empty string."""
     slowest = min(rates_bps, default=SLOWEST_MBPS * 1e6)
     if slowest >= SLOWEST_MBPS * 1e6:
         return ""
     return (
         f"links carry {format_rate(slowest)}, since a capacity without a unit is in Mbit/s: "
-        f"write {slowest / 1e6:g} Gbit/s where that is meant"
+        f"write {slowest / 1e6:g} Gbit/s if that is intended"
     )
 
 
 class TopologyError(ValueError):
-    """A topology that cannot be used; the message names the node, port or link and the mend."""
+    """An unusable topology; the message names the node, port or link and the fix."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine at the rim of the interconnect; `slots` is how many processes it runs at once."""
+    """A compute or storage host; `slots` is the number of processes it runs concurrently."""
 
     name: str
     role: Role = "compute"
@@ -89,7 +89,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A full-duplex cable; `capacity_bps` holds for each direction by itself. A host's port is 1."""
+    """A full-duplex cable; `capacity_bps` is per direction. A host's port is 1."""
 
     a: str
     a_port: int
@@ -121,7 +121,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def build(
         cls, name: str, hosts: Iterable[Host], switches: Iterable[Switch], links: Iterable[Link]
     ) -> Topology:
-        """Sort and validate. Raises TopologyError naming what is wrong and where."""
+        """Sort and validate. Raises TopologyError."""
         topology = cls(
             name=name,
             hosts=tuple(sorted(hosts, key=lambda h: natural_key(h.name))),
@@ -138,7 +138,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return hash((self.name, self.hosts, self.switches, self.links))
 
     def __hash__(self) -> int:
-        """Computed once: what is worked out from a topology is looked up by it at every decision."""
+        """Cached, because results derived from a topology are looked up by it at each decision."""
         return self._hash
 
     @cached_property
@@ -243,7 +243,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         raise KeyError(f"no link between {a} and {b}")
 
     def without(self, links: Iterable[str] = (), switches: Iterable[str] = ()) -> Topology:
-        """The same nodes without the named links and without every link of the named switches."""
+        """The same nodes without the named links and the links of the named switches."""
         gone_links, gone_switches = frozenset(links), frozenset(switches)
         return _without(self, gone_links, gone_switches) if gone_links or gone_switches else self
 
@@ -311,7 +311,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 @functools.lru_cache(maxsize=16)
 def _without(whole: Topology, links: frozenset[str], switches: frozenset[str]) -> Topology:
-    """Kept with all its look-ups, since a failure stays for many events."""
+    """Cached with its derived tables, because a failure lasts for many events."""
     kept = tuple(link for link in whole.links if link.name not in links and not {link.a, link.b} & switches)
     return Topology(name=whole.name, hosts=whole.hosts, switches=whole.switches, links=kept)
 

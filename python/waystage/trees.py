@@ -1,10 +1,10 @@
-"""What differs between two trees: by what file systems tell of entries, by extended attributes, by contents.
+"""Differences between two trees: attributes, extended attributes, contents.
 
 Arrives: two trees, or catalogs of trees.
-Leaves: paths that are in only one of them, and what differs of those that are in both.
+Leaves: paths in only one of them, and the differences of paths in both.
 Must not know: how trees are walked, how files are read.
 
-A tree that comes as a catalog is not walked again. Contents and extended attributes are always read from the trees.
+The tree of a catalog is not walked. Contents and extended attributes are always read from the trees.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from waystage.catalog.store import MANIFEST, paths_of
 from waystage.display import display
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done and the share of it, 0 to 1."""
+"""Called with the current step and the fraction done, 0 to 1."""
 
 ATTRIBUTES = ("type", "size", "mtime", "mode", "uid", "gid", "symlink")
-"""What is compared of an entry: what a copy keeps. Besides these `links`: which names in the tree are of one file, not how many it has
-altogether, since some may be elsewhere. Not inodes; sizes of regular files alone, as file systems count others in
-their own ways; not modes of symbolic links, which no call sets."""
+"""Compared attributes: those that a copy preserves. Also `links`: which names in the tree are hard links of one file;
+not the link count, because names may be outside the tree. Not inode numbers; sizes only of regular files, because
+file systems differ in others; not modes of symbolic links, which no call sets."""
 
 OF_ROOT = ("mtime", "mode", "uid", "gid")
 
@@ -40,18 +40,18 @@ OWN_FILES = (
     f".waystage-copy-{_HEX * 32}",
     f".waystage-copy-{_HEX * 16}-*{_HEX}.part",
 )
-"""What an interrupted copy leaves for itself, its journal's folder and its drafts, is no data. Other names are."""
+"""The journal and temporary files of an interrupted copy are not data."""
 
 LOOK_S = 0.2
 
 
 class TreeError(ValueError):
-    """Something that is neither a tree nor a catalog; says what to name instead."""
+    """Neither a tree nor a catalog."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Where contents differ first, and the digests (XXH3, 128 bits) of both; None of a file with large holes."""
+    """First different byte, and the digests (XXH3, 128 bits) of both; None for a file with large holes."""
 
     first_byte: int
     digest: str | None
@@ -60,16 +60,16 @@ class Contents:
 
 @dataclass
 class Comparison:
-    """What differs. Paths are bytes below the roots, sorted."""
+    """The differences. Paths are bytes relative to the roots, sorted."""
 
     only_first: list[bytes]
     only_second: list[bytes]
     changed: dict[bytes, list[str]]
-    """What differs of the entries in both, `links`, `xattrs`, `device` and `content` among the attributes' names."""
+    """Path -> names of different attributes, among them `links`, `xattrs`, `device` and `content`."""
 
     contents: dict[bytes, Contents] = field(default_factory=dict)
     errors: list[tuple[bytes, str]] = field(default_factory=list)
-    """What could not be told."""
+    """Entries that could not be compared."""
 
     same: int = 0
     bytes_read: int = 0
@@ -139,7 +139,7 @@ def _side(path: Path, folder: Path, wanted: Wanted, progress: Progress | None) -
 
 
 def _that_matters(catalog: Catalog, different: Difference) -> dict[bytes, list[str]]:
-    """What changed, less what file systems count or make in their own ways."""
+    """The changes, without attributes that file systems define differently."""
     kinds = _types_of(catalog, [path for path, _ in different.changed])
 
     def matters(path: bytes, name: str) -> bool:
@@ -168,14 +168,14 @@ def _types_of(catalog: Catalog, paths: list[bytes]) -> dict[bytes, str]:
 
 
 def _other_links(sides: list[Catalog], different: Difference) -> list[bytes]:
-    """Names that are of one file with others in one tree and not in the other, as far as both trees have these names."""
+    """Names that are hard-linked in one tree and not in the other, among names in both trees."""
     in_one = ({*different.removed}, {*different.added})
     first, second = (_linked(side, gone) for side, gone in zip(sides, in_one, strict=True))
     return sorted(path for path in {*first, *second} if first.get(path, path) != second.get(path, path))
 
 
 def _linked(catalog: Catalog, gone: set[bytes]) -> dict[bytes, bytes]:
-    """For each name of a file that has several in the tree, the first of them. Without those that are gone."""
+    """Each name of a file with several names -> the first of them, without removed names."""
     files: dict[tuple[int, int], list[bytes]] = {}
     columns = ["directory", "name", "type", "links", "device", "inode"]
     for batch in catalog.batches(columns, which=pc.field("links") > 1):
@@ -189,7 +189,7 @@ def _linked(catalog: Catalog, gone: set[bytes]) -> dict[bytes, bytes]:
 
 
 def _root_differs(sides: list[Catalog], wanted: Wanted) -> list[str]:
-    """In what the roots differ; nothing where a catalog does not tell of its root."""
+    """Differences of the roots; empty if a catalog does not record its root."""
     roots = [_root_of(side) for side in sides]
     if not all(roots):
         return []
@@ -206,7 +206,7 @@ def _root_of(catalog: Catalog) -> dict[str, int]:
 
 
 def _pairs(catalog: Catalog, different: Difference, wanted: Wanted) -> tuple[list[tuple[bytes, bool]], int]:
-    """Entries of both trees that are to be opened, and whether contents are to be read; the bytes of these."""
+    """Entries of both trees to open, and whether to read their contents; the bytes to read."""
     other_size = {path for path, what in different.changed if "size" in what}
     unlike = {path for path, what in different.changed if "type" in what}
     gone = pa.array(sorted({*different.removed, *unlike}), pa.binary())

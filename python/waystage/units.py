@@ -1,11 +1,11 @@
-"""Sizes and rates as people write them: the one reader for the command line and for every file of configuration.
+"""The parser of sizes and rates, for the command line and configuration files.
 
 Arrives: a number, or text such as `200M`, `16Mi`, `64 kB`, `100 Mbit/s`.
-Leaves: whole bytes, bytes a second, bits a second; or one sentence that says what is wrong and what is accepted.
-Must not know: which option or key it was written for.
+Leaves: bytes, bytes/s or bit/s as integers, or an error that states what is accepted.
+Must not know: the option or key of the value.
 
-The convention is that of SI and IEC 80000-13, as docs/reference/units.md describes it: K, M, G, T, P are powers of 1000; Ki, Mi, Gi,
-Ti, Pi powers of 1024. Bits are always called `bit`.
+Prefixes follow SI and IEC 80000-13 (docs/reference/units.md): K, M, G, T, P are powers of 1000; Ki, Mi, Gi, Ti, Pi are
+powers of 1024. Bits are always written `bit`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ N = TypeVar("N", int, float)
 PREFIXES = ("", "k", "m", "g", "t", "p")
 
 MOST_BYTES = (1 << 63) - 1
-"""What fits into the signed 64-bit numbers in which files and kernels keep sizes."""
+"""Limit of the signed 64-bit sizes of files and kernels."""
 
 MOST_BITS = 8 * MOST_BYTES
 
@@ -30,7 +30,7 @@ _SHOWN = 40
 
 
 class UnitError(ValueError):
-    """What cannot be read as a size or a rate; the message is one sentence."""
+    """Text that is not a size or a rate; the message is one sentence."""
 
 
 def parse_size(value: object, *, least: int = 0, most: int = MOST_BYTES) -> int:
@@ -46,7 +46,7 @@ def parse_size(value: object, *, least: int = 0, most: int = MOST_BYTES) -> int:
 
 
 def parse_rate(value: object, *, least: int = 1, most: int = MOST_BYTES) -> int:
-    """Bytes a second of `100M`, `100 MB/s` or, where bits are named, `800 Mbit/s`; rounded down. Raises UnitError."""
+    """`100M`, `100 MB/s` or, in bits, `800 Mbit/s` in bytes/s, rounded down. Raises UnitError."""
     what = "rate"
     number, unit = _quantity(value, what)
     bits = _bits(unit)
@@ -59,12 +59,12 @@ def parse_rate(value: object, *, least: int = 1, most: int = MOST_BYTES) -> int:
 
 
 def parse_bit_rate(value: object, *, least: float = 1, most: float = MOST_BITS) -> float:
-    """Bits a second of `100 Mbit`, `100Mbit/s` or `100Mbps`; bits have to be named. Raises UnitError."""
+    """`100 Mbit`, `100Mbit/s` or `100Mbps` in bit/s; the unit is required. Raises UnitError."""
     what = "rate in bits"
     number, unit = _quantity(value, what)
     bits = _bits(unit)
     if bits is None:
-        raise _wrong(value, what, "write the unit too, as kbit, Mbit or Gbit")
+        raise _wrong(value, what, "give the unit: kbit, Mbit or Gbit")
     return _within(value, float(number * _factor(value, bits, what)), least, most, what)
 
 
@@ -73,7 +73,7 @@ _SUCH = {
     "rate": "such as 100M, 1.5G or 800Mbit",
     "rate in bits": "such as 100 Mbit or 1.5 Gbit/s",
 }
-"""What is read, and examples of it."""
+"""Kind of quantity -> examples."""
 
 
 def _wrong(value: object, what: str, why: str = "write one") -> UnitError:
@@ -85,7 +85,7 @@ def _quantity(value: object, what: str) -> tuple[Fraction, str]:
         raise _wrong(value, what)
     if isinstance(value, float):
         if not math.isfinite(value) or not value.is_integer():
-            raise _wrong(value, what, "a number without a unit is a whole one")
+            raise _wrong(value, what, "a number without a unit must be an integer")
         value = int(value)
     if isinstance(value, int):
         if value < 0:
@@ -98,7 +98,7 @@ def _quantity(value: object, what: str) -> tuple[Fraction, str]:
 
 
 def _bits(unit: str) -> str | None:
-    """The prefix of a unit that names bits; None for any other."""
+    """The prefix of a unit of bits; None for other units."""
     for suffix in ("bit/s", "bit", "bps"):
         if unit.endswith(suffix):
             return unit.removesuffix(suffix)
@@ -117,9 +117,9 @@ def _factor(value: object, unit: str, what: str) -> int:
 
 
 def _whole(value: object, number: Fraction, found: Fraction, unit: str, what: str) -> int:
-    """Rounded down, as 1.1GiB is; but what is a part of a single byte was meant otherwise."""
+    """Round down, as for 1.1GiB; a fraction of a single byte is an error."""
     if (unit in ("", "B") and number.denominator != 1) or 0 < found < 1:
-        raise _wrong(value, what, "it is no whole number of bytes")
+        raise _wrong(value, what, "it is not a whole number of bytes")
     return int(found)
 
 
@@ -133,7 +133,7 @@ def _within(value: object, found: N, least: N, most: N, what: str) -> N:
 
 
 def _text(bound: float) -> str:
-    """A bound as it may be written: 16Mi, 32k, 1."""
+    """A bound as text: 16Mi, 32k, 1."""
     for base, letter in ((1024, "i"), (1000, "")):
         for power in range(len(PREFIXES) - 1, 0, -1):
             if bound >= base**power and bound % base**power == 0:

@@ -1,12 +1,11 @@
-"""YAML from outside: every YAML file of Waystage is read here, within bounds.
+"""The reader of all YAML files, within bounds of size, depth and aliases.
 
 Arrives: the bytes of a file.
-Leaves: the document, with line numbers or as plain values; or `YamlError` with a line and one sentence.
-Must not know: what the document means, where it comes from.
+Leaves: the document, with line numbers or as plain values; or `YamlError` with a line number.
+Must not know: the meaning and the origin of the document.
 
-A few hundred bytes of aliases stand for more values than any memory holds, and deep nesting costs the square of its depth.
-The stream of events shows both before a single node is built, so the bounds are checked there. Refusing aliases was
-rejected: an experiment may say the same list twice.
+A few hundred bytes of aliases can expand beyond any memory ("billion laughs"), and nesting costs quadratic time. Both
+are checked on the event stream, before any node is built. Refusing aliases was rejected: experiments reuse lists.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from ruamel.yaml.events import (
 )
 
 MAX_BYTES = 1 << 19
-"""A hand-written file is a few kilobytes; what is larger is another file."""
+"""Hand-written files have a few kilobytes."""
 
 MAX_DEPTH = 32
-"""Levels of lists and mappings; the deepest file of Waystage has seven."""
+"""Nested lists and mappings; the deepest file of Waystage has seven levels."""
 
 MAX_VALUES = 25_000
-"""Keys, values, lists and mappings, those behind an alias counted wherever it stands. A list of ten thousand seeds fits."""
+"""Keys, values, lists and mappings with aliases expanded. A list of ten thousand seeds fits."""
 
 TEXT_OF_ONE = 64
-"""Characters of a text that count as one value: a long text behind many aliases takes memory too."""
+"""Characters of a string that count as one value, because aliased long strings take memory too."""
 
 
 class YamlError(ValueError):
-    """No YAML, or more of it than any file of Waystage needs; `line` counts from 1."""
+    """Invalid YAML, or a document beyond the bounds; `line` counts from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -51,7 +50,7 @@ class YamlError(ValueError):
 def load(data: bytes) -> Any:
     """The document with the line of each key and item, as ruamel.yaml's round-trip types. Raises YamlError.
 
-    Treat it as constant: the same bytes give the same object, since a file is looked at for its kind and then read.
+    Treat it as constant: it is cached by its bytes, because a file is parsed once for its kind and once for its contents.
     """
     return _load(data, YAML(typ="rt"))
 
@@ -70,7 +69,7 @@ def _load(data: bytes, yaml: YAML) -> Any:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise YamlError(line, "is no UTF-8 text: save it as UTF-8") from None
+        raise YamlError(line, "is not UTF-8: save it as UTF-8") from None
     try:
         _check(text)
         return yaml.load(text)
@@ -91,7 +90,7 @@ def _load(data: bytes, yaml: YAML) -> Any:
 
 
 def _check(text: str) -> None:
-    """Raises YamlError where the document is deeper or larger than the bounds."""
+    """Raise YamlError if the document exceeds the bounds."""
     values = 0
     # The anchors of the lists and mappings that are open, and `values` where each began.
     open_at: list[tuple[str | None, int]] = []

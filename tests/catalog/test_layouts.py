@@ -122,9 +122,9 @@ def test_the_command_says_what_is_wrong(waystage: Waystage, tmp_path: Path) -> N
         (("--hex", "zz"), ExitCode.BAD_INPUT, "not hexadecimal"),
         (("--hex", V1[:50].hex()), ExitCode.BAD_INPUT, "--hex: lustre.lov: 80 bytes are needed"),
         (("--hex", V1.hex(), "--mirrors", "some"), ExitCode.USAGE, "neither all, best"),
-        (("--hex", V1.hex(), "--size", str(2**64)), ExitCode.BAD_INPUT, "no file is that large"),
+        (("--hex", V1.hex(), "--size", str(2**64)), ExitCode.BAD_INPUT, "larger than any file"),
         ((str(tmp_path / "absent"),), ExitCode.BAD_INPUT, "absent: No such file"),
-        ((str(tmp_path),), ExitCode.FAILED, "tells no layout"),
+        ((str(tmp_path),), ExitCode.FAILED, "reports no layout"),
     ):
         ran = waystage("catalog", "layout", *arguments)
         assert ran.code == code and text in ran.err, (arguments, ran.err)

@@ -234,7 +234,7 @@ def test_parts_that_are_no_whole_set_are_refused(tree: Path, tmp_path: Path) -> 
     assert "given before" in waystage("dedup", "--merge", one, "--merge", one, expected=3).err
     two.write_bytes(two.read_bytes()[:-1])
     assert f"{two}: it ends early" in waystage("dedup", "--merge", parts, expected=3).err
-    assert "holds no part" in waystage("dedup", "--merge", tree, expected=1).err
+    assert "contains no parts" in waystage("dedup", "--merge", tree, expected=1).err
     (tmp_path / "x.dedup").write_bytes(b"something else")
     assert "no part of a dedup" in waystage("dedup", "--merge", tmp_path / "x.dedup", expected=3).err
 
@@ -269,7 +269,7 @@ def test_what_cannot_be_read_is_counted_and_told(tree: Path) -> None:
 
 
 def test_usage_errors_say_what_to_do(tree: Path, tmp_path: Path) -> None:
-    assert "name a tree" in waystage("dedup", expected=2).err
+    assert "give a tree" in waystage("dedup", expected=2).err
     assert (
         "'--bandwidth': 'fast' is no rate" in waystage("dedup", tree, "--bandwidth", "fast", expected=2).err
     )

@@ -140,7 +140,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match="no such experiment file"):
         load(tmp_path / "absent.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ExperimentError, match="no UTF-8"):
+    with pytest.raises(ExperimentError, match="not UTF-8"):
         load(tmp_path / "binary.yaml")
     with pytest.raises(ExperimentError, match="cannot be read"):
         load(tmp_path)

@@ -30,7 +30,7 @@ def test_where_the_lab_runs_the_doctor_says_so_and_leaves_nothing(waystage: Ways
         return {line for line in (namespaces + mounts).splitlines() if "doctor" in line}
 
     ran = waystage("doctor", timeout=120)
-    assert "came up in" in ran.out
+    assert "started in" in ran.out
     assert left() == set()
 
 

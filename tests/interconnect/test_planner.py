@@ -333,9 +333,9 @@ def test_a_labelled_switch_over_repoints_groups_and_nothing_else() -> None:
     phases = switch_over(topology, PathPlan(), on)
     assert [phase.name for phase in phases] == ["switch"]
     assert planner.groups_touched(phases) == planner.count_messages(phases)
-    slots = labels.slots(topology)
-    assert planner.count_messages(phases) == 2 * 4 * slots // 2, (
-        "half of the slots of two classes, at each edge"
+    paths = labels.path_count(topology)
+    assert planner.count_messages(phases) == 2 * 4 * paths // 2, (
+        "half of the path indexes of two classes, at each edge"
     )
 
 

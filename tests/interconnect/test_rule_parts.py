@@ -1,4 +1,4 @@
-"""Cookies, marks, generated topologies, slots, and the order of changes to a pair's path."""
+"""Cookies, marks, generated topologies, path indexes, and the order of changes to a pair's path."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_shape_that_cannot_be_built_is_an_error(build: Callable[[], Topology])
         build()
 
 
-# -- slots ---------------------------------------------------------------------------------------------------------
+# -- path indexes ---------------------------------------------------------------------------------------------------------
 
 
 @given(cores=st.integers(1, 200), data=st.data())
@@ -140,7 +140,7 @@ def test_slots_divide_evenly_and_a_slot_keeps_its_core_switch_where_it_may(
 ) -> None:
     names = [f"core{i}" for i in range(cores)]
     usable = data.draw(st.lists(st.sampled_from(names), unique=True, min_size=1))
-    homes, everywhere = spread.cores_of_slots(names, usable), spread.cores_of_slots(names, ())
+    homes, everywhere = spread.cores_of_paths(names, usable), spread.cores_of_paths(names, ())
     assert set(homes) <= set(usable)
     assert all(home == own for home, own in zip(homes, everywhere, strict=True) if own in usable)
     counts = Counter(homes)
@@ -149,8 +149,8 @@ def test_slots_divide_evenly_and_a_slot_keeps_its_core_switch_where_it_may(
         assert max(counts.values()) - min(counts.values()) <= max(1, max(counts.values()) // 2)
     if cores <= 4:
         assert len(set(counts.values())) == 1
-    assert spread.lane_count(cores) % spread.slot_count(cores) == 0
-    assert spread.lane_count(cores) <= spread.MAX_SLOTS
+    assert spread.host_key_count(cores) % spread.path_count(cores) == 0
+    assert spread.host_key_count(cores) <= spread.MAX_PATHS
 
 
 def test_the_pair_table_is_bounded_balanced_and_seeded() -> None:
@@ -158,7 +158,7 @@ def test_the_pair_table_is_bounded_balanced_and_seeded() -> None:
         table = spread.pair_table(cores, 1)
         cells = Counter(itertools.chain.from_iterable(table))
         assert sum(cells.values()) <= 12 * 16
-        assert set(cells) <= set(range(spread.slot_count(cores)))
+        assert set(cells) <= set(range(spread.path_count(cores)))
         assert max(cells.values()) - min(cells.values()) <= 1
     assert spread.pair_table(4, 1) != spread.pair_table(4, 2)
 

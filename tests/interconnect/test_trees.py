@@ -94,7 +94,7 @@ def test_more_trees_than_ids_is_an_error() -> None:
 @pytest.fixture
 def few_ids(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Seven ids instead of 4,093, so that new trees keep meeting the ids of old ones."""
-    caches = (labelled.slot_choices, labelled._static_rules)
+    caches = (labelled.path_choices, labelled._static_rules)
     for cache in caches:
         cache.cache_clear()
     monkeypatch.setattr(labelled, "forest", functools.partial(trees.forest, last_vid=8))

@@ -118,7 +118,7 @@ def test_the_command_passes_on_output_and_status(
     assert Pattern.read(tmp_path / "a.pattern").matrix(kinds=["p2p"]).tolist() == [[0, 700], [701, 0]]
 
     died = waystage("profile", "-o", "b.pattern", "--", *mpirun, *program, "abort", timeout=100)
-    assert died.code == 5 and "did not end well" in died.err
+    assert died.code == 5 and "of an incomplete run" in died.err
     left = Pattern.read(tmp_path / "b.pattern", allow_missing=True)
     assert 1 in left.unfinished and left.matrix(kinds=["p2p"])[1].tolist() == [701, 0]
     assert not list(tmp_path.glob(".*pattern*")), "nothing else is left behind"

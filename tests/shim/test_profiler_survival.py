@@ -46,7 +46,7 @@ def test_the_command_keeps_what_every_rank_counted_however_one_ends(
     program = [*LAUNCH, "-np", "3", str(compiled("ending.c")), str(tmp_path / "e"), how]
     with busy() if how == "vanish" else nullcontext():
         ran = waystage("profile", "-o", "a.pattern", "--", *program, timeout=150)
-    assert ran.code != 0 and "did not end well: " in ran.err, ran.err
+    assert ran.code != 0 and "of an incomplete run: " in ran.err, ran.err
     pattern = Pattern.read(tmp_path / "a.pattern")
     assert pattern.matrix(kinds=["p2p"]).tolist() == [[0, 700, 0], [0, 0, 701], [702, 0, 0]]
     assert not pattern.missing and 1 in pattern.unfinished

@@ -192,7 +192,7 @@ def test_a_header_that_announces_gigabytes_is_not_believed(tmp_path: Path) -> No
 
 
 def test_a_pattern_is_not_read_from_a_device_and_written_into_one(tmp_path: Path) -> None:
-    with pytest.raises(PatternError, match="no regular file"):
+    with pytest.raises(PatternError, match="not a regular file"):
         Pattern.read("/dev/zero")
     archive(tmp_path / "a.tar.gz", 4)
     os.mkfifo(tmp_path / "out.csv")
@@ -227,7 +227,7 @@ def test_a_topology_of_too_many_nodes_or_from_a_device_is_refused(monkeypatch: p
     nodes = "<graph>" + "".join(f'<node id="n{i}"/>' for i in range(6)) + "</graph>"
     with pytest.raises(TopologyError, match="more than 5 nodes and edges"):
         parse_topology(GRAPH.format(nodes).encode(), "hostile.graphml")
-    with pytest.raises(TopologyError, match="no regular file"):
+    with pytest.raises(TopologyError, match="not a regular file"):
         read_topology(Path("/dev/zero"))
 
 

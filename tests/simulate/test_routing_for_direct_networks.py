@@ -191,7 +191,7 @@ def test_a_slow_capacity_is_warned_of_with_its_unit_and_units_are_read(sweep: Wr
     (said,) = bare.warnings
     assert said == (
         "topology fat-tree: links carry 1 Mbit/s, since a capacity without a unit is in Mbit/s: "
-        "write 1 Gbit/s where that is meant"
+        "write 1 Gbit/s if that is intended"
     )
     for text, rate in (("1 Gbit/s", 125e6), ("0.4Tbps", 50e9), ("100", 12.5e6), ("'2000 Mbit/s'", 250e6)):
         units = load(sweep(("small.graphml", f"{{kind: fat-tree, params: {{k: 4, capacity: {text}}}}}")))

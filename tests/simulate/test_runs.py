@@ -249,7 +249,7 @@ def test_ctrl_c_keeps_what_has_finished_and_leaves_no_process(sweep: Write, tmp_
         process.kill()
         process.wait()
     assert process.returncode == 130
-    assert "1 of 2 runs" in stdout and "makes the runs that are missing" in stderr
+    assert "1 of 2 runs" in stdout and "makes the missing runs" in stderr
     assert result_of(out)["planned"] == 2 and len(result_of(out)["runs"]) == 1
     assert "Interrupted" in (out / "report.html").read_text(encoding="utf-8")
     assert [pid for pid in workers if alive(pid)] == []

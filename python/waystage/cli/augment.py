@@ -1,8 +1,8 @@
-"""`waystage augment`: new images from images, for training.
+"""`waystage augment`: augment images for training.
 
-Arrives: a tree or catalog of images, operations, a seed, where to.
-Leaves: a tree or a shard of new images; what was broken.
-Must not know: how images are changed.
+Arrives: a tree or catalog of images, operations, a seed, a target.
+Leaves: a tree or a shard of new images; the broken ones.
+Must not know: how images are transformed.
 """
 
 from __future__ import annotations
@@ -32,36 +32,44 @@ SHOWN_ERRORS = 20
     "operations",
     multiple=True,
     metavar="OPERATION",
-    help="Done in the order given: flip[:P], flip-vertical[:P], rotate:DEGREES, crop:WxH, resize:WxH,"
+    help="Operations, applied in this order: flip[:P], flip-vertical[:P], rotate:DEGREES, crop:WxH, resize:WxH,"
     " brightness:F, contrast:F, color:F, noise:S.",
 )
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Decides all that is random."
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all random choices."
 )
-@click.option("--copies", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Of each image.")
+@click.option(
+    "--copies",
+    type=click.IntRange(1, 10_000),
+    default=1,
+    show_default=True,
+    help="Number of new images per image.",
+)
 @click.option(
     "--format",
     "encoding",
     type=click.Choice(["same", "png", "jpeg"]),
     default="same",
     show_default=True,
-    help="How new images are written.",
+    help="Format of new images.",
 )
-@click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="Of JPEG.")
-@click.option("--max-pixels", type=click.IntRange(1), help="Images with more are not opened. Default: 2^26.")
+@click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="JPEG quality.")
+@click.option("--max-pixels", type=click.IntRange(1), help="Skip images with more pixels. Default: 2^26.")
 @click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
-@click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
-@click.option("--overwrite", is_flag=True, help="Make images anew that are there already.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two for each core.")
+@click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries.")
+@click.option("--overwrite", is_flag=True, help="Replace existing images.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two per core.")
 @click.option(
     "--bandwidth",
     type=Rate(),
     metavar="RATE",
-    help="Limit the rate of reading, in bytes a second, such as 200M (docs/reference/units.md).",
+    help="Limit the read rate, e.g. 200M/s (docs/reference/units.md).",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be looked at, and open nothing.")
-@click.option("--rank", type=int, help="This process, from 0. Default: as mpirun or srun says.")
-@click.option("--ranks", type=int, help="How many processes share the work. Default: as mpirun or srun says.")
+@click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing.")
+@click.option("--rank", type=int, help="Rank of this process, from 0. Default: from mpirun or srun.")
+@click.option(
+    "--ranks", type=int, help="Number of processes that share the work. Default: from mpirun or srun."
+)
 @output_options
 def command(
     source: Path,
@@ -82,12 +90,12 @@ def command(
     ranks: int | None,
     output: Output,
 ) -> None:
-    """Make new images from the PNG and JPEG files of SOURCE, a tree or a catalog, in TARGET.
+    """Augment the PNG and JPEG files of SOURCE, a tree or a catalog, into TARGET.
 
-    TARGET is a folder, or one shard where its name ends with .tar. The same seed gives the same bytes, with any
-    number of threads and processes. What is there already is kept, so that an interrupted run goes on. Broken
-    images, among them those that are cut off, are counted and named and do not end the run, whose status is then 8. TARGET must be apart from SOURCE:
-    neither the same folder, nor inside it, nor around it.
+    TARGET is a directory, or one shard if its name ends in .tar. The same seed gives the same bytes for any number of
+    threads and processes. Existing images are kept, so that the same command resumes an interrupted run. Broken
+    images, also truncated ones, are listed and skipped; the exit status is then 8. TARGET must be outside SOURCE and
+    must not contain it.
     """
     from waystage import augment
     from waystage.augment.options import MAX_PIXELS
@@ -109,7 +117,7 @@ def command(
     of_ranks = find_rank(rank, ranks)
     if dry_run:
         dry = augment.dry_run(source, target, options, of_ranks)
-        text = f"would look at {dry['files']:,} files of {amount(dry['bytes'])}, for {copies} new images of each image"
+        text = f"would read {dry['files']:,} files of {amount(dry['bytes'])}, for {copies} new images of each image"
         output.result(dry, text)
         return
     with output.progress() as progress:
@@ -119,12 +127,12 @@ def command(
 
 
 def _check_target(target: Path) -> None:
-    """Raise UserError where new images would take the place of a device, FIFO or socket."""
+    """Raise UserError if TARGET is a device, FIFO or socket."""
     try:
         if target.suffix == ".tar":
             refuse_special(target)
         elif not target.is_dir() and os.path.lexists(target):
-            raise UserError(f"{target} is no folder: name another", ExitCode.USAGE)
+            raise UserError(f"{target} is not a directory: choose another", ExitCode.USAGE)
     except OSError as error:
         raise UserError(f"{target}: {error.strerror}", ExitCode.USAGE) from None
 
@@ -140,16 +148,16 @@ def _say(written: Written, output: Output) -> None:
         "errors": errors,
     }
     if written.kept_shard:
-        output.result(value, f"{written.target} is there already, and was kept (--overwrite makes it anew)")
+        output.result(value, f"{written.target} exists and was kept (--overwrite replaces it)")
         return
     counts = written.counts
     text = f"{written.target}: {counts['made']:,} new images of {amount(counts['bytes_out'])} from {counts['images']:,}"
     for name, what in (
         ("kept", "there already"),
         ("broken", "broken"),
-        ("others", "files that are no images"),
+        ("others", "files that are not images"),
         ("excluded", "left out"),
-        ("vanished", "gone before they could be read"),
+        ("vanished", "removed before they were read"),
         ("unreadable", "could not be read"),
         ("changed", "changed since they were listed"),
     ):

@@ -1,4 +1,4 @@
-"""`waystage bench`: measure the figures that Waystage promises.
+"""`waystage bench`: run benchmarks.
 
 Arrives: a benchmark's name.
 Leaves: a table, or with --json one object.
@@ -37,17 +37,17 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the files of the run.",
+    help="Directory for the files of the run.",
 )
 @click.option(
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Pattern file or PFSim archive to measure with, for the benchmarks that take one.",
+    help="Pattern file or PFSim archive, for benchmarks that take one.",
 )
 @click.option(
     "--topology",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="GraphML file to measure with, for the benchmarks that take one.",
+    help="GraphML file, for benchmarks that take one.",
 )
 @output_options
 def command(
@@ -101,7 +101,7 @@ def as_text(result: dict[str, Any]) -> str:
     if details:
         parts += ["", table(details, ["detail", "value"])]
     parts += ["", *(f"dropped: {line}" for line in result["details"].get("dropped", ()))]
-    warning = "  SHORT OF CPU: the machine was measured, not the method" if machine["short_of_cpu"] else ""
+    warning = "  SHORT OF CPU: the figures are limited by this machine" if machine["short_of_cpu"] else ""
     parts += [
         f"machine: {machine['cores']} cores, kernel {machine['kernel']}, "
         f"{machine['idle_pct']} % idle (lowest second {machine['lowest_idle_pct']} %), "

@@ -1,7 +1,7 @@
-"""`waystage catalog`: know what a tree holds, and ask without walking it again.
+"""`waystage catalog`: catalog a tree and query it without walking it again.
 
-Arrives: trees, catalogs, questions.
-Leaves: catalogs, answers, exit status 1 where a catalog and its tree, or two catalogs, differ.
+Arrives: trees, catalogs, queries.
+Leaves: catalogs, results, exit status 1 if a catalog and its tree, or two catalogs, differ.
 Must not know: how trees are walked or catalogs stored.
 """
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 SHOWN = 20
-"""Paths of each sort that a person is shown; --json gives all."""
+"""Paths of each kind shown as text; --json gives all."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Know what a tree holds, and ask without walking it again.
+    """Catalog a tree and query it without walking it again.
 
-    A catalog is a folder of Parquet files with every entry of a tree. It is its builder's alone, because it tells
-    names that directories may hide from others; `share` makes one in which everybody sees what is theirs to see.
+    A catalog is a directory of Parquet files with every entry of a tree. Only its builder can read it, because it
+    contains names from directories that others cannot list; `share` writes one that every user sees filtered.
     """
 
 
@@ -52,15 +52,13 @@ command.add_command(record)
 @command.command()
 @click.argument("tree", type=click.Path(path_type=Path))
 @click.argument("target", metavar="CATALOG", type=FOLDER)
-@click.option(
-    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
-)
-@click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
-@click.option("--checksums", is_flag=True, help="Read every file, too, and keep checksums of its objects.")
-@click.option("--no-layouts", is_flag=True, help="Do not ask how files lie on storage targets.")
-@click.option("--restart", is_flag=True, help="Throw away what an interrupted build left.")
-@click.option("--replace", is_flag=True, help="Replace a catalog of another tree that has this name.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
+@click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
+@click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries.")
+@click.option("--checksums", is_flag=True, help="Also read every file and store checksums of its objects.")
+@click.option("--no-layouts", is_flag=True, help="Do not query the layout of files on storage targets.")
+@click.option("--restart", is_flag=True, help="Discard the state of an interrupted build.")
+@click.option("--replace", is_flag=True, help="Replace CATALOG even if it describes another tree.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
 @output_options
 def build(
     tree: Path,
@@ -74,11 +72,10 @@ def build(
     threads: int | None,
     output: Output,
 ) -> None:
-    """Walk TREE and write CATALOG, a folder.
+    """Walk TREE and write CATALOG, a directory.
 
-    A build that was interrupted goes on where it left off when the same command is given again. Symbolic links are
-    recorded and never followed. A PATTERN without a slash is held against names, one with a slash against paths below TREE;
-    `**` crosses slashes.
+    The same command resumes an interrupted build. Symbolic links are recorded and not followed. A PATTERN without a
+    slash matches names, one with a slash matches paths below TREE; `**` matches across slashes.
     """
     from waystage.catalog import BuildOptions
     from waystage.catalog import build as build_catalog
@@ -98,16 +95,16 @@ def build(
 @click.option(
     "--trust-directories",
     is_flag=True,
-    help="Read only directories whose own times have changed: right where files are never rewritten in place.",
+    help="Read only directories with changed times; correct if files are never rewritten in place.",
 )
 @click.option(
     "--stale",
     type=click.File("rb"),
     metavar="FILE",
-    help="Read again only directories of the paths in FILE, each ended by a NUL, and those whose own times have changed.",
+    help="Read only the directories of the NUL-separated paths in FILE, and those with changed times.",
 )
-@click.option("--restart", is_flag=True, help="Throw away what an interrupted refresh left.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
+@click.option("--restart", is_flag=True, help="Discard the state of an interrupted refresh.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
 @output_options
 def refresh(
     target: Path,
@@ -135,33 +132,31 @@ def refresh(
 
 @command.command()
 @click.argument("target", metavar="CATALOG", type=FOLDER)
-@click.option("--checksums", is_flag=True, help="Hold the files against the checksums of their objects.")
+@click.option("--checksums", is_flag=True, help="Verify the files against the checksums of their objects.")
 @click.option(
     "--repair-from",
     metavar="TREE",
     type=click.Path(path_type=Path),
-    help="With --checksums: mend damaged objects from this copy of the tree.",
+    help="With --checksums: repair damaged objects from this copy of the tree.",
 )
-@null_option("Print paths that were added or changed, as they are, each ended by a NUL.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
+@null_option("Print only paths that were added or changed, each ended by a NUL.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
 @output_options
 def verify(
     target: Path, checksums: bool, repair_from: Path | None, null: bool, threads: int | None, output: Output
 ) -> int:
-    """Say what changed in the tree since CATALOG was made. Exit status 1 where anything did.
+    """List changes of the tree since CATALOG was built. Exit status 1 if there are any.
 
-    With --checksums, every file that has checksums is read instead, and objects that are damaged are named: their file's
-    size, time of last change and inode are as they were, but their bytes are not. Exit status 1 where damage is left.
+    With --checksums, read every file that has checksums instead and list damaged objects: those whose bytes changed
+    while the size, mtime and inode of their file did not. Exit status 1 if damage remains.
     """
     from waystage.catalog import Catalog, difference
 
     if repair_from is not None and not checksums:
-        raise UserError(
-            "--repair-from needs --checksums: only they tell which object is whole", ExitCode.USAGE
-        )
+        raise UserError("--repair-from needs --checksums, to find the damaged objects", ExitCode.USAGE)
     if checksums:
         if null:
-            raise UserError("--null is for what verify finds without --checksums", ExitCode.USAGE)
+            raise UserError("--null cannot be combined with --checksums", ExitCode.USAGE)
         return verify_sums(target, repair_from, threads, output)
     refuse_both(null, output)
     with output.progress() as progress:
@@ -173,10 +168,10 @@ def verify(
 @command.command()
 @click.argument("old", type=FOLDER)
 @click.argument("new", type=FOLDER)
-@null_option("Print paths that were added or changed, as they are, each ended by a NUL.")
+@null_option("Print only paths that were added or changed, each ended by a NUL.")
 @output_options
 def diff(old: Path, new: Path, null: bool, output: Output) -> int:
-    """Say what differs between two catalogs, by path. Exit status 1 where anything does."""
+    """Compare two catalogs path by path. Exit status 1 if they differ."""
     from waystage.catalog import Catalog, difference
 
     refuse_both(null, output)
@@ -194,20 +189,20 @@ def diff(old: Path, new: Path, null: bool, output: Output) -> int:
     type=click.Choice(["csv", "jsonl", "mfu"]),
     default="csv",
     show_default=True,
-    help="CSV, JSON lines, or a listing like that of mpiFileUtils.",
+    help="CSV, JSON lines, or the text format of mpiFileUtils.",
 )
 @click.option(
     "--output", "-o", "to", type=click.Path(path_type=Path, dir_okay=False), help="Default: stdout."
 )
 @output_options
 def export(target: Path, form: str, to: Path | None, output: Output) -> None:
-    """Write every entry of CATALOG as a line."""
+    """Write every entry of CATALOG, one a line."""
     from waystage.catalog import Catalog
     from waystage.catalog.export import export as lines
     from waystage.catalog.query import Filter, select
 
     if to is None and (output.json or output.quiet):
-        raise UserError("--json and --quiet leave no room for the lines: give --output FILE", ExitCode.USAGE)
+        raise UserError("--json and --quiet need --output FILE", ExitCode.USAGE)
     catalog = Catalog(target)
     pieces = lines(select(catalog, Filter()), form)
     if to is None:
@@ -229,11 +224,11 @@ def export(target: Path, form: str, to: Path | None, output: Output) -> None:
 @click.argument("target", metavar="SHARED", type=FOLDER)
 @output_options
 def share(source: Path, target: Path, output: Output) -> None:
-    """Write CATALOG as SHARED, in which every user sees what the file system lets that user see.
+    """Write SHARED, a catalog in which each user sees what the file system shows that user.
 
-    Entries are dealt out to folders that the same users can enter who can list the entries' directories, by owners, groups, modes and
-    POSIX access control lists as they are now. Directories of other users or groups take root. Share anew after
-    `refresh`, or when rights have changed.
+    Entries are distributed over directories with the permissions of the directories that list them: owner, group,
+    mode and POSIX access control lists at this time. Directories of other users or groups need root. Share again
+    after `refresh` and after changes of permissions.
     """
     from waystage.catalog.share import share as share_catalog
 
@@ -241,7 +236,7 @@ def share(source: Path, target: Path, output: Output) -> None:
         shared = share_catalog(source, target, progress)
     text = f"{shared.path}: {shared.entries:,} entries in {shared.sections:,} sections"
     if shared.withheld:
-        text += f"; {shared.withheld:,} withheld, whose directories are others now or cannot be looked at"
+        text += f"; {shared.withheld:,} withheld: their directories were replaced or cannot be read"
     value = {"shared": str(shared.path), "entries": shared.entries}
     output.result(value | {"sections": shared.sections, "withheld": shared.withheld}, text)
 
@@ -270,7 +265,7 @@ def _say(built: Built, output: Output, sums: SumsMade | None = None) -> None:
     remarks = [
         (built.kept, "kept unread"),
         (counts["excluded"], "left out"),
-        (counts["vanished"], "gone before they could be looked at"),
+        (counts["vanished"], "removed during the walk"),
         (counts["errors"], "could not be read"),
     ]
     for count, what in remarks:

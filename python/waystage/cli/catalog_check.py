@@ -1,7 +1,7 @@
-"""`waystage catalog check CATALOG`: whether entries still hold, without walking the tree.
+"""`waystage catalog check CATALOG`: check entries for changes without walking the tree.
 
 Arrives: a catalog.
-Leaves: how many entries are stale and in what; exit status 1 where any is; with --mend, a mended catalog.
+Leaves: the number of stale entries by attribute; exit status 1 if there are any; with --mend, a refreshed catalog.
 Must not know: how entries are compared.
 """
 
@@ -15,18 +15,18 @@ from waystage.cli.common import ExitCode, Output, output_options
 from waystage.cli.paths import named_lists, print_null, refuse_both
 
 SHOWN = 20
-"""Paths that a person is shown; --json and --null give all."""
+"""Paths shown as text; --json and --null give all."""
 
 
 @click.command("check")
 @click.argument("target", metavar="CATALOG", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--sample", metavar="N", type=click.IntRange(1), help="Look at about N entries, by chance.")
-@click.option("--seed", default=0, show_default=True, help="Which entries chance chooses.")
-@click.option("--mend", is_flag=True, help="Refresh the directories of stale entries.")
 @click.option(
-    "--null", "-0", "null", is_flag=True, help="Print stale paths alone, as they are, each ended by a NUL."
+    "--sample", metavar="N", type=click.IntRange(1), help="Check a random sample of about N entries."
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the sample.")
+@click.option("--mend", is_flag=True, help="Refresh the directories of stale entries.")
+@click.option("--null", "-0", "null", is_flag=True, help="Print only stale paths, each ended by a NUL.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
 @output_options
 def command(
     target: Path,
@@ -37,11 +37,11 @@ def command(
     threads: int | None,
     output: Output,
 ) -> int:
-    """Look at the entries of CATALOG, and say how many no longer hold. Exit status 1 where any does not.
+    """Check the entries of CATALOG for changes. Exit status 1 if any is stale.
 
-    Type, size, mtime, ctime and inode are compared, as by every loader that opens a file by a catalog. Directories are
-    not read: what is new is not found, which verify does. --mend reads again the directories of stale entries, and those
-    whose own times have changed.
+    Compares type, size, mtime, ctime and inode, as loaders do when they open a file. Directories are not read, so new
+    files are not found; `verify` finds them. --mend refreshes the directories of stale entries and those with
+    changed times.
     """
     from waystage.catalog import BuildOptions, Catalog, check, refresh
     from waystage.display import display
@@ -65,7 +65,7 @@ def command(
         text = f"{counts['checked']:,} entries checked, {counts['stale']:,} stale"
         output.say(text + (f": {said}" if said else ""))
         if mended is not None:
-            output.say(f"mended: {mended.entries:,} entries, {mended.kept:,} of them kept unread")
+            output.say(f"refreshed: {mended.entries:,} entries, {mended.kept:,} of them unchanged")
     output.result(
         {
             "counts": counts,

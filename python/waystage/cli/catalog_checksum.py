@@ -1,8 +1,8 @@
-"""`waystage catalog checksum CATALOG`, and what `verify --checksums` says.
+"""`waystage catalog checksum CATALOG`, and the output of `verify --checksums`.
 
-Arrives: a catalog; perhaps a copy of its tree to mend damage from.
-Leaves: checksums beside the catalog; damaged objects as text or JSON, exit status 1 where damage is left.
-Must not know: how objects are summed.
+Arrives: a catalog; optionally a copy of its tree to repair damage from.
+Leaves: checksums beside the catalog; damaged objects as text or JSON, exit status 1 if damage remains.
+Must not know: how checksums are computed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
     from waystage.catalog.checksums import SumsMade
 
 SHOWN = 20
-"""Lines of each sort that a person is shown; --json gives all."""
+"""Lines of each kind shown as text; --json gives all."""
 
 
 @click.command("checksum")
 @click.argument("target", metavar="CATALOG", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: one for each core.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: one per core.")
 @output_options
 def command(target: Path, threads: int | None, output: Output) -> int:
-    """Read the files of CATALOG and keep a checksum of each of their objects in CATALOG.checksums.
+    """Read the files of CATALOG and store a checksum of each object in CATALOG.checksums.
 
-    Files whose size, time of last change and inode are as when they were summed are not read again. Exit status 1 where
-    a file could not be read.
+    Files with unchanged size, mtime and inode are not read again. Exit status 1 if a file could not be read.
     """
     with output.progress() as progress:
         made = make_sums(target, threads, progress)
@@ -43,14 +42,14 @@ def command(target: Path, threads: int | None, output: Output) -> int:
 
 
 def make_sums(target: Path, threads: int | None, progress: ProgressCall) -> SumsMade:
-    """Make or bring up to date the checksums of a catalog."""
+    """Create or update the checksums of a catalog."""
     from waystage.catalog import Catalog, checksums
 
     return checksums.make(Catalog(target), threads, progress)
 
 
 def plain_sums(made: SumsMade) -> dict[str, Any]:
-    """What making checksums did, for JSON."""
+    """The result of a checksum run as JSON."""
     from waystage.display import named
 
     return {
@@ -63,13 +62,13 @@ def plain_sums(made: SumsMade) -> dict[str, Any]:
 
 
 def said_sums(made: SumsMade) -> str:
-    """The same for people."""
+    """The same as text."""
     text = f"{made.path}: {made.files:,} files summed, {made.bytes_read:,} bytes; {made.kept:,} had their checksums"
-    return text + (f"; {len(made.unread):,} could not be read whole" if made.unread else "")
+    return text + (f"; {len(made.unread):,} could not be read completely" if made.unread else "")
 
 
 def verify_sums(target: Path, repair_from: Path | None, threads: int | None, output: Output) -> int:
-    """Hold files against their checksums, mend what is damaged where there is a copy, and say so."""
+    """Verify files against their checksums, repair damage from a copy if given, and report."""
     from dataclasses import asdict
 
     from waystage.catalog import Catalog, checksums
@@ -81,7 +80,7 @@ def verify_sums(target: Path, repair_from: Path | None, threads: int | None, out
     for damage in found.damaged[:SHOWN]:
         where = f"object {damage.object} at {damage.offset:,}, {damage.length:,} bytes"
         target_said = "" if damage.target is None else f", target {damage.target}"
-        output.say(f"! {display(damage.path)}: {where}{target_said}{': mended' if damage.mended else ''}")
+        output.say(f"! {display(damage.path)}: {where}{target_said}{': repaired' if damage.mended else ''}")
     for path, what in found.changed[:SHOWN]:
         output.say(f"~ {display(path)} ({', '.join(what)})")
     if not output.json:
@@ -97,6 +96,6 @@ def verify_sums(target: Path, repair_from: Path | None, threads: int | None, out
             "failed": [named(path) | {"error": why} for path, why in found.failed],
         },
         f"{found.files:,} files, {found.objects:,} objects verified; {len(found.damaged):,} objects damaged,"
-        f" {mended:,} of them mended; {len(found.changed):,} files changed since",
+        f" {mended:,} of them repaired; {len(found.changed):,} files changed since",
     )
     return ExitCode.FAILED if found else ExitCode.OK

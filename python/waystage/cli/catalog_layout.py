@@ -1,8 +1,8 @@
-"""`waystage catalog layout PATH`: on which storage targets a file lies.
+"""`waystage catalog layout PATH`: show the storage targets of a file.
 
-Arrives: a path, or what a file system said of a file, in hexadecimal.
+Arrives: a path, or the layout blob of a file system in hexadecimal.
 Leaves: its components and objects, as tables or one JSON object.
-Must not know: how any file system stores layouts.
+Must not know: the formats of layouts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from waystage.cli.common import ExitCode, Output, UserError, output_options, tab
 
 @click.command("layout")
 @click.argument("path", required=False, type=click.Path(path_type=Path))
-@click.option("--hex", "blob", metavar="BLOB", help="Parse these bytes instead of asking a file system.")
+@click.option("--hex", "blob", metavar="BLOB", help="Parse this layout instead of querying a file system.")
 @click.option(
     "--kind",
     type=click.Choice(["lustre", "ceph", "gluster", "gfarm", "beegfs", "local"]),
     default="lustre",
     show_default=True,
-    help="The file system that BLOB comes from.",
+    help="File system of BLOB.",
 )
-@click.option("--size", type=click.IntRange(min=0), help="Bytes of the file; without it, as many as it has.")
+@click.option(
+    "--size", type=click.IntRange(min=0), help="Size of the file in bytes; default: its actual size."
+)
 @click.option(
     "--shard-size",
     type=click.IntRange(min=1),
@@ -37,10 +39,12 @@ from waystage.cli.common import ExitCode, Output, UserError, output_options, tab
     default="best",
     show_default=True,
     metavar="all|best|NUMBER",
-    help="Which copies to list: all, at each place the one to read, or one.",
+    help="Mirrors to list: all, the best at each offset, or a number.",
 )
-@click.option("--extents", is_flag=True, help="List every extent in the order of the file, not objects.")
-@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Rows at most.")
+@click.option("--extents", is_flag=True, help="List extents in file order instead of objects.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Maximum number of rows."
+)
 @output_options
 def command(
     path: Path | None,
@@ -53,10 +57,10 @@ def command(
     limit: int,
     output: Output,
 ) -> None:
-    """Say on which storage targets the file at PATH lies, and which of its bytes each holds.
+    """Show the storage targets of the file at PATH and the bytes on each.
 
-    Lustre, CephFS, GlusterFS and BeeGFS are asked; on a local file system the device is the target. Gfarm's
-    clients are not asked: hand the output of gfwhere to --hex, with --kind gfarm.
+    Queries Lustre, CephFS, GlusterFS and BeeGFS; on a local file system, the device is the target. For Gfarm, pass the
+    output of gfwhere to --hex with --kind gfarm.
     """
     if (path is None) == (blob is None):
         raise click.UsageError("give either a PATH or --hex BLOB")
@@ -80,7 +84,7 @@ def _of_path(path: Path, mirrors: str, limit: int, size: int | None) -> dict[str
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", ExitCode.BAD_INPUT) from None
     if layout is None:
-        raise UserError(f"{path}: its file system tells no layout of it", ExitCode.FAILED)
+        raise UserError(f"{path}: its file system reports no layout for it", ExitCode.FAILED)
     return layout
 
 
@@ -92,19 +96,17 @@ def _of_blob(
     try:
         data = bytes.fromhex(blob.removeprefix("0x"))
     except ValueError:
-        raise UserError(
-            "--hex: not hexadecimal: give pairs of the digits 0 to f", ExitCode.BAD_INPUT
-        ) from None
+        raise UserError("--hex: not hexadecimal: give pairs of digits 0 to f", ExitCode.BAD_INPUT) from None
     try:
         return parse_layout(kind, data, size, block_size=shard_size, mirrors=mirrors, limit=limit)
     except LayoutError as error:
         raise UserError(f"--hex: {error}", ExitCode.BAD_INPUT) from None
     except OverflowError:
-        raise UserError("--size: no file is that large", ExitCode.BAD_INPUT) from None
+        raise UserError("--size: larger than any file", ExitCode.BAD_INPUT) from None
 
 
 def _plain(value: Any) -> Any:
-    """The same with paths of objects as text: names that are not UTF-8 keep their bytes as \\x.."""
+    """The same with paths of objects as text; bytes that are not UTF-8 become \\x.."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
@@ -117,7 +119,7 @@ def _plain(value: Any) -> Any:
 def _as_text(layout: dict[str, Any], *, extents: bool) -> str:
     about = f"{layout['kind']}, generation {layout['generation']}"
     if layout["template"]:
-        about += ": what new files of this directory get"
+        about += ": default of new files in this directory"
     components = [
         {
             "mirror": part["mirror"],

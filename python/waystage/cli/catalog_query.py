@@ -1,7 +1,7 @@
-"""`waystage catalog query`: which entries, how many, how large, how old, where.
+"""`waystage catalog query`: select and summarize entries of a catalog.
 
 Arrives: a catalog and predicates.
-Leaves: a list, totals, a histogram, or the answer to SQL.
+Leaves: a list, totals, a histogram, or the result of SQL.
 Must not know: how catalogs are stored.
 """
 
@@ -26,29 +26,31 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("target", metavar="CATALOG", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--name", metavar="PATTERN", help="Names that match, as find's -name.")
-@click.option("--path", metavar="PATTERN", help="Paths below the root that match; * crosses slashes.")
+@click.option("--name", metavar="PATTERN", help="Match names, like find -name.")
+@click.option("--path", metavar="PATTERN", help="Match paths below the root; * matches slashes.")
 @click.option("--type", "types", metavar="LETTERS", default="", help="Of f, d, l, b, c, p, s.")
 @click.option(
     "--size",
     metavar="[+-]N[cwbkMGT]",
-    help="Larger, smaller or as large, as find's -size: rounded up to whole units, so -1M is empty files alone. Without a unit, bytes.",
+    help="Compare sizes like find -size: rounded up to units, so -1M matches only empty files. Default unit: bytes.",
 )
-@click.option("--age", metavar="[+-]N[smhdw]", help="Content last changed longer ago, or more recently.")
-@click.option("--uid", type=click.IntRange(0, (1 << 32) - 1), help="Owner, by number.")
-@click.option("--gid", type=click.IntRange(0, (1 << 32) - 1), help="Group, by number.")
+@click.option("--age", metavar="[+-]N[smhdw]", help="Compare the age of the mtime: older (+) or newer (-).")
+@click.option("--uid", type=click.IntRange(0, (1 << 32) - 1), help="Match the numeric user ID.")
+@click.option("--gid", type=click.IntRange(0, (1 << 32) - 1), help="Match the numeric group ID.")
 @click.option("--links", metavar="[+-]N", help="Hard links.")
 @click.option(
     "--storage-target",
     type=click.IntRange(0, (1 << 32) - 1),
-    help="With an object on the target of this number.",
+    help="Match files with an object on this target.",
 )
-@click.option("--count", "answer", flag_value="count", help="Only how many, and their bytes.")
-@click.option("--histogram", type=click.Choice(["size", "age"]), help="Regular files by size or age.")
+@click.option("--count", "answer", flag_value="count", help="Print only the number of entries and bytes.")
+@click.option(
+    "--histogram", type=click.Choice(["size", "age"]), help="Histogram of regular files by size or age."
+)
 @click.option(
     "--by",
     type=click.Choice(["directory", "type", "uid", "gid", "layout", "target"]),
-    help="Totals for each of these, largest first.",
+    help="Totals by group, largest first.",
 )
 @click.option("--top", metavar="N", type=click.IntRange(1), help="The N largest.")
 @click.option(
@@ -56,11 +58,11 @@ if TYPE_CHECKING:
     type=click.Choice(["size", "mtime"]),
     default="size",
     show_default=True,
-    help="What --top goes by.",
+    help="Sort key of --top.",
 )
-@click.option("--limit", type=click.IntRange(1), help="At most so many lines.")
-@click.option("--null", "-0", "null", is_flag=True, help="End paths with a NUL, as they are.")
-@click.option("--sql", metavar="QUERY", help="Any query on the views entries and directories (needs DuckDB).")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of lines.")
+@click.option("--null", "-0", "null", is_flag=True, help="Print unescaped paths, each ended by a NUL.")
+@click.option("--sql", metavar="QUERY", help="SQL query on the views entries and directories (needs DuckDB).")
 @output_options
 def query(
     target: Path,
@@ -83,10 +85,10 @@ def query(
     sql: str | None,
     output: Output,
 ) -> None:
-    """Ask CATALOG. All predicates given must hold; without more, the paths are listed.
+    """Query CATALOG. Entries must match all predicates; by default, their paths are listed.
 
-    Bytes are those of regular files. A file with several names counts once in a total, and once in each group of --by and
-    --histogram that any of its names is in.
+    Only regular files count as bytes. A file with several hard links counts once in a total, and once in each group
+    of --by and --histogram that contains one of its names.
     """
     from waystage.catalog import Catalog
     from waystage.catalog import query as ask
@@ -96,18 +98,18 @@ def query(
     refuse_both(null, output)
     asked = [option for option in (answer, histogram, by, top, sql) if option is not None]
     if len(asked) > 1:
-        raise UserError("ask for one of --count, --histogram, --by, --top and --sql", ExitCode.USAGE)
+        raise UserError("give only one of --count, --histogram, --by, --top and --sql", ExitCode.USAGE)
     if not set(types) <= set("fdlbcps"):
-        raise UserError(f"--type {types}: give letters of f, d, l, b, c, p, s", ExitCode.USAGE)
+        raise UserError(f"--type {types}: give letters from f, d, l, b, c, p, s", ExitCode.USAGE)
     catalog = Catalog(target)
     if catalog.manifest.gaps:
         output.note(
-            f"{target} may miss {explain(catalog.manifest.gaps)}: 'waystage catalog refresh' mends it"
+            f"{target} may miss {explain(catalog.manifest.gaps)}: 'waystage catalog refresh' repairs it"
         )
     if catalog.hidden_sections:
         output.note(
-            f"{target}: {catalog.hidden_sections:,} of its {len(catalog.manifest.sections):,} sections hold what"
-            " the file system does not let you list: they are left out"
+            f"{target}: {catalog.hidden_sections:,} of its {len(catalog.manifest.sections):,} sections are omitted:"
+            " the file system does not let you list their entries"
         )
     which = ask.Filter(
         name=None if name is None else os.fsencode(name),
@@ -189,7 +191,7 @@ def _listed(found: pa.Table, exact: bool) -> list[dict[str, Any]]:
 
 
 def _plain(found: pa.Table, exact: bool = False) -> list[dict[str, Any]]:
-    """Rows whose bytes are text and whose times have no more digits than Python's; with `exact`, the bytes in base 64 as well."""
+    """Rows with bytes as text and times in microseconds; with `exact`, also the bytes in base 64."""
     import pyarrow as pa
 
     from waystage.display import base64_of, display

@@ -1,8 +1,8 @@
-"""`waystage catalog record -- PROGRAM`: a catalog that knows what a program did to files.
+"""`waystage catalog record -- PROGRAM`: record the file operations of a program in a catalog.
 
 Arrives: a command line after `--`.
-Leaves: the program's own output and exit status, and a catalog.
-Must not know: how changes are seen.
+Leaves: the program's output and exit status, and a catalog.
+Must not know: how operations are intercepted.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ SHOWN_UNSEEN = 10
     type=click.Path(path_type=Path, file_okay=False),
     default="waystage.catalog",
     show_default=True,
-    help="The catalog: brought up to date where it exists, else made anew.",
+    help="Catalog to update, or to create if it does not exist.",
 )
 @click.option(
     "--tree",
     type=click.Path(path_type=Path),
-    help="The tree of a new catalog. Default: the working directory.",
+    help="Tree of a new catalog. Default: the working directory.",
 )
 @click.option(
-    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out of a new catalog; may be repeated."
+    "--exclude",
+    "-x",
+    multiple=True,
+    metavar="PATTERN",
+    help="Exclude PATTERN from a new catalog (repeatable).",
 )
-@click.option(
-    "--one-file-system", is_flag=True, help="Leave what is on other file systems out of a new catalog."
-)
-@click.option("--no-layouts", is_flag=True, help="Do not ask how files of a new catalog lie on targets.")
+@click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries in a new catalog.")
+@click.option("--no-layouts", is_flag=True, help="Do not query the layout of files for a new catalog.")
 @click.option(
     "--stat",
     "tell_stat",
     is_flag=True,
-    help="Let the program say what a file is as it closes it, where looking at each file again is slow.",
+    help="Stat each file in the program when it closes the file, where a later stat is slow.",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four for each core, at most 32.")
-@click.option("--cc", metavar="PROGRAM", help="The C compiler; default: $CC or cc.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was recorded as JSON, in stderr's last line.")
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing but what may be missing.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
+@click.option("--cc", metavar="PROGRAM", help="C compiler. Default: $CC or cc.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on the last line of stderr.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only warnings about incomplete records.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def record(
     target: Path,
@@ -67,12 +69,12 @@ def record(
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND, and record in a catalog what it does to files.
+    """Run COMMAND and record its file operations in a catalog.
 
-    The program needs no change: waystage catalog record -c run.catalog -- ./program. Its output and its exit status are
-    its own. When it is over, every path that it created, wrote, renamed, linked, truncated or removed is looked at.
-    Programs that are linked statically or written in Go, set-user-ID programs, programs without the environment's variables and
-    io_uring cannot be seen: a warning names them, the catalog counts them among its gaps, and `refresh` finds what they did.
+    The program needs no change: waystage catalog record -c run.catalog -- ./program. Its output and exit status are
+    passed through. When it ends, each path that it created, wrote, renamed, linked, truncated or removed is checked.
+    Static programs, Go programs, set-user-ID programs, programs with a cleared environment and io_uring cannot be
+    recorded: a warning names them, the catalog counts them as gaps, and `refresh` finds their changes.
     """
     from waystage.catalog import BuildOptions
     from waystage.recorder import RecordOptions
@@ -119,6 +121,6 @@ def _say(ran: Ran, target: Path, output: Output, as_json: bool) -> None:
             err=True,
         )
     output.note(
-        f"catalog: {target}: {ran.applied.entries:,} entries, {ran.applied.looked_at:,} of them looked at"
+        f"catalog: {target}: {ran.applied.entries:,} entries, {ran.applied.looked_at:,} of them checked"
         f" in {ran.applied.seconds:.1f} s"
     )

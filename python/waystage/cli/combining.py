@@ -1,8 +1,8 @@
-"""Options that do nothing beside others: refused, since an option that is given is meant.
+"""Refuses options that have no effect in combination with others.
 
-Arrives: the command that runs, names of its options.
+Arrives: the running command, names of its options.
 Leaves: nothing, or a usage error that names them.
-Must not know: what options mean.
+Must not know: the meaning of options.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SAID = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 
 
 def given(names: Iterable[str]) -> list[str]:
-    """Those of these parameters of the running command that were given, as they are written."""
+    """The option strings of those parameters that were given on the command line."""
     ctx = click.get_current_context()
     said = [name for name in names if ctx.get_parameter_source(name) in _SAID]
     parameters = {parameter.name: parameter for parameter in ctx.command.params}
@@ -26,7 +26,7 @@ def given(names: Iterable[str]) -> list[str]:
 
 
 def refuse(names: Iterable[str], why: str) -> None:
-    """UserError where any of these was given: they, and `why` they would do nothing."""
+    """Raise UserError with the given options of these and `why` they have no effect."""
     said = given(names)
     if said:
         raise UserError(f"{', '.join(said)}: {why}", ExitCode.USAGE)

@@ -1,7 +1,7 @@
-"""`waystage compare`: two trees, or what one run predicted against what another measured.
+"""`waystage compare`: compare two trees, or a predicted run with a measured one.
 
-Arrives: two trees or catalogs, or the folders of two runs of one experiment.
-Leaves: what differs between the trees; or errors by policy, job and link; as text or as one JSON object.
+Arrives: two trees or catalogs, or the directories of two runs of one experiment.
+Leaves: differences of the trees, or errors by policy, job and link; as text or as one JSON object.
 Must not know: which worlds ran them, how trees are read.
 """
 
@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from waystage.experiment.compare import LinkError, RunComparison, TimeError
 
 SHOWN = 8
-"""Jobs and links printed for people; --json holds all of them."""
+"""Jobs and links shown as text; --json gives all."""
 
 
 @click.command()
 @click.argument("first", metavar="A", type=click.Path(path_type=Path))
 @click.argument("second", metavar="B", type=click.Path(path_type=Path))
 @click.option(
-    "--top", type=click.IntRange(min=1), default=SHOWN, show_default=True, help="Lines of each sort."
+    "--top",
+    type=click.IntRange(min=1),
+    default=SHOWN,
+    show_default=True,
+    help="Maximum number of lines of each kind.",
 )
 @click.option(
     "--content", is_flag=True, help="Trees: read files of the same size and compare their contents."
@@ -37,17 +41,17 @@ SHOWN = 8
     "--ignore",
     multiple=True,
     type=click.Choice(["mtime", "mode", "uid", "gid", "links"]),
-    help="Trees: an attribute that does not matter; may be given several times.",
+    help="Trees: ignore this attribute (repeatable).",
 )
 @click.option(
-    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Trees: leave out; may be given several times."
+    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Trees: exclude PATTERN (repeatable)."
 )
 @click.option(
-    "--threads", type=click.IntRange(1, 1024), help="Trees. Default: two for each core, at most 16."
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Trees: number of threads. Default: two per core, at most 16.",
 )
-@null_option(
-    "Print what is lacking or unlike alone, each path as it is and ended by a NUL, for copy --files-from - -0."
-)
+@null_option("Trees: print only missing or different paths, each ended by a NUL, for copy --files-from - -0.")
 @output_options
 def command(
     first: Path,
@@ -63,19 +67,20 @@ def command(
 ) -> int:
     """Compare A with B: two trees, or two runs of an experiment.
 
-    Trees are directories, or catalogs of them, which saves walking. What differs is told by existence, type, size, time,
-    mode, owner, links and target of symbolic links, and with --xattrs and --content by what must be read. Exit
-    status 1 where anything differs. Hard links are compared as far as both names are in the tree. Holes are not read.
+    Trees are directories, or catalogs, whose trees are not walked. Entries are compared by existence, type, size, mtime,
+    mode, owner, hard links and the target of symbolic links, with --xattrs and --content also by extended attributes
+    and contents. Exit status 1 if anything differs. Hard links are compared if both names are in the tree. Holes are
+    not read.
 
-    Where both folders hold results of `waystage run`, A, from the simulator say, is compared with what B measured.
-    Errors are relative to B. The two are runs of one experiment: the same jobs at the same times.
+    If A and B are outputs of `waystage run`, A, e.g. of the simulator, is compared with B, the measurement. Errors are
+    relative to B. Both must be runs of one experiment: the same jobs at the same times.
     """
     from waystage.experiment.results import RESULT_FILE
 
     refuse_both(null, output)
     for path in (first, second):
         if not path.exists():
-            raise UserError(f"{path} is not there: name two trees, catalogs or runs", ExitCode.BAD_INPUT)
+            raise UserError(f"{path} does not exist: give two trees, catalogs or runs", ExitCode.BAD_INPUT)
     if not any((path / RESULT_FILE).is_file() for path in (first, second)) and (
         first.is_dir() and second.is_dir()
     ):
@@ -85,7 +90,9 @@ def command(
             first, second, Wanted(content, xattrs, ignore, exclude, threads), top, null, output
         )
     if content or xattrs or ignore or exclude or threads or null:
-        raise UserError("options for trees, and not both are trees: name two directories", ExitCode.USAGE)
+        raise UserError(
+            "options for trees, and A and B are not both trees: give two directories", ExitCode.USAGE
+        )
     _compare_runs(first, second, top, output)
     return ExitCode.OK
 
@@ -178,7 +185,7 @@ def _link(error: LinkError) -> dict[str, Any]:
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity: None where nothing was measured and something predicted."""
+    """None for infinity, which JSON lacks: something was predicted and nothing measured."""
     return None if value == float("inf") else round(value, 3)
 
 

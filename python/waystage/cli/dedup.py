@@ -1,8 +1,8 @@
-"""`waystage dedup`: how much of a tree is there more than once.
+"""`waystage dedup`: measure how much data of a tree is redundant.
 
-Arrives: a tree, a catalog or parts; how to cut; which share is this process's.
+Arrives: a tree, a catalog or parts; a chunking method; the rank of this process.
 Leaves: a report, or parts.
-Must not know: how data is cut, and how files are found.
+Must not know: how data is chunked, and how files are found.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from waystage.dedup import Report
 
 SHOWN = 15
-"""Types a person is shown; --json gives all."""
+"""File types shown as text; --json gives all."""
 
 SHOWN_ERRORS = 20
 
 LARGEST_CHUNK = 1 << 16
 
 PARTS_A_RANK = 4
-"""An interrupted run repeats a part: a quarter of a rank's work at most."""
+"""An interrupted run repeats at most one part, a quarter of a rank's work."""
 
 
 def _method(context: click.Context, parameter: click.Parameter, value: str) -> str:
     match = re.fullmatch(r"fast|fsc|fixed:([0-9]{1,5})", value)
     if not match or (match[1] and not 1 <= int(match[1]) <= LARGEST_CHUNK):
-        raise click.BadParameter(f"{value!r} is none of fast, fsc, fixed:N with N from 1 to {LARGEST_CHUNK}")
+        raise click.BadParameter(f"{value!r} is not fast, fsc, or fixed:N with N from 1 to {LARGEST_CHUNK}")
     return value
 
 
@@ -46,43 +46,45 @@ def _method(context: click.Context, parameter: click.Parameter, value: str) -> s
     callback=_method,
     show_default=True,
     metavar="fast|fsc|fixed:N",
-    help="How data is cut: by content, 8 KiB on average; the same with exactly the chunks and SHA-1 of FS-C's cdc8; or every N bytes.",
+    help="Chunking: content-defined, 8 KiB on average; the chunks and SHA-1 of FS-C's cdc8; or N bytes each.",
 )
-@click.option(
-    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
-)
-@click.option("--one-file-system", is_flag=True, help="Leave out what is on other file systems.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two for each core.")
+@click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
+@click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two per core.")
 @click.option(
     "--bandwidth",
     type=Rate(),
     metavar="RATE",
-    help="Limit the rate of reading, in bytes a second, such as 200M (docs/reference/units.md).",
+    help="Limit the read rate, e.g. 200M/s (docs/reference/units.md).",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be read, and read nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing.")
 @click.option(
     "--parts-in",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write parts into this folder instead of reporting; parts that are there are not made again.",
+    help="Write parts into this directory instead of a report; existing parts are kept.",
 )
-@click.option("--parts", type=click.IntRange(1, 99_999), help="How many. Default: four for each rank.")
-@click.option("--rank", type=int, help="This process, from 0. Default: as mpirun or srun says.")
-@click.option("--ranks", type=int, help="How many processes share the work. Default: as mpirun or srun says.")
+@click.option("--parts", type=click.IntRange(1, 99_999), help="Number of parts. Default: four per rank.")
+@click.option("--rank", type=int, help="Rank of this process, from 0. Default: from mpirun or srun.")
+@click.option(
+    "--ranks", type=int, help="Number of processes that share the work. Default: from mpirun or srun."
+)
 @click.option(
     "--merge",
     "joined",
     multiple=True,
     metavar="PART",
     type=click.Path(path_type=Path),
-    help="Report what these parts, or all in a folder, hold together; may be given several times.",
+    help="Merge these parts, or all in a directory, into one report (repeatable).",
 )
 @click.option(
     "--estimate",
     is_flag=True,
-    help="With --merge: estimate in memory that does not grow with the data, after Harnik and others.",
+    help="With --merge: estimate in constant memory (Harnik et al., FAST 2016).",
 )
-@click.option("--sample", type=click.IntRange(1), help="Chunks that the estimate looks at. Default: 445,570.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Which chunks these are.")
+@click.option(
+    "--sample", type=click.IntRange(1), help="Sample size of the estimate in chunks. Default: 445,570."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
 @output_options
 def command(
     source: Path | None,
@@ -102,21 +104,19 @@ def command(
     seed: int,
     output: Output,
 ) -> None:
-    """Say how much of SOURCE, a tree or a catalog, is there more than once.
+    """Measure how much data of SOURCE, a tree or a catalog, is redundant.
 
-    Files are cut into chunks by content; a chunk that was met before is redundant. A catalog's tree is not walked.
-    A file with several names is read once, and holes are not read.
+    Files are split into chunks by content; a chunk seen before is redundant. The tree of a catalog is not walked. A file
+    with several hard links is read once; holes are not read.
 
-    Several nodes share the work: each runs `waystage dedup SOURCE --parts-in FOLDER`, under mpirun, srun or with --rank
-    and --ranks, and afterwards one runs `waystage dedup --merge FOLDER`. What was finished is not done again.
+    To share the work among nodes, run `waystage dedup SOURCE --parts-in FOLDER` under mpirun or srun, or with --rank and
+    --ranks, and then `waystage dedup --merge FOLDER` once. Finished parts are not made again.
     """
     from waystage import dedup
 
     if joined:
         if source is not None or parts_in is not None or dry_run:
-            raise UserError(
-                "--merge takes parts alone: leave out SOURCE, --parts-in and --dry-run", ExitCode.USAGE
-            )
+            raise UserError("--merge takes only parts: omit SOURCE, --parts-in and --dry-run", ExitCode.USAGE)
         paths = [path for given in joined for path in _parts_of(given)]
         with output.progress() as progress:
             if estimate:
@@ -128,17 +128,17 @@ def command(
         return
     if estimate or sample is not None:
         raise UserError(
-            "--estimate is made of parts: make them with --parts-in FOLDER, then give --merge FOLDER --estimate",
+            "--estimate needs parts: make them with --parts-in FOLDER, then give --merge FOLDER --estimate",
             ExitCode.USAGE,
         )
     if source is None:
-        raise UserError("name a tree or a catalog, or parts with --merge", ExitCode.USAGE)
+        raise UserError("give a tree or a catalog, or parts with --merge", ExitCode.USAGE)
     readable_source(source)
     options = dedup.DedupOptions(method, exclude, one_file_system, threads, bandwidth or 0)
     of_ranks = find_rank(rank, ranks)
     if parts_in is None and of_ranks.of > 1 and not dry_run:
         raise UserError(
-            f"{of_ranks.of} processes would each read everything: give --parts-in FOLDER, so that they share it",
+            f"{of_ranks.of} processes would each read everything: give --parts-in FOLDER to share the work",
             ExitCode.USAGE,
         )
     count = parts or PARTS_A_RANK * of_ranks.of
@@ -148,7 +148,7 @@ def command(
             f"would read {dry.files:,} files of {amount(dry.bytes)}, {amount(dry.allocated_bytes)} allocated"
         )
         if parts_in is not None:
-            text += f"; {dry.finished_parts} parts are there already"
+            text += f"; {dry.finished_parts} parts exist already"
         output.result(vars(dry), text)
         return
     with output.progress() as progress:
@@ -174,7 +174,7 @@ def _parts_of(given: Path) -> list[Path]:
         return [given]
     found = sorted(given.glob("*.dedup"))
     if not found:
-        raise UserError(f"{given} holds no part: make them with waystage dedup SOURCE --parts-in {given}")
+        raise UserError(f"{given} contains no parts: make them with waystage dedup SOURCE --parts-in {given}")
     return found
 
 
@@ -193,7 +193,7 @@ def _text(report: Report) -> str:
         f"{amount(whole.bytes)} in {files['read']:,} files, {whole.chunks:,} chunks ({report.method});"
         f" distinct {amount(whole.distinct_bytes)}: {rate(whole.redundant_share)} redundant",
         f"zeros: {amount(report.zero_bytes)} in {report.zero_chunks:,} chunks;"
-        f" whole files that are there already: {report.repeated_files:,} of {amount(report.repeated_bytes)}",
+        f" duplicate files: {report.repeated_files:,} of {amount(report.repeated_bytes)}",
     ]
     if files["hole_bytes"]:
         with_holes = report.with_holes
@@ -201,10 +201,10 @@ def _text(report: Report) -> str:
             f"holes, not counted above: {amount(files['hole_bytes'])}; with them {rate(with_holes.redundant_share)} redundant"
         )
     remarks = [
-        (files["links"], "further names of files"),
+        (files["links"], "additional hard links"),
         (report.excluded, "left out"),
-        (files["vanished"], "gone before they could be read"),
-        (files["changed"], "changed since they were listed, read as they are"),
+        (files["vanished"], "removed before they were read"),
+        (files["changed"], "changed since they were listed, read anyway"),
         (files["unreadable"], "could not be read"),
     ]
     told = [f"{count:,} {what}" for count, what in remarks if count]

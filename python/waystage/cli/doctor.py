@@ -1,8 +1,8 @@
-"""`waystage doctor`: what this machine can run, what is missing, and how to get it.
+"""`waystage doctor`: check what this machine can run, what is missing, and how to install it.
 
 Arrives: nothing.
-Leaves: a table, or with --json one object; exit status 4 where the main job cannot run.
-Must not know: how anything is checked.
+Leaves: a table, or with --json one object; exit status 4 if the main job cannot run.
+Must not know: how the checks work.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from waystage.cli.common import ExitCode, Output, output_options, table
 @click.command()
 @output_options
 def command(output: Output) -> None:
-    """Say what this machine can run, what is missing, and how to get it.
+    """Check what this machine can run, what is missing, and how to install it.
 
-    Each thing is tried where that is quick: a namespace is made, a program compiled, a small cluster
-    brought up. Nothing is left behind and nothing is installed. Exit status 4 where something is missing
-    that the main job, 'waystage run ... --on lab', needs.
+    Tries each component where that is quick: creates a namespace, compiles a program, starts a small cluster. It
+    removes everything it created and installs nothing. Exit status 4 if a requirement of the main job,
+    'waystage run ... --on lab', is missing.
     """
     from waystage.cli.doctor_checks import CHECKS, ready
 
@@ -35,11 +35,9 @@ def command(output: Output) -> None:
     remedies = [f"  {f.name}: {f.remedy}" for f in findings if f.remedy]
     parts = [table(rows, ["", "what", "needed for", "found"]), ""]
     if remedies:
-        parts += ["How to get what is missing or limited:", *remedies, ""]
+        parts += ["To fix what is missing or limited:", *remedies, ""]
     parts.append(
-        "The main job can run here."
-        if good
-        else "The main job cannot run here: something it needs is missing."
+        "The main job can run here." if good else "The main job cannot run here: a requirement is missing."
     )
     output.result({"ready": good, "checks": [asdict(f) for f in findings]}, "\n".join(parts))
     if not good:

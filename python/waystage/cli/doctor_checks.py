@@ -1,11 +1,10 @@
-"""What this machine can run, found out by trying.
+"""Checks of what this machine can run.
 
-Arrives: nothing; each check looks or tries for itself.
-Leaves: findings: ok, limited or missing, why, and how to get it.
+Arrives: nothing; each check probes the machine.
+Leaves: findings: ok, limited or missing, the reason, and the fix.
 Must not know: how findings are printed.
 
-A check tries the real thing wherever that takes well under a second and leaves nothing behind:
-what is tried in a namespace goes with it, and the small cluster is taken down by the lab itself.
+A check uses the real component where that takes well under a second, in a namespace that is removed afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from waystage.worlds.lab.commands import SEARCH_PATH, run
 Status = Literal["ok", "limited", "missing"]
 
 LOW_MEMORY_BYTES = 4 << 30
-"""Six ranks, two stagings and the switches of the demo fit below this; a larger cluster does not."""
+"""Enough for the demo: six ranks, two stagings and the switches."""
 
 MPI_PROGRAM = """
 #include <mpi.h>
@@ -58,7 +57,7 @@ NFT_RULES = (
 
 @dataclass(frozen=True)
 class Finding:
-    """`needed`: the main job cannot run without it. `remedy` is empty where nothing is to be done."""
+    """`needed`: the main job requires it. `remedy` is empty if there is none."""
 
     name: str
     needed: bool
@@ -69,7 +68,7 @@ class Finding:
 
 
 class Trouble(Exception):
-    """Why a check did not find what it looked for."""
+    """Why a check failed, and its remedy."""
 
     def __init__(self, detail: str, remedy: str = "", status: Status = "missing") -> None:
         super().__init__(detail)
@@ -80,7 +79,7 @@ class Trouble(Exception):
 
 @dataclass(frozen=True)
 class Check:
-    """`look` returns what it found, or raises Trouble."""
+    """`look` returns its finding, or raises Trouble."""
 
     name: str
     needed: bool
@@ -103,7 +102,7 @@ class Check:
 
 
 def _programs(**packages: str) -> None:
-    """Raises Trouble naming every program that is missing, and the packages that bring them."""
+    """Raises Trouble with all missing programs and their packages."""
     missing = [name for name in packages if shutil.which(name, path=SEARCH_PATH) is None]
     if missing:
         wanted = " ".join(dict.fromkeys(packages[name] for name in missing))
@@ -119,20 +118,20 @@ def _version(name: str, package: str, *arguments: str) -> str:
 
 def _root() -> str:
     if os.geteuid() != 0:
-        raise Trouble("this user is not root", "run with sudo, or as root in a container")
+        raise Trouble("not running as root", "run with sudo, or as root in a container")
     return "running as root"
 
 
 def _need_root() -> None:
     if os.geteuid() != 0:
-        raise Trouble("cannot be tried without root", "run 'sudo waystage doctor'")
+        raise Trouble("needs root to check", "run 'sudo waystage doctor'")
 
 
 def _namespaces() -> str:
     _need_root()
     _programs(unshare="util-linux")
     run(["unshare", "--net", "--uts", "--mount", "true"])
-    return "a network, a host-name and a mount namespace were made and left"
+    return "created network, UTS and mount namespaces"
 
 
 def _links() -> str:
@@ -145,8 +144,8 @@ def _links() -> str:
     try:
         run(["unshare", "--net", "sh", "-c", script])
     except WorldError as error:
-        raise Trouble(str(error), "a kernel with veth and sch_tbf is needed") from None
-    return "a veth pair with a rate limit (TBF) was made and left"
+        raise Trouble(str(error), "boot a kernel with veth and sch_tbf") from None
+    return "created a veth pair with a rate limit (TBF)"
 
 
 def _open_vswitch() -> str:
@@ -171,7 +170,7 @@ def _cluster() -> str:
     with Lab(f"doctor{os.getpid()}"[:16], topology) as lab:
         lab.check()
         took = time.monotonic() - began
-    return f"two hosts and an Open vSwitch bridge (userspace datapath) came up in {took:.1f} s and went"
+    return f"two hosts and an Open vSwitch bridge (userspace datapath) started in {took:.1f} s"
 
 
 def _mpi() -> str:
@@ -185,7 +184,7 @@ def _mpi() -> str:
             ["mpirun", "--oversubscribe", "-n", "2", str(binary)],
             env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
         )
-    return f"{version}: a program was compiled and ran on two ranks"
+    return f"{version}: compiled and ran a program on two ranks"
 
 
 def _backplane() -> str:
@@ -201,7 +200,7 @@ def _native() -> str:
     try:
         import waystage._native as native
     except ImportError as error:
-        raise Trouble(f"the compiled module is not there: {error}", "make build") from None
+        raise Trouble(f"the compiled module is missing: {error}", "make build") from None
     return f"waystage._native {native.__version__}"
 
 
@@ -212,7 +211,7 @@ def _machine() -> str:
     found = f"{machine['cores']} cores, {machine['memory_bytes'] / 2**30:.0f} GiB, kernel {machine['kernel']}"
     if machine["cores"] < 2 or machine["memory_bytes"] < LOW_MEMORY_BYTES:
         raise Trouble(
-            found, "the demo wants 2 cores and 4 GiB: a run will say that it was short of CPU", "limited"
+            found, "the demo needs 2 cores and 4 GiB; runs here will be marked as short of CPU", "limited"
         )
     return found
 
@@ -230,7 +229,7 @@ def _ebpf() -> str:
             f"tc qdisc add dev lo clsact && tc filter add dev lo egress bpf direct-action obj {binary} sec tc"
         )
         run(["unshare", "--net", "--mount", "sh", "-c", attach])
-    return "a classifier was compiled and loaded at a clsact hook"
+    return "compiled a classifier and loaded it at a clsact hook"
 
 
 def _fuse() -> str:
@@ -239,7 +238,7 @@ def _fuse() -> str:
     except OSError as error:
         remedy = "modprobe fuse, or start the container with --device /dev/fuse"
         raise Trouble(f"/dev/fuse cannot be opened: {error.strerror}", remedy) from None
-    return "/dev/fuse can be opened"
+    return "opened /dev/fuse"
 
 
 def _tun() -> str:
@@ -250,7 +249,7 @@ def _tun() -> str:
     except WorldError as error:
         remedy = "modprobe tun, or start the container with --device /dev/net/tun --cap-add NET_ADMIN"
         raise Trouble(str(error), remedy) from None
-    return "a TUN device was made and left"
+    return "created a TUN device"
 
 
 def _transparent_proxy() -> str:
@@ -258,7 +257,7 @@ def _transparent_proxy() -> str:
     (effective,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith("CapEff"))
     if not effective >> CAP_NET_ADMIN & 1:
         raise Trouble(
-            "this process has no CAP_NET_ADMIN, which --tproxy and rules of nftables want",
+            "no CAP_NET_ADMIN, which --tproxy and nftables rules need",
             "run as root, or give the service AmbientCapabilities=CAP_NET_ADMIN; --socks and --forward need none",
         )
     _programs(nft="nftables", unshare="util-linux")
@@ -267,7 +266,7 @@ def _transparent_proxy() -> str:
     except WorldError as error:
         remedy = "boot a kernel with CONFIG_NFT_REDIR and CONFIG_NFT_TPROXY, or use --socks and --forward"
         raise Trouble(str(error), remedy) from None
-    return "CAP_NET_ADMIN and nft are there; rules that redirect and that hand over were taken in a namespace"
+    return "CAP_NET_ADMIN; loaded REDIRECT and TPROXY rules in a namespace"
 
 
 def _slurm() -> str:
@@ -288,15 +287,15 @@ def _completion() -> str:
 
 CHECKS: tuple[Check, ...] = (
     Check("machine", True, "everything", _machine),
-    Check("command", False, "calling waystage by its name", _completion),
+    Check("command", False, "running waystage by name", _completion),
     Check("native module", True, "probes, staging", _native),
     Check("backplane", True, "events between controllers", _backplane),
     Check("root", True, "the lab", _root),
     Check("namespaces", True, "hosts of the lab", _namespaces),
     Check("links", True, "links of the lab", _links),
     Check("Open vSwitch", True, "switches of the lab", _open_vswitch),
-    Check("lldpd", True, "hosts that announce themselves", lambda: _version("lldpd", "lldpd", "-v")),
-    Check("cluster", True, "the lab as a whole", _cluster),
+    Check("lldpd", True, "topology discovery", lambda: _version("lldpd", "lldpd", "-v")),
+    Check("cluster", True, "a complete lab", _cluster),
     Check("Open MPI", True, "programs of the jobs", _mpi),
     Check("eBPF", False, "tags on the packets of MPI programs", _ebpf),
     Check("FUSE", False, "the emulated striped file system", _fuse),
@@ -307,5 +306,5 @@ CHECKS: tuple[Check, ...] = (
 
 
 def ready(findings: list[Finding]) -> bool:
-    """Whether the main job can run here."""
+    """Whether the main job can run."""
     return all(finding.status != "missing" for finding in findings if finding.needed)

@@ -1,7 +1,7 @@
-"""`waystage load`: read everything that a tree or catalog names, and say how fast each target gave it.
+"""`waystage load`: read all files of a tree or catalog and report the rate of each storage target.
 
-Arrives: a tree or a catalog, how it is to be read.
-Leaves: rates, by target; exit status 1 where files could not be read.
+Arrives: a tree or a catalog, how to read it.
+Leaves: rates by target; exit status 1 if files could not be read.
 Must not know: how files are scheduled or read.
 """
 
@@ -17,10 +17,10 @@ from waystage.cli.common import ExitCode, Output, output_options, table
 from waystage.cli.quantities import Size
 
 SHOWN = 20
-"""Targets and failures that a person is shown; --json gives all."""
+"""Targets and failures shown as text; --json gives all."""
 
 TOGETHER = 256
-"""Items between two looks at the time."""
+"""Items between two reads of the clock."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,50 +28,46 @@ TOGETHER = 256
 @click.option(
     "--mode",
     type=click.Choice(["catalog", "object", "file"]),
-    help="Files and layouts from the catalog, from a walk that asks each file for its layout, or from a walk alone."
+    help="Source of files and layouts: the catalog; a walk that queries layouts; a walk without layouts."
     " Default: catalog for a catalog, object for a tree.",
 )
+@click.option("--tree", type=click.Path(path_type=Path), help="Path of the catalogued tree on this machine.")
 @click.option(
-    "--tree", type=click.Path(path_type=Path), help="Where the catalogued tree lies on this machine."
+    "--files", "whole", is_flag=True, help="Deliver complete files in epoch order, as for training."
 )
 @click.option(
-    "--files", "whole", is_flag=True, help="Whole files in the order of the epoch, as for training."
+    "--loaders", type=click.IntRange(1, 4096), help="Number of reading threads. Default: from the profile."
 )
-@click.option("--loaders", type=click.IntRange(1, 4096), help="Threads that read. Default: by the profile.")
 @click.option(
     "--profile",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="What waystage profile-targets measured: how many loaders a target takes.",
+    help="Profile from waystage profile-targets: loaders per target.",
 )
 @click.option(
     "--resized",
     type=click.Choice(["error", "deliver"]),
     default="error",
     show_default=True,
-    help="What becomes of a file of another size than recorded, or cut off while it is read: named as an error, or"
-    " delivered as it is.",
+    help="Handling of a file whose size changed since it was recorded or while it is read: report an error, or deliver"
+    " it anyway.",
 )
-@click.option("--strict", is_flag=True, help="No loader leaves its target.")
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Which process this is.")
-@click.option(
-    "--world", type=click.IntRange(1), default=1, show_default=True, help="How many processes there are."
-)
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="What the order is drawn from."
-)
+@click.option("--strict", is_flag=True, help="Bind each loader to its target permanently.")
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, help="Rank of this process.")
+@click.option("--world", type=click.IntRange(1), default=1, show_default=True, help="Number of processes.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the order.")
 @click.option(
     "--memory",
     type=Size(1 << 20, unit="Mi"),
     default="256Mi",
     show_default=True,
-    help="Read ahead at most, such as 1Gi (docs/reference/units.md).",
+    help="Maximum read-ahead, e.g. 1Gi (docs/reference/units.md).",
 )
 @click.option(
     "--piece",
     type=Size(1 << 10, unit="Ki"),
     default="4Mi",
     show_default=True,
-    help="Read in pieces of at most this size, such as 4Mi.",
+    help="Maximum size of a read, e.g. 4Mi.",
 )
 @output_options
 def command(
@@ -90,10 +86,10 @@ def command(
     piece: int,
     output: Output,
 ) -> int:
-    """Read everything that TREE or CATALOG names, and say how fast each target gave it.
+    """Read all files of TREE or CATALOG and report the rate of each storage target.
 
-    Objects are read as they come, each by a loader bound to its target; with --files whole files, in an order drawn from
-    the seed. What was read is thrown away. Several processes share the work when each is given its rank.
+    Objects are read by loaders bound to their target; with --files, complete files in a seeded random order. Data is
+    discarded. With --rank and --ranks, several processes share the work.
     """
     from waystage.display import display
     from waystage.loader import Loader
@@ -178,12 +174,12 @@ COUNTED = (
 )
 REMARKS = (
     ("vanished", "gone"),
-    ("not_a_file", "no regular file any more"),
+    ("not_a_file", "no longer regular files"),
     ("unreadable", "unreadable"),
     ("grown", "grown beyond memory"),
-    ("resized", "of another size than recorded"),
+    ("resized", "with another size than recorded"),
     ("shrunk", "shrunk meanwhile"),
-    ("stale", "not as the catalog says"),
+    ("stale", "different from the catalog"),
 )
 
 

@@ -1,7 +1,7 @@
-"""`waystage pattern`: look into communication patterns, convert and merge them.
+"""`waystage pattern`: show, convert and merge communication patterns.
 
-Arrives: pattern files, the original profiler's among them.
-Leaves: text, one JSON object, pictures, files of other formats.
+Arrives: pattern files, also of the original profiler.
+Leaves: text, one JSON object, images, files of other formats.
 Must not know: how patterns are recorded.
 """
 
@@ -20,22 +20,22 @@ PHASES_SHOWN = 20
 
 @click.group()
 def command() -> None:
-    """Look into communication patterns, convert and merge them."""
+    """Show, convert and merge communication patterns."""
 
 
 @command.command()
 @click.argument("file", type=FILE)
-@click.option("--png", type=FILE, help="Also draw the heat map into this file.")
-@click.option("--phase", type=click.IntRange(min=0), help="Only this phase, numbered from 0.")
+@click.option("--png", type=FILE, help="Also draw the heat map to this file.")
+@click.option("--phase", type=click.IntRange(min=0), help="Show only this phase, numbered from 0.")
 @click.option(
-    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="How many pairs to list."
+    "--top", type=click.IntRange(min=0), default=10, show_default=True, help="Number of pairs to list."
 )
 @click.option("--map/--no-map", "draw", default=True, help="Draw the heat map in the terminal.")
 @output_options
 def show(file: Path, png: Path | None, phase: int | None, top: int, draw: bool, output: Output) -> None:
-    """Say what FILE holds: totals, kinds of messages, phases, busiest pairs, a heat map.
+    """Show the totals, message kinds, phases, busiest pairs and heat map of FILE.
 
-    FILE is a pattern file or the original profiler's tar.gz. What the numbers do not hold is said first.
+    FILE is a pattern file or the original profiler's tar.gz. Warnings about incomplete data come first.
     """
     from waystage.patterns import Pattern
     from waystage.patterns.heatmap import as_text, write_png
@@ -60,11 +60,11 @@ def show(file: Path, png: Path | None, phase: int | None, top: int, draw: bool, 
     type=click.Choice(["keep", "one", "change"]),
     default="keep",
     show_default=True,
-    help="Keep the phases, join all to one, or begin one where the pattern changes.",
+    help="Keep the phases, merge all into one, or start one at each change of the pattern.",
 )
 @output_options
 def convert(file: Path, target: Path, phases: str, output: Output) -> None:
-    """Write FILE as TARGET, in the format of its ending: .pattern, .csv, .json, .npz, or .tar.gz as the original's."""
+    """Convert FILE to TARGET. Its suffix sets the format: .pattern, .csv, .json, .npz, or the original's .tar.gz."""
     from waystage.patterns import Pattern
     from waystage.patterns.convert import convert as write
     from waystage.patterns.phases import by_change
@@ -83,10 +83,10 @@ def convert(file: Path, target: Path, phases: str, output: Output) -> None:
 
 @command.command()
 @click.argument("parts", nargs=-1, required=True, type=FILE)
-@click.option("--output", "-o", "target", type=FILE, required=True, help="The file to write.")
+@click.option("--output", "-o", "target", type=FILE, required=True, help="File to write.")
 @output_options
 def merge(parts: tuple[Path, ...], target: Path, output: Output) -> None:
-    """Join the PARTS that the ranks of one run left where it did not reach its end."""
+    """Merge PARTS, written by the ranks of one run that did not finish."""
     from waystage.patterns.merge import merge as join
 
     pattern = join(parts, target)

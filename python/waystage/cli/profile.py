@@ -1,8 +1,8 @@
-"""`waystage profile -- mpirun ... PROGRAM`: record what its ranks send to one another.
+"""`waystage profile -- mpirun ... PROGRAM`: record the communication between its ranks.
 
 Arrives: a command line after `--`.
-Leaves: the program's own output and exit status, and a pattern file.
-Must not know: how messages are seen.
+Leaves: the program's output and exit status, and a pattern file.
+Must not know: how messages are intercepted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHOWN_RANKS = 10
     type=click.Path(path_type=Path, dir_okay=False),
     default="waystage.pattern",
     show_default=True,
-    help="The pattern file.",
+    help="Pattern file to write.",
 )
 @click.option(
     "--interval",
@@ -36,16 +36,16 @@ SHOWN_RANKS = 10
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Cut the run into phases of this length; 0 for one phase.",
+    help="Length of a phase; 0 for a single phase.",
 )
-@click.option("--mpicc", metavar="PROGRAM", help="The MPI compiler; without it, the one beside the launcher.")
+@click.option("--mpicc", metavar="PROGRAM", help="MPI compiler. Default: the one beside the launcher.")
 @click.option(
     "--through-network",
     is_flag=True,
-    help="MPICH: send what stays within a host through the network layer too, where it is seen. The program then "
-    "communicates in another way than without, and the result says so.",
+    help="MPICH: also send messages within a host through the network layer, to record them. This changes how the "
+    "program communicates; the result notes it.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Say nothing about the profile but errors.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors of the profiler.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def command(
     target: Path,
@@ -55,10 +55,10 @@ def command(
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND, an MPI program or its launcher, and record what its ranks send to one another.
+    """Run COMMAND, an MPI program or its launcher, and record the communication between its ranks.
 
-    The program needs no change: waystage profile -- mpirun -np 4 ./program. Its output and its exit status are
-    its own. `waystage pattern show` shows the result.
+    The program needs no change: waystage profile -- mpirun -np 4 ./program. Its output and exit status are
+    passed through. `waystage pattern show` shows the result.
     """
     from waystage.profiler import ProfilerError, profile
     from waystage.profiler.errors import CompilerMissing
@@ -84,7 +84,7 @@ def _say(done: Profiled, output: Output) -> None:
     else:
         told = [(done.early, "ended before MPI_Finalize"), (done.missing, "left nothing")]
         how = "; ".join(f"{_ranks(ranks)} {what}" for ranks, what in told if ranks)
-        output.note(f"profile: {done.output}, of a run that did not end well: {how}")
+        output.note(f"profile: {done.output}, of an incomplete run: {how}")
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

@@ -1,7 +1,7 @@
-"""`waystage profile-targets`: how many loaders a storage target takes.
+"""`waystage profile-targets`: measure how many concurrent loaders suit a storage target.
 
 Arrives: a tree or a catalog.
-Leaves: a file that the loader takes.
+Leaves: a profile for the loader.
 Must not know: how targets are measured.
 """
 
@@ -25,36 +25,38 @@ from waystage.cli.quantities import Size
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("targets.json"),
     show_default=True,
-    help="The profile to write.",
+    help="Profile to write.",
 )
 @click.option(
     "--share",
     type=click.FloatRange(0, 100, min_open=True),
     default=5.0,
     show_default=True,
-    help="Percent of the bytes to read at most.",
+    help="Maximum share of the bytes to read, in percent.",
 )
 @click.option(
-    "--most", type=click.IntRange(1, 1024), default=64, show_default=True, help="Readers of a target at most."
+    "--most",
+    type=click.IntRange(1, 1024),
+    default=64,
+    show_default=True,
+    help="Maximum number of readers per target.",
 )
 @click.option(
     "--piece",
     type=Size(1 << 10, unit="Ki"),
     default="1Mi",
     show_default=True,
-    help="Read in pieces of at most this size, such as 1Mi (docs/reference/units.md).",
+    help="Maximum size of a read, e.g. 1Mi (docs/reference/units.md).",
 )
-@click.option(
-    "--tree", type=click.Path(path_type=Path), help="Where the catalogued tree lies on this machine."
-)
+@click.option("--tree", type=click.Path(path_type=Path), help="Path of the catalogued tree on this machine.")
 @output_options
 def command(
     source: Path, to: Path, share: float, most: int, piece: int, tree: Path | None, output: Output
 ) -> None:
-    """Measure how reads of TREE or CATALOG slow one another down on a target, and how many loaders follow from it.
+    """Measure the contention of concurrent reads on the targets of TREE or CATALOG, and the best number of loaders.
 
-    The targets with most bytes are read by 1, 2, 4, ... readers until more bring nothing (SwiftLoad's algorithm 1). What the page
-    cache holds of a piece is let go before it is read.
+    The targets with the most bytes are read by 1, 2, 4, ... readers until the rate stops growing (SwiftLoad, algorithm
+    1). Pages are dropped from the page cache before they are read.
     """
     from waystage.loader.files import file_set
     from waystage.loader.profile import profile_targets
@@ -70,7 +72,7 @@ def command(
         for readers, slowdown in profile.points
     ]
     text = (
-        f"{profile.best_loaders} loaders a target, from {profile.share:.1%} of the bytes: {to}\n"
+        f"{profile.best_loaders} loaders per target, from {profile.share:.1%} of the bytes: {to}\n"
         f"{table(rows, ['readers', 'slowdown', 'gain'])}"
     )
     output.result({"file": str(to)} | asdict(profile), text)

@@ -1,7 +1,7 @@
-"""What `waystage compare` and `waystage verify` do with trees and catalogs of trees.
+"""Comparison of trees and catalogs for `waystage compare` and `waystage verify`.
 
 Arrives: two trees and what to compare.
-Leaves: what differs, as lines or one JSON object; exit status 1 where anything does.
+Leaves: differences as lines or one JSON object; exit status 1 if there are any.
 Must not know: how trees are read.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def compare_trees(first: Path, second: Path, wanted: Wanted, top: int, null: bool, output: Output) -> int:
-    """Say what differs in either direction."""
+    """Report differences in both directions."""
     from waystage.trees import compare
 
     with output.progress() as progress:
@@ -27,7 +27,7 @@ def compare_trees(first: Path, second: Path, wanted: Wanted, top: int, null: boo
 
 
 def verify_copy(first: Path, second: Path, wanted: Wanted, top: int, null: bool, output: Output) -> int:
-    """Say what of the first tree the second lacks or holds otherwise; what it has besides does not matter."""
+    """Report entries of the first tree that are missing or differ in the second; ignore additional ones."""
     from waystage.trees import compare
 
     with output.progress() as progress:
@@ -64,7 +64,7 @@ def _tell(
     ]
     summary = (
         f"{len(found.only_first):,} only in the first, {len(found.only_second):,} only in the second,"
-        f" {len(found.changed):,} unlike, {found.same:,} alike"
+        f" {len(found.changed):,} different, {found.same:,} equal"
     )
     output.result(value, "\n".join([*lines, summary]))
     if not output.json:

@@ -1,7 +1,7 @@
-"""`waystage verify`: does a copy hold what its source holds?
+"""`waystage verify`: verify a copy against its source.
 
 Arrives: a source and its copy, or a catalog of either.
-Leaves: what is lacking or unlike, exit status 1 where anything is.
+Leaves: missing and different entries; exit status 1 if there are any.
 Must not know: how trees are read.
 """
 
@@ -19,10 +19,8 @@ from waystage.cli.trees import verify_copy
 @click.command()
 @click.argument("source", metavar="SRC", type=click.Path(path_type=Path))
 @click.argument("copy", metavar="DST|CATALOG", type=click.Path(path_type=Path))
-@click.option(
-    "--exclude", "-x", multiple=True, metavar="PATTERN", help="Leave out; may be given several times."
-)
-@click.option("--no-content", is_flag=True, help="Compare attributes only; read no file's contents.")
+@click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
+@click.option("--no-content", is_flag=True, help="Compare only attributes; do not read files.")
 @click.option(
     "--no-xattrs", is_flag=True, help="Do not compare extended attributes and access control lists."
 )
@@ -30,15 +28,17 @@ from waystage.cli.trees import verify_copy
     "--ignore",
     multiple=True,
     type=click.Choice(["mtime", "mode", "uid", "gid", "links"]),
-    help="An attribute that does not matter; may be given several times.",
+    help="Ignore this attribute (repeatable).",
 )
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two for each core, at most 16.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two per core, at most 16.")
 @click.option(
-    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="Paths of each sort to print."
+    "--top",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Maximum number of paths of each kind.",
 )
-@null_option(
-    "Print what is lacking or unlike alone, each path as it is and ended by a NUL, for copy --files-from - -0."
-)
+@null_option("Print only missing or different paths, each ended by a NUL, for copy --files-from - -0.")
 @output_options
 def command(
     source: Path,
@@ -52,12 +52,12 @@ def command(
     null: bool,
     output: Output,
 ) -> int:
-    """Check that DST holds what SRC holds: every entry, its attributes and its contents.
+    """Verify that DST contains each entry of SRC with equal attributes and contents.
 
-    The roots themselves are compared as other entries are. Hard links are compared as far as both names are in the tree. Holes are not
-    read. What DST holds besides does not matter. Either may be a catalog (`waystage catalog build`): then that tree is not
-    walked again, and its files are read where the catalog says they are. A catalog of SRC itself tells what changed
-    in SRC since. Exit status 1 where anything is lacking or unlike, 8 where something could not be read.
+    The roots are compared too. Hard links are compared if both names are in the tree. Holes are not read. Additional
+    entries of DST are ignored. SRC or DST may be a catalog (`waystage catalog build`): its tree is not walked again.
+    A catalog of SRC as DST shows changes of SRC. Exit status 1 if an entry is missing or differs, 8 if one could not be
+    read.
     """
     from waystage.trees import Wanted
 

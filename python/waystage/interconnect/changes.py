@@ -38,7 +38,7 @@ NAMES: dict[int, Literal["prepare", "switch", "clean"]] = {0: "prepare", 1: "swi
 # host ports after everything they lead to, deletions last.
 _NEW_GROUP, _NEW_RULE, _MOVED_GROUP, _PORT, _OLD_RULE, _OLD_GROUP = range(6)
 
-INGRESS_TABLES = frozenset({pipeline.SLOT, pipeline.CLASSIFY, pipeline.MARKS})
+INGRESS_TABLES = frozenset({pipeline.SPREAD, pipeline.CLASSIFY, pipeline.MARKS})
 
 
 def difference(held: Held, desired: Held) -> list[Phase]:
@@ -137,8 +137,8 @@ def _is_host_port(rule: Rule) -> bool:
 
 
 def _is_choice(rule: Rule) -> bool:
-    """A rule that chooses a pair's slot or tree."""
-    return rule.table == pipeline.SLOT or (
+    """A rule that chooses a pair's path index or tree."""
+    return rule.table == pipeline.SPREAD or (
         rule.table == pipeline.UP and rule.priority == pipeline.PRIORITY_EXCEPTION
     )
 

@@ -56,7 +56,7 @@ def _clashing(held: Held, desired: Held) -> set[int]:
 
 
 class _Choices:
-    """What a switch's groups and exceptions do, slot by slot and edge switch by edge switch."""
+    """What a switch's groups and exceptions do for each path index and edge switch."""
 
     def __init__(self, state: SwitchRules) -> None:
         self.state = state
@@ -67,11 +67,11 @@ class _Choices:
 
     @property
     def targets(self) -> set[Field]:
-        """Edge switches, by label prefix, that some slot reaches by an exception."""
+        """Edge switches, by label prefix, that some path index reaches by an exception."""
         return {target for _, target in self.exceptions}
 
     def steps(self, group_id: int, target: Field | None) -> tuple[Step, ...]:
-        """How a slot is sent towards an edge switch; `target` None for any that needs no exception."""
+        """How a path index is sent towards an edge switch; `target` None for any that needs no exception."""
         rule = self.exceptions.get((group_id, target)) if target is not None else None
         if rule is not None:
             return rule.steps
@@ -95,8 +95,10 @@ def _without(clashing: set[int], have: _Choices, want: _Choices) -> SwitchRules:
         for target in have.targets | want.targets:
             steps = _safe_steps(identity, target, clashing, have, want)
             if steps != usual:
-                slot = Field("metadata", _metadata_of(identity), pipeline.SLOT_MASK | pipeline.CLASS_MASK)
-                rule = stamped(pipeline.UP, pipeline.PRIORITY_EXCEPTION, (slot, target), steps)
+                path_index = Field(
+                    "metadata", _metadata_of(identity), pipeline.PATH_MASK | pipeline.CLASS_MASK
+                )
+                rule = stamped(pipeline.UP, pipeline.PRIORITY_EXCEPTION, (path_index, target), steps)
                 rules[rule.key] = rule
     return SwitchRules(rules=rules, groups=groups)
 
@@ -104,7 +106,7 @@ def _without(clashing: set[int], have: _Choices, want: _Choices) -> SwitchRules:
 def _safe_steps(
     identity: int, target: Field | None, clashing: set[int], have: _Choices, want: _Choices
 ) -> tuple[Step, ...]:
-    """The slot's way as desired; or as held; or another slot's, whichever first names no clashing id."""
+    """The first of the desired way, the held one and another path index's that names no clashing id."""
     for group_id in (identity, *want.state.groups, *have.state.groups):
         for choices in (want, have):
             steps = choices.steps(group_id, target)

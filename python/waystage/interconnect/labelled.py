@@ -1,11 +1,11 @@
-"""Style `labelled`: rules by label, class and slot.
+"""Style `labelled`: rules by label, class and path index.
 
 Arrives: the full topology, the same without what is down, true MAC addresses, a plan.
 Leaves: what each switch shall hold; the path of a pair.
 Must not know: what the switches hold, OpenFlow, policies.
 
 The rules of a switch grow with its ports and with the number of edge and core switches, not with pairs
-or jobs. The only parts that depend on the plan's core switches are the groups, one a class and slot at
+or jobs. The only parts that depend on the plan's core switches are the groups, one a class and path index at
 each edge switch, and, where a tree is damaged, a few exceptions; a switch-over changes these alone.
 """
 
@@ -51,8 +51,8 @@ class Uplink(msgspec.Struct, frozen=True):
     port: int
 
 
-class SlotChoice(msgspec.Struct, frozen=True):
-    """Where an edge switch sends a slot: by default, when the default's port is down, and by edge switch otherwise."""
+class PathChoice(msgspec.Struct, frozen=True):
+    """Where an edge switch sends a path index: by default, when the default's port is down, and by edge switch otherwise."""
 
     default: Uplink
     backup: Uplink | None = None
@@ -79,11 +79,11 @@ def desired(
         exceptions: dict[RuleKey, Rule] = {}
         for traffic in CLASSES:
             code = pipeline.class_code(traffic)
-            for slot, choice in choices[traffic].get(switch, {}).items():
-                group = _group(trees, code, slot, choice, failover)
+            for path_index, choice in choices[traffic].get(switch, {}).items():
+                group = _group(trees, code, path_index, choice, failover)
                 groups[group.group_id] = group
                 for dst, uplink in choice.exceptions.items():
-                    rule = _exception(topology, trees, traffic, slot, dst, uplink)
+                    rule = _exception(topology, trees, traffic, path_index, dst, uplink)
                     exceptions[rule.key] = rule
         held[switch] = SwitchRules(rules={**rules, **exceptions} if exceptions else rules, groups=groups)
     return held
@@ -98,9 +98,9 @@ def path_of(
         return ()
     if ingress == egress:
         return (src, ingress, dst)
-    slot = spread.slot(topology, src, dst, spread=plan.spread, seed=plan.seed)
+    path_index = spread.path_index(topology, src, dst, spread=plan.spread, seed=plan.seed)
     choices = choices_of(topology, live, plan, traffic)
-    choice = choices.get(ingress, {}).get(slot)
+    choice = choices.get(ingress, {}).get(path_index)
     if choice is None or forest(topology, live).ways(ingress, egress) is None:
         return ()
     uplink = choice.exceptions.get(egress, choice.default)
@@ -119,44 +119,46 @@ def usable_cores(
 
 def choices_of(
     topology: Topology, live: Topology, plan: PathPlan, traffic: TrafficClass
-) -> dict[str, dict[int, SlotChoice]]:
-    """edge switch -> slot -> choice, for a class under a plan."""
+) -> dict[str, dict[int, PathChoice]]:
+    """edge switch -> path index -> choice, for a class under a plan."""
     placed = tuple(sorted(plan.placed.get(traffic, {}).items()))
-    return slot_choices(topology, live, usable_cores(topology, live, plan, traffic), placed)
+    return path_choices(topology, live, usable_cores(topology, live, plan, traffic), placed)
 
 
 @functools.lru_cache(maxsize=128)
-def slot_choices(
+def path_choices(
     topology: Topology,
     live: Topology,
     usable: tuple[str, ...],
     placed: tuple[tuple[str, tuple[str, ...]], ...] = (),
-) -> dict[str, dict[int, SlotChoice]]:
-    """The same for a class that may use the core switches `usable`, with slots placed by edge switch."""
+) -> dict[str, dict[int, PathChoice]]:
+    """The same for a class that may use the core switches `usable`, with path indexes placed by edge switch."""
     woods = forest(topology, live)
-    dealt = spread.cores_of_slots(topology.core_switches, usable)
+    dealt = spread.cores_of_paths(topology.core_switches, usable)
     rows = dict(placed)
-    found: dict[str, dict[int, SlotChoice]] = {}
+    found: dict[str, dict[int, PathChoice]] = {}
     for edge in topology.edge_switches:
         found[edge] = {}
         if woods.fewest.get(edge):
             wanted = rows.get(edge, ())
-            for slot, home in enumerate(dealt):
-                asked = wanted[slot] if slot < len(wanted) and wanted[slot] in usable else home
-                found[edge][slot] = _choose(topology, woods, edge, slot, asked, usable)
+            for path_index, home in enumerate(dealt):
+                asked = (
+                    wanted[path_index] if path_index < len(wanted) and wanted[path_index] in usable else home
+                )
+                found[edge][path_index] = _choose(topology, woods, edge, path_index, asked, usable)
     return found
 
 
 def _choose(
-    topology: Topology, woods: Forest, edge: str, slot: int, home: str, usable: tuple[str, ...]
-) -> SlotChoice:
-    """The slot's own tree where that is as short as any; where not, another of the class's; else any at all."""
+    topology: Topology, woods: Forest, edge: str, path_index: int, home: str, usable: tuple[str, ...]
+) -> PathChoice:
+    """The path index's own tree where that is as short as any; where not, another of the class's; else any at all."""
     tree = woods.trees.get(home)
     if tree is not None and edge in tree.up and not tree.down[edge] and not woods.detours(home, edge):
         default = Uplink(home, tree.up[edge][1])
-        return SlotChoice(default, _backup(topology, woods, edge, slot, default))
-    order = [root for root in (home, *_rotated(usable, slot)) if root in woods.trees]
-    order += _rotated(tuple(woods.trees), slot)
+        return PathChoice(default, _backup(topology, woods, edge, path_index, default))
+    order = [root for root in (home, *_rotated(usable, path_index)) if root in woods.trees]
+    order += _rotated(tuple(woods.trees), path_index)
     chosen: dict[str, Uplink] = {}
     for dst, fewest in woods.fewest[edge].items():
         root = next(r for r in order if woods.trees[r].hops.get(edge, {}).get(dst) == fewest)
@@ -166,12 +168,12 @@ def _choose(
         counted, key=lambda uplink: (counted[uplink], uplink.root == home, uplink.root, uplink.port)
     )
     exceptions = {dst: uplink for dst, uplink in chosen.items() if uplink != default}
-    return SlotChoice(default, _backup(topology, woods, edge, slot, default), exceptions)
+    return PathChoice(default, _backup(topology, woods, edge, path_index, default), exceptions)
 
 
-def _backup(topology: Topology, woods: Forest, edge: str, slot: int, default: Uplink) -> Uplink | None:
+def _backup(topology: Topology, woods: Forest, edge: str, path_index: int, default: Uplink) -> Uplink | None:
     """Another port's tree, whatever its class: it serves from the moment the port fails until the next plan."""
-    for root in _rotated(topology.core_switches, slot + 1):
+    for root in _rotated(topology.core_switches, path_index + 1):
         tree = woods.trees.get(root)
         if tree is not None and edge in tree.up and tree.up[edge][1] != default.port:
             return Uplink(root, tree.up[edge][1])
@@ -183,12 +185,12 @@ def _rotated(items: tuple[str, ...], by: int) -> tuple[str, ...]:
     return (*items[cut:], *items[:cut])
 
 
-def _group(trees: dict[str, Tree], code: int, slot: int, choice: SlotChoice, failover: bool) -> Group:
+def _group(trees: dict[str, Tree], code: int, path_index: int, choice: PathChoice, failover: bool) -> Group:
     def bucket(uplink: Uplink, watch_port: int) -> Bucket:
         steps = (PushVlan(trees[uplink.root].vid, code), Output(uplink.port))
         return Bucket(steps=steps, watch_port=watch_port)
 
-    identity = pipeline.group_id(code, slot)
+    identity = pipeline.group_id(code, path_index)
     if not failover or choice.backup is None:
         return Group(group_id=identity, buckets=(bucket(choice.default, 0),))
     ways = (choice.default, choice.backup)
@@ -196,19 +198,24 @@ def _group(trees: dict[str, Tree], code: int, slot: int, choice: SlotChoice, fai
 
 
 def _exception(
-    topology: Topology, trees: dict[str, Tree], traffic: TrafficClass, slot: int, dst: str, uplink: Uplink
+    topology: Topology,
+    trees: dict[str, Tree],
+    traffic: TrafficClass,
+    path_index: int,
+    dst: str,
+    uplink: Uplink,
 ) -> Rule:
     code = pipeline.class_code(traffic)
     return stamped(
         pipeline.UP,
         pipeline.PRIORITY_EXCEPTION,
-        (_slot_is(code, slot), Field("eth_dst", *labels.edge_prefix(topology, dst))),
+        (_path_is(code, path_index), Field("eth_dst", *labels.edge_prefix(topology, dst))),
         (PushVlan(trees[uplink.root].vid, code), Output(uplink.port)),
     )
 
 
-def _slot_is(code: int, slot: int) -> Field:
-    return Field("metadata", slot << 8 | code, pipeline.SLOT_MASK | pipeline.CLASS_MASK)
+def _path_is(code: int, path_index: int) -> Field:
+    return Field("metadata", path_index << 8 | code, pipeline.PATH_MASK | pipeline.CLASS_MASK)
 
 
 # -- what does not depend on the plan's core switches ------------------------------------------------
@@ -227,7 +234,7 @@ def _static_rules(
     found: dict[str, list[Rule]] = {
         switch: _trunk_rules(topology, switch) for switch in topology.switch_by_name
     }
-    choices = slot_choices(topology, live, usable_cores(topology, live, PathPlan(), "mpi"))
+    choices = path_choices(topology, live, usable_cores(topology, live, PathPlan(), "mpi"))
     for edge in topology.edge_switches:
         found[edge] += control_rules()
         found[edge] += _host_port_rules(topology, edge)
@@ -235,7 +242,7 @@ def _static_rules(
         found[edge] += _arrival_rules(topology, edge)
         found[edge] += _local_rules(topology, edge, known)
         if choices.get(edge):
-            found[edge] += _slot_rules(topology, edge, spread_by, seed)
+            found[edge] += _spread_rules(topology, edge, spread_by, seed)
             found[edge] += _up_rules(choices[edge])
     for switch in topology.switch_by_name:
         if switch not in topology.hosts_at:
@@ -349,7 +356,7 @@ def _local_rules(topology: Topology, edge: str, macs: dict[str, int]) -> list[Ru
             (Field("eth_dst", *labels.edge_prefix(topology, edge)),),
             (),
         ),
-        stamped(pipeline.LOCAL, pipeline.PRIORITY_DEFAULT, (), (Goto(pipeline.SLOT),)),
+        stamped(pipeline.LOCAL, pipeline.PRIORITY_DEFAULT, (), (Goto(pipeline.SPREAD),)),
     ]
     for host in topology.hosts_at[edge]:
         if host not in macs:
@@ -373,40 +380,45 @@ def _local_rules(topology: Topology, edge: str, macs: dict[str, int]) -> list[Ru
     return rules
 
 
-def _slot_rules(topology: Topology, edge: str, spread_by: Spread, seed: int) -> list[Rule]:
+def _spread_rules(topology: Topology, edge: str, spread_by: Spread, seed: int) -> list[Rule]:
     cores = len(topology.core_switches)
     rules: list[Rule] = []
 
-    def slot_rule(lane: int, lane_mask: int, row: int | None, slot: int) -> Rule:
-        match = [Field("eth_dst", labels.PREFIX | lane, labels.PREFIX_MASK | lane_mask)]
+    def spread_rule(host_key: int, key_mask: int, row: int | None, path_index: int) -> Rule:
+        match = [Field("eth_dst", labels.PREFIX | host_key, labels.PREFIX_MASK | key_mask)]
         if row is not None:
             match.append(Field("metadata", row << 4, pipeline.ROW_MASK))
-        steps = (WriteMetadata(slot << 8, pipeline.SLOT_MASK), Goto(pipeline.UP))
-        return stamped(pipeline.SLOT, pipeline.PRIORITY_EXACT, tuple(match), steps)
+        steps = (WriteMetadata(path_index << 8, pipeline.PATH_MASK), Goto(pipeline.UP))
+        return stamped(pipeline.SPREAD, pipeline.PRIORITY_EXACT, tuple(match), steps)
 
     if spread_by == "destination":
-        lanes = sorted({spread.lane(topology, host.name) for host in topology.hosts})
-        return [slot_rule(lane, labels.LANE_BITS, None, lane % spread.slot_count(cores)) for lane in lanes]
+        host_keys = sorted({spread.host_key(topology, host.name) for host in topology.hosts})
+        return [
+            spread_rule(host_key, labels.HOST_KEY_BITS, None, host_key % spread.path_count(cores))
+            for host_key in host_keys
+        ]
     table = spread.pair_table(cores, seed)
     columns = sorted({spread.column(topology, host.name) for host in topology.hosts})
     mask = (
-        labels.LANE_BITS if spread.column_count(cores) == spread.lane_count(cores) else spread.MAX_COLUMNS - 1
+        labels.HOST_KEY_BITS
+        if spread.column_count(cores) == spread.host_key_count(cores)
+        else spread.MAX_COLUMNS - 1
     )
     for row in sorted({spread.row(topology, host) for host in topology.hosts_at[edge]}):
-        rules += [slot_rule(column, mask, row, table[row][column]) for column in columns]
+        rules += [spread_rule(column, mask, row, table[row][column]) for column in columns]
     return rules
 
 
-def _up_rules(choices: dict[int, SlotChoice]) -> list[Rule]:
+def _up_rules(choices: dict[int, PathChoice]) -> list[Rule]:
     return [
         stamped(
             pipeline.UP,
-            pipeline.PRIORITY_SLOT_GROUP,
-            (_slot_is(pipeline.class_code(traffic), slot),),
-            (ToGroup(pipeline.group_id(pipeline.class_code(traffic), slot)),),
+            pipeline.PRIORITY_PATH_GROUP,
+            (_path_is(pipeline.class_code(traffic), path_index),),
+            (ToGroup(pipeline.group_id(pipeline.class_code(traffic), path_index)),),
         )
         for traffic in CLASSES
-        for slot in choices
+        for path_index in choices
     ]
 
 

@@ -11,7 +11,7 @@ puts the true address back. The label, most significant byte first:
     02:57  locally administered, Waystage's
     EE:EE  the edge switch: its index in `topology.edge_switches`
     PP     the host's position among that switch's hosts, in port order
-    RL     bit 7 the storage role, bits 6..0 the host's lane (see `spread.py`)
+    RL     bit 7 the storage role, bits 6..0 the host key (see `spread.py`)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PREFIX = 0x0257 << 32
 PREFIX_MASK = 0xFFFF << 32
 EDGE_MASK = PREFIX_MASK | 0xFFFF << 16
 STORAGE_BIT = 0x80
-LANE_BITS = 0x7F
+HOST_KEY_BITS = 0x7F
 HOSTS_PER_EDGE = 256
 EDGES = 65536
 
@@ -36,17 +36,17 @@ class Label(msgspec.Struct, frozen=True):
     edge_index: int
     position: int
     storage: bool
-    lane: int
+    host_key: int
 
     @property
     def value(self) -> int:
         role = STORAGE_BIT if self.storage else 0
-        return PREFIX | self.edge_index << 16 | self.position << 8 | role | self.lane
+        return PREFIX | self.edge_index << 16 | self.position << 8 | role | self.host_key
 
 
-def slots(topology: Topology) -> int:
-    """How many slots the topology's pairs are spread over."""
-    return spread.slot_count(len(topology.core_switches))
+def path_count(topology: Topology) -> int:
+    """How many path indexes the topology's pairs are spread over."""
+    return spread.path_count(len(topology.core_switches))
 
 
 def label_of(topology: Topology, host: str) -> int:
@@ -60,7 +60,7 @@ def label_of(topology: Topology, host: str) -> int:
             f"{HOSTS_PER_EDGE} hosts a switch and {EDGES} edge switches"
         )
     storage = topology.host_by_name[host].role == "storage"
-    return Label(edge_index, position, storage, spread.lane(topology, host)).value
+    return Label(edge_index, position, storage, spread.host_key(topology, host)).value
 
 
 def edge_prefix(topology: Topology, switch: str) -> tuple[int, int]:
@@ -77,7 +77,7 @@ def parse(label: int) -> Label | None:
     """The parts of a label, or None where the address is no label."""
     if not 0 <= label < 1 << 48 or label & PREFIX_MASK != PREFIX:
         return None
-    return Label(label >> 16 & 0xFFFF, label >> 8 & 0xFF, bool(label & STORAGE_BIT), label & LANE_BITS)
+    return Label(label >> 16 & 0xFFFF, label >> 8 & 0xFF, bool(label & STORAGE_BIT), label & HOST_KEY_BITS)
 
 
 def format_mac(value: int) -> str:

@@ -6,7 +6,7 @@ Must not know: topologies, plans.
 
 A packet's way, style `labelled` (tagged on every cable between switches):
 
-    host port:  PORTS -> CLASSIFY -> LOCAL -> (own host: out) SLOT -> UP -> group: tag, out
+    host port:  PORTS -> CLASSIFY -> LOCAL -> (own host: out) SPREAD -> UP -> group: tag, out
     trunk port: PORTS -> ARRIVAL (own edge: untag -> LOCAL) -> TRANSIT -> out
 
 and style `per-pair` (never tagged):
@@ -22,7 +22,7 @@ from __future__ import annotations
 from waystage.events import CLASSES, TrafficClass
 from waystage.interconnect.rules import Field, WriteMetadata
 
-PORTS, CLASSIFY, ARRIVAL, LOCAL, SLOT, UP, TRANSIT, MARKS, PAIRS = range(9)
+PORTS, CLASSIFY, ARRIVAL, LOCAL, SPREAD, UP, TRANSIT, MARKS, PAIRS = range(9)
 
 ETH_LLDP = 0x88CC
 ETH_ARP = 0x0806
@@ -35,13 +35,13 @@ PRIORITY_TRUNK = 90
 PRIORITY_DSCP = 300
 PRIORITY_TCP = 200
 PRIORITY_ENDPOINT = 100
-# LOCAL, ARRIVAL, SLOT, TRANSIT
+# LOCAL, ARRIVAL, SPREAD, TRANSIT
 PRIORITY_EXACT = 100
 PRIORITY_OWN_EDGE = 50
 PRIORITY_UP = 50
 PRIORITY_DEFAULT = 1
 # UP
-PRIORITY_SLOT_GROUP = 100
+PRIORITY_PATH_GROUP = 100
 PRIORITY_EXCEPTION = 200
 # PAIRS (the paper's OFF entries, its ON entries, and ON entries of one class only)
 PRIORITY_BASE_PAIR = 100
@@ -49,10 +49,10 @@ PRIORITY_CLASS_BASE_PAIR = 110
 PRIORITY_PAIR = 200
 PRIORITY_CLASS_PAIR = 210
 
-# Metadata: bits 0..3 class, 4..7 row of the source, 8..15 slot.
+# Metadata: bits 0..3 class, 4..7 row of the source, 8..15 path index.
 CLASS_MASK = 0x000F
 ROW_MASK = 0x00F0
-SLOT_MASK = 0xFF00
+PATH_MASK = 0xFF00
 UNMARKED = 0xF
 """The class bits of a packet without a mark, style `per-pair`."""
 
@@ -60,7 +60,7 @@ UNTAGGED = Field("vlan_vid", 0)
 TAGGED = Field("vlan_vid", -1)
 
 GROUP_BASE = 0x57000000
-"""Group ids are this plus 256 times the class's code point plus the slot."""
+"""Group ids are this plus 256 times the class's code point plus the path index."""
 
 
 def class_code(traffic: TrafficClass) -> int:
@@ -76,5 +76,5 @@ def write_class(code: int) -> WriteMetadata:
     return WriteMetadata(code, CLASS_MASK)
 
 
-def group_id(code: int, slot: int) -> int:
-    return GROUP_BASE | code << 8 | slot
+def group_id(code: int, path_index: int) -> int:
+    return GROUP_BASE | code << 8 | path_index

@@ -5,7 +5,7 @@ Leaves: a path plan in which every class may use every core switch.
 Must not know: rules, switches, worlds.
 
 In style `labelled` that is a few words. In style `per-pair` it lists a path for every ordered pair of hosts, chosen
-by the same slots as the labelled rules choose, so that the two styles differ in cost and not in paths.
+by the same path indexes as the labelled rules choose, so that the two styles differ in cost and not in paths.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def is_settled(event: Event, state: State, *, style: RuleStyle, spread_by: Sprea
 
 @functools.lru_cache(maxsize=4)
 def base_pairs(topology: Topology, live: Topology, spread_by: Spread, seed: int) -> tuple[PairPath, ...]:
-    """One shortest live path for every ordered pair of hosts that has any: over its slot's core switch where one
+    """One shortest live path for every ordered pair of hosts that has any: over its path index's core switch where one
     crosses it, else the one its hash picks (RFC 2991 section 3, hash-threshold)."""
     choices: dict[tuple[str, str], list[tuple[str, ...]]] = {}
     found: list[PairPath] = []
-    cores = spread.cores_of_slots(topology.core_switches, live_cores(live, topology))
+    cores = spread.cores_of_paths(topology.core_switches, live_cores(live, topology))
     for source in topology.hosts:
         for target in topology.hosts:
             src, dst = source.name, target.name
@@ -66,7 +66,7 @@ def base_pairs(topology: Topology, live: Topology, spread_by: Spread, seed: int)
             ends = live.attachment[src][0], live.attachment[dst][0]
             if ends not in choices:
                 choices[ends] = live.shortest_paths(*ends)
-            core = cores[spread.slot(topology, src, dst, spread=spread_by, seed=seed)]
+            core = cores[spread.path_index(topology, src, dst, spread=spread_by, seed=seed)]
             ways = [way for way in choices[ends] if core in way] or choices[ends]
             if ways:
                 way = ways[zlib.crc32(f"{seed} {src} {dst}".encode()) % len(ways)]

@@ -36,23 +36,23 @@ def paths_held(state: State, off: PathPlan) -> Counter[str]:
         cores = set(topology.core_switches)
         return Counter(node for pair in off.base_pairs for node in pair.path if node in cores)
     live = state.live_topology or topology
-    homes = spread.cores_of_slots(topology.core_switches, live_cores(live, topology))
+    homes = spread.cores_of_paths(topology.core_switches, live_cores(live, topology))
     running = tuple([job.nodes for job in state.jobs.values() if job.running])
     held: Counter[str] = Counter()
-    for slot, count in pairs_by_slot(topology, running, off.spread, off.seed).items():
-        held[homes[slot]] += count
+    for path_index, count in pairs_by_path(topology, running, off.spread, off.seed).items():
+        held[homes[path_index]] += count
     return held
 
 
 @functools.lru_cache(maxsize=KEPT_MIXES)
-def pairs_by_slot(
+def pairs_by_path(
     topology: Topology, jobs: tuple[tuple[str, ...], ...], spread_by: Spread, seed: int
 ) -> Counter[int]:
-    """slot -> ordered pairs of nodes of one job, on different edge switches, over all `jobs`."""
+    """path index -> ordered pairs of nodes of one job, on different edge switches, over all `jobs`."""
     total: Counter[int] = Counter()
     for nodes in jobs:
-        for slot, count in _pairs_of_job(topology, nodes, spread_by, seed):
-            total[slot] += count
+        for path_index, count in _pairs_of_job(topology, nodes, spread_by, seed):
+            total[path_index] += count
     return total
 
 
@@ -60,21 +60,21 @@ def pairs_by_slot(
 def _pairs_of_job(
     topology: Topology, nodes: tuple[str, ...], spread_by: Spread, seed: int
 ) -> tuple[tuple[int, int], ...]:
-    """Counted by lanes, of which there are few, and not by pairs, of which a large job has millions."""
+    """Counted by host keys, of which there are few, and not by pairs, of which a large job has millions."""
     everywhere: Counter[int] = Counter()
     by_edge: dict[str, Counter[int]] = {}
     for node in dict.fromkeys(nodes):
         if node in topology.host_by_name:
-            lane = spread.lane(topology, node)
-            everywhere[lane] += 1
-            by_edge.setdefault(topology.attachment[node][0], Counter())[lane] += 1
+            host_key = spread.host_key(topology, node)
+            everywhere[host_key] += 1
+            by_edge.setdefault(topology.attachment[node][0], Counter())[host_key] += 1
     cores = len(topology.core_switches)
     found: Counter[int] = Counter()
-    for lanes, sign in ((everywhere, 1), *((lanes, -1) for lanes in by_edge.values())):
-        for src, sources in lanes.items():
-            for dst, targets in lanes.items():
-                slot = spread.slot_of_lanes(cores, src, dst, spread=spread_by, seed=seed)
-                found[slot] += sign * sources * targets
+    for host_keys, sign in ((everywhere, 1), *((host_keys, -1) for host_keys in by_edge.values())):
+        for src, sources in host_keys.items():
+            for dst, targets in host_keys.items():
+                path_index = spread.path_index_of_keys(cores, src, dst, spread=spread_by, seed=seed)
+                found[path_index] += sign * sources * targets
     return tuple(found.items())
 
 
@@ -120,7 +120,7 @@ def node_pairs(topology: Topology, nodes: Sequence[str]) -> list[tuple[str, str]
 class _Subnetwork:
     """Step 2: the live topology without the core switches of other classes; `find` is Dijkstra in it.
 
-    Of paths equally short Dijkstra takes the one over the core switch that the pair's slot has, so that a class
+    Of paths equally short Dijkstra takes the one over the core switch that the pair's path index has, so that a class
     with several core switches uses them all.
     """
 
@@ -128,7 +128,7 @@ class _Subnetwork:
         self._topology, self._live, self._seed = topology, live, seed
         self._hosts = frozenset(topology.host_by_name)
         self._avoid = self._hosts | frozenset(topology.core_switches) - set(cores)
-        self._homes = spread.cores_of_slots(topology.core_switches, cores)
+        self._homes = spread.cores_of_paths(topology.core_switches, cores)
         self._found: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
     def add(self, path_list: dict[PairPath, None], src: str, dst: str, traffic: TrafficClass) -> None:
@@ -142,7 +142,7 @@ class _Subnetwork:
         if src not in live.attachment or dst not in live.attachment:
             return ()
         ends = live.attachment[src][0], live.attachment[dst][0]
-        home = self._homes[spread.slot(self._topology, src, dst, spread="pair", seed=self._seed)]
+        home = self._homes[spread.path_index(self._topology, src, dst, spread="pair", seed=self._seed)]
         key = (*ends, home)
         if key not in self._found:
             others = set(self._topology.core_switches) - {home}

@@ -1,17 +1,17 @@
-"""Which core switch each slot of each class takes, so that what jobs are known to send meets least.
+"""Which core switch each path index of each class takes, so that what jobs are known to send meets least.
 
 Arrives: the state, the core switches of each class, the placement in force.
 Leaves: a placement, per class and edge switch. Must not know: rules, how core switches were divided, worlds.
 
 A hash spreads host pairs blindly: with nine flows over four uplinks one uplink often carries four. The jobs' nodes are
-known, so the load of every bundle (the pairs of one class, one edge switch and one slot) is known up to a factor: a node
+known, so the load of every bundle (the pairs of one class, one edge switch and one path index) is known up to a factor: a node
 divides its link among those it sends to. Bundles, the heaviest first, move to the core switch on which the sum of
 (load / capacity)^4 over all links between edge and core switches falls most: a smooth stand-in for the busiest link. It is
 a local search from the placement in force, so few bundles move; and none does unless the busiest link gets
-a sixth less to carry. Slots and groups stay as many as they were: only what the groups point to changes.
+a sixth less to carry. Path indexes and groups stay as many as they were: only what the groups point to changes.
 
 Works where every edge switch has a link to every core switch in use; elsewhere, and where nothing is
-known to be sent, slots are dealt as `spread` deals them.
+known to be sent, path indexes are dealt as `spread` deals them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_BUNDLES = 256
 """Bundles of a class that are placed one by one, which bounds the time a decision takes; the others are dealt."""
 
 MOST_CELLS = 1 << 18
-"""Edge switches x slots x edge switches. Above, the loads of a job would take too long to work out."""
+"""Edge switches x path indexes x edge switches. Above, the loads of a job would take too long to work out."""
 
 KEPT_GROUPS = 1024
 
@@ -54,9 +54,9 @@ def place(
     if topology is None or live is None or len(usable) < 2:
         return {}
     capacity = _capacities(topology, live, usable)
-    slots = spread.slot_count(len(topology.core_switches))
+    paths = spread.path_count(len(topology.core_switches))
     edges = topology.edge_switches
-    if capacity is None or len(edges) ** 2 * slots > MOST_CELLS:
+    if capacity is None or len(edges) ** 2 * paths > MOST_CELLS:
         return {}
     allowed = {traffic: tuple(cores.get(traffic) or usable) for traffic in CLASSES}
     sent = {traffic: _sent(state, topology, traffic, spread_by, seed) for traffic in CLASSES}
@@ -84,9 +84,9 @@ def place(
 
 
 def _sent(state: State, topology: Topology, traffic: TrafficClass, spread_by: Spread, seed: int) -> Loads:
-    """[edge switch, slot, edge switch] -> bit/s that the class's transfers would send, were no link shared."""
+    """[edge switch, path index, edge switch] -> bit/s that the class's transfers would send, were no link shared."""
     size = len(topology.edge_switches)
-    total = np.zeros((size, spread.slot_count(len(topology.core_switches)), size))
+    total = np.zeros((size, spread.path_count(len(topology.core_switches)), size))
     for sources, targets in _transfers(state, topology, traffic):
         total += _sent_by(topology, sources, targets, spread_by, seed)
     return total
@@ -113,38 +113,41 @@ def _transfers(state: State, topology: Topology, traffic: TrafficClass) -> Itera
 def _sent_by(
     topology: Topology, sources: frozenset[str], targets: frozenset[str], spread_by: Spread, seed: int
 ) -> Loads:
-    """Counted by lanes, of which there are few, and not by pairs, of which a large job has millions."""
+    """Counted by host keys, of which there are few, and not by pairs, of which a large job has millions."""
     cores = len(topology.core_switches)
-    slots, lanes = spread.slot_count(cores), spread.lane_count(cores)
-    leaving = _by_edge_and_lane(topology, sources, lanes, len(targets - sources) or len(targets) - 1)
-    arriving = _by_edge_and_lane(topology, targets, lanes, len(sources - targets) or len(sources) - 1)
+    paths, host_keys = spread.path_count(cores), spread.host_key_count(cores)
+    leaving = _by_edge_and_key(topology, sources, host_keys, len(targets - sources) or len(targets) - 1)
+    arriving = _by_edge_and_key(topology, targets, host_keys, len(sources - targets) or len(sources) - 1)
     table = np.array(
         [
-            [spread.slot_of_lanes(cores, src, dst, spread=spread_by, seed=seed) for dst in range(lanes)]
-            for src in range(lanes)
+            [
+                spread.path_index_of_keys(cores, src, dst, spread=spread_by, seed=seed)
+                for dst in range(host_keys)
+            ]
+            for src in range(host_keys)
         ]
     )
     size = len(topology.edge_switches)
-    sent = np.zeros((size, slots, size))
-    for slot in range(slots):
-        pairs = (table == slot).astype(float)
+    sent = np.zeros((size, paths, size))
+    for path_index in range(paths):
+        pairs = (table == path_index).astype(float)
         out = leaving[0] @ pairs @ arriving[1].T
         into = leaving[1] @ pairs @ arriving[0].T
-        sent[:, slot, :] = np.minimum(out, into)
+        sent[:, path_index, :] = np.minimum(out, into)
     for edge in range(size):
         sent[edge, :, edge] = 0.0
     return sent
 
 
-def _by_edge_and_lane(
-    topology: Topology, hosts: frozenset[str], lanes: int, peers: int
+def _by_edge_and_key(
+    topology: Topology, hosts: frozenset[str], host_keys: int, peers: int
 ) -> tuple[Loads, Loads]:
-    """[edge switch, lane] -> bit/s of the hosts' links for each of their peers; number of hosts."""
+    """[edge switch, host key] -> bit/s of the hosts' links for each of their peers; number of hosts."""
     index = {edge: number for number, edge in enumerate(topology.edge_switches)}
-    rate, count = np.zeros((len(index), lanes)), np.zeros((len(index), lanes))
+    rate, count = np.zeros((len(index), host_keys)), np.zeros((len(index), host_keys))
     for host in hosts:
         if host in topology.attachment:
-            cell = index[topology.attachment[host][0]], spread.lane(topology, host)
+            cell = index[topology.attachment[host][0]], spread.host_key(topology, host)
             rate[cell] += topology.adjacency[host][0].capacity_bps / max(1, peers)
             count[cell] += 1
     return rate, count
@@ -153,7 +156,7 @@ def _by_edge_and_lane(
 # -- where it goes -------------------------------------------------------------------------------------
 
 Homes = NDArray[np.intp]
-"""[edge switch, slot] -> index of a core switch in `usable`."""
+"""[edge switch, path index] -> index of a core switch in `usable`."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -168,8 +171,8 @@ def _capacities(topology: Topology, live: Topology, usable: tuple[str, ...]) -> 
 
 
 def _dealt(topology: Topology, usable: tuple[str, ...], allowed: tuple[str, ...]) -> Homes:
-    """As `spread` deals the slots, at every edge switch alike."""
-    homes = spread.cores_of_slots(topology.core_switches, allowed)
+    """As `spread` deals the path indexes, at every edge switch alike."""
+    homes = spread.cores_of_paths(topology.core_switches, allowed)
     row = [usable.index(core) for core in homes]
     return np.array([row] * len(topology.edge_switches), dtype=np.intp)
 
@@ -186,9 +189,9 @@ def _held(
     homes = dealt.copy()
     rows = now.placed.get(traffic, {}) if now is not None else {}
     for index, edge in enumerate(topology.edge_switches):
-        for slot, core in enumerate(rows.get(edge, ())[: homes.shape[1]]):
+        for path_index, core in enumerate(rows.get(edge, ())[: homes.shape[1]]):
             if core in allowed:
-                homes[index, slot] = usable.index(core)
+                homes[index, path_index] = usable.index(core)
     return homes
 
 
@@ -209,11 +212,11 @@ def _search(
     }
     for _ in range(PASSES):
         before = {traffic: found.copy() for traffic, found in homes.items()}
-        for traffic, edge, slot in bundles:
+        for traffic, edge, path_index in bundles:
             choice = choices[traffic]
-            out = sent[traffic][edge, slot].sum() / capacity[edge]
-            into = sent[traffic][edge, slot][:, None] / capacity
-            here = homes[traffic][edge, slot]
+            out = sent[traffic][edge, path_index].sum() / capacity[edge]
+            into = sent[traffic][edge, path_index][:, None] / capacity
+            here = homes[traffic][edge, path_index]
             up[edge, here] -= out[here]
             down[:, here] -= into[:, here]
             grown = (up[edge, choice] + out[choice]) ** POWER - up[edge, choice] ** POWER
@@ -223,7 +226,7 @@ def _search(
             there = choice[int(np.argmin(grown))]
             up[edge, there] += out[there]
             down[:, there] += into[:, there]
-            homes[traffic][edge, slot] = there
+            homes[traffic][edge, path_index] = there
         if all((before[traffic] == homes[traffic]).all() for traffic in homes):
             break
     return homes
@@ -232,16 +235,16 @@ def _search(
 def _heaviest(
     sent: dict[TrafficClass, Loads], homes: dict[TrafficClass, Homes]
 ) -> list[tuple[TrafficClass, int, int]]:
-    """(class, edge switch, slot) of the bundles to place, the heaviest first."""
+    """(class, edge switch, path index) of the bundles to place, the heaviest first."""
     found: list[tuple[float, TrafficClass, int, int]] = []
     for traffic in homes:
         weights = sent[traffic].sum(axis=2)
         order = np.argsort(-weights, axis=None, kind="stable")[:MOST_BUNDLES]
-        for edge, slot in zip(*np.unravel_index(order, weights.shape), strict=True):
-            if weights[edge, slot] > 0:
-                found.append((float(weights[edge, slot]), traffic, int(edge), int(slot)))
+        for edge, path_index in zip(*np.unravel_index(order, weights.shape), strict=True):
+            if weights[edge, path_index] > 0:
+                found.append((float(weights[edge, path_index]), traffic, int(edge), int(path_index)))
     found.sort(key=lambda bundle: -bundle[0])
-    return [(traffic, edge, slot) for _, traffic, edge, slot in found]
+    return [(traffic, edge, path_index) for _, traffic, edge, path_index in found]
 
 
 def _loads(
