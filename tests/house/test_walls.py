@@ -182,7 +182,7 @@ def test_tls_and_batches_of_datagrams_are_for_the_wide_area_driver_alone() -> No
         for library, found in users.items():
             found += [manifest.parent.name] if library in names else []
         if manifest.parent.name == "protocol":
-            assert names == {"ring"}
+            assert names == {"ring", "thiserror"}
     assert users == {"rustls": ["loopback", "probe", "server", "transport"], "quinn-udp": ["transport"]}
 
 
