@@ -141,7 +141,7 @@ def connect(port: int) -> socket.socket:
 
 
 def receive(connection: socket.socket, count: int) -> bytes:
-    """So many bytes, or those until the end."""
+    """`count` bytes, or those until the end."""
     data = bytearray()
     while len(data) < count and (more := connection.recv(min(1 << 16, count - len(data)))):
         data += more

@@ -22,7 +22,7 @@ from harness import WAIT_S, Ran, command, ran, wait_until
 from waystage._native import WanServer, wan_make_key, wan_read_key
 
 ACCOUNT = 'account = "root"\n' if os.geteuid() == 0 else ""
-"""What a server that runs as root has to be told."""
+"""What the configuration of a server that runs as root needs."""
 
 
 @dataclass
@@ -170,7 +170,7 @@ Mangle = Callable[[bytes, bool], list[bytes]]
 class Middlebox:
     """Carries TCP, and UDP where `mangle` is given, between one client at a time and a server.
 
-    It listens at 127.0.0.1, on a port of its own, or at `at`, on the server's port: UDP there is then somebody else's.
+    It listens at 127.0.0.1, on a new port, or at `at`, on the server's port: UDP there then belongs to another socket.
     """
 
     def __init__(self, server_port: int, mangle: Mangle | None = None, at: str | None = None) -> None:

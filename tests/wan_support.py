@@ -70,7 +70,7 @@ def ping(path: str, *arguments: str) -> tuple[int, str]:
 
 
 def settled(path: str, packets: int) -> dict[str, Any]:
-    """The direction forward, once so many packets have come and none is under way."""
+    """The direction forward, once `packets` have come and none is in flight."""
     deadline = time.monotonic() + WAIT_S
     while True:
         forward: dict[str, Any] = wan.status(path)["directions"]["forward"]
@@ -81,7 +81,7 @@ def settled(path: str, packets: int) -> dict[str, Any]:
 
 
 def send(path: str, count: int, size: int = 100) -> tuple[list[int], dict[str, Any], float]:
-    """So many datagrams from left to right: the numbers that came, in order; the direction's counts; seconds that it took."""
+    """`count` datagrams from left to right: the numbers that came, in order; the direction's counts; the seconds taken."""
     before = wan.status(path)["directions"]["forward"]["in"]
     receiver = python(path, "right", RECEIVER, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert receiver.stdin is not None and receiver.stdout is not None

@@ -1,4 +1,4 @@
-"""`waystage augment` as somebody types it, and the iterator that training takes."""
+"""`waystage augment` from the command line, and the iterator that training takes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_shard_holds_what_a_tree_would_in_order_of_paths(images: Path, tmp_pat
     assert (tmp_path / "out-00001-of-00002.tar").exists()
 
 
-def test_what_is_there_is_kept(images: Path, tmp_path: Path) -> None:
+def test_existing_images_are_kept(images: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     waystage(images, out, *options("noise:9"))
     whole = contents(out)
@@ -212,7 +212,7 @@ def thread_names() -> list[str]:
     return names
 
 
-def test_broken_images_of_a_stream_are_told_at_its_end(images: Path) -> None:
+def test_broken_images_of_a_stream_are_reported_at_its_end(images: Path) -> None:
     (images / "cut.png").write_bytes((images / "cats/0.png").read_bytes()[:90])
     errors: list[tuple[bytes, str]] = []
     assert len(list(stream(images, AugmentOptions(), errors=errors))) == 11

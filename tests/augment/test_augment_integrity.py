@@ -73,7 +73,7 @@ def test_every_cut_is_named_and_no_grey_image_is_made(tmp_path: Path) -> None:
     counts = said["counts"]
     assert counts["broken"] == len(expected) > 1000
     assert counts["made"] == 2 * len(KINDS) == len(list((tmp_path / "out").iterdir()))
-    # The first 1,000 are told, each with a reason.
+    # The first 1,000 are reported, each with a reason.
     told = {error["path"]: error["error"] for error in said["errors"]}
     assert len(told) == 1000 and told.keys() <= expected
     assert all("cut off" in text or "damaged" in text for text in told.values()), set(told.values())

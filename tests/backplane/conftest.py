@@ -1,4 +1,4 @@
-"""Endpoints nobody else uses."""
+"""Endpoints that no other process uses."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_a_users_own_type_travels_and_one_without_the_type_can_still_filter(
         b'{"type": 7}',
         b'{"type": "JobStarted", "source": "rogue", "seq": 1, "body": {"job_id": 5}}',
         b'{"type": "JobStarted", "source": "rogue", "seq": 1, "body": {"job_id": "", "nodes": []}}',
-        b'{"type": "JobStarted", "source": "somebody-else", "seq": 1, "body": {"job_id": "1", "nodes": []}}',
+        b'{"type": "JobStarted", "source": "another-one", "seq": 1, "body": {"job_id": "1", "nodes": []}}',
         b'{"type": "JobFinished", "source": "rogue", "seq": 1, "body": {"job_id": "1"}}',
         b'{"type": "JobStarted", "source": "rogue", "seq": -4, "body": {"job_id": "1", "nodes": []}}',
     ],
@@ -270,7 +270,7 @@ def test_telemetry_is_dropped_and_counted_where_the_queue_is_full(alone: Backpla
     assert subscription.stats.dropped == 16
 
 
-def test_who_missed_too_much_is_told(router: Backplane, unix_endpoint: str) -> None:
+def test_a_subscriber_that_missed_too_much_is_notified(router: Backplane, unix_endpoint: str) -> None:
     with _client(unix_endpoint, "publisher", cache_events=10) as publisher:
         subscription = router.subscribe(["JobStarted", "JobFinished"], capacity=4)
         _settle(publisher, subscription)
@@ -367,7 +367,7 @@ def test_confirm_without_a_controller_says_so(router: Backplane, unix_endpoint: 
         publisher.publish(_job(1), confirm=True, timeout=0.3)
 
 
-def test_nobody_there_and_an_endpoint_in_use_are_named(unix_endpoint: str, free_port: int) -> None:
+def test_an_unreachable_endpoint_and_one_in_use_are_named(unix_endpoint: str, free_port: int) -> None:
     with pytest.raises(BackplaneError, match="cannot reach unixsock-stream/"):
         Backplane.open(BackplaneConfig(connect=(unix_endpoint,), connect_timeout_s=0.3))
     taken = f"tcp/127.0.0.1:{free_port}"

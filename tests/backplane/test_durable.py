@@ -1,4 +1,4 @@
-"""A named subscriber that is killed with SIGKILL and started again, in processes of their own."""
+"""A named subscriber that is killed with SIGKILL and started again, in separate processes."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_events_of_a_publisher_that_is_gone_come_from_the_controllers_journal(
             _each_once(_wait_for(tmp_path, "19"), 20)
 
 
-def test_who_missed_too_much_is_told_and_takes_a_snapshot(
+def test_a_subscriber_that_missed_too_much_takes_a_snapshot(
     router: Backplane, unix_endpoint: str, tmp_path: Path
 ) -> None:
     with (
@@ -179,7 +179,7 @@ def test_a_durable_subscriber_starts_where_it_was_first_made(
         assert [item.event.job_id for item in items] == ["5", "6", "7"]  # type: ignore[union-attr]
 
 
-def test_a_gap_is_mended_before_publishers_that_may_have_missed_nothing(tmp_path: Path) -> None:
+def test_a_gap_is_repaired_before_publishers_that_may_have_missed_nothing(tmp_path: Path) -> None:
     """A subscriber that knows very many publishers asks for each of them when it starts."""
     asked: list[str] = []
     begun, go_on = threading.Event(), threading.Event()
@@ -219,7 +219,7 @@ def test_a_durable_name_needs_a_place_and_must_be_a_name(router: Backplane, tmp_
 
 def test_missed_does_not_travel(router: Backplane) -> None:
     with pytest.raises(EventError, match="does not travel"):
-        router.publish(Missed(publisher="somebody"))
-    data = encode(Envelope(event=Missed(publisher="somebody"), event_id="1", source="rogue", seq=1))
+        router.publish(Missed(publisher="another"))
+    data = encode(Envelope(event=Missed(publisher="another"), event_id="1", source="rogue", seq=1))
     assert router.decode_arrival("rogue", "Missed", data, b"0") is None
     assert router.stats.malformed == 1

@@ -18,7 +18,7 @@ def _arrival(held: Held) -> Arrival:
 
 
 def _replay(inbox: Inbox, outbox: Outbox, wanted: str, out: list[int]) -> list[str]:
-    """What a subscription does when it mends: one question for each type, then until nothing is left."""
+    """What a subscription does when it repairs a gap: one request for each type, then until nothing is left."""
     inbox.hold("s")
     request = ReplayRequest(last=inbox.last("s"))
     items: list[Held] = []
@@ -52,14 +52,14 @@ def test_each_event_is_delivered_once_and_in_order(steps: list[tuple[str, str, b
     outbox, inbox = Outbox(1000, 10**6), Inbox({}, strict=True, whole=whole)
     out: list[int] = []
     expected: list[int] = []
-    for name, fate, mend in steps:
+    for name, fate, repair in steps:
         held = outbox.add(name, 1, b"x")
         if name in wanted:
             expected.append(held.seq)
             for _ in range({"lost": 0, "twice": 2}.get(fate, 1)):
                 if inbox.offer(_arrival(held), room=fate != "no room") is Verdict.DELIVER:
                     out.append(held.seq)
-        if mend:
+        if repair:
             assert _replay(inbox, outbox, wanted, out) == []
     assert _replay(inbox, outbox, wanted, out) == []
     assert sorted(out) == expected, "each once"
@@ -89,7 +89,7 @@ def test_exactly_what_is_gone_is_reported(sent: list[str], kept: int, heard: int
     ]
 
 
-def test_a_cache_is_bounded_by_bytes_and_knows_what_nobody_has_journalled() -> None:
+def test_a_cache_is_bounded_by_bytes_and_knows_what_no_journal_has() -> None:
     outbox = Outbox(100, 1000)
     for _ in range(10):
         outbox.add("a", 1, b"x" * 100)

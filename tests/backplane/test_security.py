@@ -88,7 +88,7 @@ def test_another_authority_is_refused(certify: Certify, endpoint: str, tmp_path:
         with pytest.raises(BackplaneError, match=r"foreign\.pem cannot be used with .*ca\.pem"):
             Backplane.open(config)
         with pytest.raises(BackplaneError, match="certificates"):
-            wire.open_session(config)  # one that does not look at its own certificate
+            wire.open_session(config)  # one that does not check its own certificate
 
 
 def test_no_certificate_is_refused(certify: Certify, endpoint: str) -> None:
@@ -214,7 +214,7 @@ def test_a_loopback_address_lets_in_any_user_of_the_machine_and_is_refused(endpo
     BackplaneConfig(listen=(endpoint,), insecure=True).check()
 
 
-def test_access_rules_where_clients_cannot_be_told_apart_are_refused(certify: Certify) -> None:
+def test_access_rules_that_cannot_distinguish_clients_are_refused(certify: Certify) -> None:
     with pytest.raises(BackplaneError, match="certificates"):
         BackplaneConfig(listen=("unixsock-stream//run/w/b.sock",), access=RULES).check()
     mixed = ("tls/127.0.0.1:7447", "tcp/127.0.0.1:7448")
@@ -325,7 +325,7 @@ def test_the_samples_give_each_role_what_it_needs_and_no_more(repository: Path, 
     assert not values.get("relay") or "*" not in values["relay"]["up"]
 
 
-def test_local_clients_have_rights_of_their_own_beside_certificates(
+def test_local_clients_have_separate_rights_beside_certificates(
     certify: Certify, endpoint: str, unix_endpoint: str
 ) -> None:
     rules = (
@@ -362,7 +362,7 @@ def test_a_certificate_without_rights_is_named_in_the_log(
         wait_until(lambda: "the certificate of 'stranger.site': no access rule" in caplog.text)
 
 
-def test_a_publisher_whom_the_rules_refuse_is_told_what_to_look_at(certify: Certify, endpoint: str) -> None:
+def test_a_publisher_whom_the_rules_refuse_learns_the_reason(certify: Certify, endpoint: str) -> None:
     with (
         _router(endpoint, certify("controller.site")),
         _client(endpoint, certify("watcher.site")) as watcher,

@@ -157,7 +157,7 @@ def test_a_tree_that_changes_all_the_while_is_walked_checked_and_summed(tmp_path
             check(catalog, threads=4)
             make(catalog)
             found = verify(catalog)
-            # What somebody changes is never taken for damage.
+            # A change is never taken for damage.
             assert not found.damaged
     finally:
         over.set()

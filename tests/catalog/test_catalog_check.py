@@ -1,4 +1,4 @@
-"""A stale entry is found when its file is opened, the file system takes its place, and refresh mends it."""
+"""A stale entry is found when its file is opened, the file system takes its place, and refresh repairs it."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ def test_what_is_no_file_any_more_is_refused_without_waiting_or_leading_out(
             opener.open(Entry(hostile, "f", 0, 0, 0, 0))
 
 
-def test_refresh_mends_what_was_met_and_keeps_the_rest_unread(tree: Path, tmp_path: Path) -> None:
+def test_refresh_repairs_what_was_met_and_keeps_the_rest_unread(tree: Path, tmp_path: Path) -> None:
     settle()
     build(tree, tmp_path / "catalog")
     catalog = Catalog(tmp_path / "catalog")
     (tree / "a/f3").write_bytes(b"rewritten in place: no directory shows it")
-    (tree / "a/b/g3").write_bytes(b"this one too, and nobody met it")
+    (tree / "a/b/g3").write_bytes(b"this one too, and no opener met it")
     assert refresh(catalog.path, trust_directories=True).counts["unchanged"] == 4
     stale = entries(Catalog(catalog.path))[b"a/f3"]
     opener = CheckedOpener(catalog)
@@ -134,10 +134,10 @@ def test_refresh_mends_what_was_met_and_keeps_the_rest_unread(tree: Path, tmp_pa
     assert complete
     built = refresh(catalog.path, stale=paths)
     assert built.kept == 24 and built.counts["directories"] == 1
-    mended = entries(Catalog(catalog.path))
-    assert mended[b"a/f3"] == fresh
-    assert mended[b"a/b/g3"].size == 1
-    assert len(mended) == 45
+    repaired = entries(Catalog(catalog.path))
+    assert repaired[b"a/f3"] == fresh
+    assert repaired[b"a/b/g3"].size == 1
+    assert len(repaired) == 45
 
 
 def test_a_check_of_all_entries_finds_the_same_as_a_walk_but_what_is_new(

@@ -1,4 +1,4 @@
-"""Damage that no attribute shows is found by checksum, named by object, and mended from a copy."""
+"""Damage that no attribute shows is found by checksum, named by object, and repaired from a copy."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_sums_are_one_private_file_of_the_documented_columns(catalog: Catalog) -
     assert (found.files, found.objects, found.bytes_read) == (12, 12, made.bytes_read)
 
 
-def test_damage_is_named_and_mended_and_only_the_damaged_file_written(
+def test_damage_is_named_and_repaired_and_only_the_damaged_file_written(
     catalog: Catalog, tree: Path, tmp_path: Path
 ) -> None:
     make(catalog)
@@ -71,8 +71,8 @@ def test_damage_is_named_and_mended_and_only_the_damaged_file_written(
     found = verify(catalog)
     assert found
     assert [(d.path, d.offset, d.length) for d in found.damaged] == [(b"a/f7", 0, 7 * 40 * 256)]
-    mended = verify(catalog, repair_from=copy)
-    assert not mended and mended.damaged[0].mended
+    repaired = verify(catalog, repair_from=copy)
+    assert not repaired and repaired.damaged[0].mended
     assert (tree / "a/f7").read_bytes() == (copy / "a/f7").read_bytes()
     assert {n for n, t in before.items() if (tree / "a" / n).stat().st_ctime_ns != t} == {"f7"}
     assert not verify(catalog).damaged
@@ -98,9 +98,7 @@ def test_a_copy_that_is_damaged_or_different_is_not_taken(
     assert {name: (tree / "a" / name).read_bytes() for name in held} == held
 
 
-def test_what_somebody_changed_is_no_damage_and_only_that_is_summed_again(
-    catalog: Catalog, tree: Path
-) -> None:
+def test_a_changed_file_is_no_damage_and_only_that_is_summed_again(catalog: Catalog, tree: Path) -> None:
     make(catalog)
     (tree / "a/f2").write_bytes(b"new content")
     (tree / "a/f3").unlink()

@@ -1,4 +1,4 @@
-"""`waystage catalog` as somebody types it."""
+"""`waystage catalog` from the command line."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_with(tmp_path: Path) -> Non
         (tree / str(folder)).mkdir(parents=True)
         for file in range(20):
             (tree / str(folder) / str(file)).touch()
-    # The walk is held up by whoever takes its batches, so that the signal comes while it is under way.
+    # The walk waits for the consumer of its batches, so that the signal comes while it is in progress.
     code = (
         "import sys, time; from waystage.catalog import recording; from waystage.cli.main import main\n"
         "add = recording.Recorder.add\n"
@@ -109,7 +109,7 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_with(tmp_path: Path) -> Non
     assert sorted(p.name for p in tmp_path.iterdir()) == ["catalog", "tree"]
 
 
-def test_a_directory_nobody_may_read_is_reported_and_the_rest_recorded(tree: Path, tmp_path: Path) -> None:
+def test_an_unreadable_directory_is_reported_and_the_rest_recorded(tree: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         (tree / "closed").mkdir(mode=0)
     else:

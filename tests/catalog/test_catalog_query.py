@@ -1,4 +1,4 @@
-"""Answers of a catalog agree with what is there, by other means."""
+"""Answers of a catalog agree with the tree, by other means."""
 
 from __future__ import annotations
 

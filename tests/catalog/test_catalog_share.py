@@ -48,7 +48,7 @@ def listed(catalog: Path) -> set[str]:
 
 
 def walked(tree: Path) -> set[str]:
-    """What this user's own walk finds and can look at."""
+    """What this user's own walk finds and can stat."""
     found = set()
     for folder, directories, files in os.walk(tree):
         for name in (*directories, *files):
@@ -119,7 +119,7 @@ def test_each_user_sees_what_the_file_system_shows(
     assert listed(place / "shared") == whole
     with being(uid, *groups):
         seen = listed(place / "shared")
-        # A directory that can be searched and not listed hides what is below it from a walk, and not from who knows a name.
+        # A directory that can be searched but not listed hides its entries from a walk, but not from known names.
         reachable = {path for path in whole if path.startswith("search-only/open/")}
         assert seen == walked(tree) | reachable
     assert seen != whole
@@ -215,7 +215,7 @@ def test_a_directory_put_in_anothers_place_shows_nothing(tree: Path, place: Path
 
 
 @root_only
-def test_nobody_can_change_it(tree: Path, place: Path) -> None:
+def test_no_user_can_change_it(tree: Path, place: Path) -> None:
     build(tree, place / "mine")
     share(place / "mine", place / "shared")
     with being(ALICE):

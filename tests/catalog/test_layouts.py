@@ -27,7 +27,7 @@ GLUSTER = (
 MIB = 1 << 20
 
 
-def test_a_lustre_file_lies_where_its_stripes_go() -> None:
+def test_a_lustre_file_is_where_its_stripes_go() -> None:
     layout = parse_layout("lustre", V1, 3 * MIB + 5)
     assert (layout["kind"], layout["generation"], layout["template"]) == ("lustre", 3, False)
     assert layout["targets"] == ["ost:7", "ost:12"]

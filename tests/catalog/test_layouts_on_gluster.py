@@ -1,6 +1,6 @@
 """Layouts on a real GlusterFS: what the bricks hold at the places that a layout names is the file.
 
-The volumes live in a scratch folder and are served by a daemon of their own. GlusterFS is not among the packages
+The volumes live in a scratch folder and are served by a separate daemon. GlusterFS is not among the packages
 that the lab needs: without glusterfs-server and glusterfs-client these tests are skipped.
 """
 
@@ -25,7 +25,7 @@ from waystage._native import read_layout
 pytestmark = pytest.mark.lab
 
 PORT = 24007
-"""Bricks ask their daemon there, and can be told no other."""
+"""Bricks ask their daemon there; the port cannot be changed."""
 BLOCK = 4 << 20
 """The smallest block of a sharded volume."""
 

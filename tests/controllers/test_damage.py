@@ -338,7 +338,7 @@ def test_state_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path, mask: i
         os.umask(before)
 
 
-def test_a_durable_subscriber_whose_place_is_lost_is_told(tmp_path: Path) -> None:
+def test_a_durable_subscriber_whose_position_is_lost_is_notified(tmp_path: Path) -> None:
     (tmp_path / "reader.cursor").write_bytes(b"garbage")
     with (
         Backplane.open() as backplane,

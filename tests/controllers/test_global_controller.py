@@ -224,7 +224,7 @@ def test_sigterm_drains_and_the_ready_file_comes_and_goes(endpoint: str, tmp_pat
         (["--policy", "no-such-policy"], 2, "unknown policy"),
         (["--policy", "ecmp:5"], 2, "not key=value"),
         (["--topology", "no-such.graphml"], 3, "no-such"),
-        (["--openflow", "nonsense"], 2, "HOST:PORT"),
+        (["--openflow", "nowhere"], 2, "HOST:PORT"),
         (["--openflow", "0.0.0.0:6653"], 2, "pretend to be a switch"),
         (["--openflow", "[::]:6653"], 2, "pretend to be a switch"),
         (["--openflow", "0.0.0.0:6653", "--openflow-allow", "0.0.0.0/0"], 2, "every address"),

@@ -120,7 +120,7 @@ def test_compaction_bounds_the_file_and_keeps_a_history(tmp_path: Path) -> None:
     kept = [item.seq for item in journal.events()]
     assert len(kept) <= 70 and kept[-1] == 400
     items, missed = journal.replay("s", "*", lambda name, seq, time_ns: seq > 300)
-    assert missed == {"JobStarted": kept[0] - 1}, "a subscriber that needs older ones is told"
+    assert missed == {"JobStarted": kept[0] - 1}, "a subscriber that needs older ones is notified"
     assert [previous + 1 for _, previous, _ in items] == kept
     restored = journal.restore()
     assert restored.state is not None

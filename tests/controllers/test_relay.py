@@ -25,7 +25,7 @@ class NodeLoad(Event, frozen=True, kw_only=True):
 
 
 class Site:
-    """A global, an application and a node controller, each with a socket of its own in one folder."""
+    """A global, an application and a node controller, with one socket each, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -21,7 +21,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class PrivateOvs:
-    """Bridges with the userspace datapath in one namespace; hosts in namespaces of their own."""
+    """Bridges with the userspace datapath in one namespace; hosts in separate namespaces."""
 
     def __init__(self, run_dir: Path, name: str) -> None:
         self.run_dir = run_dir
@@ -91,7 +91,7 @@ class PrivateOvs:
             )
 
     def disconnect(self, switch: str) -> None:
-        """Lose the control channel. Open vSwitch empties a switch that has no controller at all, so point it at nobody."""
+        """Lose the control channel. Open vSwitch empties a switch that has no controller at all, so point it at a closed port."""
         self.connect(switch, port=1)
 
     def pause(self) -> None:

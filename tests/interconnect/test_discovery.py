@@ -1,4 +1,4 @@
-"""Discovery without a network: what is told about cables, hosts and switches, and when."""
+"""Discovery without a network: what is reported about cables, hosts and switches, and when."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Fabric:
         return self.take(self.discovery.port_changed(self.dpid(switch), port, state, self.now))
 
     def announce(self) -> list[Event]:
-        """Every connected switch announces its ports; whoever is connected at the other end hears it."""
+        """Every connected switch announces its ports; its connected neighbours hear it."""
         new: list[Event] = []
         for link in self.cabled.switch_links:
             for a, a_port, b, b_port in (
@@ -100,7 +100,7 @@ def uplink(topology: Topology) -> tuple[str, str, int, str, int]:
     return link.name, link.a, link.a_port, link.b, link.b_port
 
 
-def test_a_fabric_cabled_as_given_is_told_once_and_then_nothing() -> None:
+def test_a_fabric_cabled_as_given_is_reported_once_and_then_nothing() -> None:
     fabric = Fabric(paper(), paper())
     assert fabric.events == [TopologyChanged(topology=paper())]
     assert fabric.run(60) == []

@@ -139,7 +139,7 @@ def test_a_silent_switch_is_taken_for_lost_and_caught_up_when_it_returns() -> No
     assert switches.undelivered(topology) == []
 
 
-def test_after_a_failure_old_rules_are_cleaned_in_a_step_of_their_own() -> None:
+def test_after_a_failure_old_rules_are_cleaned_in_a_separate_step() -> None:
     topology = fat_tree(4)
     switches = Switches(topology)
     switches.installer.apply(view_of(topology), PathPlan())

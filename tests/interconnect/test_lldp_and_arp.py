@@ -129,7 +129,7 @@ def test_a_host_that_probes_its_own_address_hears_no_conflict_but_another_does()
     assert answers.answer(2, 4, probe, 0.0) is not None
 
 
-def test_a_port_that_asks_too_often_is_held_back_and_others_are_not() -> None:
+def test_a_port_that_asks_too_often_is_limited_and_others_are_not() -> None:
     answers = responder()
     given = [answers.answer(1, 1, request(), 5.0) for _ in range(arp.REQUESTS_PER_S + 50)]
     assert sum(reply is not None for reply in given) == arp.REQUESTS_PER_S

@@ -40,7 +40,7 @@ def test_every_pair_talks_and_learns_labels_not_addresses(world: World) -> None:
     assert world.of(TopologyChanged)[0].topology == topology
 
 
-def test_a_request_for_nobody_is_dropped_and_reaches_no_other_host(world: World) -> None:
+def test_a_request_for_an_unknown_host_is_dropped_and_reaches_no_other_host(world: World) -> None:
     topology = fabric_topology()
     build(world.ovs, topology)
     controller = world.ready(topology, options=Options(announce_s=60, poll_s=0))

@@ -26,7 +26,7 @@ def test_daemons_on_hosts_are_heard_and_the_cabling_is_found_to_be_as_given() ->
             source, target = topology.hosts[0].name, topology.storage_hosts[0]
             ping = ["ping", "-q", "-c", "3", "-i", "0.2", lab.host_ip(target)]
             assert lab.exec(source, ping, stdout=subprocess.DEVNULL).wait(timeout=20) == 0
-            # A host is told of once: the controller may have heard it before we listened, but not in between.
+            # A host is reported once: the controller may have heard it before we listened, but not in between.
             heard = bytes(backplane.snapshot().state)
             for host in lab.topology.hosts:
                 if f'"{host.name}":{{"switch"'.encode() not in heard:

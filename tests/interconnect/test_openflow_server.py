@@ -293,7 +293,7 @@ def test_stopping_ends_every_thread_and_frees_the_port(seen: Recorder) -> None:
         bytes(range(256)) * 16,
     ],
 )
-def test_a_stranger_who_speaks_no_openflow_is_shown_the_door(
+def test_a_stranger_that_speaks_no_openflow_is_disconnected(
     server: OpenFlowServer, seen: Recorder, garbage: bytes
 ) -> None:
     with socket.create_connection(("127.0.0.1", server.port)) as stranger:

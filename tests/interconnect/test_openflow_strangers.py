@@ -255,7 +255,7 @@ def test_ports_that_are_pretended_do_not_pile_up() -> None:
     assert len(rate._windows) == 1
 
 
-def test_what_comes_again_is_told_seldom_and_counted() -> None:
+def test_a_repeated_refusal_is_reported_seldom_and_counted() -> None:
     told = Told()
     assert [told.times("a", float(n)) for n in range(3)] == [1, 0, 0]
     assert told.times("a", TELL_EVERY_S) == 3

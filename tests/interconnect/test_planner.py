@@ -410,7 +410,7 @@ def test_a_path_that_the_topology_does_not_have_is_named() -> None:
             desired(topology, topology, plan)
 
 
-# -- what nobody should send -------------------------------------------------------------------------------------------
+# -- what no host should send --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("style", ["labelled", "per-pair"])
@@ -432,14 +432,14 @@ def test_strange_packets_are_dropped_and_never_loop(style: str) -> None:
     ):
         journey = net.send("c1", packet)
         assert journey.outcome == "dropped", journey
-    nobody = net.send("c1", Packet(eth_src=macs["c1"], eth_dst=labels.Label(0, 200, False, 3).value))
-    assert nobody.path == ("c1", "edge1"), "no use of the core for a host that is not there"
+    dropped = net.send("c1", Packet(eth_src=macs["c1"], eth_dst=labels.Label(0, 200, False, 3).value))
+    assert dropped.path == ("c1", "edge1"), "no use of the core for a host that is not there"
     for eth_type in (pipeline.ETH_ARP, pipeline.ETH_LLDP):
         journey = net.send("c1", Packet(eth_src=macs["c1"], eth_dst=0xFFFFFFFFFFFF, eth_type=eth_type))
         assert journey.outcome == "controller"
 
 
-def test_a_host_whose_address_is_not_known_yet_gets_nothing_and_disturbs_nobody() -> None:
+def test_a_host_whose_address_is_not_known_yet_gets_nothing_and_disturbs_no_other() -> None:
     topology = paper()
     macs = macs_of(topology)
     known = {host: mac for host, mac in macs.items() if host != "c4"}

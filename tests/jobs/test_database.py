@@ -58,7 +58,7 @@ def test_a_job_is_followed_from_start_to_end() -> None:
         assert database.job("8") is None
 
 
-def test_what_was_told_survives_a_restart(tmp_path: Path) -> None:
+def test_notifications_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "controller" / "jobs.db"
     with JobDatabase(path) as database:
         database.record(WHOLE_JOB[0])

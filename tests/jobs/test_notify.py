@@ -1,4 +1,4 @@
-"""Notifications: what a scheduler's hook may say, and what it is told when it may not."""
+"""Notifications: what a scheduler's hook may say, and the answer when it may not."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_repeated_start_changes_nothing_but_the_nodes_it_names() -> None:
     assert site.state.jobs == {}
 
 
-def test_ends_of_what_nobody_started_change_nothing() -> None:
+def test_ends_of_unknown_jobs_change_nothing() -> None:
     site = Site()
     notifier = Notifier(site)
     notifier.job_finished("ghost")

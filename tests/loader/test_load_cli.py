@@ -1,4 +1,4 @@
-"""`waystage load` and `waystage profile-targets` as somebody types them."""
+"""`waystage load` and `waystage profile-targets` from the command line."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_buffers_are_the_receivers_own(catalog: Path, contents: Contents) -> Non
     assert bytes(kept["large"]) == bytes(len(contents["large"]))
 
 
-def test_what_changed_is_delivered_as_it_is_and_counted_and_refresh_mends_it(
+def test_what_changed_is_delivered_as_it_is_and_counted_and_refresh_repairs_it(
     tree: Path, catalog: Path, contents: Contents
 ) -> None:
     (tree / "large").write_bytes(b"now short")
@@ -280,7 +280,7 @@ def test_an_empty_tree_ends_at_once(tmp_path: Path) -> None:
     assert list(Loader(tmp_path / "none")) == []
 
 
-def test_a_catalog_serves_a_tree_that_lies_elsewhere(tree: Path, catalog: Path, contents: Contents) -> None:
+def test_a_catalog_serves_a_tree_elsewhere(tree: Path, catalog: Path, contents: Contents) -> None:
     moved = tree.with_name("moved")
     tree.rename(moved)
     with pytest.raises(OSError, match="tree"):
@@ -293,7 +293,7 @@ def test_files_of_a_catalog_are_filtered_from_all_it_has(catalog: Path, contents
     assert len(Loader(catalog)) == len(contents)
 
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 def test_a_file_that_may_not_be_read_is_counted_as_unreadable() -> None:
@@ -307,7 +307,7 @@ def test_a_file_that_may_not_be_read_is_counted_as_unreadable() -> None:
         loader = Loader(root, on_error="skip")
         was = os.geteuid()
         if was == 0:
-            os.seteuid(NOBODY)
+            os.seteuid(OTHER_USER)
         try:
             assert files_of(loader) == {"open": b"x"}
         finally:

@@ -19,7 +19,7 @@ NUMBERS = {kind.name: kind.number for kind in KINDS}
 
 @pytest.fixture
 def pattern(tmp_path: Path) -> Pattern:
-    """Two phases: rank 0 broadcasts to 1 and 2, then 2 sends to 0 what nobody else does."""
+    """Two phases: rank 0 broadcasts to 1 and 2, then 2 sends to 0, as no other rank does."""
     sent = Traffic.from_rows(
         [0, 0, 1],
         [0, 0, 2],

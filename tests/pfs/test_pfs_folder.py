@@ -104,9 +104,9 @@ def test_a_layout_set_on_a_directory_is_that_of_its_new_files(
         os.setxattr(point / "old" / "file", "lustre.lov", TWO_STRIPES)
     assert refused.value.errno == errno.EEXIST
     odd_size = TWO_STRIPES[:24] + (1000).to_bytes(4, "little") + TWO_STRIPES[28:]
-    for nonsense in (b"", b"no layout", TWO_STRIPES[:20], odd_size):
+    for damaged in (b"", b"no layout", TWO_STRIPES[:20], odd_size):
         with pytest.raises(OSError):
-            os.setxattr(point / "old", "lustre.lov", nonsense)
+            os.setxattr(point / "old", "lustre.lov", damaged)
     (point / "old" / "empty").touch()
     os.setxattr(point / "old" / "empty", "lustre.lov", TWO_STRIPES)
     before = targets_of(point / "old" / "below" / "new")

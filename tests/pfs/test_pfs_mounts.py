@@ -1,4 +1,4 @@
-"""`waystage lab pfs` as a user types it: mounted, looked into, unmounted, and mended after its process was killed."""
+"""`waystage lab pfs` as a user types it: mounted, looked into, unmounted, and repaired after its process was killed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_is_in_use_stays_unless_forced(waystage: Waystage, point: Path, sha
         os.close(descriptor)
 
 
-def test_a_mount_whose_process_was_killed_is_found_and_mended(
+def test_a_mount_whose_process_was_killed_is_found_and_repaired(
     waystage: Waystage, point: Path, shape: str
 ) -> None:
     def kill() -> None:
@@ -75,7 +75,7 @@ def test_a_mount_whose_process_was_killed_is_found_and_mended(
     assert [m["state"] for m in listed if m["point"] == str(point)] == ["stale"]
     shown = waystage("lab", "pfs", "status", str(point))
     assert (shown.code, "its process has died" in shown.err) == (1, True)
-    assert waystage("lab", "pfs", "mount", str(point), "--shape", shape).code == 0, "mounting mends it"
+    assert waystage("lab", "pfs", "mount", str(point), "--shape", shape).code == 0, "mounting repairs it"
     assert (point / "d00000").is_dir()
     waystage("lab", "pfs", "umount", str(point))
     kill()

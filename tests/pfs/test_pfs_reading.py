@@ -88,7 +88,7 @@ def test_messages_are_those_of_a_lustre_client(mount: Mount, files: list[Path]) 
     os.stat(files[0].parent)
     pfs.reset(made)
     os.stat(files[0])
-    assert counted(made)["lookup"] == 1, "a stat is a look-up, its glimpse goes to the targets"
+    assert counted(made)["lookup"] == 1, "a stat is one lookup, its glimpse goes to the targets"
     os.stat(files[0])
     assert counted(made)["lookup"] == 1, "the client keeps what it knows"
     pfs.reset(made)

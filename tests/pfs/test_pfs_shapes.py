@@ -129,7 +129,7 @@ def test_any_text_is_refused_or_understood(tmp_path_factory: pytest.TempPathFact
         assert str(error).startswith("any.yaml:")
 
 
-def test_the_native_part_refuses_nonsense_too(tmp_path: Path) -> None:
+def test_the_native_part_refuses_bad_shapes_too(tmp_path: Path) -> None:
     shape = native(load(write(tmp_path, GOOD)), None)
     for wrong in (
         {"slots": 0},

@@ -131,7 +131,7 @@ def test_a_link_with_a_queue_is_found_with_its_rate(rate_bps: float, buffer_s: f
 @pytest.mark.parametrize("loss", [0.0, 0.01, 0.1])
 @pytest.mark.parametrize("bucket", [16_000, 250_000])
 @pytest.mark.parametrize("rate_bps", [5e6, 50e6])
-def test_a_policed_rate_is_told_from_a_queue(rate_bps: float, bucket: float, loss: float) -> None:
+def test_a_policed_rate_is_distinguished_from_a_queue(rate_bps: float, bucket: float, loss: float) -> None:
     found, _ = Path(rate_bps, loss=loss, bucket_bytes=bucket).judged()
     assert found.kind == "policed", found
     assert 0.9 <= found.achievable_bps / rate_bps <= 1.05, found
@@ -182,7 +182,7 @@ def test_the_trend_is_that_of_the_formula(parts: list[tuple[int, int]]) -> None:
 
 @given(st.integers(0, 1000), st.integers(1, 1000))
 @example(0, 225)
-def test_an_interval_holds_the_share_and_lies_between_none_and_all(hits: int, more: int) -> None:
+def test_an_interval_holds_the_share_and_is_between_none_and_all(hits: int, more: int) -> None:
     low, high = wilson(hits, hits + more)
     assert 0 <= low <= hits / (hits + more) <= high <= 1
 

@@ -151,7 +151,7 @@ def drop(to_server: bool) -> Mangle:
     return lambda datagram, to: [] if to == to_server else [datagram]
 
 
-def test_blocked_udp_is_told_with_its_direction_and_the_rest_is_measured(site: Site) -> None:
+def test_blocked_udp_is_reported_with_its_direction_and_the_rest_is_measured(site: Site) -> None:
     with probing(site):
         box = Middlebox(site.port, drop(to_server=False))
         try:
@@ -243,7 +243,7 @@ def refusal(call: Callable[[], object]) -> WanError:
     return raised.value
 
 
-def test_who_may_not_probe_is_told_and_copies_need_no_such_right(site: Site) -> None:
+def test_a_user_without_the_right_to_probe_may_still_copy(site: Site) -> None:
     with server_here(site, probe_users=["eve"], probe_s=60.0) as server:
         error = refusal(lambda: session(site))
         assert error.kind == "denied" and "`probe = true`" in str(error)
@@ -362,7 +362,7 @@ def test_ctrl_c_ends_both_ends(site: Site) -> None:
         session_when_free(site).close()
 
 
-def test_a_server_that_is_gone_is_told(site: Site) -> None:
+def test_a_server_that_is_gone_is_reported(site: Site) -> None:
     with probing(site):
         one = session(site)
         one.reach(WAIT_S / 3)

@@ -85,7 +85,7 @@ def test_a_reset_is_a_reset_at_the_other_side(proxies: Proxies, resets: str) -> 
             assert isinstance(seen[0], ConnectionResetError)
 
 
-def test_a_reader_that_stops_stops_the_writer_and_nobody_else(proxies: Proxies) -> None:
+def test_a_reader_that_stops_stops_its_writer_alone(proxies: Proxies) -> None:
     go = threading.Event()
     counted: list[int] = []
 
@@ -93,7 +93,7 @@ def test_a_reader_that_stops_stops_the_writer_and_nobody_else(proxies: Proxies) 
         go.wait(60)
         counted.append(len(everything(connection)))
 
-    # 16 MiB for all connections: one that stands still holds at most half of that at the other end.
+    # 16 MiB for all connections: one that stands still holds at most half of that at the peer.
     proxies.serve(top='memory = "16Mi"')
     with listening(slow) as stopped, listening(echo) as lively:
         running = proxies.proxy("--forward", f"0:127.0.0.1:{stopped}", "--forward", f"0:127.0.0.1:{lively}")

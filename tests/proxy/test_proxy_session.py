@@ -19,7 +19,7 @@ from remote_copy_support import Middlebox
 
 
 def fetch(port: int, size: int) -> None:
-    """Bytes there and back, through a connection of its own."""
+    """Bytes there and back, through a new connection."""
     data = os.urandom(size)
     with connect(port) as connection:
         sender = threading.Thread(target=connection.sendall, args=(data,))
@@ -126,7 +126,7 @@ def test_after_the_server_was_killed_new_connections_work(proxies: Proxies) -> N
     assert any(notice["event"] == "lost" for notice in told)
 
 
-def test_who_waits_too_long_for_a_session_is_told(proxies: Proxies) -> None:
+def test_a_client_that_waits_too_long_for_a_session_is_refused(proxies: Proxies) -> None:
     proxies.serve()
     running = proxies.proxy("--socks", "0", "--wait", "0.5")
     proxies.end(signal.SIGKILL)
@@ -160,7 +160,7 @@ def test_a_signal_lets_connections_end(proxies: Proxies, who: str) -> None:
 
 
 def refused(running: Running) -> None:
-    """Wait until nobody is taken any more."""
+    """Wait until no client is accepted any more."""
 
     def closed() -> bool:
         try:
@@ -172,7 +172,7 @@ def refused(running: Running) -> None:
     wait_until(closed)
 
 
-def test_statistics_are_told_when_asked_for(proxies: Proxies) -> None:
+def test_statistics_are_printed_when_asked_for(proxies: Proxies) -> None:
     proxies.serve()
     running = proxies.proxy("--socks", "0")
     running.process.send_signal(signal.SIGUSR1)

@@ -1,4 +1,4 @@
-"""SOCKS clients: what they ask for, what they are told, rules at both ends."""
+"""SOCKS clients: requests, replies, rules at both ends."""
 
 from __future__ import annotations
 

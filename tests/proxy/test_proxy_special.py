@@ -129,7 +129,7 @@ print(json.dumps([asks(host) for host in sys.argv[3:]]))
 
 @pytest.mark.lab
 def test_the_hosts_own_addresses_are_looked_up_at_each_connection(path: str, tmp_path: Path) -> None:
-    """The server's host has addresses of its own, the client's others: `allow *` is about the latter alone."""
+    """The server's host has its own addresses: `allow *` is about the client's alone."""
     primary, secondary, later, named, routed, near = (
         "10.58.0.2", "10.78.0.2", "10.79.0.1", "10.80.0.1", "10.81.0.7", "10.58.0.1",
     )  # fmt: skip

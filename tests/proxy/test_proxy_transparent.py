@@ -34,7 +34,7 @@ print(data == b"hello" * 20000)
 
 @pytest.mark.parametrize("family", [4, 6])
 @pytest.mark.parametrize("way", ["redirect", "local-route", "tproxy"])
-def test_a_program_reaches_an_address_that_only_the_other_end_has(
+def test_a_program_reaches_an_address_that_only_the_server_has(
     path: str, tmp_path: Path, way: str, family: int
 ) -> None:
     far, bits, every, ip = (FAR, 32, "0.0.0.0", ("ip",)) if family == 4 else (FAR6, 128, "[::]", ("ip", "-6"))

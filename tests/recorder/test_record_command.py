@@ -115,7 +115,7 @@ def test_without_a_reader_programs_end_and_every_loss_is_counted(
         lost = struct.unpack_from("<Q", words, 128)[0]
         written = sum(_records(words, ring) for ring in range(RINGS))
     assert lost > 0 and written > 0
-    # Of each pair of files one is told when it is made, and both twice when they are removed. The program says once that it came.
+    # Of each pair of files one is recorded when made, and both twice when removed; the program's start once.
     assert written + lost == 5 * count + 1
 
 

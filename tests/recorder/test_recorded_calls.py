@@ -22,7 +22,7 @@ CALLS = [
     if line.lstrip().startswith("X(")
 ]
 UNTELLABLE = {"deep": "unplaced"}
-"""A working directory whose path is longer than the system can say: counted, and mended by a refresh."""
+"""A working directory whose path is longer than the system can return: counted, and repaired by a refresh."""
 
 
 @pytest.mark.parametrize("tell_stat", [False, True], ids=["looked", "told"])

@@ -1,4 +1,4 @@
-"""What becomes of a catalog: made anew, added to, flagged, mended."""
+"""What becomes of a catalog: made anew, added to, flagged, repaired."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_new_catalog_of_a_full_tree_says_that_it_has_only_what_changed(tree: P
     assert gaps(target) == {} and not differences(target)
 
 
-def test_a_catalog_that_lies_in_its_tree_leaves_itself_out(tree: Path) -> None:
+def test_a_catalog_in_its_own_tree_leaves_itself_out(tree: Path) -> None:
     target = tree / "own"
     build_catalog(tree, target)
     run_in(tree, target, shell("echo x > new"))
@@ -69,7 +69,7 @@ def test_what_a_catalog_leaves_out_stays_out(tree: Path, target: Path) -> None:
     assert {b"out", b"y", b"z"} <= kept and b"w.tmp" not in kept
 
 
-def test_trusting_directories_after_a_recording_finds_what_nobody_recorded(
+def test_trusting_directories_after_a_recording_finds_what_was_not_recorded(
     tree: Path, catalogued: Path
 ) -> None:
     run_in(tree, catalogued, shell("echo x > d/n; rm a; mv d/e z/e"))
@@ -104,7 +104,7 @@ def test_changes_outside_the_tree_are_not_of_it(tree: Path, catalogued: Path) ->
 
 
 def test_a_link_pointed_elsewhere_while_it_is_used_is_flagged(tree: Path, catalogued: Path) -> None:
-    # So much in so short a time that the reader cannot have kept up with each turn of the link.
+    # Faster than the reader can follow each change of the link.
     script = """
 import os
 for number in range(3000):

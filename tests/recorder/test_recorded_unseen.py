@@ -17,7 +17,7 @@ from harness import Waystage
 from recorder_support import PROGRAMS, differences, run_in
 from waystage.catalog import refresh
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 @pytest.fixture(scope="session")
@@ -115,10 +115,10 @@ def test_rights_of_another_user_are_a_gap(tmp_path: Path) -> None:
         tree.chmod(0o777)
         touch = folder / "touch"
         shutil.copyfile("/bin/touch", touch)
-        shutil.chown(touch, NOBODY, NOBODY)
+        shutil.chown(touch, OTHER_USER, OTHER_USER)
         touch.chmod(0o4755)
         ran = run_in(tree, tmp_path / "catalog", ["sh", "-c", f"{touch} made; true"])
-        if not (tree / "made").exists() or (tree / "made").stat().st_uid != NOBODY:
+        if not (tree / "made").exists() or (tree / "made").stat().st_uid != OTHER_USER:
             pytest.skip("set-user-ID programs have no effect here")
         assert ran.applied is not None and ran.applied.gaps == {"unseen": 1}
         assert ran.unseen == (os.fsencode(touch),)

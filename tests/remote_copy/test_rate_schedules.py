@@ -110,7 +110,7 @@ def test_no_text_does_worse_than_a_sentence(text: str) -> None:
             assert str(error) and "\n" not in str(error)
 
 
-def test_a_clock_that_is_set_takes_effect_and_nothing_is_told_twice() -> None:
+def test_a_clock_that_is_set_takes_effect_and_nothing_is_reported_twice() -> None:
     moments: Iterator[str] = iter(
         ["07:59:59", "08:00:00", "12:00:00", "07:00:00", "09:00:00", "17:59:60", "18:00:00"]
     )

@@ -172,7 +172,7 @@ def test_no_process_of_a_users_account_reaches_into_the_server(open_site: Proxie
             ]
             assert str(UID) in acting and "0" in acting
             words = [sys.executable, "-c", ATTACKS, str(server), str(UID), str(UID)]
-            # In a session of its own, where even SIGCONT has to be allowed.
+            # In a new session, where even SIGCONT has to be allowed.
             done = ran(words, start_new_session=True)
             assert (done.code, done.out, done.err) == (0, "", "")
             # The session goes on.

@@ -26,7 +26,7 @@ from waystage.wan.trust import KnownHosts
         ("plain", None),
     ],
 )
-def test_an_end_on_another_host_is_told_by_its_colon(
+def test_an_end_on_another_host_is_recognised_by_its_colon(
     end: str, expected: tuple[str, str, bytes] | None
 ) -> None:
     remote = parse_remote(end)
@@ -115,7 +115,7 @@ def test_known_hosts_are_found_by_host_and_port(site: Site) -> None:
     hosts.add("::1", 2, site.client_key)
     assert (hosts.find("a", 1), hosts.find("::1", 2)) == (site.server_key, site.client_key)
     assert hosts.find("a", 2) is None
-    hosts.path.write_text("a:1 nonsense here\n", encoding="utf-8")
+    hosts.path.write_text("a:1 no-key here\n", encoding="utf-8")
     with pytest.raises(WanConfigError, match="line 1"):
         hosts.find("a", 1)
 

@@ -183,7 +183,7 @@ def test_where_udp_is_blocked_that_is_said_and_tcp_carries_the_data(site: Site, 
     assert snapshot(tmp_path / "back") == snapshot(tree)
 
 
-def test_a_server_that_is_to_end_lets_nobody_in_and_finishes(site: Site, tmp_path: Path) -> None:
+def test_a_draining_server_accepts_no_session_and_finishes(site: Site, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(4 * PART))
     site.serve()
     process = site.begin(tmp_path / "large", f"127.0.0.1:{site.data}", "--bandwidth-limit", "16M")
@@ -212,7 +212,7 @@ def test_interrupting_the_client_ends_it_and_leaves_what_it_did(site: Site, tmp_
     ("given", "asked", "agreed"),
     [("", "32Mi", 32), ('memory = "64Mi"', "1Gi", 64), ('memory = "1Gi"', "512Mi", 512)],
 )
-def test_the_lower_memory_of_both_ends_bounds_what_is_underway(
+def test_the_lower_memory_of_both_ends_bounds_the_data_in_flight(
     site: Site, tmp_path: Path, given: str, asked: str, agreed: int
 ) -> None:
     (tmp_path / "file").write_bytes(os.urandom(PART))

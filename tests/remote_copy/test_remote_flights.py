@@ -17,13 +17,13 @@ from remote_copy_support import Site, free_pair, server_here
 from waystage._native import WanCopy
 
 QUIET_S = 0.3
-"""Whoever has said nothing for so long has nothing more to say."""
+"""An end that was silent for this time has nothing more to send."""
 
 CONTENT_BYTES = 1000
-"""Datagrams of the sending end of so many bytes carry contents: what else it says over UDP at first is short."""
+"""Datagrams of the sender with this size carry contents: its other first messages over UDP are short."""
 
 ATTEMPTS = 4
-"""On a busy machine somebody may have been slow to say all: that makes more turns, never fewer."""
+"""On a busy machine an end may be slow to send all: that makes more turns, never fewer."""
 
 
 class Turns:

@@ -22,7 +22,7 @@ LINGER_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class Flood:
-    """A thread that does something as fast as it can, from many loopback addresses, until it is told to stop."""
+    """A thread that does something as fast as it can, from many loopback addresses, until it is stopped."""
 
     def __init__(self, attack: Callable[[str], None]) -> None:
         self.count = 0

@@ -13,7 +13,7 @@ import pytest
 from remote_copy_support import ACCOUNT, Site
 
 MOST_GROWTH_MIB = 64
-"""Four times `memory`: what is underway, what is made of it, and what the allocator holds back for other threads."""
+"""Four times `memory`: data in flight, what is made of it, and what the allocator reserves for other threads."""
 
 DIRECTORIES, LINKS, LARGE = 500, 20_000, 500
 DEEP = "/".join("d" * 250 for _ in range(6))

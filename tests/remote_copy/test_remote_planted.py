@@ -1,4 +1,4 @@
-"""Temporary files of what a server receives, in a directory where anybody may write: another account gets nothing of them."""
+"""Temporary files of what a server receives, in a directory that every user may write in: another account gets nothing of them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ sys.stdin.readline()
 held = os.pread(file, 1 << 30, 0)
 print("leaked" if held.strip(bytes(1)) else "nothing", flush=True)
 """
-"""Puts a file of its own in another's place, and says later what came into it."""
+"""Replaces another's file by its own, and returns later what was written into it."""
 
 
 def as_other(code: str, *words: object) -> subprocess.Popen[str]:
@@ -63,7 +63,7 @@ def as_other(code: str, *words: object) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def folder(site: Site) -> Iterator[Path]:
-    """A directory that anybody may write in, which a server serves as root."""
+    """A directory that every user may write in, which a server serves as root."""
     folder = Path(tempfile.mkdtemp(prefix="waystage-planted-"))
     folder.chmod(0o777)
     site.serve(user=f'{ACCOUNT}[[root]]\npath = "{folder}"\nwrite = true\n')

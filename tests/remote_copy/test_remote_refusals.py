@@ -128,7 +128,7 @@ def test_a_link_in_the_way_at_the_destination_is_not_followed(site: Site, tree: 
     assert {path for path, _, _ in copied.problems()} == {b"sub", b"sub/file"}
 
 
-def test_a_server_takes_over_no_rights_unless_it_is_told_to(site: Site, tree: Path) -> None:
+def test_a_server_takes_over_no_rights_by_default(site: Site, tree: Path) -> None:
     (tree / "program").write_bytes(b"#!/bin/sh\n")
     (tree / "program").chmod(0o4755)
     if os.geteuid() == 0:
@@ -174,7 +174,7 @@ def test_the_caps_on_connections_hold(site: Site, tree: Path) -> None:
                 slow.stop()
 
 
-def test_the_faster_modes_are_granted_and_a_downgrade_is_told(site: Site, tree: Path) -> None:
+def test_the_faster_modes_are_granted_and_a_downgrade_is_reported(site: Site, tree: Path) -> None:
     with server_here(site):
         (note,) = copy(site, tree, "one", mode="aggressive").notes()
         assert "does not grant mode aggressive to ada" in note
@@ -244,7 +244,9 @@ def test_what_speaks_something_else_is_turned_away_and_the_server_goes_on(site: 
         assert server.connections() == 0 or server.log()
 
 
-def test_a_place_that_cannot_be_used_is_told_with_its_reason(site: Site, tree: Path, tmp_path: Path) -> None:
+def test_a_destination_that_cannot_be_used_is_reported_with_its_reason(
+    site: Site, tree: Path, tmp_path: Path
+) -> None:
     (site.data / "file").write_bytes(b"")
     with server_here(site):
         for call, kind, word in [

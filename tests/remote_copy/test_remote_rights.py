@@ -67,7 +67,7 @@ def test_a_server_gives_no_rights_to_a_clients_files(
     os.setxattr(site.given / "large", "user.kept", b"yes")
     site.serve()
     to = tmp_path / "to"
-    # What is there already is mended, which is another way to a mode.
+    # An existing file is repaired, which is another way to a mode.
     for name, contents in (("large", LARGE), ("old", b"")):
         to.mkdir(exist_ok=True)
         (to / name).write_bytes(contents)

@@ -177,7 +177,7 @@ def test_by_a_real_ssh(site: Site, sshd: str) -> None:
 
 @real_ssh
 def test_through_ssh_where_the_port_cannot_be_reached(site: Site, sshd: str) -> None:
-    """The address that ssh is told to use leads nowhere else: nothing but ssh itself gets through."""
+    """The address given to ssh leads nowhere else: nothing but ssh itself gets through."""
     source = tree(site.folder / "source")
     (site.folder / "jump.py").write_text(JUMP, encoding="utf-8")
     proxied = f"{sshd} -o ProxyCommand='{sys.executable} {site.folder}/jump.py %p' -o HostName=192.0.2.1"

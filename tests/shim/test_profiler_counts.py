@@ -106,7 +106,7 @@ def test_an_mpi_that_is_loaded_late_and_apart(run_mpi: Run, mpi: None, tmp_path:
     assert_to_the_byte(run_mpi("late.c", str(library), ranks=3, define="PROGRAM"))
 
 
-def test_what_leaves_the_world_is_said_and_spawned_processes_have_a_file_of_their_own(
+def test_what_leaves_the_world_is_said_and_spawned_processes_have_a_separate_file(
     run_mpi: Run, tmp_path: Path
 ) -> None:
     ran = run_mpi("spawn.c", str(tmp_path / "child"), ranks=2)

@@ -30,7 +30,7 @@ def test_a_program_that_dies_dies_as_without_the_profiler(run_mpi: Run, tmp_path
     assert "waystage" not in ran.err
     if how == "handler":
         return  # The program's own handler, set after MPI_Init, ends the process at once.
-    # mpirun kills the others with SIGTERM and may follow with SIGKILL; rank 1 itself always had the time, but for SIGKILL.
+    # mpirun kills the others with SIGTERM and perhaps SIGKILL; rank 1 itself always has time, except on SIGKILL.
     left = {int(part.name[-6:]) for part in ran.parts}
     assert (1 in left) == (how != "kill")
     assert left, ran.err
@@ -72,7 +72,7 @@ def test_a_full_disk_costs_one_line(run_mpi: Run) -> None:
     assert "No space left on device" in line
 
 
-def test_nonsense_in_the_environment_is_said_and_not_followed(run_mpi: Run) -> None:
+def test_bad_values_in_the_environment_are_reported_and_not_used(run_mpi: Run) -> None:
     ran = run_mpi("ending.c", ranks=2, env={"WAYSTAGE_PROFILE_INTERVAL": "often"})
     assert ran.code == 0 and ran.pattern is not None
     assert ran.err.count("'often' is no number") == 1

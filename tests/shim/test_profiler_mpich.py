@@ -128,7 +128,7 @@ def test_receivers_agree_with_senders(run_mpich: RunMpich, source: str, hosts: s
     needs_ucx(ran)
     kinds = {k.name for k in ran.pattern.kinds if k.group != "one-sided"}
     if source == "communicators.c":
-        # It splits by type in an order of its own; what the library then sends, only the library can tell.
+        # It splits by type in an unspecified order; what the library then sends, only the library can tell.
         kinds -= {"setup"}
     else:
         assert not ran.pattern.warnings

@@ -50,7 +50,7 @@ def test_the_command_keeps_what_every_rank_counted_however_one_ends(
     pattern = Pattern.read(tmp_path / "a.pattern")
     assert pattern.matrix(kinds=["p2p"]).tolist() == [[0, 700, 0], [0, 0, 701], [702, 0, 0]]
     assert not pattern.missing and 1 in pattern.unfinished
-    # The others were within MPI_Finalize: they ended as is due, as far as can be told of them.
+    # The others were within MPI_Finalize: as far as is known, they ended regularly.
     assert (pattern.unfinished == (1,)) == (how in ("leave", "vanish"))
     if how in ("leave", "vanish"):
         assert "rank 1 ended before MPI_Finalize" in ran.err
@@ -116,7 +116,7 @@ def totals(path: Path) -> list[list[int]]:
     return Pattern.read(path).matrix(kinds=["p2p"]).tolist()  # type: ignore[no-any-return]
 
 
-def test_every_spawned_world_is_delivered_under_a_name_of_its_own(
+def test_every_spawned_world_is_delivered_under_a_separate_name(
     mpi: None, waystage: Waystage, compiled: Callable[[str], Path], tmp_path: Path
 ) -> None:
     program = str(compiled("worlds.c"))

@@ -22,7 +22,7 @@ def near(count: int, share: float, of: int) -> bool:
     return abs(count - share * of) <= 5 * (of * share * (1 - share)) ** 0.5
 
 
-def test_nobody_is_early_and_nothing_is_sent_that_nobody_sent(up: Up) -> None:
+def test_no_packet_is_early_or_made_up(up: Up) -> None:
     path = up(delay="15ms", rate="100Mbit")
     assert all(d["in"] == 0 for d in wan.status(path)["directions"].values())
     status, out = ping(path, "-c", "4", "-i", "0.05")

@@ -47,7 +47,7 @@ def test_up_status_set_exec_down(waystage: Waystage, new_name: str) -> None:
     assert (gone.code, "waystage lab wan up" in gone.err) == (1, True)
 
 
-def test_a_path_whose_process_was_killed_is_found_and_mended(waystage: Waystage, new_name: str) -> None:
+def test_a_path_whose_process_was_killed_is_found_and_repaired(waystage: Waystage, new_name: str) -> None:
     places = paths.up(new_name, Profile())
     process = places.process
     assert process is not None
@@ -68,7 +68,7 @@ def test_what_a_killed_command_left_half_made_is_removed(new_name: str) -> None:
     assert paths.down(new_name) and not places.anything_left
     for side in ("left", "right"):
         subprocess.run(["ip", "netns", "add", places.namespace(side)], check=True)
-    # Whoever gave the order dies before saying that the path is to stay.
+    # The command that gave the order dies before it confirms the path.
     places.folder.mkdir(parents=True)
     namespaces = (places.namespace("left"), places.namespace("right"))
     order = Order(name=new_name, folder=str(places.folder), namespaces=namespaces, profile=Profile())

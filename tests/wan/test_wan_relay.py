@@ -94,7 +94,7 @@ def test_datagrams_go_there_and_answers_find_back(
         for _ in range(2):
             word, source = target.recvfrom(100)
             sources[word] = source
-        assert sources[b"one"] != sources[b"two"], "each client has a socket of its own"
+        assert sources[b"one"] != sources[b"two"], "each client has its own socket"
         for word, source in sources.items():
             target.sendto(word.upper(), source)
         assert (client.recv(100), second.recv(100)) == (b"ONE", b"TWO")
