@@ -26,7 +26,7 @@ MAKERS = {
     "btrfs": ("128M", ["mkfs.btrfs", "-q", "-f"]),
 }
 WITH_PROJECTS = {"ext4": ["-O", "project,quota"]}
-"""What a maker has to be told for projects; kernels without quotas refuse to mount what it makes then."""
+"""The options of mkfs for projects; kernels without quotas refuse to mount what it makes then."""
 
 ALL = [*MAKERS, "tmpfs"]
 NO_ONE, SOMEBODY = 65534, 12345
@@ -66,7 +66,7 @@ def places() -> Iterator[Places]:
 
 
 def mounted(name: str, point: Path, more: list[str]) -> bool:
-    """Whether a new file system of this sort lies at `point` now."""
+    """Whether a new file system of this sort is at `point` now."""
     mount = ["mount", "-t", name, name, str(point)]
     if name in MAKERS:
         size, maker = MAKERS[name]

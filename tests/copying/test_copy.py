@@ -55,13 +55,13 @@ def test_a_second_copy_moves_only_what_changed(tree: Path, tmp_path: Path, wayst
     (tree / "a/dangling").unlink()
     (tree / "a/dangling").symlink_to("elsewhere")
     (tree / "first name").unlink()
-    (tree / "first name").write_text("a file of its own now")
+    (tree / "first name").write_text("a separate file now")
     (tmp_path / "copy/not from here").write_text("stays")
     changed = waystage("copy", "tree", "copy", "--json").json["counts"]
     assert (changed["files"], changed["mended"], changed["symlinks"]) == (2, 2, 1)
     there = snapshot(tmp_path / "copy", times=False)
     assert there.pop(b"not from here")
-    # The copy still has the three names of one file as they were, but for the one that is a file of its own now.
+    # The copy still has the three names of one file as they were, but for the one that is a separate file now.
     assert there == snapshot(tree, times=False)
 
 
@@ -139,7 +139,7 @@ def test_ends_that_make_no_sense_are_refused(tmp_path: Path, waystage: Waystage)
         (("tree", "tree/below"), 3, "never ends"),
         (("tree", "tree/new"), 3, "never ends"),
         (("tree", "link"), 3, "never ends"),
-        (("tree/below", "tree"), 3, "lies in"),
+        (("tree/below", "tree"), 3, "is in"),
         (("file", "file"), 3, "the same file"),
         (("tree", "file"), 3, "no directory"),
         (("absent", "new"), 3, "No such file"),
@@ -270,7 +270,7 @@ def test_what_a_user_may_not_read_is_said_and_the_rest_copied(open_folder: Path)
     assert ("closed", "error") in {(p["path"], p["kind"]) for p in json.loads(ran.stdout)["problems"]}
     assert (copy / "open").read_text() == "open"
     if os.geteuid() == 0:
-        # The rights of its owner do not become the rights of whoever copied it.
+        # The rights of its owner do not become the rights of the user who copied it.
         assert (copy / "program").stat().st_mode & 0o7777 == 0o755
         assert "set-user-id" in ran.stdout
 

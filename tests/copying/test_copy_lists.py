@@ -19,7 +19,7 @@ def paths(root: Path) -> set[bytes]:
     return set(snapshot(root)) - {b""}
 
 
-def test_what_is_named_is_copied_and_what_lies_in_named_directories(
+def test_what_is_named_is_copied_and_what_is_in_named_directories(
     tree: Path, tmp_path: Path, waystage: Waystage
 ) -> None:
     (tmp_path / "list").write_text(
@@ -103,7 +103,7 @@ def test_a_list_without_a_directory_and_nul_without_a_list_make_no_sense(
 ) -> None:
     (tmp_path / "list").write_text("secret\n")
     ran = waystage("copy", "tree/a/secret", "copy", "--files-from", "list")
-    assert ran.code == 3 and "is a file, and a list names what lies below a directory" in ran.err
+    assert ran.code == 3 and "is a file, and a list names entries of a directory" in ran.err
     assert waystage("copy", "tree", "copy", "-0").code == 2
 
 

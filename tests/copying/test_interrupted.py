@@ -87,7 +87,7 @@ def test_killed_at_any_moment_nothing_is_half_lost_or_left_over(tmp_path: Path, 
         time.sleep(chance.random() * 0.3)
         process.kill()
         process.communicate()
-        # Whatever bears a name that the source has is what bears it there.
+        # Every entry with a name of the source is the source's.
         for path, (mode, _, _, _, content, _, _) in snapshot(tmp_path / "copy").items():
             if b".waystage-copy" not in path and mode & 0o170000 == 0o100000:  # type: ignore[operator]
                 assert content == whole[path][4], path
@@ -130,7 +130,7 @@ def test_a_source_that_changed_after_the_crash_is_copied_anew(tmp_path: Path, wa
     assert leftovers(tmp_path / "copy") == []
 
 
-def test_a_large_file_that_changes_meanwhile_is_said_and_mended_by_the_next_copy(
+def test_a_large_file_that_changes_meanwhile_is_reported_and_fixed_by_the_next_copy(
     tmp_path: Path, waystage: Waystage
 ) -> None:
     for grows in (True, False):

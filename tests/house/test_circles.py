@@ -14,7 +14,6 @@ CRATES = sorted(manifest.parent for manifest in (REPOSITORY / "crates").glob("*/
 PACKAGE = REPOSITORY / "python" / "waystage"
 
 NOT_YET: dict[str, str] = {
-    "crates/copy": "2026-11-24",
     "crates/lab": "2026-11-24",
     "crates/proxy": "2026-11-24",
     "crates/py": "2026-11-24",

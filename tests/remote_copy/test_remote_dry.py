@@ -100,7 +100,7 @@ def test_a_dry_run_needs_the_same_rights_as_a_copy(site: Site, tree: Path, tmp_p
     (site.data / "there/large").mkdir()
     clash = site.copy(tree, f"127.0.0.1:{site.data}/there", "--dry-run")
     assert clash.code == 8
-    assert "a directory bears its name" in clash.json["problems"][0]["text"]
+    assert "a directory has this name" in clash.json["problems"][0]["text"]
     one = site.copy(tree / "large", f"127.0.0.1:{site.data}/one", "--dry-run=network")
     assert one.code == 0 and one.json["counts"]["files"] == 1, one
     assert [path.name for path in site.data.iterdir()] == ["there"]

@@ -1,12 +1,15 @@
 //! Entries set side by side: are their contents, extended attributes and device numbers alike?
 //!
-//! Where both files have holes nothing is read. Digests are made of files that differ, in a second reading, and only of those whose
-//! zeros are worth hashing.
+//! Where both files have holes nothing is read. Digests are made of files that differ, in a second reading, and only
+//! of those whose zeros are worth hashing.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use std::thread::JoinHandle;
 
 use rustix::fs::{openat, Mode, OFlags, Statx};
@@ -15,13 +18,10 @@ use twox_hash::XxHash3_128;
 use waystage_catalog::holes::Extents;
 use waystage_catalog::Root;
 
-use crate::attributes::{xattrs_differ, Attribute};
-use crate::error::{said, Failure};
-use crate::error::{At, End};
-use crate::item::{has_holes, letter, look_at, split};
-use crate::xattr::Handle;
-
-const PIECE_BYTES: usize = 256 << 10;
+use crate::attributes::{xattrs_differ, Handle, Xattr};
+use crate::error::{describe, At, End, Failure};
+use crate::file_io::PIECE_BYTES;
+use crate::stat::{has_holes, letter, split, stat_fd};
 
 /// Two entries to be held against each other, by their path below either root.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ pub struct Unlike {
     pub xattrs: bool,
     /// Whether they are other devices.
     pub device: bool,
-    /// Why it could not be told; empty where it could.
+    /// Why that is unknown; empty where it is known.
     pub error: String,
 }
 
@@ -95,7 +95,7 @@ impl Comparison {
             let work = Arc::clone(&comparison.work);
             let builder = std::thread::Builder::new().name(format!("compare-{number}"));
             let handle = builder.spawn(move || work.run())?;
-            comparison.threads.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+            comparison.threads.lock().push(handle);
         }
         Ok(comparison)
     }
@@ -109,13 +109,13 @@ impl Comparison {
 
     /// Whether all threads have ended.
     pub fn ended(&self) -> bool {
-        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = self.threads.lock();
         threads.iter().all(JoinHandle::is_finished)
     }
 
     /// What differs, in order; complete once it has ended.
     pub fn unlike(&self) -> Vec<Unlike> {
-        let mut found = self.work.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut found = self.work.found.lock().clone();
         found.sort_by_key(|unlike| unlike.index);
         found
     }
@@ -123,10 +123,9 @@ impl Comparison {
     /// End it; its threads are gone when this returns.
     pub fn stop(&self) {
         self.work.stop.store(true, Ordering::Relaxed);
-        let threads =
-            std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            // A thread that panicked has written to the process's stderr.
             let _ = thread.join();
         }
     }
@@ -158,17 +157,17 @@ impl Work {
                 Err(failure) => {
                     let error = match failure {
                         Failure::Call { end: End::Source, doing, errno } => {
-                            format!("first tree: {doing}: {}", said(errno))
+                            format!("first tree: {doing}: {}", describe(errno))
                         }
                         Failure::Call { doing, errno, .. } => {
-                            format!("second tree: {doing}: {}", said(errno))
+                            format!("second tree: {doing}: {}", describe(errno))
                         }
                         other => other.to_string(),
                     };
                     Unlike { error, ..nothing }
                 }
             };
-            self.found.lock().unwrap_or_else(PoisonError::into_inner).push(unlike);
+            self.found.lock().push(unlike);
         }
     }
 
@@ -226,7 +225,7 @@ impl Entry {
         // The walk has just seen that it is a regular file.
         let how = if pair.contents { reading } else { naming };
         let mut opened = openat(&directory, name, how, Mode::empty()).at(end, "open")?;
-        let stat = look_at(opened.as_fd()).at(end, "stat")?;
+        let stat = stat_fd(opened.as_fd()).at(end, "stat")?;
         let is_readable = matches!(letter(stat.stx_mode), b'f' | b'd');
         if is_readable && !pair.contents {
             opened = openat(&directory, name, reading, Mode::empty()).at(end, "open")?;
@@ -252,15 +251,16 @@ impl Entry {
     }
 
     /// Extended attributes that are kept, sorted, of what cannot be opened for reading without doing something.
-    fn xattrs(&self, end: End) -> Result<Vec<Attribute>, Failure> {
-        Handle::place(self.opened.as_fd()).all(end).map(|(found, _)| found)
+    fn xattrs(&self, end: End) -> Result<Vec<Xattr>, Failure> {
+        Handle::special(self.opened.as_fd()).all(end).map(|(found, _)| found)
     }
 }
 
 /// Told of bytes compared, and of bytes read of each side.
 type Told<'a> = (&'a dyn Fn(u64), &'a dyn Fn(u64));
 
-/// The first byte in which two open files differ; None where they hold the same bytes. What is a hole in both is not read.
+/// The first byte in which two open files differ; None where they hold the same bytes. What is a hole in both is not
+/// read.
 fn first_difference(
     mut extents: (Extents<'_>, Extents<'_>),
     buffers: &mut (Vec<u8>, Vec<u8>),

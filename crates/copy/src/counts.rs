@@ -1,7 +1,8 @@
 //! How far a copy is, and what it met.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Problems listed in full; more are only counted, since a dead server answers each of millions of files with one.
 const LISTED: usize = 10_000;
@@ -102,7 +103,7 @@ counts! {
     objects,
     /// Regular files that were there already.
     same,
-    /// Regular files whose contents stood and whose attributes were mended.
+    /// Regular files whose contents were right and whose attributes were fixed.
     mended,
     /// Directories made.
     directories,
@@ -133,7 +134,8 @@ counts! {
 }
 
 impl Counts {
-    /// Whether all that was asked for is there. Sockets mean nothing without their program: to leave them is no failure.
+    /// Whether all that was asked for is there. Sockets mean nothing without their program: to leave them is no
+    /// failure.
     #[must_use]
     pub fn complete(&self) -> bool {
         self.errors + self.changed + self.vanished + self.lost == 0
@@ -184,24 +186,24 @@ impl Report {
         };
         add(counter, 1);
         let bytes = path.len() + text.len();
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = self.problems.lock();
         problems.push(bytes, Problem { path, kind, text });
     }
 
     /// Remember what a dry run would do.
     pub fn plan(&self, path: Vec<u8>, letter: u8, bytes: u64) {
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planned = self.planned.lock();
         planned.push(path.len(), Planned { path, letter, bytes });
     }
 
     /// Those listed.
     pub fn problems(&self) -> Vec<Problem> {
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner).each.clone()
+        self.problems.lock().each.clone()
     }
 
     /// What a dry run would do, by path.
     pub fn planned(&self) -> Vec<Planned> {
-        let mut planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner).each.clone();
+        let mut planned = self.planned.lock().each.clone();
         planned.sort();
         planned
     }

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{openat, statx, AtFlags, Mode, OFlags, StatxFlags, CWD};
 use rustix::io::Errno;
 
-use crate::error::{said, CopyError, CopyErrorKind};
-use crate::item::{letter, look_at, Item, Seen};
+use crate::error::{describe, CopyError, CopyErrorKind};
+use crate::source::Item;
+use crate::stat::{letter, stat_fd, FileState};
 
 /// Links that the kernel follows one behind the other (path_resolution(7)).
 const MOST_LINKS: usize = 40;
@@ -96,7 +97,7 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
                 AtFlags::empty(),
                 StatxFlags::BASIC_STATS,
             );
-            let (one, other) = (Seen::of(&stat), same.map(|stat| Seen::of(&stat)));
+            let (one, other) = (FileState::of(&stat), same.map(|stat| FileState::of(&stat)));
             if other.is_ok_and(|other| (other.device, other.inode) == (one.device, one.inode)) {
                 let text =
                     format!("{} and {} are the same file", source.display(), destination.display());
@@ -108,7 +109,7 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
         }
         _ => {
             let text = format!(
-                "{} is neither a directory nor a regular file: name the directory it lies in",
+                "{} is neither a directory nor a regular file: name the directory it is in",
                 source.display()
             );
             Err(CopyError::new(CopyErrorKind::Ends, text))
@@ -122,8 +123,8 @@ fn is_said_to_be_directory(path: &Path) -> bool {
     bytes.ends_with(b"/") || bytes.ends_with(b"/.")
 }
 
-/// A device, FIFO or socket is no place for a copy, nor is a name that means an open file of some process, as `/dev/stdout` does:
-/// the copy would take their place.
+/// A device, FIFO or socket is no place for a copy, nor is a name that means an open file of some process, as
+/// `/dev/stdout` does: the copy would take their place.
 fn takes_a_file(destination: &Path, found: &Metadata) -> Result<(), CopyError> {
     let refused = |what: &str| {
         let text = format!(
@@ -138,7 +139,7 @@ fn takes_a_file(destination: &Path, found: &Metadata) -> Result<(), CopyError> {
     // A link at the destination makes room, as a file would: not one of the kernel's own.
     let mut path = destination.to_path_buf();
     for _ in 0..MOST_LINKS {
-        if !path.symlink_metadata().is_ok_and(|about| about.is_symlink()) {
+        if !path.symlink_metadata().is_ok_and(|metadata| metadata.is_symlink()) {
             break;
         }
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
@@ -161,9 +162,9 @@ fn parent_of(path: &Path) -> Result<PathBuf, CopyError> {
 /// Neither tree may lie in the other: a copy would meet itself.
 fn apart(real: &Path, to: &Path, source: &Path, destination: &Path) -> Result<(), CopyError> {
     inside(to, real, source, destination)?;
-    if lies_in(real, to).unwrap_or(false) {
+    if is_in(real, to).unwrap_or(false) {
         let text = format!(
-            "{} lies in {}: name a directory of its own for the copy",
+            "{} is in {}: name a separate directory for the copy",
             source.display(),
             destination.display()
         );
@@ -173,9 +174,9 @@ fn apart(real: &Path, to: &Path, source: &Path, destination: &Path) -> Result<()
 }
 
 fn inside(to: &Path, real: &Path, source: &Path, destination: &Path) -> Result<(), CopyError> {
-    if lies_in(to, real).unwrap_or(false) {
+    if is_in(to, real).unwrap_or(false) {
         let text = format!(
-            "{} is or lies in {}: a copy into itself never ends; choose a destination outside it",
+            "{} is {} or is in it: a copy into itself never ends; choose a destination outside it",
             destination.display(),
             source.display()
         );
@@ -184,12 +185,12 @@ fn inside(to: &Path, real: &Path, source: &Path, destination: &Path) -> Result<(
     Ok(())
 }
 
-/// Whether `path` is or lies in `top`, by what the directories are and not by how they are called.
-fn lies_in(path: &Path, top: &Path) -> Result<bool, Errno> {
+/// Whether `path` is `top` or is in it, by what the directories are and not by how they are called.
+fn is_in(path: &Path, top: &Path) -> Result<bool, Errno> {
     let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let identity = |fd: &std::os::fd::OwnedFd| {
         use std::os::fd::AsFd;
-        look_at(fd.as_fd()).map(|stat| Seen::of(&stat)).map(|seen| (seen.device, seen.inode))
+        stat_fd(fd.as_fd()).map(|stat| FileState::of(&stat)).map(|seen| (seen.device, seen.inode))
     };
     let wanted = identity(&openat(CWD, top, how, Mode::empty())?)?;
     let mut at = openat(CWD, path, how, Mode::empty())?;
@@ -219,15 +220,15 @@ pub fn unwritable(path: &Path, error: &std::io::Error) -> CopyError {
         }
         _ => CopyErrorKind::Refused,
     };
-    let mend = match error.kind() {
-        std::io::ErrorKind::NotFound => "make the directory it is to lie in first",
+    let fix = match error.kind() {
+        std::io::ErrorKind::NotFound => "make the directory it is to be in first",
         _ => "choose a destination that can",
     };
-    CopyError::new(kind, format!("{} cannot be written: {}: {mend}", path.display(), words(error)))
+    CopyError::new(kind, format!("{} cannot be written: {}: {fix}", path.display(), words(error)))
 }
 
 fn words(error: &std::io::Error) -> String {
     error
         .raw_os_error()
-        .map_or_else(|| error.to_string(), |code| said(Errno::from_raw_os_error(code)))
+        .map_or_else(|| error.to_string(), |code| describe(Errno::from_raw_os_error(code)))
 }

@@ -1,21 +1,21 @@
 //! What can go wrong, for the copy as a whole and for one entry of it.
 
-use std::fmt;
-
 use rustix::io::Errno;
+
+use crate::counts::ProblemKind;
 
 /// Why a copy cannot go on, named by what the caller can act on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyErrorKind {
-    /// The destination is full, or its owner's quota is.
+    /// The destination or its owner's quota is full.
     NoSpace,
     /// The destination cannot be written.
     Refused,
     /// Another process is copying to the same destination.
     Busy,
-    /// The source is not there or cannot be opened, or the two ends do not fit together.
+    /// The source cannot be opened, or source and destination do not fit together.
     Ends,
-    /// An interrupted copy of something else lies at the destination.
+    /// The destination holds an interrupted copy of something else.
     OtherJournal,
     /// The caller stopped it.
     Stopped,
@@ -40,11 +40,12 @@ impl CopyErrorKind {
 }
 
 /// Why a copy cannot go on, with a sentence for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
 pub struct CopyError {
     /// What the caller can act on.
     pub kind: CopyErrorKind,
-    /// What happened, where, and how to mend it.
+    /// What happened, where, and how to fix it.
     pub text: String,
 }
 
@@ -55,15 +56,7 @@ impl CopyError {
     }
 }
 
-impl fmt::Display for CopyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for CopyError {}
-
-/// Which end a call was made on: a full source is no reason to stop.
+/// The side on which a call was made: a full source is no reason to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// The source.
@@ -72,12 +65,19 @@ pub enum End {
     Destination,
 }
 
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::Source { "source" } else { "destination" })
+    }
+}
+
 /// Why one entry was not copied.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// A call failed.
+    #[error("{end}: {doing}: {}", describe(*.errno))]
     Call {
-        /// On which end.
+        /// On which side.
         end: End,
         /// What was to be done.
         doing: &'static str,
@@ -85,57 +85,128 @@ pub enum Failure {
         errno: Errno,
     },
     /// The source changed under the copy.
+    #[error("{0}")]
     Changed(&'static str),
-    /// Something of another sort bears the name at the destination.
+    /// An entry of another type has the name at the destination.
+    #[error("{0}")]
     Clash(&'static str),
     /// What was read back is not what was written.
+    #[error("what was read back is not what was written")]
     Damaged,
-    /// Somebody wants the copy to end.
+    /// The copy was stopped.
+    #[error("stopped")]
     Stopped,
 }
 
+/// What follows from the failure of one entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureClass {
+    /// Nothing: the copy is ending.
+    Stopped,
+    /// The complete copy has to end.
+    Fatal(CopyErrorKind),
+    /// The entry is reported, and the copy goes on.
+    Problem(ProblemKind),
+}
+
 impl Failure {
-    /// Why the whole copy has to end, where this is such a reason.
+    /// What follows from it.
+    #[must_use]
+    pub fn class(&self) -> FailureClass {
+        let problem = match self {
+            Self::Stopped => return FailureClass::Stopped,
+            Self::Call { end: End::Destination, errno: Errno::NOSPC | Errno::DQUOT, .. } => {
+                return FailureClass::Fatal(CopyErrorKind::NoSpace)
+            }
+            Self::Call { end: End::Destination, errno: Errno::ROFS, .. } => {
+                return FailureClass::Fatal(CopyErrorKind::Refused)
+            }
+            Self::Call { end: End::Source, errno: Errno::NOENT, .. } => ProblemKind::Vanished,
+            // Part of its path is no directory any more, or a link by now.
+            Self::Call { end: End::Source, errno: Errno::NOTDIR | Errno::LOOP, .. }
+            | Self::Changed(_) => ProblemKind::Changed,
+            _ => ProblemKind::Error,
+        };
+        FailureClass::Problem(problem)
+    }
+
+    /// Why the complete copy has to end, where this is such a reason.
+    #[must_use]
     pub fn fatal(&self) -> Option<CopyErrorKind> {
-        match self {
-            Self::Call { end: End::Destination, errno, .. } => match *errno {
-                Errno::NOSPC | Errno::DQUOT => Some(CopyErrorKind::NoSpace),
-                Errno::ROFS => Some(CopyErrorKind::Refused),
-                _ => None,
-            },
+        match self.class() {
+            FailureClass::Fatal(kind) => Some(kind),
             _ => None,
         }
     }
+
+    /// Whether the next run can continue a large file at which this happened.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        !matches!(self.class(), FailureClass::Problem(_))
+    }
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call { end, doing, errno } => {
-                let end = if *end == End::Source { "source" } else { "destination" };
-                write!(f, "{end}: {doing}: {}", said(*errno))
-            }
-            Self::Changed(what) | Self::Clash(what) => f.write_str(what),
-            Self::Damaged => f.write_str("what was read back is not what was written"),
-            Self::Stopped => f.write_str("stopped"),
-        }
+/// What of an entry could not be kept, for the report.
+pub type Lost = Option<String>;
+
+/// Two losses of one entry.
+#[must_use]
+pub fn join_lost(one: Lost, other: Lost) -> Lost {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(format!("{one}; {other}")),
+        (one, other) => one.or(other),
     }
 }
 
 /// What the system calls an error, without its number.
-pub fn said(errno: Errno) -> String {
+#[must_use]
+pub fn describe(errno: Errno) -> String {
     let text = std::io::Error::from(errno).to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Says on which end, and doing what, a call failed.
+/// Adds to a failed call on which side it was made, and what for.
 pub trait At<T> {
-    /// Says on which end, and doing what.
+    /// Adds them.
     fn at(self, end: End, doing: &'static str) -> Result<T, Failure>;
 }
 
 impl<T> At<T> for Result<T, Errno> {
     fn at(self, end: End, doing: &'static str) -> Result<T, Failure> {
         self.map_err(|errno| Failure::Call { end, doing, errno })
+    }
+}
+
+impl<T> At<T> for std::io::Result<T> {
+    fn at(self, end: End, doing: &'static str) -> Result<T, Failure> {
+        self.map_err(|error| {
+            let errno = error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+            Failure::Call { end, doing, errno }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_ends_the_copy_only_where_going_on_is_pointless() {
+        let call = |end, errno| Failure::Call { end, doing: "write", errno }.class();
+        let problem = FailureClass::Problem;
+        for (class, expected) in [
+            (call(End::Destination, Errno::NOSPC), FailureClass::Fatal(CopyErrorKind::NoSpace)),
+            (call(End::Destination, Errno::DQUOT), FailureClass::Fatal(CopyErrorKind::NoSpace)),
+            (call(End::Destination, Errno::ROFS), FailureClass::Fatal(CopyErrorKind::Refused)),
+            (call(End::Destination, Errno::NOENT), problem(ProblemKind::Error)),
+            (call(End::Source, Errno::NOSPC), problem(ProblemKind::Error)),
+            (call(End::Source, Errno::NOENT), problem(ProblemKind::Vanished)),
+            (call(End::Source, Errno::LOOP), problem(ProblemKind::Changed)),
+            (Failure::Changed("it grew").class(), problem(ProblemKind::Changed)),
+            (Failure::Damaged.class(), problem(ProblemKind::Error)),
+            (Failure::Stopped.class(), FailureClass::Stopped),
+        ] {
+            assert_eq!(class, expected);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use waystage_catalog::Exclude;
 
-use crate::names::Names;
+use crate::source::names::Names;
 
 /// When a file that is already at the destination is copied again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +56,11 @@ pub struct Options {
     pub exclude: Exclude,
     /// Where given, files that match none of these are left out as well.
     pub include: Option<Exclude>,
-    /// Where given, only these entries, and directories of them with all that lies in them.
+    /// Where given, only these entries, and directories of them with all their entries.
     pub names: Option<Names>,
     /// Whether directories on other file systems are left out.
     pub one_file_system: bool,
-    /// When to copy what is there already.
+    /// When to copy files that are at the destination already.
     pub update: Update,
     /// When to force data out.
     pub fsync: Fsync,

@@ -6,7 +6,7 @@
 //! (as rsync's servers could: CVE-2022-29154).
 
 use waystage_catalog::Exclude;
-use waystage_copy::parts::split;
+use waystage_copy::stat::split;
 use waystage_copy::Names;
 
 use crate::session::CopyOptions;

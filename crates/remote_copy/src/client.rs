@@ -25,12 +25,13 @@ use waystage_transport::tls::random;
 use waystage_transport::wire::Reader;
 
 use crate::asked::{names_it, Asked};
-use crate::copy_state::{CopyState, Verdict};
+use crate::copy_state::CopyState;
 use crate::receive::receive;
-use crate::reception::Target;
+use crate::receiver_state::Target;
 use crate::send::{send, Origin};
 use crate::session::{exchange, single_name, Ask, CopyOptions};
 use crate::trust::Trust;
+use crate::verdict::Verdict;
 use crate::{list, place};
 
 /// Where a copy is from and to.
@@ -240,7 +241,7 @@ impl<'a> Plan<'a> {
                 let origin = place::origin(&place::of_this_machine, path, local)?;
                 let mut from = format!("wan:{}:", this_host()).into_bytes();
                 from.extend_from_slice(path);
-                let single = origin.single.as_ref().map(|item| item.name.clone());
+                let single = origin.source.single.as_ref().map(|item| item.name.clone());
                 list::suits(&origin, request.names.as_ref(), local)?;
                 let ask = Ask { push: true, path: remote.clone(), single, from, options };
                 Ok((Self::Push(Box::new(origin)), ask))

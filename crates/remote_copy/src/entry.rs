@@ -3,8 +3,9 @@
 //! Arrives: entries, contents. Leaves: bytes; or from bytes of the other end entries whose paths lead nowhere else.
 //! Must not know: files, connections. The form is in `docs/reference/wide-area-copy.md`.
 
-pub(crate) use waystage_copy::parts::split;
-use waystage_copy::parts::{About, Attribute, Seen, Time};
+use waystage_copy::attributes::Xattr;
+use waystage_copy::stat::{FileState, Metadata};
+use waystage_copy::Time;
 use waystage_transport::wire::{Malformed, Read, Reader, Writer};
 
 /// Kinds of messages.
@@ -18,8 +19,8 @@ pub(crate) mod kinds {
     pub(crate) const LINKS: u8 = 7;
     pub(crate) const DONE: u8 = 8;
     pub(crate) const DIGESTS: u8 = 9;
-    pub(crate) const ALIKE: u8 = 10;
-    pub(crate) const ALIKE_PART: u8 = 11;
+    pub(crate) const EQUAL: u8 = 10;
+    pub(crate) const EQUAL_PART: u8 = 11;
 }
 
 /// Names are not longer on any file system of Linux, paths not in any call; trees may be deeper than calls reach.
@@ -34,20 +35,20 @@ pub(crate) const MOST_XATTR_BYTES: usize = 256 << 10;
 pub(crate) struct Entry {
     pub(crate) letter: u8,
     pub(crate) path: Vec<u8>,
-    pub(crate) seen: Seen,
-    pub(crate) about: About,
+    pub(crate) seen: FileState,
+    pub(crate) metadata: Metadata,
     pub(crate) symlink: Vec<u8>,
     /// Of a device.
     pub(crate) device: u64,
-    pub(crate) xattrs: Vec<Attribute>,
+    pub(crate) xattrs: Vec<Xattr>,
 }
 
 impl Entry {
     pub(crate) fn put(&self, out: &mut Writer) {
         out.u8(self.letter).bytes(&self.path);
-        let Seen { device, inode, size, mtime, ctime } = self.seen;
+        let FileState { device, inode, size, mtime, ctime } = self.seen;
         out.u64(device).u64(inode).u64(size).i64(mtime.ns()).i64(ctime.ns());
-        let About { mode, uid, gid, mtime: _, atime } = self.about;
+        let Metadata { mode, uid, gid, mtime: _, atime } = self.metadata;
         out.u32(u32::from(mode)).u32(uid).u32(gid).i64(atime.ns());
         out.bytes(&self.symlink).u64(self.device).count(self.xattrs.len());
         for (name, value) in &self.xattrs {
@@ -58,14 +59,14 @@ impl Entry {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Read<Self> {
         let letter = reader.u8()?;
         let path = path(reader.bytes()?)?;
-        let seen = Seen {
+        let seen = FileState {
             device: reader.u64()?,
             inode: reader.u64()?,
             size: reader.u64()?,
             mtime: Time::from_ns(reader.i64()?),
             ctime: Time::from_ns(reader.i64()?),
         };
-        let about = About {
+        let metadata = Metadata {
             mode: u16::try_from(reader.u32()? & 0o7777).map_err(|_| Malformed)?,
             uid: reader.u32()?,
             gid: reader.u32()?,
@@ -76,13 +77,8 @@ impl Entry {
         let device = reader.u64()?;
         let xattrs = (0..reader.count(8)?)
             .map(|_| Ok((reader.bytes()?.to_vec(), reader.bytes()?.to_vec())))
-            .collect::<Read<Vec<Attribute>>>()?;
-        Ok(Self { letter, path, seen, about, symlink, device, xattrs })
-    }
-
-    /// Its directory and its own name.
-    pub(crate) fn split(&self) -> (&[u8], &[u8]) {
-        split(&self.path)
+            .collect::<Read<Vec<Xattr>>>()?;
+        Ok(Self { letter, path, seen, metadata, symlink, device, xattrs })
     }
 }
 
@@ -233,14 +229,14 @@ mod tests {
         Entry {
             letter: b'f',
             path: path.to_vec(),
-            seen: Seen {
+            seen: FileState {
                 device: 1,
                 inode: 2,
                 size: 3,
                 mtime: Time::from_ns(-4),
                 ctime: Time::from_ns(5),
             },
-            about: About {
+            metadata: Metadata {
                 mode: 0o640,
                 uid: 6,
                 gid: 7,

@@ -2,8 +2,9 @@
 //!
 //! Arrives: errors of the channel and of files, what the peer reports. Leaves: a kind and one sentence. Must not know: sockets.
 
-use std::{fmt, io};
+use std::io;
 
+use waystage_copy::state::Fatal;
 use waystage_copy::{CopyError, CopyErrorKind};
 use waystage_transport::Error;
 
@@ -16,13 +17,13 @@ pub enum WanErrorKind {
     TurnedAway,
     /// The server's key is not the one that is trusted; its fingerprint.
     Untrusted(String),
-    /// The other end refuses: it does not know the key, or does not allow what was asked for.
+    /// The peer refuses: it does not know the key, or does not allow what was asked for.
     Refused,
     /// The connection was lost on the way.
     Lost,
     /// A key or an option cannot be used.
     Input,
-    /// The files at one end: see [`CopyErrorKind`].
+    /// The files at one side: see [`CopyErrorKind`].
     Files(CopyErrorKind),
 }
 
@@ -41,7 +42,7 @@ impl WanErrorKind {
         }
     }
 
-    /// The kind of this name, as the other end gave it. What the other end lost, or does no longer because it is being stopped, can
+    /// The kind of this name, as the peer gave it. What the peer lost, or does no longer because it is being stopped, can
     /// be gone on with: for this end, too, the connection is lost.
     pub fn of_name(name: &str) -> Self {
         use CopyErrorKind as Kind;
@@ -64,11 +65,12 @@ impl WanErrorKind {
 }
 
 /// Why a copy cannot go on, with a sentence for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
 pub struct WanError {
     /// What can be acted on.
     pub kind: WanErrorKind,
-    /// What happened, where, and how to mend it.
+    /// What happened, where, and how to fix it.
     pub text: String,
 }
 
@@ -88,10 +90,10 @@ impl WanError {
         Self::new(WanErrorKind::Lost, text)
     }
 
-    /// What the other end said of itself: the name of a kind, and a sentence.
+    /// What the peer said of itself: the name of a kind, and a sentence.
     pub fn told(name: &str, text: String) -> Self {
         let text = if name == CopyErrorKind::Stopped.name() {
-            format!("the other end is being stopped ({text}): the same command goes on where it stopped")
+            format!("the peer is being stopped ({text}): the same command goes on where it stopped")
         } else {
             text
         };
@@ -145,17 +147,20 @@ impl From<WanError> for Error {
     }
 }
 
-impl fmt::Display for WanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+impl Fatal for WanError {
+    fn stopped() -> Self {
+        Self::stopped()
+    }
+
+    /// What the peer said before it ended the connection explains that it was lost.
+    fn explains(&self, before: &Self) -> bool {
+        before.kind == WanErrorKind::Lost && self.kind != WanErrorKind::Lost
     }
 }
 
-impl std::error::Error for WanError {}
-
-/// What the other end said is none of what can be said here.
+/// The peer sent what cannot be sent here.
 pub fn protocol_violation() -> WanError {
-    WanError::lost("the other end broke the protocol: a message cannot be read")
+    WanError::lost("the peer broke the protocol: a message cannot be read")
 }
 
 #[cfg(test)]

@@ -8,23 +8,25 @@
 //! are specified in `docs/reference/wide-area-copy.md`.
 
 mod asked;
+mod channel;
 mod client;
 mod copy_state;
-mod digest;
 mod entry;
 mod error;
 mod list;
 mod pile;
 mod place;
 mod receive;
-mod reception;
+mod receiver_state;
 mod send;
-mod sending;
+mod send_queue;
 mod serve;
 mod session;
 mod trust;
+mod verdict;
 mod waiting;
 
+pub use channel::Channel;
 pub use client::{Client, Ends, Request};
 pub use copy_state::{CopyState, Limits};
 pub use error::{WanError, WanErrorKind};

@@ -5,8 +5,7 @@
 use std::path::Path;
 
 use crate::error::WanError;
-use waystage_copy::parts::no_directory;
-use waystage_copy::Names;
+use waystage_copy::{not_a_directory, Names};
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds};
 
@@ -67,8 +66,8 @@ pub(crate) fn hear(control: &Control, most_bytes: u64) -> Result<Names, WanError
 
 /// Names lie below a directory: a list and a single file make no sense together.
 pub(crate) fn suits(origin: &Origin, names: Option<&Names>, shown: &Path) -> Result<(), WanError> {
-    match (names, &origin.single) {
-        (Some(_), Some(_)) => Err(no_directory(shown).into()),
+    match (names, &origin.source.single) {
+        (Some(_), Some(_)) => Err(not_a_directory(shown).into()),
         _ => Ok(()),
     }
 }

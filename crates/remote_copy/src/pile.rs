@@ -68,7 +68,7 @@ fn nameless(folder: &OwnedFd) -> io::Result<File> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         Err(errno) => return Err(errno.into()),
     }
-    let prefix = String::from_utf8_lossy(waystage_copy::journal::OWN_PREFIX);
+    let prefix = String::from_utf8_lossy(waystage_copy::sink::OWN_PREFIX);
     let name = format!("{prefix}-pile-{:032x}", u128::from_le_bytes(random()));
     let new = how | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let fd = openat(folder.as_fd(), &*name, new, mode)?;

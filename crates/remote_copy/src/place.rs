@@ -12,10 +12,11 @@ use crate::error::{WanError, WanErrorKind};
 use rustix::fs::{mkdirat, openat, Mode, OFlags, CWD};
 use rustix::io::Errno;
 use waystage_catalog::Root;
-use waystage_copy::parts::{letter, look, said, Item};
+use waystage_copy::error::describe;
+use waystage_copy::source::{Item, Source};
+use waystage_copy::stat::{letter, split, stat_at};
 use waystage_copy::CopyErrorKind;
 
-use crate::entry::split;
 use crate::send::Origin;
 use crate::session::Dry;
 
@@ -47,7 +48,7 @@ fn refused(shown: &Path, errno: Errno, doing: &str) -> WanError {
             format!("{shown} is or leads through a symbolic link, which is not followed here: name where it leads")
         }
         Errno::NOENT => format!("{shown} cannot be {doing}: it is not there"),
-        errno => format!("{shown} cannot be {doing}: {}", said(errno)),
+        errno => format!("{shown} cannot be {doing}: {}", describe(errno)),
     };
     WanError::new(WanErrorKind::Files(CopyErrorKind::Ends), text)
 }
@@ -64,14 +65,15 @@ pub(crate) fn origin(open: &Open<'_>, path: &[u8], shown: &Path) -> Result<Origi
         let walk = name_of(&fd);
         let root = Root::open(&walk)
             .map_err(|error| ends(format!("{} cannot be read: {error}", shown.display())))?;
-        Ok(Origin { root, walk, _held: fd, single })
+        let source = Source { root, path: walk, single };
+        Ok(Origin { source, _held: fd, flat: false })
     };
     if matches!(name, b"" | b"." | b"..") {
         return whole(open(path).map_err(unreadable)?, None);
     }
     let folder = open(if parent.is_empty() && path.starts_with(b"/") { b"/" } else { parent })
         .map_err(unreadable)?;
-    let stat = look(folder.as_fd(), name).map_err(unreadable)?;
+    let stat = stat_at(folder.as_fd(), name).map_err(unreadable)?;
     match letter(stat.stx_mode) {
         b'd' => whole(open(path).map_err(unreadable)?, None),
         b'f' => whole(folder, Some(Item::file(&stat, b"", name))),

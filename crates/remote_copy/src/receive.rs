@@ -1,35 +1,37 @@
-//! The receiving end of a copy: says what it wants, and makes what comes.
+//! The receiving side of a copy: answers what it wants, and makes what comes.
 //!
-//! Arrives: offers, packs, parts, in any order. Leaves: answers; files under their names only when whole.
-//! Must not know: which end of the connection this is, how messages travel.
+//! Arrives: offers, packs, parts, in any order. Leaves: answers; files that have their names only when complete.
+//! Must not know: which side of the connection this is, how messages travel.
 
 mod comparing;
 mod filling;
-mod placing;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{WanError, WanErrorKind};
+use crate::error::{protocol_violation, WanError, WanErrorKind};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{openat, Mode, OFlags};
-use rustix::io::Errno;
-use waystage_copy::journal::Record;
-use waystage_copy::parts::{add, letter, look, About, At, End, Failure, Folder, Seen, NO_ROOM};
-use waystage_copy::Update;
-use waystage_transport::channel::Channel;
+use waystage_copy::attributes::Attributes;
+use waystage_copy::error::{End, Failure};
+use waystage_copy::file_io::logical_digest;
+use waystage_copy::plan::{Action, Found, Transfer};
+use waystage_copy::sink::{Folder, Sink, Special};
+use waystage_copy::stat::Metadata;
+use waystage_copy::{add, CopyErrorKind};
 use waystage_transport::message::CONTENT_BYTES;
 use waystage_transport::wire::{Malformed, Reader, Writer};
 
+use crate::channel::Channel;
 use crate::copy_state::CopyState;
 use crate::entry::{kinds, path, read_runs, Answer, Entry, Wanted};
-use crate::reception::{LargeIn, Reception, Target};
+use crate::receiver_state::{IncomingFile, ReceiverState, Target};
 use crate::session::CopyOptions;
 
-/// Threads that wait for messages look so often whether the copy is over.
-const LOOK_ROUND: Duration = Duration::from_millis(25);
+/// Threads that wait for messages check this often whether the copy is over.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Attributes of a large file that wait in memory for its parts; longer ones are kept on storage.
 const FEW_XATTR_BYTES: usize = 4 << 10;
@@ -47,7 +49,7 @@ struct Done {
 }
 
 /// Why a message was not dealt with.
-enum Trouble {
+enum MessageError {
     /// It makes no sense: the other end is wrong.
     Malformed,
     /// It is of an entry that was not asked for: its path.
@@ -56,97 +58,100 @@ enum Trouble {
     Lost(WanError),
 }
 
-impl From<Trouble> for WanError {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Lost(error) => error,
-            Trouble::Unasked(path) => Self::lost(format!(
-                "the other end broke the protocol: it sends \"{}\", which was not asked for",
+impl From<MessageError> for WanError {
+    fn from(error: MessageError) -> Self {
+        match error {
+            MessageError::Lost(error) => error,
+            MessageError::Unasked(path) => Self::lost(format!(
+                "the peer broke the protocol: it sends \"{}\", which was not asked for",
                 String::from_utf8_lossy(&path).escape_debug()
             )),
-            Trouble::Malformed => {
-                Self::lost("the other end broke the protocol: a message cannot be read")
-            }
+            MessageError::Malformed => protocol_violation(),
         }
     }
 }
 
-fn aside(error: &std::io::Error) -> Trouble {
-    Trouble::Lost(WanError::io("lay aside what the other end offers", error))
+fn aside(error: &std::io::Error) -> MessageError {
+    MessageError::Lost(WanError::io("lay aside what the peer offers", error))
 }
 
-impl From<Malformed> for Trouble {
+impl From<Malformed> for MessageError {
     fn from(_: Malformed) -> Self {
         Self::Malformed
     }
 }
 
-/// Receive until the sender is done and everything stands.
+/// Receive until the sender is done and everything is complete.
 pub(crate) fn receive(
     target: &Target<'_>,
     options: &CopyOptions,
-    channel: &Channel,
+    channel: &dyn Channel,
     copy_state: &CopyState,
     workers: usize,
 ) -> Result<(), WanError> {
-    let reception = Reception::open(target, options, copy_state, channel.incoming().most_bytes())?;
-    let received = receive_all(&reception, channel, workers);
-    add(&copy_state.report.tally.directories, reception.destination.made());
+    let receiver = ReceiverState::open(target, options, copy_state, channel.memory_bytes())?;
+    let received = receive_all(&receiver, channel, workers);
+    add(&copy_state.report.tally.directories, receiver.sink.destination.made());
     received
 }
 
+/// What the workers tell the thread that waits for them.
+#[derive(Default)]
+struct Progress {
+    done: Option<Done>,
+    /// A worker has ended: the copy is stopped, or the channel has ended.
+    has_ended: bool,
+}
+
 fn receive_all(
-    reception: &Reception<'_>,
-    channel: &Channel,
+    receiver: &ReceiverState<'_>,
+    channel: &dyn Channel,
     workers: usize,
 ) -> Result<(), WanError> {
-    let copy_state = reception.copy_state;
-    let done: (Mutex<Option<Done>>, Condvar) = Default::default();
+    let copy_state = receiver.copy_state;
+    let progress: (Mutex<Progress>, Condvar) = Default::default();
     let end = std::thread::scope(|scope| {
         for number in 0..workers.max(1) {
-            let done = &done;
+            let progress = &progress;
             scope.spawn(move || {
-                Worker { number, reception, channel, entered: None, folder: None, most_held: 0 }
-                    .run(done);
+                let worker =
+                    Worker { number, receiver, channel, entered: None, folder: None, most_held: 0 };
+                worker.run(progress);
+                progress.0.lock().has_ended = true;
+                progress.1.notify_all();
             });
         }
-        let mut said = done.0.lock();
-        while !copy_state.is_stopped() {
-            let all = |done: &Done| done.messages == reception.handled.load(Ordering::SeqCst);
-            if said.as_ref().is_some_and(all) {
-                break;
-            }
-            done.1.wait_for(&mut said, LOOK_ROUND);
-        }
-        let stopped = copy_state.is_stopped();
+        let mut held = progress.0.lock();
+        progress.1.wait_while(&mut held, |progress| {
+            let handled = || receiver.handled.load(Ordering::SeqCst);
+            !progress.has_ended
+                && progress.done.as_ref().is_none_or(|done| done.messages != handled())
+        });
+        let (stopped, done) = (copy_state.is_stopped(), held.done.take());
+        drop(held);
         // Also what ends the workers.
         copy_state.stop();
-        if stopped {
-            Err(copy_state.verdict())
-        } else {
-            Ok(said.take())
-        }
+        done.filter(|_| !stopped).ok_or_else(|| copy_state.verdict())
     })?;
-    let Some(end) = end else { return Err(copy_state.verdict()) };
     if end.sum != copy_state.sum() {
         // Each piece was checked by itself: this is for pieces that never came, or came twice.
         let counts = copy_state.report.tally.read();
         if end.problems + counts.errors + counts.changed == 0 {
             return Err(WanError::new(
-                WanErrorKind::Files(waystage_copy::CopyErrorKind::Failed),
-                "what was written is not what was sent: give the same command with --restart",
+                WanErrorKind::Files(CopyErrorKind::Failed),
+                "sender and receiver digests differ: give the same command with --restart",
             ));
         }
     }
-    copy_state.go_on();
-    reception.finish(end.root.as_ref())
+    copy_state.next_phase();
+    receiver.finish(end.root.as_ref())
 }
 
 struct Worker<'a> {
     number: usize,
-    reception: &'a Reception<'a>,
-    channel: &'a Channel,
-    /// The directory in which this worker's draft may lie, as the journal has it.
+    receiver: &'a ReceiverState<'a>,
+    channel: &'a dyn Channel,
+    /// The directory in which this worker's temporary file may be, as the journal has it.
     entered: Option<Vec<u8>>,
     /// The last directory, open.
     folder: Option<(Vec<u8>, Folder)>,
@@ -155,40 +160,40 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn run(mut self, done: &(Mutex<Option<Done>>, Condvar)) {
-        let copy_state = self.reception.copy_state;
-        while !copy_state.is_stopped() {
-            let message = match self.channel.receive(LOOK_ROUND) {
-                Ok(Some(message)) => message,
-                Ok(None) => {
-                    if let Err(trouble) = self.laid_aside() {
-                        return copy_state.end_for(trouble.into());
-                    }
-                    continue;
-                }
-                Err(error) => return copy_state.end_for(error.into()),
+    fn run(mut self, progress: &(Mutex<Progress>, Condvar)) {
+        let state = self.receiver.copy_state;
+        while !state.is_stopped() {
+            let taken = match self.channel.receive(CHECK_INTERVAL) {
+                Ok(Some(message)) => self.message(&message).map(|done| Some((message, done))),
+                Ok(None) => Ok(None),
+                Err(error) => Err(MessageError::Lost(error)),
             };
-            match self.message(&message).and_then(|said| self.laid_aside().map(|()| said)) {
-                Ok(said) => {
+            match taken.and_then(|taken| self.offers_laid_aside().map(|()| taken)) {
+                Ok(None) => {}
+                Ok(Some((message, done))) => {
                     self.channel.done(message);
-                    if let Some(said) = said {
-                        *done.0.lock() = Some(said);
-                    } else {
-                        self.reception.handled.fetch_add(1, Ordering::SeqCst);
+                    let mut held = progress.0.lock();
+                    match done {
+                        Some(done) => held.done = Some(done),
+                        None => {
+                            self.receiver.handled.fetch_add(1, Ordering::SeqCst);
+                        }
                     }
-                    done.1.notify_all();
+                    if held.done.is_some() {
+                        progress.1.notify_all();
+                    }
                 }
-                Err(trouble) => return copy_state.end_for(trouble.into()),
+                Err(error) => return state.end_for(error.into()),
             }
         }
     }
 
-    fn message(&mut self, message: &[u8]) -> Result<Option<Done>, Trouble> {
+    fn message(&mut self, message: &[u8]) -> Result<Option<Done>, MessageError> {
         let mut reader = Reader(message);
         match reader.u8()? {
-            kinds::OFFER if self.reception.waiting.is_full() => {
-                if !self.reception.waiting.lay_aside(reader.0).map_err(|error| aside(&error))? {
-                    return Err(Trouble::Malformed);
+            kinds::OFFER if self.receiver.waiting.is_full() => {
+                if !self.receiver.waiting.lay_aside(reader.0).map_err(|error| aside(&error))? {
+                    return Err(MessageError::Malformed);
                 }
             }
             kinds::OFFER => self.offer(&mut reader)?,
@@ -198,28 +203,27 @@ impl Worker<'_> {
                     let digest = reader.u128()?;
                     let (runs, contents) = read_runs(&mut reader, 0..entry.seen.size)?;
                     let made = self.small(&entry, digest, &runs, contents);
-                    self.said(&entry.path, made);
+                    self.report(&entry.path, made);
                 }
             }
             kinds::PART => self.part(&mut reader)?,
-            kinds::ALIKE => self.alike(&mut reader)?,
-            kinds::ALIKE_PART => self.alike_part(&mut reader)?,
+            kinds::EQUAL => self.equal(&mut reader)?,
+            kinds::EQUAL_PART => self.equal_part(&mut reader)?,
             kinds::CLOSE => {
-                let large = self.reception.large(reader.u32()?);
+                let large = self.receiver.large(reader.u32()?);
                 let entry = Entry::read(&mut reader)?;
                 reader.end()?;
                 if let Some(large) = large {
                     if entry.seen != large.entry.seen || entry.path != large.entry.path {
-                        return Err(Trouble::Malformed);
+                        return Err(MessageError::Malformed);
                     }
-                    let made = self.close(&large, entry).and_then(|()| self.finish_large(&large));
-                    self.large_said(&large, made);
+                    let closed = self.close(&large, entry).and_then(|()| self.finish_large(&large));
+                    self.report_large(&large, closed);
                 }
             }
             kinds::ABORT => {
-                if let Some(large) = self.reception.large(reader.u32()?) {
-                    large.lock().over = true;
-                    self.reception.give_up(&large);
+                if let Some(large) = self.receiver.large(reader.u32()?) {
+                    self.receiver.abandon(&large);
                 }
             }
             kinds::LINKS => {
@@ -228,8 +232,8 @@ impl Worker<'_> {
                 for _ in 0..reader.count(4)? {
                     let other = path(reader.bytes()?)?;
                     self.asked_for(b'f', &other)?;
-                    let kept = self.reception.remember_link(first.clone(), other.clone());
-                    self.said(&other, kept);
+                    let kept = self.receiver.remember_link(first.clone(), other.clone());
+                    self.report(&other, kept);
                 }
             }
             kinds::DONE => {
@@ -238,39 +242,37 @@ impl Worker<'_> {
                 // The message that says so is one of those it counts.
                 return Ok(Some(Done { messages, sum, problems, root }));
             }
-            _ => return Err(Trouble::Malformed),
+            _ => return Err(MessageError::Malformed),
         }
         Ok(None)
     }
 
     /// An entry, if it was asked for.
-    fn read_entry(&self, reader: &mut Reader<'_>) -> Result<Entry, Trouble> {
+    fn read_entry(&self, reader: &mut Reader<'_>) -> Result<Entry, MessageError> {
         let entry = Entry::read(reader)?;
         self.asked_for(entry.letter, &entry.path)?;
         Ok(entry)
     }
 
-    fn asked_for(&self, letter: u8, path: &[u8]) -> Result<(), Trouble> {
-        if self.reception.target.asked.allows(letter, path) {
+    fn asked_for(&self, letter: u8, path: &[u8]) -> Result<(), MessageError> {
+        if self.receiver.target.asked.allows(letter, path) {
             Ok(())
         } else {
-            Err(Trouble::Unasked(path.to_vec()))
+            Err(MessageError::Unasked(path.to_vec()))
         }
     }
 
     /// Go on with offers that had to wait, if they need no longer.
-    fn laid_aside(&mut self) -> Result<(), Trouble> {
-        while let Some(offer) =
-            self.reception.waiting.next_offer().map_err(|error| aside(&error))?
-        {
+    fn offers_laid_aside(&mut self) -> Result<(), MessageError> {
+        while let Some(offer) = self.receiver.waiting.next_offer().map_err(|error| aside(&error))? {
             self.offer(&mut Reader(&offer))?;
         }
         Ok(())
     }
 
     /// All parts of it were sent: its attributes wait until all are there.
-    fn close(&self, large: &LargeIn, entry: Entry) -> Result<(), Failure> {
-        let mut state = large.lock();
+    fn close(&self, large: &IncomingFile, entry: Entry) -> Result<(), Failure> {
+        let mut state = large.state.lock();
         let bytes: usize = entry.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
         if bytes <= FEW_XATTR_BYTES {
             state.closed = Some(entry);
@@ -278,17 +280,17 @@ impl Worker<'_> {
         }
         let mut out = Writer::default();
         entry.put(&mut out);
-        state.shelved = Some(self.reception.shelve(&out.0)?);
+        state.shelved = Some(self.receiver.shelve(&out.0)?);
         Ok(())
     }
 
-    fn said(&self, path: &[u8], result: Result<(), Failure>) {
+    fn report(&self, path: &[u8], result: Result<(), Failure>) {
         if let Err(failure) = result {
-            self.reception.copy_state.failed(path, &failure);
+            self.receiver.copy_state.failed(path, &failure);
         }
     }
 
-    fn offer(&mut self, reader: &mut Reader<'_>) -> Result<(), Trouble> {
+    fn offer(&mut self, reader: &mut Reader<'_>) -> Result<(), MessageError> {
         let mut answer = Answer { batch: reader.u32()?, ..Answer::default() };
         let count = reader.u32()?;
         let mut compared = Vec::new();
@@ -297,177 +299,217 @@ impl Worker<'_> {
             let entry = self.read_entry(reader)?;
             let path = entry.path.clone();
             match self.entry(entry) {
-                Ok(Wish::Nothing) => {}
-                Ok(Wish::Small | Wish::Planned) => answer.small.push(index),
-                Ok(Wish::Compared(digest)) => answer.compared.push((index, digest)),
-                Ok(Wish::Large(large)) => {
-                    let held = large.lock().written.iter().collect();
+                Ok(Requested::Nothing) => {}
+                Ok(Requested::Small | Requested::Planned) => answer.small.push(index),
+                Ok(Requested::Compare(digest)) => answer.compared.push((index, digest)),
+                Ok(Requested::Large(large)) => {
+                    let held = large.state.lock().written.iter().collect();
                     let is_compared = large.compared.is_some();
-                    answer.large.push(Wanted { index, id: large.id, held, compared: is_compared });
+                    answer.large.push(Wanted {
+                        index,
+                        id: large.file.id,
+                        held,
+                        compared: is_compared,
+                    });
                     compared.extend(is_compared.then_some(large));
                 }
-                Err(failure) => self.reception.copy_state.failed(&path, &failure),
+                Err(failure) => self.receiver.copy_state.failed(&path, &failure),
             }
         }
         reader.end()?;
-        self.channel.say(answer.encode()).map_err(|error| Trouble::Lost(error.into()))?;
-        compared.iter().try_for_each(|large| self.tell_digests(large))
+        self.channel.send_urgent(answer.encode()).map_err(MessageError::Lost)?;
+        compared.iter().try_for_each(|large| self.send_digests(large))
     }
 
-    /// Make what is whole in the offer itself; for a file, say whether its contents are wanted.
-    fn entry(&mut self, entry: Entry) -> Result<Wish, Failure> {
-        let reception = self.reception;
-        reception.count_owner(&entry);
-        reception.may_be_made(&entry.path)?;
-        match entry.letter {
-            b'f' => self.file(entry),
-            _ if reception.target.rename.is_some() => Err(Failure::Clash("is no regular file")),
-            b'd' => self.directory(entry),
-            b'l' => self.symlink(&entry),
-            b'p' | b'b' | b'c' => self.special(&entry),
-            _ => Err(Failure::Clash("is of a type unknown here")),
+    /// Make what is complete in the offer itself; for a file, plan whether its contents are wanted.
+    fn entry(&mut self, entry: Entry) -> Result<Requested, Failure> {
+        let receiver = self.receiver;
+        receiver.count_owner(&entry);
+        receiver.sink.may_be_made(&entry.path)?;
+        if receiver.target.rename.is_some() && entry.letter != b'f' {
+            return Err(Failure::Clash("is no regular file"));
         }
-    }
-
-    fn file(&mut self, entry: Entry) -> Result<Wish, Failure> {
-        let reception = self.reception;
-        let tally = &reception.copy_state.report.tally;
-        let (directory, name) = reception.place(&entry.path);
-        let (directory, name) = (directory.to_vec(), name.to_vec());
-        let found = match self.found(&directory, &name)? {
-            Some(stat) if letter(stat.stx_mode) == b'd' => {
-                return Err(Failure::Clash("a directory bears its name at the destination"))
+        if let Some(why) = receiver.target.trust.refuses_device(entry.letter) {
+            return Err(Failure::Clash(why));
+        }
+        let (directory, name) = receiver.sink.place(&entry.path);
+        let found = self.found(directory, name)?;
+        let there = found.as_ref().map(|(found, _)| found);
+        match receiver.plan(&entry, there, self.most_held) {
+            Action::Conflict(failure) => Err(failure),
+            Action::Same => {
+                add(&receiver.copy_state.report.tally.same, 1);
+                Ok(Requested::Nothing)
             }
-            Some(stat) if letter(stat.stx_mode) == b'f' => Some(stat),
-            // A link makes room, as a file would.
-            Some(stat) if letter(stat.stx_mode) != b'l' => return Err(NO_ROOM),
-            _ => None,
-        };
-        let mut there = None;
-        if let Some(stat) = found {
-            let (seen, about) = (Seen::of(&stat), About::of(&stat));
-            let alike = (seen.size, seen.mtime) == (entry.seen.size, entry.seen.mtime);
-            let stands = !reception.doubtful(seen.ctime)
-                && match reception.options.update {
-                    Update::Missing => true,
-                    Update::Newer => alike || seen.mtime > entry.seen.mtime,
-                    Update::Changed => alike,
-                    Update::Content | Update::Always => false,
-                };
-            if stands {
-                let mended =
-                    alike && !reception.dry() && self.mend(&directory, &name, &entry, &about)?;
-                add(if mended { &tally.mended } else { &tally.same }, 1);
-                return Ok(Wish::Nothing);
+            Action::MakeDirectory => self.make_directory(&entry).map(|()| Requested::Nothing),
+            Action::FixAttributes if entry.letter == b'd' => self.remember_directory(&entry),
+            Action::FixAttributes if receiver.is_dry() && entry.letter != b'f' => {
+                Ok(Requested::Nothing)
             }
-            there = self.compared(&stat, &name).map(|file| (file, seen));
+            Action::FixAttributes => {
+                if let Some((_, found)) = &found {
+                    self.fix(&entry, directory, name, found)?;
+                }
+                Ok(Requested::Nothing)
+            }
+            Action::MakeSymlink | Action::MakeSpecial => {
+                if receiver.only_planned(&entry) {
+                    return Ok(Requested::Planned);
+                }
+                self.make_special(&entry, directory, name)?;
+                Ok(Requested::Nothing)
+            }
+            Action::Compare(transfer) => {
+                let seen = there.map(|found| found.seen);
+                let compared = seen.and_then(|seen| self.compared(&seen, name));
+                receiver.only_planned(&entry);
+                match (transfer, compared) {
+                    (Transfer::Small, Some(file)) => {
+                        let range = (0, entry.seen.size);
+                        let digest = logical_digest(file.as_fd(), range, End::Destination);
+                        Ok(digest.map_or(Requested::Small, Requested::Compare))
+                    }
+                    (transfer, compared) => self.transfer(entry, transfer, compared),
+                }
+            }
+            Action::Copy(transfer) => {
+                receiver.only_planned(&entry);
+                self.transfer(entry, transfer, None)
+            }
         }
-        reception.plan(&entry);
-        if entry.seen.size > CONTENT_BYTES as u64 {
-            let compared = there.map(|(file, _)| file);
-            return Ok(Wish::Large(reception.expect(entry, compared, &mut self.most_held)?));
-        }
-        let digest = there.and_then(|(file, seen)| self.digest_of(&file, &entry, &seen));
-        if let Some(digest) = digest {
-            return Ok(Wish::Compared(digest));
-        }
-        Ok(Wish::Small)
     }
 
-    /// What bears the name, if its directory is there and something does.
+    fn transfer(
+        &mut self,
+        entry: Entry,
+        transfer: Transfer,
+        compared: Option<OwnedFd>,
+    ) -> Result<Requested, Failure> {
+        match transfer {
+            Transfer::Small => Ok(Requested::Small),
+            Transfer::Large { missing, resume } => {
+                let planned = (missing, resume);
+                let large = self.receiver.expect(entry, compared, planned, &mut self.most_held)?;
+                Ok(Requested::Large(large))
+            }
+        }
+    }
+
+    /// What has the name, if its directory is there and something has.
     fn found(
         &mut self,
         directory: &[u8],
         name: &[u8],
-    ) -> Result<Option<rustix::fs::Statx>, Failure> {
-        let reception = self.reception;
+    ) -> Result<Option<(Found, Metadata)>, Failure> {
         if self.folder.as_ref().is_none_or(|(path, _)| path != directory) {
-            match reception.destination.find(directory)? {
+            match self.receiver.sink.destination.find(directory)? {
                 Some(folder) => self.folder = Some((directory.to_vec(), folder)),
                 None => return Ok(None),
             }
         }
         let Some((_, folder)) = &self.folder else { return Ok(None) };
-        match look(folder.fd(), name) {
-            Err(Errno::NOENT) => Ok(None),
-            other => other.map(Some).at(End::Destination, "look at"),
-        }
+        Sink::found(folder, name)
     }
 
-    /// Owner and mode of a file whose contents stand; whether there was anything to mend.
-    fn mend(
+    /// Owner and mode of a file, and all but extended attributes of another entry, that is otherwise right.
+    fn fix(
         &mut self,
+        entry: &Entry,
         directory: &[u8],
         name: &[u8],
-        entry: &Entry,
-        found: &About,
-    ) -> Result<bool, Failure> {
-        let reception = self.reception;
-        let (_, about, _) = reception.allowed(entry);
-        if about.mode == found.mode && (about.uid, about.gid) == (found.uid, found.gid) {
-            return Ok(false);
-        }
+        found: &Metadata,
+    ) -> Result<(), Failure> {
+        let receiver = self.receiver;
+        let (_, metadata, _) = receiver.allowed(entry);
+        let preserver = &receiver.plain_preserver;
         let folder = self.folder(directory)?;
+        if entry.letter != b'f' {
+            let attributes = (preserver, &[][..]);
+            let letter = entry.letter;
+            let lost = Sink::repair_special(folder, name, letter, &metadata, attributes)?;
+            receiver.copy_state.lost(&entry.path, lost);
+            return Ok(());
+        }
+        let same_owner = (metadata.uid, metadata.gid) == (found.uid, found.gid);
         let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // Closed to us: then its attributes stay as they are.
-        let Ok(file) = openat(folder.fd(), name, how, Mode::empty()) else { return Ok(false) };
-        Ok(reception.plain_keeper.mend_known(&[], file.as_fd(), &about, found)?.0)
+        let mut fixed = false;
+        if (metadata.mode != found.mode || !same_owner) && !receiver.is_dry() {
+            // Where this user may not open it, its attributes stay.
+            if let Ok(file) = openat(folder.fd(), name, how, Mode::empty()) {
+                let none = Attributes::Known(&[]);
+                fixed = preserver.repair(&none, file.as_fd(), &metadata, found)?.0;
+            }
+        }
+        let tally = &receiver.copy_state.report.tally;
+        add(if fixed { &tally.mended } else { &tally.same }, 1);
+        Ok(())
+    }
+
+    fn make_special(
+        &mut self,
+        entry: &Entry,
+        directory: &[u8],
+        name: &[u8],
+    ) -> Result<(), Failure> {
+        let receiver = self.receiver;
+        let (_, metadata, not_taken) = receiver.allowed(entry);
+        let tally = &receiver.copy_state.report.tally;
+        let (what, count) = match entry.letter {
+            b'l' => (Special::Symlink(&entry.symlink), &tally.symlinks),
+            letter => (Special::Node(letter, entry.device), &tally.specials),
+        };
+        self.enter(directory)?;
+        let folder = self.folder(directory)?;
+        let attributes = (&receiver.plain_preserver, &[][..]);
+        let lost = receiver.sink.make_special(folder, name, what, &metadata, attributes)?;
+        receiver.copy_state.lost(&entry.path, lost.or(not_taken));
+        add(count, 1);
+        Ok(())
     }
 
     /// The directory, open, and made where it is not there.
     fn folder(&mut self, directory: &[u8]) -> Result<&Folder, Failure> {
         if self.folder.as_ref().is_none_or(|(path, _)| path != directory) {
-            let folder = self.reception.destination.make(directory)?;
+            let folder = self.receiver.sink.destination.make(directory)?;
             self.folder = Some((directory.to_vec(), folder));
         }
         self.folder.as_ref().map(|(_, folder)| folder).ok_or(Failure::Stopped)
     }
 
-    /// Tell the journal where this worker's draft may lie from now on.
     fn enter(&mut self, directory: &[u8]) -> Result<(), Failure> {
-        if self.entered.as_deref() != Some(directory) {
-            let worker = u32::try_from(self.number).unwrap_or(u32::MAX);
-            self.reception.record(&Record::Entered { worker, directory: directory.to_vec() })?;
-            self.entered = Some(directory.to_vec());
-        }
-        Ok(())
+        self.receiver.sink.enter(&mut self.entered, self.number, directory)
     }
 
-    fn directory(&mut self, entry: Entry) -> Result<Wish, Failure> {
-        let reception = self.reception;
-        let (parent, name) = entry.split();
-        let (parent, name) = (parent.to_vec(), name.to_vec());
-        match self.found(&parent, &name)? {
-            Some(stat) if letter(stat.stx_mode) == b'd' => {}
-            Some(_) => {
-                return Err(Failure::Clash("at the destination its name is borne by no directory"))
-            }
-            // Made when something that is wanted lies in it.
-            None if reception.options.include.is_some() => {}
-            None if reception.dry() => {
-                add(&reception.copy_state.report.tally.directories, 1);
-            }
-            None => {
-                // Counted by who makes it: another worker may, for what lies in it.
-                reception.destination.make(&entry.path)?;
-            }
+    fn make_directory(&mut self, entry: &Entry) -> Result<(), Failure> {
+        let receiver = self.receiver;
+        if receiver.options.include.is_some() {
+            // Made with the first file in it.
+        } else if receiver.is_dry() {
+            add(&receiver.copy_state.report.tally.directories, 1);
+        } else {
+            // Counted by the destination: another worker may make it, for an entry in it.
+            receiver.sink.destination.make(&entry.path)?;
         }
-        let (_, _, lost) = reception.allowed(&entry);
-        reception.lost(&entry.path, lost);
-        reception.remember_directory(&entry)?;
-        Ok(Wish::Nothing)
+        self.remember_directory(entry).map(|_| ())
+    }
+
+    fn remember_directory(&mut self, entry: &Entry) -> Result<Requested, Failure> {
+        let (_, _, lost) = self.receiver.allowed(entry);
+        self.receiver.copy_state.lost(&entry.path, lost);
+        self.receiver.remember_directory(entry)?;
+        Ok(Requested::Nothing)
     }
 }
 
 /// What an entry of an offer needs further.
-enum Wish {
+enum Requested {
     Nothing,
     /// It would be made; this is a dry run.
     Planned,
     Small,
     /// Unless this is its digest.
-    Compared(u128),
-    Large(Arc<LargeIn>),
+    Compare(u128),
+    Large(Arc<IncomingFile>),
 }
 
 #[cfg(test)]

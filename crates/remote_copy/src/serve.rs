@@ -15,7 +15,7 @@ use waystage_transport::wire::Writer;
 use crate::asked::Asked;
 use crate::copy_state::CopyState;
 use crate::receive::receive;
-use crate::reception::Target;
+use crate::receiver_state::Target;
 use crate::send::send;
 use crate::session::{exchange, Ask};
 use crate::trust::Trust;
@@ -99,7 +99,7 @@ pub fn serve(serving: &Serving<'_>) -> Result<String, WanError> {
         };
         list::suits(&origin, names.as_ref(), &shown)?;
         let mut out = Writer::default();
-        out.bytes(origin.single.as_ref().map_or(&b""[..], |item| &item.name));
+        out.bytes(origin.source.single.as_ref().map_or(&b""[..], |item| &item.name));
         control.send(kinds::ACCEPTED, &out.0);
         exchange(control, channel, copy_state, hear, || {
             send(&origin, names.as_ref(), &ask.options, channel, copy_state, serving.workers)

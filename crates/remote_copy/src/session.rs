@@ -14,7 +14,8 @@ use waystage_transport::control_messages::{kinds, refused};
 use waystage_transport::stats::Bottleneck;
 use waystage_transport::wire::{at_place, place_of, Malformed, Read, Reader, Writer};
 
-use crate::copy_state::{CopyState, Verdict};
+use crate::copy_state::CopyState;
+use crate::verdict::Verdict;
 
 /// Whether anything is copied, or only tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

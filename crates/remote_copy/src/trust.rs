@@ -6,7 +6,8 @@
 //! Set-user-id bits, devices, owners and attributes of the system are rights on this machine: an end gives them only where this one
 //! was told that it may (docs/decisions/0038-rights-of-the-other-end.md). Each message that carries an entry goes through here.
 
-use waystage_copy::parts::{mode_without, About, Attribute};
+use waystage_copy::attributes::{mode_without, Xattr};
+use waystage_copy::stat::Metadata;
 
 use crate::entry::Entry;
 
@@ -64,31 +65,33 @@ impl Trust {
     }
 
     /// The attributes that are set here, and what of those that came is not.
-    pub(crate) fn allowed(&self, entry: &Entry) -> (Vec<Attribute>, About, Option<String>) {
+    pub(crate) fn allowed(&self, entry: &Entry) -> (Vec<Xattr>, Metadata, Option<String>) {
         if self.privileged {
-            return (entry.xattrs.clone(), entry.about, None);
+            return (entry.xattrs.clone(), entry.metadata, None);
         }
-        let users = |(name, _): &&Attribute| name.starts_with(b"user.");
-        let xattrs: Vec<Attribute> = entry.xattrs.iter().filter(users).cloned().collect();
+        let users = |(name, _): &&Xattr| name.starts_with(b"user.");
+        let xattrs: Vec<Xattr> = entry.xattrs.iter().filter(users).cloned().collect();
         let list = entry.xattrs.iter().find(|(name, _)| name == b"system.posix_acl_access");
         // Without the list the mode's group bits mean another group.
-        let mode = list.map_or(entry.about.mode, |list| mode_without(entry.about.mode, &list.1));
-        let about = About { mode: mode & PLAIN_MODE, ..entry.about };
+        let mode =
+            list.map_or(entry.metadata.mode, |list| mode_without(entry.metadata.mode, &list.1));
+        let metadata = Metadata { mode: mode & PLAIN_MODE, ..entry.metadata };
         // A symbolic link has no mode of its own.
-        let bits = entry.about.mode & !PLAIN_MODE != 0 && entry.letter != b'l';
+        let bits = entry.metadata.mode & !PLAIN_MODE != 0 && entry.letter != b'l';
         let lost = match (bits, xattrs.len() < entry.xattrs.len()) {
             (true, true) => Some(self.words.both),
             (true, false) => Some(self.words.bits),
             (false, true) => Some(self.words.xattrs),
             (false, false) => None,
         };
-        (xattrs, about, lost.map(str::to_owned))
+        (xattrs, metadata, lost.map(str::to_owned))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use waystage_copy::parts::{Seen, Time};
+    use waystage_copy::stat::FileState;
+    use waystage_copy::Time;
 
     use super::*;
 
@@ -96,14 +99,20 @@ mod tests {
         Entry {
             letter,
             path: b"name".to_vec(),
-            seen: Seen {
+            seen: FileState {
                 device: 1,
                 inode: 2,
                 size: 0,
                 mtime: Time::from_ns(3),
                 ctime: Time::from_ns(4),
             },
-            about: About { mode, uid: 0, gid: 0, mtime: Time::from_ns(3), atime: Time::from_ns(5) },
+            metadata: Metadata {
+                mode,
+                uid: 0,
+                gid: 0,
+                mtime: Time::from_ns(3),
+                atime: Time::from_ns(5),
+            },
             symlink: Vec::new(),
             device: 0,
             xattrs: xattrs.iter().map(|name| (name.as_bytes().to_vec(), Vec::new())).collect(),
@@ -116,8 +125,8 @@ mod tests {
             for letter in *b"fdpbcl" {
                 for bits in [0o4000, 0o2000, 0o6000] {
                     let given = entry(letter, 0o1755 | bits, &["user.a"]);
-                    let (xattrs, about, lost) = trust.allowed(&given);
-                    assert_eq!((about.mode, xattrs.len()), (0o1755, 1), "{letter} {bits:o}");
+                    let (xattrs, metadata, lost) = trust.allowed(&given);
+                    assert_eq!((metadata.mode, xattrs.len()), (0o1755, 1), "{letter} {bits:o}");
                     assert_eq!(lost.is_some(), letter != b'l', "it is said of {letter}");
                 }
             }
@@ -137,8 +146,8 @@ mod tests {
     #[test]
     fn an_end_that_is_trusted_gives_all_there_is() {
         let given = entry(b'f', 0o6755, &["security.capability", "user.a"]);
-        let (xattrs, about, lost) = Trust::in_server(true).allowed(&given);
-        assert_eq!((xattrs, about, lost), (given.xattrs, given.about, None));
+        let (xattrs, metadata, lost) = Trust::in_server(true).allowed(&given);
+        assert_eq!((xattrs, metadata, lost), (given.xattrs, given.metadata, None));
         assert!(Trust::in_server(true).refuses_device(b'c').is_none());
     }
 }

@@ -11,10 +11,10 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use waystage_copy::parts::RUN_BYTES;
+use waystage_copy::RUN_BYTES;
 
 use crate::pile::{Place, Shelf, Ticket};
-use crate::sending::MOST_OFFERS;
+use crate::send_queue::MOST_OFFERS;
 
 /// Bytes that a part takes that is alike and not in the draft yet.
 const ALIKE_BYTES: usize = 48;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 use rustls::Connection;
-use waystage_copy::parts::Debt;
+use waystage_copy::TokenBucket;
 
 use crate::error::Error;
 use crate::message::Message;
@@ -74,7 +74,7 @@ struct State {
     heard: bool,
     /// Bytes a second of bulk that were parameters, and that hold for now; None for no limit.
     rates: [Option<u64>; 2],
-    debt: Debt,
+    debt: TokenBucket,
     held_ns: [u64; Bottleneck::ALL.len()],
 }
 

@@ -4,15 +4,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use twox_hash::XxHash3_128;
-use waystage_copy::parts::Time;
-use waystage_copy::{Fsync, Names, Verify};
-use waystage_transport::backpressure::Backpressure;
-use waystage_transport::channel_connection::ChannelConnection;
-use waystage_transport::message::Message;
-use waystage_transport::message_queue::MessageQueue;
+use waystage_copy::stat::FileState;
+use waystage_copy::{Fsync, Names, Time, Update, Verify};
 
 use super::*;
 use crate::asked::Asked;
+use crate::channel::testing::pair;
 use crate::entry::put_runs;
 use crate::place;
 use crate::session::Dry;
@@ -20,11 +17,11 @@ use crate::trust::Trust;
 
 fn entry(letter: u8, path: &str, size: u64) -> Entry {
     let time = Time::from_ns(1_000_000_000);
-    let seen = Seen { device: 1, inode: 2, size, mtime: time, ctime: time };
-    let about = About { mode: 0o600, uid: 0, gid: 0, mtime: time, atime: time };
+    let seen = FileState { device: 1, inode: 2, size, mtime: time, ctime: time };
+    let metadata = Metadata { mode: 0o600, uid: 0, gid: 0, mtime: time, atime: time };
     let path = path.as_bytes().to_vec();
     let (symlink, xattrs) = (b"/etc".to_vec(), Vec::new());
-    Entry { letter, path, seen, about, symlink, device: 0, xattrs }
+    Entry { letter, path, seen, metadata, symlink, device: 0, xattrs }
 }
 
 fn pack(path: &str) -> Vec<u8> {
@@ -43,8 +40,8 @@ fn offer(letter: u8, path: &str) -> Vec<u8> {
     out.0
 }
 
-fn alike(path: &str) -> Vec<u8> {
-    let mut out = Writer::new(kinds::ALIKE);
+fn equal(path: &str) -> Vec<u8> {
+    let mut out = Writer::new(kinds::EQUAL);
     entry(b'f', path, 4).put(&mut out);
     out.0
 }
@@ -86,15 +83,10 @@ fn received(to: &Path, list: &[u8], messages: &[Vec<u8>]) -> Result<(), WanError
         trust: Trust::in_server(false),
         asked: Asked::of(&options, Some(&names), None),
     };
-    let (incoming, backpressure) =
-        (Arc::new(MessageQueue::default()), Arc::new(Backpressure::default()));
-    incoming.allow(64 << 20);
+    let (channel, peer) = pair();
     for message in messages {
-        let (buffer, length) = (message.clone(), message.len());
-        incoming.put(Message { buffer, length, by: None });
+        peer.send(message.clone()).unwrap();
     }
-    let member = ChannelConnection::mute(Arc::clone(&backpressure));
-    let channel = Channel::new(incoming, backpressure, member);
     receive(&target, &options, &channel, &CopyState::default(), 1)
 }
 
@@ -112,7 +104,7 @@ fn nothing_comes_that_was_not_asked_for() {
         ("own/large", vec![offer(b'f', "own/large")]),
         ("sub", vec![offer(b'l', "sub")]),
         ("new", vec![offer(b'd', "new")]),
-        ("own/secret", vec![alike("own/secret")]),
+        ("own/secret", vec![equal("own/secret")]),
         ("own/secret", vec![links("own/secret", "good")]),
         ("own/linked", vec![pack("good"), links("good", "own/linked")]),
     ] {

@@ -6,11 +6,12 @@
 use std::sync::Arc;
 
 use crate::error::WanError;
-use waystage_copy::parts::Item;
+use waystage_copy::source::Item;
+use waystage_copy::stat::split;
 use waystage_transport::wire::{Malformed, Read, Reader, Writer};
 
-use super::{entry, Sender, OFFER, OFFER_BYTES};
-use crate::entry::{kinds, split, Entry};
+use super::{Sender, OFFER, OFFER_BYTES};
+use crate::entry::{kinds, Entry};
 use crate::pile::{Pile, Record};
 
 /// Of a record's key: device and inode.
@@ -28,7 +29,7 @@ impl Sender<'_> {
         key.extend_from_slice(&item.seen.inode.to_be_bytes());
         key.extend_from_slice(&item.path());
         let mut body = Writer::default();
-        entry(item).put(&mut body);
+        self.origin.entry(item).put(&mut body);
         body.u32(item.links).u8(u8::from(item.sparse)).u8(u8::from(item.clamped));
         if let Err(error) = linked.put(key, body.0) {
             self.end(kept(&error));
@@ -63,7 +64,7 @@ impl Sender<'_> {
             let same = first.as_ref().is_some_and(|(held, _)| held[..] == file);
             // A file may have more names than a message holds.
             if !same || others.len() >= OFFER || bytes >= OFFER_BYTES {
-                if !self.say_links(first.as_ref(), &mut others) {
+                if !self.send_links(first.as_ref(), &mut others) {
                     return Ok(false);
                 }
                 bytes = 0;
@@ -75,17 +76,17 @@ impl Sender<'_> {
                 first = Some((file.to_vec(), path.to_vec()));
             }
         }
-        Ok(self.say_links(first.as_ref(), &mut others))
+        Ok(self.send_links(first.as_ref(), &mut others))
     }
 
-    fn say_links(&self, first: Option<&Record>, others: &mut Vec<Vec<u8>>) -> bool {
+    fn send_links(&self, first: Option<&Record>, others: &mut Vec<Vec<u8>>) -> bool {
         let Some((_, first)) = first.filter(|_| !others.is_empty()) else { return true };
         let mut out = Writer::new(kinds::LINKS);
         out.bytes(first).count(others.len());
         for other in others.drain(..) {
             out.bytes(&other);
         }
-        self.say(out.0)
+        self.send_urgent(out.0)
     }
 }
 
@@ -111,7 +112,7 @@ fn item(body: &[u8]) -> Read<Item> {
         name: name.to_vec(),
         letter: entry.letter,
         seen: entry.seen,
-        about: entry.about,
+        metadata: entry.metadata,
         links,
         sparse,
         clamped,

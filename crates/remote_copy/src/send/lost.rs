@@ -4,7 +4,8 @@
 
 use std::collections::HashSet;
 
-use waystage_copy::parts::{Item, Time};
+use waystage_copy::source::Item;
+use waystage_copy::Time;
 
 /// Symbolic links, devices and FIFOs with several names of which it is remembered that one was met: 16 bytes each. Beyond that each
 /// name counts as a further one.
@@ -33,7 +34,7 @@ pub(super) fn is_time_lost(item: &Item) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use waystage_copy::parts::{About, Seen};
+    use waystage_copy::stat::{FileState, Metadata};
 
     use super::*;
 
@@ -43,8 +44,8 @@ mod tests {
             directory: b"".as_slice().into(),
             name: b"name".to_vec(),
             letter,
-            seen: Seen { device: 1, inode, size: 0, mtime: time, ctime: time },
-            about: About { mode: 0o640, uid: 5, gid: 6, mtime: time, atime: time },
+            seen: FileState { device: 1, inode, size: 0, mtime: time, ctime: time },
+            metadata: Metadata { mode: 0o640, uid: 5, gid: 6, mtime: time, atime: time },
             links,
             sparse: false,
             symlink: Vec::new(),

@@ -4,18 +4,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use rustix::io::Errno;
 use twox_hash::XxHash3_128;
-use waystage_copy::parts::{
-    add, for_data, look, look_at, open_file, At, End, Failure, Item, Seen, SHRUNK,
-};
+use waystage_copy::add;
+use waystage_copy::error::{At, End, Failure};
+use waystage_copy::file_io::{for_data, open_file, read_full};
+use waystage_copy::source::{Item, OpenDirectory};
+use waystage_copy::stat::{stat_at, stat_fd, FileState};
 use waystage_transport::message::{CONTENT_BYTES, MOST_BYTES};
 use waystage_transport::tls::random;
 use waystage_transport::wire::Writer;
 
-use super::{entry, Sender};
+use super::Sender;
 use crate::entry::{kinds, piece_digest, put_runs, Entry, Runs, MOST_XATTR_BYTES};
-use crate::sending::{LargeOut, Task};
+use crate::send_queue::{OutgoingFile, Task};
 use crate::session::Dry;
 
 /// A pack of this size is sent: enough that a call of the kernel costs little, few enough that several threads write.
@@ -26,21 +27,21 @@ const MOST_ENTRY_BYTES: usize = MOST_XATTR_BYTES + (128 << 10);
 
 impl Sender<'_> {
     pub(super) fn work(&self, large_first: bool) {
-        while let Some(task) = self.sending.take(large_first) {
+        while let Some(task) = self.queue.take(large_first) {
             match task {
                 Task::Small(items) => self.pack(&items),
                 Task::Compared(items) => self.compared(items),
                 Task::Part(large, part, digest) => self.part(&large, part, digest),
                 Task::Close(large) => self.close(&large),
             }
-            self.sending.done();
+            self.queue.done();
         }
     }
 
     /// Small files, one behind the other in as few messages as hold them.
     pub(super) fn pack(&self, items: &[Item]) {
         let mut out = Writer::new(kinds::PACK);
-        let mut folder: Option<(Arc<[u8]>, OwnedFd)> = None;
+        let mut folder = OpenDirectory::default();
         for item in items {
             if self.copy_state.is_stopped() {
                 return;
@@ -59,12 +60,12 @@ impl Sender<'_> {
                 self.small_made_up(item, &mut out);
                 continue;
             }
-            let read = self.folder(&mut folder, item).and_then(|folder| {
+            let read = folder.of(&self.origin.source, item).and_then(|folder| {
                 self.small(folder, item, &mut out).or_else(|failure| match failure {
                     Failure::Changed(_) => {
                         // Once more, as it is now: most files that change do so once.
                         out.0.truncate(before);
-                        let stat = look(folder, &item.name).at(End::Source, "look at")?;
+                        let stat = stat_at(folder, &item.name).at(End::Source, "stat")?;
                         self.small(folder, &item.renewed(&stat), &mut out)
                     }
                     failure => Err(failure),
@@ -78,19 +79,6 @@ impl Sender<'_> {
         if out.written() > 1 {
             self.give_contents(out.0);
         }
-    }
-
-    pub(super) fn folder<'f>(
-        &self,
-        held: &'f mut Option<(Arc<[u8]>, OwnedFd)>,
-        item: &Item,
-    ) -> Result<BorrowedFd<'f>, Failure> {
-        if held.as_ref().is_none_or(|(path, _)| *path != item.directory) {
-            let fd =
-                self.origin.root.directory(&item.directory).at(End::Source, "open directory")?;
-            *held = Some((Arc::clone(&item.directory), fd));
-        }
-        held.as_ref().map(|(_, fd)| fd.as_fd()).ok_or(Failure::Stopped)
     }
 
     /// Send contents, unless this only tries how fast they are read.
@@ -125,39 +113,39 @@ impl Sender<'_> {
             return Err(Failure::Changed("it grew while it was copied"));
         }
         let xattrs = self.xattrs(file.as_fd(), &item.path());
-        Entry { xattrs, ..entry(item) }.put(out);
+        Entry { xattrs, ..self.origin.entry(item) }.put(out);
         let digest = contents(file.as_fd(), (0, size), item.sparse, out)?;
-        let now = look_at(file.as_fd()).at(End::Source, "look at")?;
-        if Seen::of(&now) != item.seen {
+        let now = stat_fd(file.as_fd()).at(End::Source, "stat")?;
+        if FileState::of(&now) != item.seen {
             return Err(Failure::Changed("it was changed while it was copied"));
         }
-        self.sum(piece_digest(&item.path(), 0, digest));
+        self.sum(piece_digest(&self.origin.path_of(item), 0, digest));
         self.moved(1, size);
         Ok(())
     }
 
     fn small_made_up(&self, item: &Item, out: &mut Writer) {
         let size = item.seen.size;
-        entry(item).put(out);
+        self.origin.entry(item).put(out);
         let digest = made_up((0, size), out);
-        self.sum(piece_digest(&item.path(), 0, digest));
+        self.sum(piece_digest(&self.origin.path_of(item), 0, digest));
         self.moved(1, size);
     }
 
-    fn part(&self, large: &LargeOut, part: u32, there: Option<u128>) {
+    fn part(&self, large: &OutgoingFile, part: u32, there: Option<u128>) {
         if large.over.load(Ordering::SeqCst) {
             return;
         }
         let start = u64::from(part) * CONTENT_BYTES as u64;
         let end = (start + CONTENT_BYTES as u64).min(large.item.seen.size);
         if let Some(there) = there {
-            match self.is_alike(large, (start, end), there) {
-                Ok(true) => return self.alike_part(large, part, there),
+            match self.is_equal(large, (start, end), there) {
+                Ok(true) => return self.equal_part(large, part, there),
                 Ok(false) => {}
                 Err(failure) => return self.abort(large, &failure),
             }
         }
-        let mut out = Writer::within(self.channel.backpressure().buffer(), kinds::PART);
+        let mut out = Writer::within(self.channel.buffer(), kinds::PART);
         out.0.reserve((end - start) as usize + 256);
         out.u32(large.id).u32(part);
         let read = if self.options.dry == Dry::Network {
@@ -171,7 +159,7 @@ impl Sender<'_> {
                 if !self.give_contents(out.0) {
                     return;
                 }
-                self.sum(piece_digest(&large.item.path(), part, digest));
+                self.sum(piece_digest(&self.origin.path_of(&large.item), part, digest));
                 self.moved(0, end - start);
                 self.part_is_done(large);
             }
@@ -179,23 +167,23 @@ impl Sender<'_> {
         }
     }
 
-    pub(super) fn part_is_done(&self, large: &LargeOut) {
+    pub(super) fn part_is_done(&self, large: &OutgoingFile) {
         if large.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.close(large);
         }
     }
 
-    pub(super) fn opened(&self, large: &LargeOut) -> Result<Arc<OwnedFd>, Failure> {
+    pub(super) fn opened(&self, large: &OutgoingFile) -> Result<Arc<OwnedFd>, Failure> {
         let mut held = large.file.lock();
         if let Some(file) = &*held {
             return Ok(Arc::clone(file));
         }
         let item = &large.item;
         let folder =
-            self.origin.root.directory(&item.directory).at(End::Source, "open directory")?;
+            self.origin.source.root.directory(&item.directory).at(End::Source, "open directory")?;
         let file = open_file(folder.as_fd(), &item.name, End::Source)?;
-        let now = look_at(file.as_fd()).at(End::Source, "look at")?;
-        if Seen::of(&now) != item.seen {
+        let now = stat_fd(file.as_fd()).at(End::Source, "stat")?;
+        if FileState::of(&now) != item.seen {
             return Err(Failure::Changed("it was changed before it could be copied"));
         }
         let file = Arc::new(file);
@@ -204,13 +192,13 @@ impl Sender<'_> {
     }
 
     /// All its parts were sent: with its attributes it is whole, unless it changed.
-    fn close(&self, large: &LargeOut) {
+    fn close(&self, large: &OutgoingFile) {
         let checked = if self.options.dry == Dry::Network {
             Ok(Vec::new())
         } else {
             self.opened(large).and_then(|file| {
-                let now = look_at(file.as_fd()).at(End::Source, "look at")?;
-                if Seen::of(&now) != large.item.seen {
+                let now = stat_fd(file.as_fd()).at(End::Source, "stat")?;
+                if FileState::of(&now) != large.item.seen {
                     return Err(Failure::Changed("it was changed while it was copied"));
                 }
                 Ok(self.xattrs(file.as_fd(), &large.item.path()))
@@ -220,7 +208,7 @@ impl Sender<'_> {
             Ok(xattrs) => {
                 let mut out = Writer::new(kinds::CLOSE);
                 out.u32(large.id);
-                Entry { xattrs, ..entry(&large.item) }.put(&mut out);
+                Entry { xattrs, ..self.origin.entry(&large.item) }.put(&mut out);
                 if self.give_contents(out.0) {
                     self.moved(1, 0);
                 }
@@ -230,7 +218,7 @@ impl Sender<'_> {
         }
     }
 
-    fn abort(&self, large: &LargeOut, failure: &Failure) {
+    fn abort(&self, large: &OutgoingFile, failure: &Failure) {
         if large.over.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -283,18 +271,8 @@ fn contents(
     let mut at = begin;
     for (offset, length) in runs {
         let end = at + length as usize;
-        let mut offset = offset;
-        while at < end {
-            match rustix::io::pread(file, &mut out.0[at..end], offset) {
-                Ok(0) => return Err(SHRUNK),
-                Ok(count) => {
-                    at += count;
-                    offset += count as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno).at(End::Source, "read"),
-            }
-        }
+        read_full(file, offset, &mut out.0[at..end], End::Source)?;
+        at = end;
     }
     let digest = XxHash3_128::oneshot(&out.0[begin..]);
     out.set_u128(digest_at, digest);

@@ -1,0 +1,156 @@
+//! Reading and writing ranges of open files.
+//!
+//! Arrives: open files, ranges. Leaves: bytes, digests (XXH3, 128 bits), or the failure with its side. Must not know:
+//! copies.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{fadvise, fdatasync, openat, seek, Advice, FileType, Mode, OFlags, SeekFrom};
+use rustix::io::{pread, pwrite, Errno};
+use twox_hash::XxHash3_128;
+
+use crate::error::{At, End, Failure};
+use crate::stat::stat_fd;
+
+/// Bytes that are read and written at a time: they fit into a core's second-level cache, so that what is read is hashed
+/// and written from there.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+
+/// The source is shorter than it was.
+pub const SHRUNK: Failure = Failure::Changed("it became shorter while it was copied");
+
+/// What is being compared at the destination has changed.
+pub const CHANGED_HERE: Failure =
+    Failure::Clash("was changed at the destination while it was compared");
+
+/// The entry of the source is no longer what the walk saw.
+pub const ANOTHER_TYPE: Failure = Failure::Changed("it became something else while it was copied");
+
+/// Open a regular file for reading: never through a link, never waiting at a FIFO.
+///
+/// # Errors
+/// Those of open(2); [`ANOTHER_TYPE`] where a source is no regular file any more.
+pub fn open_file(folder: BorrowedFd<'_>, name: &[u8], end: End) -> Result<OwnedFd, Failure> {
+    let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match openat(folder, name, how, Mode::empty()) {
+        Err(Errno::LOOP | Errno::NXIO) if end == End::Source => return Err(ANOTHER_TYPE),
+        other => other.at(end, "open")?,
+    };
+    if end == End::Source {
+        let stat = stat_fd(file.as_fd()).at(end, "stat")?;
+        if FileType::from_raw_mode(u32::from(stat.stx_mode)) != FileType::RegularFile {
+            return Err(ANOTHER_TYPE);
+        }
+    }
+    Ok(file)
+}
+
+/// Have `file` written out and dropped from memory, so that the next reading is from storage.
+///
+/// # Errors
+/// Those of fdatasync(2) and posix_fadvise(2).
+pub fn forget(file: BorrowedFd<'_>) -> Result<(), Failure> {
+    fdatasync(file).at(End::Destination, "sync")?;
+    fadvise(file, 0, None, Advice::DontNeed).at(End::Destination, "drop from memory")
+}
+
+/// Write all of `bytes` at this place.
+///
+/// # Errors
+/// Those of pwrite(2).
+pub fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8], mut at: u64) -> Result<(), Failure> {
+    while !bytes.is_empty() {
+        match pwrite(to, bytes, at) {
+            Ok(0) => return Err(Errno::IO).at(End::Destination, "write"),
+            Ok(count) => {
+                bytes = &bytes[count..];
+                at += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).at(End::Destination, "write"),
+        }
+    }
+    Ok(())
+}
+
+/// Fill the buffer from this place of the file.
+///
+/// # Errors
+/// Those of pread(2); [`SHRUNK`] or [`CHANGED_HERE`] where the file ends before.
+pub fn read_full(
+    file: BorrowedFd<'_>,
+    mut at: u64,
+    mut buffer: &mut [u8],
+    end: End,
+) -> Result<(), Failure> {
+    while !buffer.is_empty() {
+        match pread(file, &mut *buffer, at) {
+            Ok(0) if end == End::Source => return Err(SHRUNK),
+            Ok(0) => return Err(CHANGED_HERE),
+            Ok(count) => {
+                buffer = &mut buffer[count..];
+                at += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).at(end, "read"),
+        }
+    }
+    Ok(())
+}
+
+/// The digest of bytes `start..end` of a file as programs read them: holes are zeros, so that files with the same bytes
+/// have the same digest wherever their holes are.
+///
+/// # Errors
+/// Those of [`read_full`].
+pub fn logical_digest(
+    file: BorrowedFd<'_>,
+    (start, end): (u64, u64),
+    side: End,
+) -> Result<u128, Failure> {
+    let mut hasher = XxHash3_128::new();
+    let mut buffer = vec![0; PIECE_BYTES.min((end - start) as usize)];
+    let mut at = start;
+    while at < end {
+        let most = buffer.len().min((end - at) as usize);
+        read_full(file, at, &mut buffer[..most], side)?;
+        hasher.write(&buffer[..most]);
+        at += most as u64;
+    }
+    Ok(hasher.finish_128())
+}
+
+/// Call `visit` with each run of data in a range: the complete range, where it has no holes.
+///
+/// # Errors
+/// Those of lseek(2) and of `visit`.
+pub fn for_data(
+    file: BorrowedFd<'_>,
+    (start, end): (u64, u64),
+    sparse: bool,
+    mut visit: impl FnMut(u64, u64) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if !sparse {
+        return visit(start, end);
+    }
+    let mut at = start;
+    while at < end {
+        let data = match seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // No data from here to the end.
+            Err(Errno::NXIO) => return Ok(()),
+            // A file system that does not report holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return visit(at, end),
+            Err(errno) => return Err(errno).at(End::Source, "find holes"),
+        };
+        if data >= end {
+            return Ok(());
+        }
+        let hole = seek(file, SeekFrom::Hole(data)).at(End::Source, "find holes")?.min(end);
+        // It changed between the two calls: all of it is read as data.
+        let hole = if hole > data { hole } else { end };
+        visit(data, hole)?;
+        at = hole;
+    }
+    Ok(())
+}

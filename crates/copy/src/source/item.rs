@@ -1,0 +1,104 @@
+//! One entry of the source as the walk saw it.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rustix::fs::Statx;
+use rustix::io::Errno;
+use waystage_catalog::Batch;
+
+use crate::stat::{has_holes, letter, stat_at, FileState, Metadata};
+use crate::time::{may_be_clamped, Time};
+
+/// An entry of the source.
+#[derive(Debug, Clone)]
+pub struct Item {
+    /// Its directory's path below the root.
+    pub directory: Arc<[u8]>,
+    /// Its own name.
+    pub name: Vec<u8>,
+    /// The letter of its type, as in [`waystage_catalog::TYPE_LETTERS`].
+    pub letter: u8,
+    /// Its state.
+    pub seen: FileState,
+    /// Its attributes.
+    pub metadata: Metadata,
+    /// How many names it has.
+    pub links: u32,
+    /// Whether blocks are missing: it has holes.
+    pub sparse: bool,
+    /// What it points to, if it is a symbolic link.
+    pub symlink: Vec<u8>,
+    /// Whether the walk may not have been able to say its times: see [`Item::look_again`].
+    pub clamped: bool,
+}
+
+impl Item {
+    /// Entry `index` of a walk's batch.
+    pub fn of(batch: &Batch, index: usize, directory: &Arc<[u8]>) -> Self {
+        let e = &batch.entries;
+        let kind = usize::try_from(e.kind[index]).unwrap_or(7).min(7);
+        let size = e.size[index].unsigned_abs();
+        let times = [e.mtime[index], e.ctime[index], e.atime[index]];
+        Self {
+            directory: Arc::clone(directory),
+            name: e.name.get(index).to_vec(),
+            letter: waystage_catalog::TYPE_LETTERS[kind].as_bytes()[0],
+            seen: FileState {
+                device: e.device[index],
+                inode: e.inode[index],
+                size,
+                mtime: Time::from_ns(e.mtime[index]),
+                ctime: Time::from_ns(e.ctime[index]),
+            },
+            metadata: Metadata {
+                mode: e.mode[index],
+                uid: e.uid[index],
+                gid: e.gid[index],
+                mtime: Time::from_ns(e.mtime[index]),
+                atime: Time::from_ns(e.atime[index]),
+            },
+            links: e.links[index],
+            sparse: has_holes(size, e.blocks[index].unsigned_abs()),
+            symlink: e.symlink.get(index).to_vec(),
+            clamped: times.into_iter().any(may_be_clamped),
+        }
+    }
+
+    /// A regular file looked at outside a walk.
+    pub fn file(stat: &Statx, directory: &[u8], name: &[u8]) -> Self {
+        Self {
+            directory: directory.into(),
+            name: name.to_vec(),
+            letter: b'f',
+            seen: FileState::of(stat),
+            metadata: Metadata::of(stat),
+            links: 1,
+            sparse: has_holes(stat.stx_size, stat.stx_blocks),
+            symlink: Vec::new(),
+            clamped: false,
+        }
+    }
+
+    /// Its path below the root.
+    pub fn path(&self) -> Vec<u8> {
+        waystage_catalog::join(&self.directory, &self.name)
+    }
+
+    /// Where a walk's nanoseconds may not hold its times, ask the file system for them.
+    pub fn refresh(&mut self, folder: BorrowedFd<'_>) -> Result<(), Errno> {
+        if self.clamped {
+            let stat = stat_at(folder, &self.name)?;
+            if letter(stat.stx_mode) == self.letter {
+                (self.seen, self.metadata) = (FileState::of(&stat), Metadata::of(&stat));
+            }
+            self.clamped = false;
+        }
+        Ok(())
+    }
+
+    /// The same entry as it is now.
+    pub fn renewed(&self, stat: &Statx) -> Self {
+        Self { links: self.links, ..Self::file(stat, &self.directory, &self.name) }
+    }
+}

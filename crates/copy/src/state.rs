@@ -1,0 +1,160 @@
+//! What one side of a copy has counted and met, and whether it is to go on.
+//!
+//! Arrives: counts, problems, failures, the reason to end. Leaves: the same, at any time. Must not know: files,
+//! transports.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::counts::{ProblemKind, Report};
+use crate::error::{CopyError, CopyErrorKind, Failure, FailureClass, Lost};
+
+/// An error that ends a copy: [`CopyError`], or that of a transport, of which failures of files are a part.
+pub trait Fatal: From<CopyError> + Clone {
+    /// The caller stopped the copy.
+    fn stopped() -> Self;
+
+    /// Whether this explains an error that was met before, and takes its place.
+    fn explains(&self, _before: &Self) -> bool {
+        false
+    }
+}
+
+impl Fatal for CopyError {
+    fn stopped() -> Self {
+        Self::new(CopyErrorKind::Stopped, "the copy was stopped")
+    }
+}
+
+/// The state that all threads of a copy share.
+#[derive(Debug)]
+pub struct CopyState<E> {
+    /// Counts and problems.
+    pub report: Report,
+    stop: Arc<AtomicBool>,
+    cancelled: AtomicBool,
+    fatal: Mutex<Option<E>>,
+}
+
+impl<E> Default for CopyState<E> {
+    fn default() -> Self {
+        Self {
+            report: Report::default(),
+            stop: Arc::default(),
+            cancelled: AtomicBool::new(false),
+            fatal: Mutex::new(None),
+        }
+    }
+}
+
+impl<E: Fatal> CopyState<E> {
+    /// Whether threads are to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The flag that says so, for code that knows nothing of copies.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
+    /// Let all threads end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// The caller wants the copy to end.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        self.stop();
+    }
+
+    /// Whether the caller does.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// The threads of one phase of the copy have ended; the next phase may run, unless there is a reason to end.
+    pub fn next_phase(&self) {
+        let fatal = self.fatal.lock();
+        self.stop.store(fatal.is_some() || self.is_cancelled(), Ordering::SeqCst);
+    }
+
+    /// End the copy for this reason. The first one stays, unless a later one explains it.
+    pub fn end_for(&self, error: E) {
+        let mut fatal = self.fatal.lock();
+        if fatal.as_ref().is_none_or(|before| error.explains(before)) {
+            *fatal = Some(error);
+        }
+        drop(fatal);
+        self.stop();
+    }
+
+    /// Why it ended early.
+    pub fn verdict(&self) -> E {
+        self.fatal.lock().clone().unwrap_or_else(E::stopped)
+    }
+
+    /// Count and list a problem.
+    pub fn problem(&self, path: &[u8], kind: ProblemKind, text: impl Into<String>) {
+        self.report.problem(path.to_vec(), kind, text.into());
+    }
+
+    /// Report what of an entry could not be kept.
+    pub fn lost(&self, path: &[u8], lost: Lost) {
+        if let Some(lost) = lost {
+            self.problem(path, ProblemKind::Lost, format!("not kept: {lost}"));
+        }
+    }
+
+    /// Report the failure of an entry; end the copy where going on is pointless.
+    pub fn failed(&self, path: &[u8], failure: &Failure) {
+        let kind = match failure.class() {
+            FailureClass::Stopped => return,
+            FailureClass::Problem(kind) => return self.problem(path, kind, failure.to_string()),
+            FailureClass::Fatal(kind) => kind,
+        };
+        let fix = match kind {
+            CopyErrorKind::NoSpace => {
+                "make room, and give the same command again: it goes on where it stopped"
+            }
+            _ => "the same command goes on where it stopped",
+        };
+        let path = String::from_utf8_lossy(path);
+        self.end_for(CopyError::new(kind, format!("{path}: {failure}: {fix}")).into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::error::End;
+
+    #[test]
+    fn the_first_reason_to_end_stays_and_a_phase_does_not_start_after_it() {
+        let state = CopyState::<CopyError>::default();
+        state.stop();
+        state.next_phase();
+        assert!(!state.is_stopped());
+        let full = |end| Failure::Call { end, doing: "write", errno: Errno::NOSPC };
+        state.failed(b"a", &full(End::Source));
+        assert!(!state.is_stopped());
+        state.failed(b"b", &full(End::Destination));
+        state.failed(b"c", &full(End::Destination));
+        state.next_phase();
+        assert!(state.is_stopped() && state.verdict().text.starts_with("b: destination: write"));
+        assert_eq!(state.report.tally.read().errors, 1);
+    }
+
+    #[test]
+    fn a_cancelled_copy_was_stopped() {
+        let state = CopyState::<CopyError>::default();
+        state.cancel();
+        state.next_phase();
+        assert!(state.is_stopped() && state.verdict().kind == CopyErrorKind::Stopped);
+    }
+}
