@@ -53,19 +53,21 @@ def files_on_targets(
     files = LoadFiles(Path("/emulated"))
     nothing = np.zeros(count, np.int64)
     files.extend(
-        directories=(np.zeros(2, np.int32), np.zeros(0, np.uint8)),
-        directory=np.zeros(count, np.int32),
-        kind=np.zeros(count, np.int8),
-        names=(np.arange(count + 1, dtype=np.int32) * 8, np.frombuffer(b"".join(names), np.uint8)),
-        size=unit * stripes,
-        mtime=nothing,
-        ctime=nothing,
-        inode=nothing.astype(np.uint64),
-        layout=np.full(count, -1, np.int8),
-        generation=np.zeros(count, np.uint32),
-        objects=np.arange(count + 1, dtype=np.int32) * stripes,
-        object_target=((np.repeat(first, stripes) + turn) % targets).astype(np.uint32),
-        object_offset=np.repeat(unit, stripes) * turn,
-        object_length=np.repeat(unit, stripes),
+        {
+            "directories": (np.zeros(2, np.int32), np.zeros(0, np.uint8)),
+            "directory": np.zeros(count, np.int32),
+            "kind": np.zeros(count, np.int8),
+            "names": (np.arange(count + 1, dtype=np.int32) * 8, np.frombuffer(b"".join(names), np.uint8)),
+            "size": unit * stripes,
+            "mtime": nothing,
+            "ctime": nothing,
+            "inode": nothing.astype(np.uint64),
+            "layout": np.full(count, -1, np.int8),
+            "generation": np.zeros(count, np.uint32),
+            "objects": np.arange(count + 1, dtype=np.int32) * stripes,
+            "object_target": ((np.repeat(first, stripes) + turn) % targets).astype(np.uint32),
+            "object_offset": np.repeat(unit, stripes) * turn,
+            "object_length": np.repeat(unit, stripes),
+        }
     )
     return files

@@ -15,6 +15,7 @@ from _load_targets import CURVES, MOST, files_on_targets, service
 from waystage._native import LoadFiles, choose_loaders, simulate_load
 from waystage.bench import BenchError, BenchOptions
 from waystage.loader.profile import ROUNDS, SAMPLED_TARGETS, SHARE, explore, pooled
+from waystage.native_options import SimulatedLoadOptions
 from waystage.stats import median
 
 TARGETS = 24
@@ -62,13 +63,15 @@ def _seconds(files: LoadFiles, name: str, loaders: int) -> float:
     outcome = simulate_load(
         files,
         [service(CURVES[name])],
-        whole_files=False,
-        loaders=loaders,
-        most_readers=loaders,
-        in_order=False,
-        steal=False,
-        memory_bytes=1 << 40,
-        piece_bytes=OBJECT_BYTES * 8,
+        SimulatedLoadOptions(
+            whole_files=False,
+            loaders=loaders,
+            most_readers=loaders,
+            in_order=False,
+            steal=False,
+            memory_bytes=1 << 40,
+            piece_bytes=OBJECT_BYTES * 8,
+        ),
     )
     return float(outcome["makespan_s"])
 

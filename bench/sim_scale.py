@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from waystage._native import FlowClock, FlowProgram, Network
 from waystage.bench import BenchError, BenchOptions, measure_apart
 from waystage.machine import peak_gib
+from waystage.native_options import RouteOptions
 
 SHAPES = {
     512: ([16, 8, 4], [1, 8, 8]),
@@ -127,7 +128,9 @@ def _time(mode: str, hosts: int, count: int, precision: float) -> dict[str, Any]
     begin = time.perf_counter()
     # Random pairs under a hash spread over all links, and more rates hang together than under D-mod-K.
     router = "d-mod-k" if mode == "all-to-all" else "ecmp-hash"
-    routes = network.route_loads(router, flows.src, flows.dst, flows.bytes, per_flow=True, keep_paths=True)
+    routes = network.route_loads(
+        router, flows.src, flows.dst, flows.bytes, RouteOptions(per_flow=True, keep_paths=True)
+    )
     routed = time.perf_counter()
     clock = FlowClock(network.capacity, precision=precision)
     clock.add_routes(routes.offsets, routes.links)

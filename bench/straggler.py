@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from waystage._native import LoadFiles, choose_loaders, load_bound, simulate_load
 from waystage.bench import BenchOptions
+from waystage.native_options import SimulatedLoadOptions
 
 TARGETS = 24
 SLOW_TARGETS = (5, 17)
@@ -89,14 +90,16 @@ def _row(
         outcome = simulate_load(
             files,
             ordered,
-            whole_files=way != "objects",
-            loaders=loaders,
-            most_readers=best,
-            in_order=way == "epoch",
-            steal=steal,
-            memory_bytes=memory_bytes,
-            piece_bytes=PIECE_BYTES,
-            seed=seed,
+            SimulatedLoadOptions(
+                whole_files=way != "objects",
+                loaders=loaders,
+                most_readers=best,
+                in_order=way == "epoch",
+                steal=steal,
+                memory_bytes=memory_bytes,
+                piece_bytes=PIECE_BYTES,
+                seed=seed,
+            ),
         )
         if outcome["bytes"] != sum(by_number.values()):
             raise RuntimeError("not every byte was read")

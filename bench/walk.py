@@ -21,6 +21,7 @@ from typing import Any
 from waystage._native import TreeWalk
 from waystage.bench import BenchError, BenchOptions, Figures, Turns, installed, take_turns, timed
 from waystage.catalog import BuildOptions, Catalog, build
+from waystage.native_options import WalkOptions
 
 FILES = 1_000_000
 FILES_QUICK = 20_000
@@ -108,17 +109,17 @@ def make_tree(tree: Path, files: int) -> int:
 
 def walk(tree: Path) -> int:
     """Waystage's walk; its columns are taken and dropped."""
-    return _drain(TreeWalk(tree, threads=BuildOptions().thread_count()))
+    return _drain(TreeWalk(tree, WalkOptions(threads=BuildOptions().thread_count())))
 
 
 def walk_attribute(tree: Path) -> int:
     """The same, asking every file for Lustre's attribute."""
-    return _drain(TreeWalk(tree, threads=BuildOptions().thread_count(), layouts="attribute"))
+    return _drain(TreeWalk(tree, WalkOptions(threads=BuildOptions().thread_count(), layouts="attribute")))
 
 
 def walk_each(tree: Path) -> int:
     """The same, with the layouts of this file system."""
-    return _drain(TreeWalk(tree, threads=BuildOptions().thread_count(), layouts="each"))
+    return _drain(TreeWalk(tree, WalkOptions(threads=BuildOptions().thread_count(), layouts="each")))
 
 
 def _drain(walking: TreeWalk) -> int:

@@ -14,12 +14,13 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from harness import WAIT_S, Ran, command, ran, wait_until
 from waystage._native import WanServer, wan_make_key, wan_read_key
+from waystage.native_options import Peer, ServerOptions, ServerRoot, ServerUser
 
 ACCOUNT = 'account = "root"\n' if os.geteuid() == 0 else ""
 """What the configuration of a server that runs as root needs."""
@@ -135,21 +136,33 @@ def parts_written(journal: Path) -> int:
     return count
 
 
+def peer(site: Site, **more: Any) -> Peer:
+    """The server of `site`, for ada."""
+    usual = Peer(
+        host="127.0.0.1",
+        port=site.port,
+        user="ada",
+        key=site.folder / "client.key",
+        trusted=site.server_key,
+        udp_wait_s=30.0,
+    )
+    return replace(usual, **more)
+
+
 @contextlib.contextmanager
 def server_here(site: Site, **more: Any) -> Iterator[WanServer]:
     """A server in this process."""
-    settings: dict[str, Any] = {
-        "rate_bytes_per_s": None,
-        "connections": 8,
-        "memory_bytes": 64 << 20,
-        "udp": True,
-        "workers": 2,
-    }
-    users = more.pop("users", [("ada", [site.client_key], [], [], None, None)])
-    roots = [(site.data, True, [], False), (site.given, False, [], False)]
-    server = WanServer(
-        more.pop("listen", "127.0.0.1:0"), site.folder / "server.key", users, roots, **{**settings, **more}
+    roots = [ServerRoot(path=site.data, write=True), ServerRoot(path=site.given)]
+    usual = ServerOptions(
+        listen="127.0.0.1:0",
+        key=site.folder / "server.key",
+        users=[ServerUser(name="ada", keys=[site.client_key])],
+        roots=roots,
+        connections=8,
+        memory_bytes=64 << 20,
+        workers=2,
     )
+    server = WanServer(replace(usual, **more))
     site.port = int(server.address.rpartition(":")[2])
     try:
         yield server

@@ -1,13 +1,50 @@
-"""The compiled module: engines of the data plane that Python only starts, stops and reads."""
+"""The compiled module: engines of the data plane, which Python starts, stops and reads."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, final
+from typing import Any, Literal, Self, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from waystage.native_options import (
+    AugmentationOptions,
+    DedupProfileOptions,
+    LoadingOptions,
+    MeasureOptions,
+    Peer,
+    ProxyOptions,
+    RemoteCopyOptions,
+    RouteOptions,
+    ServerOptions,
+    SimulatedLoadOptions,
+    TreeCopyOptions,
+    WalkOptions,
+)
+
 __version__: str
+
+class Task:
+    """Work that runs in threads, from its start on. Dropping it ends it, as `cancel` does.
+
+    As a context manager it is cancelled when the block ends, which does nothing to a task that has ended.
+    """
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until it has ended, for at most `timeout_s`; whether it has. Raises what ended it early.
+
+        Releases the GIL. Signals are handled meanwhile; an exception of a handler, such as KeyboardInterrupt, is
+        raised.
+        """
+
+    def progress(self) -> dict[str, int]:
+        """Counts by name."""
+
+    def cancel(self) -> None:
+        """End it; its threads have ended when this returns."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
 
 class ProbeError(RuntimeError):
     """Probes that cannot be set up or run; the message names the namespace, stream or address."""
@@ -16,8 +53,7 @@ class ProbeError(RuntimeError):
 class ProbeStream:
     """UDP packets from `source` to `target` at `rate_pps`, marked with `dscp`.
 
-    A namespace is a name under /run/netns, or None for the caller's own. Raises ValueError on an address
-    that is none.
+    A namespace is a name under /run/netns, or None for the caller's. Raises ValueError on an invalid address.
     """
 
     def __new__(
@@ -34,10 +70,10 @@ class ProbeStream:
 
 @final
 class ProbeResult:
-    """What became of one stream.
+    """The counts of one stream.
 
-    `refused` and `skipped` packets never left the sender and are in no other count. `loss_runs`
-    holds the first (sequence number, count) of packets lost one after the other.
+    `refused` and `skipped` packets never left the sender and are in no other count. `loss_runs` holds the first
+    runs of consecutive losses, as (sequence number, count).
     """
 
     @property
@@ -65,10 +101,10 @@ class ProbeResult:
 
 @final
 class ProbeReport:
-    """What became of all streams, in the order given.
+    """The counts of all streams, in the order given.
 
-    `overflowed` packets were dropped by receive buffers of this machine, not by the network;
-    `foreign` ones were no probe of this run.
+    `overflowed` packets were dropped by receive buffers of this machine, not by the network; `foreign` ones belong
+    to no stream of this run.
     """
 
     @property
@@ -88,14 +124,14 @@ class ProbeReport:
 
 @final
 class Prober:
-    """A set of streams with open sockets, sent by one thread and received by another.
+    """Streams with open sockets, one thread sending and one receiving.
 
     Every method releases the GIL and raises ProbeError.
     """
 
     def __new__(cls, streams: Sequence[ProbeStream], payload_bytes: int = 64) -> Prober: ...
     def warm_up(self, timeout_s: float = 5.0) -> list[int]:
-        """Send uncounted packets until each stream was received; the indexes of streams that were not."""
+        """Send uncounted packets until each stream has been received; the indexes of streams that were not."""
 
     def start(self) -> None:
         """Begin to send and count."""
@@ -104,7 +140,7 @@ class Prober:
         """Packets sent and received since the start; (0, 0) when not running."""
 
     def stop(self, drain_s: float = 1.0) -> ProbeReport:
-        """Stop sending, wait at most `drain_s` for what is under way, and report."""
+        """Stop sending, wait at most `drain_s` for packets in flight, and report."""
 
 class TransferError(RuntimeError):
     """Files that cannot be moved or served; the message names the file or the address."""
@@ -125,10 +161,10 @@ class TransferError(RuntimeError):
 
 @final
 class FileServer:
-    """Gives and takes files over TCP, from the start on until it is stopped or dropped.
+    """Serves files over TCP until it is stopped or dropped.
 
-    A module is a name, a folder and whether files may be put there. A namespace is a name under /run/netns,
-    or None for the caller's own. Raises TransferError, ValueError on an address that is none.
+    A module is a name, a folder and whether it is writable. A namespace is a name under /run/netns, or None for the
+    caller's. Raises TransferError, ValueError on an invalid address.
     """
 
     def __new__(
@@ -141,20 +177,20 @@ class FileServer:
     ) -> FileServer: ...
     @property
     def port(self) -> int:
-        """Where it listens: of interest where 0 was given, which takes any port that is free."""
+        """The port that it listens on, also where 0 was given, which takes any free one."""
 
     def failure(self) -> str | None:
         """Why it no longer serves; None while it does."""
 
     def stop(self) -> None:
-        """End it and every transfer with it; what arrived in part is gone when this returns."""
+        """End it and its transfers; partial files are gone when this returns."""
 
 @final
 class FileTransfer:
-    """Moves files between this host and a `FileServer`, in a thread of its own, verified by a digest each.
+    """Moves files between this host and a `FileServer` in a thread, each verified by a digest. Dropping it cancels it.
 
-    A step is a sequence of (path here, name there) and how often it is moved, None for until cancelled. A
-    name is a module, a slash and the way from the module's folder. Dropped, the transfer is cancelled.
+    A step is a sequence of (local path, remote name) and how often it is moved, None for until cancelled. A name is a
+    module, a slash and a path below the module's folder.
     """
 
     def __new__(
@@ -168,26 +204,26 @@ class FileTransfer:
     ) -> FileTransfer: ...
     @property
     def moved(self) -> int:
-        """Bytes of files that have arrived whole so far."""
+        """Bytes of complete files so far."""
 
     def wait(self, timeout_s: float | None = None) -> tuple[int, float] | None:
-        """(bytes, seconds) once it has ended, None where it still runs. Raises TransferError where it failed."""
+        """(bytes, seconds) once it has ended, None while it runs. Raises TransferError where it failed."""
 
     def ended(self, timeout_s: float = 0.0) -> bool:
-        """Whether it ended within that time, well or not."""
+        """Whether it ended within `timeout_s`, successfully or not."""
 
     def cancel(self) -> None:
-        """End it now; what arrived here in part is gone when this returns."""
+        """End it; partial files are gone when this returns."""
 
 class FlowError(ValueError):
     """An interconnect, pairs of hosts or paths that cannot be used; the message names which."""
 
 @final
 class FlowRoutes:
-    """What routing gave: `loads`, the bytes of the demands routed on each link.
+    """The result of routing: `loads`, the bytes on each link.
 
     Where paths were kept, demand i carries `bytes[i]` from host `src[i]` to `dst[i]` over
-    `links[offsets[i]:offsets[i + 1]]`, from host to host; else all other arrays are empty.
+    `links[offsets[i]:offsets[i + 1]]`, from host to host; otherwise all other arrays are empty.
     """
 
     @property
@@ -249,7 +285,7 @@ class Network:
     def capacity(self) -> NDArray[np.float64]: ...
     @property
     def between_switches(self) -> NDArray[np.bool_]:
-        """For each link whether it joins two switches: only these count in maxima."""
+        """For each link, whether it connects two switches: maxima cover only these."""
 
     def max_load(self, loads: NDArray[np.float64]) -> float:
         """The largest load on a link between switches."""
@@ -260,22 +296,13 @@ class Network:
         src: NDArray[np.uint32],
         dst: NDArray[np.uint32],
         bytes: NDArray[np.float64],
-        *,
-        seed: int = 0,
-        initial: NDArray[np.float64] | None = None,
-        per_flow: bool = False,
-        by_capacity: bool = False,
-        keep_paths: bool = False,
-        effort: float = 1.0,
-        candidates: int = 2,
+        options: RouteOptions | None = None,
     ) -> FlowRoutes:
         """Choose a path for each pair of hosts, and add up what each link carries.
 
         `router`: d-mod-k, s-mod-k, random, ecmp-hash, greedy-sum, greedy-max, adaptive-minimal or joint, which take
-        shortest paths; valiant, ugal-l or ugal-g, which take others too, of `candidates` each. Entries of one pair
-        are added up first, in the order of first appearance; with `per_flow` each has a path of its own.
-        `initial` are loads that greedy and joint routing avoid. `by_capacity` compares loads by what a
-        link can carry. The GIL is released. Raises FlowError.
+        shortest paths; valiant, ugal-l or ugal-g, which take others too. Entries of one pair are added up first, in
+        order of first appearance. Releases the GIL. Raises FlowError.
         """
 
     def splittable_bound(
@@ -288,10 +315,11 @@ class Network:
         by_capacity: bool = False,
         effort: float = 1.0,
     ) -> tuple[float, float, NDArray[np.float64]]:
-        """A load that the busiest link between switches has at least, whatever the routing over shortest paths.
+        """A lower bound on the load of the busiest link between switches, for any routing over shortest paths.
 
-        Returns (bound, busiest link of the best split found, weights): all bytes together weigh at least
-        bound, each pair by its shortest way under `weights`, which add up to 1. Raises FlowError.
+        Returns (bound, busiest link of the best split found, weights). The weights of links, which sum to 1, prove
+        the bound: the bytes of all pairs, each times the length of its shortest path under them, sum to it. Raises
+        FlowError.
         """
 
     def any_path_bound(
@@ -303,7 +331,7 @@ class Network:
         by_capacity: bool = False,
         effort: float = 1.0,
     ) -> float:
-        """A load that the busiest link between switches has at least, whatever paths are taken. Raises FlowError."""
+        """A lower bound on the load of the busiest link between switches, for any paths. Raises FlowError."""
 
     def refine_mapping(
         self,
@@ -316,10 +344,10 @@ class Network:
         seed: int = 0,
         effort: float = 1.0,
     ) -> tuple[NDArray[np.uint32], float]:
-        """Let processes change places, from `host_of`, so that the busiest link between switches carries less.
+        """Exchange processes, from the mapping `host_of`, to reduce the load of the busiest link between switches.
 
-        `src`, `dst` are processes; host h takes `slots[h]` of them. Returns the host of each process and the
-        busiest link under an even split of every pair. Hosts that nothing was on stay empty. Raises FlowError.
+        `src` and `dst` are processes; host h has `slots[h]` slots. Returns the host of each process and the load of
+        the busiest link where every pair is split evenly. Empty hosts stay empty. Raises FlowError.
         """
 
     def add_paths(
@@ -329,13 +357,13 @@ class Network:
         links: NDArray[np.uint32],
         bytes: NDArray[np.float64],
     ) -> None:
-        """Add to `loads`, in place, what paths chosen elsewhere carry. Raises FlowError on a path that is none."""
+        """Add to `loads`, in place, what these paths carry. Raises FlowError on an invalid path."""
 
 @final
 class FlowProgram:
-    """Steps, done one after the other and all of them `repeat` times. A step is a pause and then a set of flows.
+    """A sequence of steps, executed `repeat` times. A step is a pause and then a set of flows.
 
-    A step is over when all its flows have ended. Raises FlowError on what makes no sense.
+    A step ends with the last of its flows. Raises FlowError on invalid values.
     """
 
     def __new__(cls, repeat: int = 1) -> FlowProgram: ...
@@ -351,22 +379,22 @@ class FlowProgram:
         weight: float = 1.0,
         limit_bps: float = ...,
     ) -> None:
-        """Add a flow of `bytes[i]` by the route of key `routes[i]`, for each i, to the step begun last.
+        """Add a flow of `bytes[i]` by the route of key `routes[i]`, for each i, to the current step.
 
-        Their bytes are counted under `flow_class` (0..65535). `limit_bps`, bytes a second, holds for each flow.
+        Their bytes are counted under `flow_class` (0..65535). `limit_bps`, bytes per second, applies to each flow.
         """
 
     @property
     def bytes(self) -> float:
-        """Bytes that one pass through the steps moves."""
+        """Bytes that one repetition moves."""
 
 @final
 class FlowClock:
-    """Flows over resources in simulated time, at max-min fair rates. It starts at 0 s.
+    """Flows over resources in simulated time, at max-min fair rates. Time starts at 0 s.
 
-    Resources are numbered as `capacities` (bytes a second) lists them. `precision` is the share of its bytes with
-    which a flow may end early, and of its capacity by which a resource may give more or less: 1e-9 is exact for all
-    purposes, 1e-3 much faster with very many flows. Same calls, same answers. Raises FlowError.
+    Resources are numbered in the order of `capacities` (bytes per second). `precision` is the share of its bytes by
+    which a flow may end early, and of its capacity by which a resource may be over- or underused: 1e-9 is exact for
+    all purposes, 1e-3 much faster with many flows. Deterministic. Raises FlowError.
     """
 
     def __new__(cls, capacities: NDArray[np.float64], *, precision: float = 1e-9) -> FlowClock: ...
@@ -376,28 +404,28 @@ class FlowClock:
     def set_routes(
         self, keys: NDArray[np.uint32], offsets: NDArray[np.uint64], resources: NDArray[np.uint32]
     ) -> None:
-        """Let `keys[i]` stand for the i-th of these routes; flows under way move over with what is left."""
+        """Let `keys[i]` denote the i-th of these routes; active flows are rerouted with their remaining bytes."""
 
     def route(self, key: int) -> NDArray[np.uint32]:
-        """The route that a key stands for now."""
+        """The route that a key denotes now."""
 
     def set_capacity(self, resource: int, capacity: float) -> None:
-        """Give a resource another capacity from now on; 0 stops its flows until it has one again."""
+        """Change the capacity of a resource from now on; 0 stops its flows."""
 
     def set_curve(self, resource: int, points: Sequence[tuple[float, float]]) -> None:
-        """Let what a resource gives be a function of the number of flows on it: (flows, bytes a second)."""
+        """Let the capacity of a resource depend on the number of its flows: points (flows, bytes per second)."""
 
     def start(self, program: FlowProgram, at_s: float | None = None) -> int:
-        """Start a program, now or later; the number of this run. Later changes to the program do not touch it."""
+        """Start a program, now or later; the number of this run. Later changes to the program do not affect it."""
 
     def cancel(self, run: int) -> None:
-        """Stop a run and take its flows away; `run_until` does not report it."""
+        """Stop a run and remove its flows; `run_until` does not report it."""
 
     def run_until(self, limit_s: float = ...) -> list[tuple[float, int]]:
-        """Go on to the next end of a program, or to the limit; (time, run) of what ended at that time.
+        """Advance to the next end of a program, or to the limit; (time, run) of what ended at that time.
 
-        An empty list: the limit is reached, or nothing will ever happen again (`now` is then the limit, or with
-        none, the time of the last event). Releases the GIL; Ctrl-C interrupts it.
+        An empty list: the limit is reached, or no event remains (`now` is then the limit, or without one the time
+        of the last event). Releases the GIL; Ctrl-C interrupts it.
         """
 
     @property
@@ -405,34 +433,35 @@ class FlowClock:
         """Seconds."""
 
     @property
-    def flows_under_way(self) -> int:
-        """Flows under way; equal ones of a step count once."""
+    def active_flows(self) -> int:
+        """Active flows; equal ones of a step count once."""
 
     @property
     def solutions(self) -> int:
-        """How often rates were worked out."""
+        """How often rates were computed."""
 
     def times(self, run: int) -> tuple[float, float | None]:
-        """When a run was to start, and when it ended, or None."""
+        """The start time of a run, and its end time, or None."""
 
     def bytes_left(self, run: int) -> float:
-        """Bytes that the flows under way of a run have left."""
+        """Remaining bytes of the active flows of a run."""
 
     def totals(self, flow_class: int = 0) -> NDArray[np.float64]:
-        """Bytes that each resource has carried until now for a class."""
+        """Bytes that each resource has carried so far for a class."""
 
     def rates(self, flow_class: int | None = None) -> NDArray[np.float64]:
-        """Bytes a second that each resource carries now, in all or for a class."""
+        """Bytes per second that each resource carries now, in total or for a class."""
 
 def contention_imbalance(loaders: NDArray[np.uint32]) -> float:
-    """CI = 1 - H / Hmax of so many loaders on each target: 0 if all have as many, 1 if one has all."""
+    """CI = 1 - H / Hmax of the numbers of loaders on each target: 0 if all are equal, 1 if one target has all."""
 
 @final
 class ContentionModel:
-    """Files placed on storage targets, and loaders that read them; times in units of one object read alone.
+    """Files placed on storage targets, and loaders that read them; times in units of reading one object alone.
 
-    Components are (end in bytes or None, stripes); targets are taken in turn from `first_target` on. `slowdown` lists
-    (loaders on a target, time of an object relative to one loader alone), linear in between. Raises FlowError.
+    Components are (end in bytes or None, stripes); targets are allocated round-robin from `first_target` on.
+    `slowdown` lists (loaders on a target, time of an object relative to one loader), interpolated linearly. Raises
+    FlowError.
     """
 
     def __new__(
@@ -450,31 +479,31 @@ class ContentionModel:
         """Objects on each target."""
 
     def file_level(self, loaders: int, *, from_queue: bool = True) -> tuple[NDArray[np.float64], float]:
-        """When each loader had read its last file, and the imbalance while all were reading.
+        """When each loader finished its last file, and the imbalance while all were reading.
 
         Releases the GIL; Ctrl-C interrupts it.
         """
 
     def object_level(self, objects: NDArray[np.uint64], loaders: int) -> NDArray[np.float64]:
-        """When each target's objects are read, with `loaders` bound to each target."""
+        """When each target's objects have been read, with `loaders` bound to each target."""
 
     def best_loaders(self, most: int) -> int:
-        """The number of loaders on a target, up to `most`, that reads most objects a unit of time."""
+        """The number of loaders on a target, up to `most`, with the highest throughput."""
 
 ENTRY_TYPES: list[str]
-"""The letters of an entry's type, by their number in a walk's column `type`."""
+"""The letters of entry types, indexed by a walk's column `type`."""
 
 LAYOUT_KINDS: list[str]
-"""The kinds of file systems that have layouts, by their number in a walk's column `layout_kind`."""
+"""The names of layout readers, indexed by a walk's column `layout_kind`."""
 
 def digest_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> list[int]:
-    """XXH3, 64 bits, of runs of a file's bytes, each (first byte, length). Raises OSError where one cannot be read whole."""
+    """XXH3, 64 bits, of ranges of a file, each (offset, length). Raises OSError where one is not readable."""
 
 def digest_bytes(data: bytes) -> int:
     """XXH3, 64 bits."""
 
 def exchange_paths(one: Path, other: Path) -> None:
-    """Let two paths of one file system change their names at one moment. Raises OSError where it cannot."""
+    """Exchange two paths of one file system atomically. Raises OSError."""
 
 @final
 class WalkBatch:
@@ -483,79 +512,72 @@ class WalkBatch:
     def take(
         self,
     ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]], list[tuple[bytes, str]]]:
-        """Columns of entries and of directories by name, and (path, error); to be taken once."""
+        """Columns of entries and of directories by name, and (path, error); once."""
 
 def generated_batch(first: int, count: int) -> WalkBatch:
-    """Entries `first` to `first + count` of a tree that there is not, as a walk gives them; 65,536 at most."""
+    """Entries `first` to `first + count` of a fictitious tree, as from a walk; at most 65,536."""
 
 @final
 class TreeWalk:
-    """A parallel walk under way. Raises OSError where `root` cannot be read as a directory.
+    """A parallel walk in progress. Raises OSError where `root` cannot be read as a directory."""
 
-    `exclude` are patterns over names, or over paths below the root where they hold a slash. `known` are directories
-    that are not read where they have not changed: path offsets, paths, inodes, devices, mtimes, ctimes.
-    A batch has `batch_rows` entries at most. With `layouts` each file system is asked in its own way, or every file
-    for the attribute of Lustre. `tops` are where to begin, paths below the root, which is begun at otherwise.
-    """
-
-    def __new__(
-        cls,
-        root: Path,
-        *,
-        threads: int,
-        exclude: Sequence[bytes] = (),
-        one_file_system: bool = False,
-        known: tuple[
-            NDArray[np.int64],
-            bytes,
-            NDArray[np.uint64],
-            NDArray[np.uint64],
-            NDArray[np.int64],
-            NDArray[np.int64],
-        ]
-        | None = None,
-        batch_rows: int = 65_536,
-        layouts: Literal["each", "attribute"] | None = None,
-        tops: Sequence[bytes] | None = None,
-    ) -> TreeWalk: ...
+    def __new__(cls, root: Path, options: WalkOptions) -> TreeWalk: ...
     def next(self, timeout_s: float) -> tuple[WalkBatch | None, bool]:
-        """The next batch, or None after `timeout_s`; and whether the walk is over."""
+        """The next batch, or None after `timeout_s`; and whether the walk has ended."""
 
     def counts(self) -> dict[str, int]: ...
     def targets(self) -> list[tuple[int, str]]:
-        """(number, name) of every storage target met so far."""
+        """(number, name) of every storage target found so far."""
 
     def stop(self) -> None:
         """End it; its threads are gone when this returns."""
 
 CHECK_KINDS: list[str]
-"""In what an entry may differ from its file, by bit number; columns of a catalog have the column's name."""
+"""How an entry may differ from its file, by bit number; columns of a catalog have the column's name."""
 
 CHECKSUM_ALGORITHM: str
-"""What checksums of objects are made by."""
+"""The algorithm of objects' checksums."""
 
 def hash_paths(
     directories: tuple[NDArray[np.int32], NDArray[np.uint8]],
     directory: NDArray[np.int32],
     names: tuple[NDArray[np.int32], NDArray[np.uint8]],
 ) -> NDArray[np.uint64]:
-    """A number for each path, the same wherever it is met. Raises ValueError where columns do not fit together."""
+    """A hash of each path. Raises ValueError where columns differ in length."""
+
+class _CheckColumns(TypedDict):
+    directories: tuple[NDArray[np.int32], NDArray[np.uint8]]
+    directory: NDArray[np.int32]
+    names: tuple[NDArray[np.int32], NDArray[np.uint8]]
+    kind: NDArray[np.int8]
+    size: NDArray[np.int64]
+    mtime: NDArray[np.int64]
+    ctime: NDArray[np.int64]
+    inode: NDArray[np.uint64]
+
+class _FileColumns(_CheckColumns):
+    layout: NDArray[np.int8]
+    generation: NDArray[np.uint32]
+    objects: NDArray[np.int32]
+    object_target: NDArray[np.uint32]
+    object_offset: NDArray[np.int64]
+    object_length: NDArray[np.int64]
 
 @final
 class CheckedTree:
-    """A catalogued tree whose files are opened with a check. One serves all threads; calls release the GIL.
+    """A catalogued tree whose files are opened with a check. Thread-safe; calls release the GIL.
 
-    Raises OSError where `root` cannot be opened as a directory. No path leads out of it.
+    Raises OSError where `root` cannot be opened as a directory. Paths cannot escape it.
     """
 
     def __new__(cls, root: Path) -> CheckedTree: ...
     def open(
         self, path: bytes, recorded: tuple[int, int, int, int, int, int, int]
     ) -> tuple[int | None, int, tuple[int, int, int, int, int] | None, dict[str, Any] | None, int]:
-        """(descriptor or None, differences as bits, what it is now, its layout now where anything differs, errno).
+        """(descriptor or None, differences as bits, its state now, its layout now where anything differs, errno).
 
         `recorded` is (type, size, mtime, ctime, inode, layout, layout generation): type and layout as indices into
-        ENTRY_TYPES and LAYOUT_KINDS, -1 for no layout; times in ns. What it is now are the first five of these.
+        ENTRY_TYPES and LAYOUT_KINDS, -1 for no layout; times in ns. The state is the first five of these.
         """
 
     def sum(
@@ -566,13 +588,13 @@ class CheckedTree:
         list[tuple[int, int, int | None, int, int, bytes | None]] | None,
         int,
     ]:
-        """(differences as bits, what the file is now, sums, errno).
+        """(differences as bits, the file's state now, sums, errno), by the rule of checksum files of this `version`.
 
-        By the rule of files of checksums of this version. A sum is (component or -1, object, target, offset, length, digest); a digest is None where the object could not be
-        read, all are None where the file changed while it was read.
+        A sum is (component or -1, object, target, offset, length, digest). A digest is None where its object could
+        not be read; all are None where the file changed while it was read.
         """
 
-    def mend(
+    def repair(
         self,
         donor: CheckedTree,
         path: bytes,
@@ -580,42 +602,31 @@ class CheckedTree:
         version: int,
         wanted: Sequence[tuple[int, bytes]],
     ) -> list[bool]:
-        """Make objects, (place in the list of sums, digest), whole from the same path below `donor`: which were.
+        """Repair the objects `wanted`, (index in the list of sums, digest), from the same path below `donor`.
 
-        Raises OSError where either file is not what it should be (ESTALE), or cannot be read or written.
+        Returns which were. Raises OSError where either file has changed (ESTALE), or cannot be read or written.
         """
 
-    def look_at(
-        self,
-        *,
-        directories: tuple[NDArray[np.int32], NDArray[np.uint8]],
-        directory: NDArray[np.int32],
-        names: tuple[NDArray[np.int32], NDArray[np.uint8]],
-        kind: NDArray[np.int8],
-        size: NDArray[np.int64],
-        mtime: NDArray[np.int64],
-        ctime: NDArray[np.int64],
-        inode: NDArray[np.uint64],
-    ) -> NDArray[np.uint16]:
-        """In what each entry differs, as bits. Raises ValueError where columns do not fit together."""
+    def check(self, columns: _CheckColumns) -> NDArray[np.uint16]:
+        """The differences of each entry, as bits. Raises ValueError where columns differ in length."""
 
     def counts(self) -> dict[str, int]:
         """`checked`, `stale`, and how many differed in each of CHECK_KINDS."""
 
     def summed_bytes(self) -> int:
-        """Bytes of files summed so far, holes and files in hand among them."""
+        """Bytes of files summed so far, including holes and files in progress."""
 
     def stale_paths(self) -> tuple[list[bytes], bool]:
-        """Paths of entries that did not hold, 100,000 at most, and whether these are all."""
+        """Paths of stale entries, at most 100,000, and whether the list is complete."""
 
     def targets(self) -> list[tuple[int, str]]:
-        """(number, name) of the storage targets of layouts that were read anew."""
+        """(number, name) of the storage targets of layouts that were read again."""
 
 class CatalogAgent:
-    """Reads what preloaded libraries say of files below `root`, an absolute path without links.
+    """Collects what preloaded libraries report of files below `root`, an absolute path without symbolic links.
 
-    With `tell_stat` programs say on closing what fstat says. `rings` programs can write at once, each into `ring_bytes`, a
-    power of two. Raises OSError where the memory cannot be had.
+    With `tell_stat` programs report the result of fstat when they close a file. `rings` programs can write at once,
+    each into a ring of `ring_bytes`, a power of two. Raises OSError where the shared memory cannot be allocated.
     """
 
     def __new__(
@@ -623,14 +634,14 @@ class CatalogAgent:
     ) -> CatalogAgent: ...
     @property
     def path(self) -> str:
-        """What programs find the memory by, as WAYSTAGE_RING, while this process lives."""
+        """The path of the shared memory, which programs take from WAYSTAGE_RING."""
 
     @property
     def records(self) -> int:
         """Records read so far."""
 
     def started(self, process: int, name: bytes) -> None:
-        """A process was started with the library, as the program `name`: whether it can be seen is told at the end."""
+        """Note that `process` was started with the library as `name`: `unseen` lists those not observed."""
 
     def finish(
         self,
@@ -640,43 +651,43 @@ class CatalogAgent:
         one_file_system: bool = False,
         layouts: Literal["each", "attribute"] | None = None,
     ) -> CatalogChanges:
-        """The program is over: what changed. RuntimeError when it was asked before."""
+        """What changed, once the program has ended. RuntimeError where it was called before."""
 
 class CatalogChanges:
-    """The paths that changed while an agent worked. Paths are given in Arrow's form: offsets, bytes."""
+    """The paths that changed while an agent ran. Columns of paths have Arrow's form: offsets, bytes."""
 
     def unseen(self) -> list[bytes]:
-        """The first programs that could not be seen, as they were named, and ways past the library, such as io_uring."""
+        """The first programs that could not be observed, and bypasses of the library, such as io_uring."""
 
     def counts(self) -> dict[str, int]:
-        """What became of records, by name."""
+        """Counts of records, by name."""
 
     def targets(self) -> list[tuple[int, str]]:
-        """(number, name) of every storage target met so far."""
+        """(number, name) of every storage target found so far."""
 
     def add(self, paths: Sequence[bytes]) -> None:
-        """Look at more paths below the root too."""
+        """Check more paths below the root."""
 
     def look(self) -> list[WalkBatch]:
-        """Entries of the next paths; an empty list when there are none."""
+        """Entries of the next paths; an empty list after the last."""
 
     def to_walk(self) -> list[bytes]:
-        """Directories below which all is to be walked anew, when everything was looked at."""
+        """Directories to walk again, once `look` has returned everything."""
 
     def covers(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """For each path, whether an older entry of it no longer counts."""
+        """For each path, whether its older entry is superseded."""
 
     def replaces_directories(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """For each directory, whether what was known of it no longer counts at all."""
+        """For each directory, whether everything known of it is superseded."""
 
     def touches_directories(self, offsets: NDArray[np.int32], data: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """For each directory, whether some of its entries were looked at."""
+        """For each directory, whether some of its entries were checked."""
 
 def shim_sources(library: str) -> list[tuple[str, str]]:
-    """Names and texts of the C sources of a library: "posix". KeyError for another."""
+    """Names and texts of the C sources of a library: "posix". KeyError for any other."""
 
 class LayoutError(RuntimeError):
-    """What a file system said of a file is no layout; the message says why. Read the file by its path."""
+    """A layout that cannot be parsed; the message says why. The file remains readable by its path."""
 
     kind: Literal["truncated", "unsupported", "invalid", "io"]
 
@@ -689,26 +700,26 @@ def parse_layout(
     mirrors: str = "all",
     limit: int = 1000,
 ) -> dict[str, Any]:
-    """The layout that `data`, as a file system of this kind tells it, gives a file of `size` bytes.
+    """The layout of a file of `size` bytes, parsed from `data` as a file system of this kind reports it.
 
-    Raises LayoutError on data that is none, ValueError on a kind that is none. `block_size` is of a sharded GlusterFS
-    volume. `mirrors` is "all", "best" or a number. The keys are those of docs/reference/layouts.md; there are at most
-    `limit` extents and objects.
+    `block_size` is that of a sharded GlusterFS volume. `mirrors` is "all", "best" or a number. The keys are those of
+    docs/reference/layouts.md, with at most `limit` extents and objects. Raises LayoutError, ValueError on an
+    unknown kind.
     """
 
 def read_layout(
     path: Path, *, size: int | None = None, mirrors: str = "all", limit: int = 1000
 ) -> dict[str, Any] | None:
-    """The layout of a file or directory as its file system tells it; None where it tells none.
+    """The layout of a file or directory as its file system reports it; None where it reports none.
 
-    Raises OSError where it cannot be opened, LayoutError where its file system's answer is not understood.
+    Raises OSError where it cannot be opened, LayoutError where the layout cannot be parsed.
     """
 
 class LoadRefused(ValueError):
     """Options, files or a state that a loader cannot use; the message says which."""
 
 class FileNotLoaded(RuntimeError):
-    """A file that could not be delivered. The iterator goes on with the next one."""
+    """A file that could not be delivered. The iterator continues with the next one."""
 
     path: str
     """Below the root."""
@@ -719,35 +730,18 @@ class LoadFiles:
     """Files below `root` that a loader reads, as columns."""
 
     def __new__(cls, root: Path) -> LoadFiles: ...
-    def extend(
-        self,
-        *,
-        directories: tuple[NDArray[np.int32], NDArray[np.uint8]],
-        directory: NDArray[np.int32],
-        kind: NDArray[np.int8],
-        names: tuple[NDArray[np.int32], NDArray[np.uint8]],
-        size: NDArray[np.int64],
-        mtime: NDArray[np.int64],
-        ctime: NDArray[np.int64],
-        inode: NDArray[np.uint64],
-        layout: NDArray[np.int8],
-        generation: NDArray[np.uint32],
-        objects: NDArray[np.int32],
-        object_target: NDArray[np.uint32],
-        object_offset: NDArray[np.int64],
-        object_length: NDArray[np.int64],
-    ) -> None:
-        """Append the regular files among these entries. Raises LoadRefused where columns do not fit together."""
+    def extend(self, columns: _FileColumns) -> None:
+        """Append the regular files among these entries. Raises LoadRefused where columns differ in length."""
 
     def sort(self) -> None:
-        """Bring them into the order of their directories and names."""
+        """Sort them by directory and name."""
 
     def __len__(self) -> int: ...
     @property
     def objects(self) -> int: ...
     @property
     def targets(self) -> list[int]:
-        """Numbers of targets, in the order in which they were met; 2**32 - 1 is the one nobody knows."""
+        """Numbers of targets, in order of first appearance; 2**32 - 1 stands for an unknown target."""
 
     def bytes_by_target(self) -> list[int]: ...
     def fingerprint(self) -> int: ...
@@ -755,175 +749,115 @@ class LoadFiles:
 
 @final
 class LoadedBytes:
-    """Bytes that were read; supports the buffer protocol, writable."""
+    """Bytes that were read; supports the writable buffer protocol."""
 
     def __len__(self) -> int: ...
     def __bytes__(self) -> bytes: ...
 
 @final
-class Loading:
+class Loading(Task):
     """An epoch being read: an iterator of (path, memoryview), or of (path, offset, memoryview) where not `whole_files`.
 
-    `runs` and `parts` are what was delivered before, as `progress` gives them. With `raises` a file that cannot be
-    delivered raises FileNotLoaded in its place, else it is counted. With `resized` one of another size than recorded is
-    delivered as it is. Raises LoadRefused, and OSError where the root cannot be opened.
+    `delivered` is what an earlier load delivered, which is not read again. Raises LoadRefused, and OSError where
+    the root cannot be opened.
     """
 
     def __new__(
         cls,
         files: LoadFiles,
-        *,
-        whole_files: bool,
-        seed: int,
-        epoch: int,
-        shuffle: bool,
-        rank: int,
-        world: int,
-        uneven: str,
-        loaders: int,
-        best_loaders: int | None,
-        in_order: bool,
-        memory_bytes: int,
-        piece_bytes: int,
-        steal: bool,
-        raises: bool,
-        resized: bool,
-        runs: Sequence[tuple[int, int]],
-        parts: Sequence[tuple[int, Sequence[int]]],
+        options: LoadingOptions,
+        delivered: tuple[Sequence[tuple[int, int]], Sequence[tuple[int, Sequence[int]]]] | None = None,
     ) -> Loading: ...
     def __iter__(self) -> Loading: ...
     def __next__(self) -> tuple[Any, ...]: ...
-    def progress(self) -> tuple[list[tuple[int, int]], list[tuple[int, list[int]]]]:
-        """Runs of positions delivered in full, and the parts delivered of units that are not."""
+    def delivered(self) -> tuple[list[tuple[int, int]], list[tuple[int, list[int]]]]:
+        """Runs (first, end) of positions delivered in full, and the parts delivered of other units."""
 
-    def counts(self) -> dict[str, Any]: ...
-    def failures(self) -> list[tuple[str, str, str]]: ...
-    def stale_paths(self) -> tuple[list[bytes], bool]: ...
-    def stop(self) -> None:
-        """End it; its threads are gone when this returns."""
+    def targets(self) -> list[tuple[int, int, int, float, float]]:
+        """(number, bytes, pieces, busy seconds, seconds of all its readers together) of each target."""
+
+    def failures(self) -> list[tuple[str, str, str]]:
+        """(path, trouble, message) of files that were not delivered, the first thousand."""
+
+    def stale_paths(self) -> tuple[list[bytes], bool]:
+        """Paths of stale entries, and whether the list is complete."""
 
 def choose_loaders(points: Sequence[tuple[int, float]]) -> tuple[int, list[tuple[int, float]]]:
-    """The best number of loaders on a target by (loaders, slowdown), and that curve, smoothed. Raises LoadRefused."""
+    """The best number of loaders on a target from points (loaders, slowdown), and the smoothed curve."""
 
-def measure_target(
-    files: LoadFiles,
-    *,
-    target: int,
-    skip: int,
-    pieces: int,
-    readers: int,
-    piece_bytes: int,
-    most_bytes: int,
-) -> tuple[int, float, int]:
-    """Read pieces of one target with so many readers: (bytes, seconds of all readers together, pieces)."""
+def measure_target(files: LoadFiles, options: MeasureOptions) -> tuple[int, float, int]:
+    """Read pieces of one target: (bytes, seconds of all readers together, pieces)."""
 
 def simulate_load(
-    files: LoadFiles,
-    targets: Sequence[tuple[NDArray[np.float64], float]],
-    *,
-    whole_files: bool,
-    loaders: int,
-    most_readers: int | None,
-    in_order: bool,
-    steal: bool,
-    memory_bytes: int,
-    piece_bytes: int,
-    seed: int = 0,
-    shuffle: bool = True,
+    files: LoadFiles, targets: Sequence[tuple[NDArray[np.float64], float]], options: SimulatedLoadOptions
 ) -> dict[str, Any]:
     """The scheduler over emulated targets in simulated time: `makespan_s`, `busy_s`, `bytes`, `stolen`, `most_held`.
 
-    A target is (bytes a second for 1, 2, ... readers together, seconds of latency of each piece).
+    A target is (bytes per second for 1, 2, ... readers together, seconds of latency of each piece).
     """
 
 def load_bound(
     bytes: Sequence[int], targets: Sequence[tuple[NDArray[np.float64], float]], loaders: int
 ) -> float:
-    """Seconds that no scheduler with so many loaders gets below, whatever it does."""
+    """A lower bound, in seconds, for any scheduler with `loaders` loaders."""
 
 class PfsError(RuntimeError):
-    """An emulated file system that cannot be had; the message says why."""
+    """An emulated file system that cannot be mounted; the message says why."""
 
 @final
 class EmulatedFileSystem:
-    """A striped file system that is emulated and mounted until `end` or until somebody unmounts it.
+    """An emulated striped file system, mounted until `end` or until it is unmounted.
 
-    `shape` has the keys that `waystage.worlds.lab.pfs.shape.native` writes. Without `sizes` the folder of the shape is
-    served. Raises PfsError.
+    `shape` has the keys of `waystage.worlds.lab.pfs.shape.native`. Without `sizes` it serves the folder of the shape.
+    Raises PfsError.
     """
 
     def __new__(
         cls, point: Path, name: str, shape: dict[str, Any], sizes: NDArray[np.uint64] | None = None
     ) -> EmulatedFileSystem: ...
     def ended(self) -> bool:
-        """Whether somebody unmounted it."""
+        """Whether it has been unmounted."""
 
     def end(self) -> None:
-        """Unmount it; its threads are gone when this returns. A second time it does nothing."""
+        """Unmount it; its threads have ended when this returns. Idempotent."""
 
 class CopyError(RuntimeError):
-    """A copy that cannot be begun or go on; the message names the path and how to mend it."""
+    """A copy that cannot start or continue; the message names the path and the remedy."""
 
     kind: Literal["no-space", "refused", "busy", "ends", "other-journal", "stopped", "failed"]
 
 COPY_LIST_BYTES: int
-"""How long the list of a copy may be."""
+"""The maximum size of a list of names."""
 
 @final
 class NameList:
-    """A list of the names that are to be copied: one a line, or each ended by a NUL. ValueError where one cannot be taken."""
+    """The names of the entries to copy, one a line, or each terminated by a NUL. ValueError on an invalid one."""
 
     def __new__(cls, list: bytes, nul: bool) -> NameList: ...
     def __len__(self) -> int: ...
     def names(self) -> list[bytes]:
-        """In order, a directory right before what lies in it; the root's own is empty."""
+        """In order, a directory directly before its contents; the root's own is empty."""
 
 @final
-class TreeCopy:
-    """A copy under way in threads of its own. Raises CopyError where an end cannot be used, ValueError on an odd option."""
+class TreeCopy(Task):
+    """A copy on this machine. Raises CopyError where an end is not usable, ValueError on an invalid option."""
 
-    def __new__(
-        cls,
-        source: str | Path,
-        destination: str | Path,
-        *,
-        workers: int,
-        exclude: Sequence[bytes] = ...,
-        include: Sequence[bytes] | None = None,
-        names: NameList | None = None,
-        one_file_system: bool = False,
-        update: str = "changed",
-        fsync: str = "none",
-        verify: str = "none",
-        rate_bytes_per_s: int | None = None,
-        rate_changes: bool = False,
-        dry_run: bool = False,
-        read_sources: bool = False,
-        restart: bool = False,
-        xattrs: bool = True,
-        owners: bool = True,
-        hard_links: bool = True,
-    ) -> TreeCopy: ...
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended; CopyError where it could not go on."""
-
-    def counts(self) -> dict[str, int]: ...
+    def __new__(cls, source: str | Path, destination: str | Path, options: TreeCopyOptions) -> TreeCopy: ...
     @property
-    def complete(self) -> bool: ...
+    def complete(self) -> bool:
+        """Whether everything requested has been copied, as far as the copy has come."""
+
     def problems(self) -> list[tuple[bytes, str, str]]:
         """(path, kind, text), the first ten thousand."""
 
     def planned(self) -> list[tuple[bytes, str, int]]:
-        """(path, letter of its type, bytes) of what a dry run would make, the first ten thousand; `h` is a further name of a file."""
+        """(path, type letter, bytes) of what a dry run would make, the first ten thousand; `h` is a hard link."""
 
     def limit(self, bytes_per_s: int | None) -> None:
-        """Move no more than this from now on; of a copy with `rate_changes`."""
-
-    def stop(self) -> None:
-        """End it; its threads and unfinished small files are gone when this returns."""
+        """Limit the rate from now on; requires `rate_changes`."""
 
 class WanError(RuntimeError):
-    """A copy between hosts, or a server, that cannot be begun or go on."""
+    """A session with another host, or a server, that cannot start or continue."""
 
     kind: Literal[
         "unreachable",
@@ -941,180 +875,108 @@ class WanError(RuntimeError):
         "failed",
     ]
     server_key: str | None
-    """The key that the server showed, where it is not the one that is trusted."""
+    """The key that the server presented, where it is not the trusted one."""
 
 def wan_make_key(path: Path) -> str:
-    """Make a key in a new file of mode 0600; the line that names its public half. WanError where the file is there already."""
+    """Make a key in a new file of mode 0600; the line with its public half. WanError where the file exists."""
 
 def wan_read_key(path: Path) -> str:
-    """The line that names the public half of a key. WanError where others than its owner may read the file."""
+    """The line with the public half of a key. WanError where others than its owner may read the file."""
 
 def wan_fingerprint(line: str) -> str:
-    """The fingerprint of the key that a line names. WanError where it names none."""
+    """The fingerprint of the key on a line. WanError where the line is malformed."""
 
 def wan_loopback(
     bytes: int, largest_datagram: int, mode: str, connections: int = 1
 ) -> tuple[float, int, int, int]:
-    """One connection within this process: seconds, bytes of a datagram, packets lost, packets sent."""
+    """Transfer over connections within this process: seconds, bytes of a datagram, packets lost, packets sent."""
 
 def wan_tls_stream(bytes: int, segment: int) -> float:
     """TLS over TCP within this process: seconds."""
 
 @final
-class WanCopy:
-    """A copy between hosts under way. Raises WanError where a key cannot be used, ValueError on an odd option."""
+class RemoteCopy(Task):
+    """A copy between hosts. Raises WanError where a key is not usable, ValueError on an invalid option."""
 
     def __new__(
-        cls,
-        local: Path,
-        remote: bytes,
-        *,
-        push: bool,
-        host: str,
-        port: int,
-        user: str,
-        key: Path,
-        trusted: str | None,
-        mode: str,
-        rate_bytes_per_s: int | None,
-        udp_wait_s: float | None,
-        workers: int,
-        connections: int = 1,
-        memory_bytes: int = ...,
-        known_as: str | None = None,
-        exclude: Sequence[bytes] = ...,
-        include: Sequence[bytes] | None = None,
-        names: NameList | None = None,
-        one_file_system: bool = False,
-        update: str = "changed",
-        fsync: str = "none",
-        verify: str = "none",
-        dry_run: str | None = None,
-        restart: bool = False,
-        xattrs: bool = True,
-        owners: bool = True,
-        hard_links: bool = True,
-        privileged: bool = False,
-    ) -> WanCopy: ...
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended; WanError where it could not go on."""
-
-    def counts(self) -> dict[str, int]: ...
+        cls, local: Path, remote: bytes, peer: Peer, options: RemoteCopyOptions, *, push: bool
+    ) -> RemoteCopy: ...
     @property
-    def complete(self) -> bool: ...
+    def complete(self) -> bool:
+        """Whether everything requested has been copied, as far as the copy has come."""
+
     def planned(self) -> list[tuple[bytes, str, int]]:
-        """As of a copy on one machine."""
+        """As of TreeCopy."""
 
     def problems(self) -> list[tuple[bytes, str, str]]:
-        """(path, kind, text) of both ends."""
+        """(path, kind, text) of both hosts."""
 
     def notes(self) -> list[str]:
         """What the user should know of the connection, in sentences."""
 
     def digest(self) -> str:
-        """What both ends added up of all contents that were copied."""
+        """The digest of all copied contents, on which both hosts agree, in hexadecimal."""
 
     def connection(self) -> tuple[dict[str, float], str]:
-        """Numbers on the connection by name, and what limits it."""
+        """Statistics of the connection by name, and what limits it."""
 
     def limit(self, bytes_per_s: int | None) -> None:
-        """Have no more than this sent from now on, by either end; None for as much as was agreed at first."""
-
-    def stop(self) -> None:
-        """End it; its threads are gone when this returns."""
+        """Limit the rate from now on, in both directions; None for the rate agreed on at first."""
 
 @final
 class WanServer:
-    """A server of copies. Raises WanError where it cannot listen or a root or key cannot be used."""
+    """A server of copies, probes and proxies. WanError where it cannot listen, or a root or key is not usable."""
 
-    def __new__(
-        cls,
-        listen: str,
-        key: Path,
-        users: Sequence[
-            tuple[str, Sequence[str], Sequence[str], Sequence[tuple[str, int]], int | None, int | None]
-        ],
-        roots: Sequence[tuple[Path, bool, Sequence[str], bool]],
-        *,
-        rate_bytes_per_s: int | None,
-        connections: int,
-        memory_bytes: int,
-        udp: bool,
-        workers: int,
-        proxy: Sequence[tuple[str, Sequence[str], Sequence[str]]] = (),
-        probe_users: Sequence[str] = ...,
-        probe_rate_bytes_per_s: int | None = None,
-        probe_s: float = 0.0,
-        copy_connections: int = 1,
-        sockets: int = 1,
-        accounts: Sequence[tuple[str, int, int, Sequence[int]]] = (),
-    ) -> WanServer: ...
+    def __new__(cls, options: ServerOptions) -> WanServer: ...
     @property
     def address(self) -> str: ...
-    def connections(self) -> int: ...
+    def connections(self) -> int:
+        """Open connections."""
+
     def strange_datagrams(self) -> int:
-        """Datagrams that belonged to no connection."""
+        """Datagrams of no connection."""
 
     def counts(self) -> dict[str, int]:
-        """What became of those who knocked: handshakes begun and failed, connections turned away, datagrams of no connection."""
+        """Handshakes begun and failed, connections refused, datagrams of no connection."""
 
     def limit(self, bytes_per_s: int | None, users: Mapping[str, int]) -> None:
-        """Have no connection carry more than this from now on, and those of some users even less."""
+        """Limit each connection's rate from now on, and that of some users further."""
 
     def log(self) -> list[str]:
         """Lines since the last call."""
 
     def drain(self) -> None:
-        """Let nobody in any more."""
+        """Stop accepting; active sessions continue."""
 
     def stop(self) -> None:
-        """End every connection; all threads are gone when this returns."""
+        """End every connection; all threads have ended when this returns."""
 
 def wan_check_rule(line: str) -> bool:
-    """Whether a rule of a proxy, such as `allow 10.0.0.0/8:22`, is about addresses, and not about names or all hosts. ValueError where `line` is none."""
+    """Whether a proxy rule, such as `allow 10.0.0.0/8:22`, matches addresses rather than names or all hosts.
 
-@final
-class WanProxy:
-    """TCP connections of this host through a server. `places` are (`socks`, `forward`, `redirect` or `tproxy`, where to listen, where to).
-
-    Raises WanError where it cannot listen or a key cannot be used, ValueError on an odd option.
+    Raises ValueError where `line` is no rule.
     """
 
-    def __new__(
-        cls,
-        places: Sequence[tuple[str, str, str]],
-        reverse: Sequence[tuple[str, str]],
-        rules: Sequence[str],
-        *,
-        host: str,
-        port: int,
-        user: str,
-        key: Path,
-        trusted: str | None,
-        mode: str,
-        rate_bytes_per_s: int | None,
-        udp_wait_s: float | None,
-        wait_s: float,
-    ) -> WanProxy: ...
+@final
+class WanProxy(Task):
+    """TCP connections of this host through a server. `wait` also returns, False, where there are notices.
+
+    Raises WanError where it cannot listen or a key is not usable, ValueError on an invalid option.
+    """
+
+    def __new__(cls, peer: Peer, options: ProxyOptions) -> WanProxy: ...
     @property
     def listening(self) -> list[str]:
-        """Addresses with ports, in the order of `places`."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it has ended; returns early where there is something to tell. WanError where it could not go on."""
+        """Addresses with ports, in the order of `listeners`."""
 
     def notices(self) -> list[dict[str, Any]]:
-        """What there is to tell since the last call, each with the key `event`: `session`, `lost` or `connection`."""
+        """Notices since the last call, each with the key `event`: `session`, `lost` or `connection`."""
 
-    def counts(self) -> dict[str, int]: ...
     def connection(self) -> dict[str, float]:
-        """How the session is doing; empty where there is none."""
+        """Statistics of the session; empty where there is none."""
 
     def drain(self) -> None:
-        """Take no more connections, and end with the last."""
-
-    def stop(self) -> None:
-        """End every connection; all threads are gone when this returns."""
+        """Stop accepting; end with the last open connection."""
 
 class _TrainCount(TypedDict):
     sent: int
@@ -1147,50 +1009,55 @@ class _StreamCount(TypedDict):
 
 @final
 class WanProbe:
-    """A probe of the path to a server. WanError where the server cannot be reached, refuses, or the session ends; after a signal it has ended."""
+    """A session that probes the path to a server; a signal ends it.
 
-    def __new__(cls, host: str, port: int, *, user: str, key: Path, trusted: str | None) -> WanProbe: ...
+    Raises WanError where the server is unreachable or refuses, or the session ends.
+    """
+
+    def __new__(cls, peer: Peer) -> WanProbe: ...
     @property
-    def server(self) -> str: ...
+    def server(self) -> str:
+        """The server's address."""
+
     @property
     def most_rate_bytes_per_s(self) -> int:
-        """What the server allows, in each direction."""
+        """The server's limit, in each direction."""
 
     @property
     def longest_s(self) -> float:
-        """How long the server lets the session last."""
+        """The longest session that the server permits."""
 
     @property
     def unseen_bytes(self) -> int:
         """Headers of IP and UDP."""
 
     def reach(self, wait_s: float) -> tuple[bool, bool, bool]:
-        """Whether the server offers UDP; whether packets get there; and back. Before anything else over UDP."""
+        """Whether the server offers UDP, whether packets reach it, and whether they return. Call it first."""
 
     def echoes(self, count: int, interval_s: float, wait_s: float) -> list[tuple[int, int, int, int, int]]:
-        """Of each echo that was answered: number, when it was sent, round trip without the other end's time, there and back, in ns.
+        """For each answered echo: number, send time, round trip without the server's processing, one-way delays, in ns.
 
-        The last two are differences of two clocks: only differences between them mean anything.
+        The one-way delays are differences of two clocks: only changes of them are meaningful.
         """
 
     def train(
         self, up: bool, *, packets: int, bytes: int, interval_ns: int, checksum: bool, quiet_s: float
     ) -> _TrainCount:
-        """Packets of a size (UDP payload) at a distance, to the server or from it, counted until none has come for `quiet_s`.
+        """Packets of `bytes` of UDP payload every `interval_ns`, in one direction, counted until `quiet_s` without one.
 
-        `parts` are (received, least delay, mean delay) by number; `delays_ns` least, median, 99th percentile and most. Times of
-        sending are of the sender's clock, of arrival of the receiver's.
+        `parts` are (received, minimum delay, mean delay) by number; `delays_ns` minimum, median, 99th percentile and
+        maximum. Send times are of the sender's clock, arrival times of the receiver's.
         """
 
     def stream(self, up: bool, duration_s: float) -> _StreamCount:
-        """One TCP connection that carries as much as it can; retransmits, round trip and window are the sender's."""
+        """One TCP connection at full rate; retransmits, round trip and window are the sender's."""
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Close the session."""
 
 @final
-class TreeComparison:
-    """Files of two trees, by path and whether contents are read, compared in threads. OSError on a root that cannot be opened."""
+class TreeComparison(Task):
+    """Files of two trees compared, by (path, whether contents are read). OSError where a root cannot be opened."""
 
     def __new__(
         cls,
@@ -1201,27 +1068,23 @@ class TreeComparison:
         xattrs: bool,
         threads: int,
     ) -> TreeComparison: ...
-    def wait(self, timeout_s: float) -> bool: ...
-    def progress(self) -> tuple[int, int, int]:
-        """Pairs taken up, bytes read of each side, bytes compared with holes among them."""
-
     def unlike(self) -> list[tuple[int, tuple[int, str | None, str | None] | None, bool, bool, str]]:
-        """(index of the pair, (first byte, digests) where contents differ, whether xattrs do, whether they are other devices, why
-        it cannot be told). There are no digests of files with large holes."""
+        """(index of the pair, (first differing byte, digests), whether xattrs, whether device numbers differ, error).
 
-    def stop(self) -> None: ...
+        There are no digests of files with large holes.
+        """
 
 class DedupError(RuntimeError):
-    """A deduplication profile could not be made; the message says why."""
+    """A deduplication profile that cannot be made; the message says why."""
 
 class DedupPartError(DedupError):
-    """A file that is no whole part of a profile, or parts that do not belong together."""
+    """A file that is no complete part of a profile, or parts of different profiles."""
 
-class DedupProfile:
-    """A profile being made of files below `root`; see docs/how-to/dedup.md.
+@final
+class DedupProfile(Task):
+    """A profile of the files below `root`; see docs/how-to/dedup.md.
 
-    `files` are columns: path offsets, paths, sizes, mtimes, ctimes, inodes, devices, links, storage targets. With `part`
-    fingerprints are written there, as part `number` of `parts`, and nothing is reported.
+    `files` are columns: path offsets, paths, sizes, mtimes, ctimes, inodes, devices, links, storage targets.
     """
 
     def __new__(
@@ -1238,93 +1101,54 @@ class DedupProfile:
             NDArray[np.uint32],
             NDArray[np.uint32],
         ],
-        *,
-        method: str,
-        threads: int,
-        bytes_per_s: int = 0,
-        part: Path | None = None,
-        parts: int = 1,
-        number: int = 0,
-        label: str = "",
+        options: DedupProfileOptions,
     ) -> DedupProfile: ...
-    def wait(self, timeout_s: float) -> bool:
-        """Whether it is over, after at most so long."""
-
-    def progress(self) -> tuple[int, int, int]:
-        """(bytes read, files done with, files there are)."""
-
-    def stop(self) -> None:
-        """End it early; `finish` then raises."""
-
     def finish(self) -> tuple[dict[str, Any], list[tuple[bytes, str]]]:
-        """Wait for the end: (report, [(path, what befell it)])."""
+        """Wait for the end and take the result: (report, [(path, error)]). Raises DedupError, also after `cancel`."""
 
 def dedup_merge(
     parts: Sequence[Path], progress: Callable[[int], object]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Join parts: (what they are of, report). `progress` is told how many chunks are in."""
+    """Join parts: (question, report). `progress` is called with the number of chunks joined."""
 
 def dedup_estimate(
     parts: Sequence[Path], sample: int, seed: int, progress: Callable[[int], object]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Estimate from parts in bounded memory: (what they are of, estimate)."""
+    """Estimate from parts in bounded memory: (question, estimate)."""
 
 def dedup_question(part: Path) -> dict[str, Any]:
-    """What a part is of: `method`, `label`, `parts`, `part`."""
+    """The question that a part answers: `method`, `label`, `parts`, `part`."""
 
 def excluded_paths(
     patterns: Sequence[bytes], offsets: NDArray[np.int64], paths: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
-    """Which paths a walk with these patterns would never have come to."""
+    """Which paths a walk with these patterns would not have reached."""
 
 def chunk_lengths(data: bytes, method: str) -> list[int]:
-    """How long the chunks of `data` are."""
+    """The lengths of the chunks of `data`."""
 
 def chunk_and_digest(data: bytes, method: str) -> int:
-    """Cut `data` and take the digest of every chunk, in this thread: how many chunks there are."""
+    """Chunk and hash `data` in this thread: the number of chunks."""
 
 class AugmentError(RuntimeError):
-    """Images could not be made; the message says why."""
+    """Images that cannot be made; the message says why."""
 
-class Augmentation:
-    """New images being made of files below `root`; see docs/how-to/augment.md. Dropping it ends its threads.
+@final
+class Augmentation(Task):
+    """New images of the files below `root`; see docs/how-to/augment.md.
 
-    `files` are columns: path offsets, paths, sizes, mtimes, ctimes, inodes. `target` is "tree" or "shard" with a `path`, or
-    "files" or "pixels", which `next` gives. Raises ValueError on an operation that is none.
+    `files` are columns: path offsets, paths, sizes, mtimes, ctimes, inodes. Raises ValueError on an invalid
+    operation.
     """
 
     def __new__(
-        cls,
-        root: Path,
-        files: tuple[NDArray[Any], ...],
-        *,
-        operations: Sequence[str],
-        seed: int,
-        encoding: str = "same",
-        quality: int = 90,
-        max_pixels: int,
-        first_copy: int = 0,
-        copies: int = 1,
-        threads: int,
-        bytes_per_s: int = 0,
-        target: str,
-        path: Path | None = None,
-        overwrite: bool = False,
+        cls, root: Path, files: tuple[NDArray[Any], ...], options: AugmentationOptions
     ) -> Augmentation: ...
     def next(self) -> tuple[Any, ...] | None:
-        """(path, copy, name, bytes), or (path, copy, array of height, width, channels); None when all have come."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Whether all is written, after at most so long."""
-
-    def progress(self) -> tuple[int, int, int]:
-        """(bytes read, files done with, files there are)."""
-
-    def stop(self) -> None:
-        """End it early; `finish` then raises."""
+        """(path, copy, name, bytes), or (path, copy, array of height, width, channels); None after the last."""
 
     def finish(self) -> tuple[dict[str, int], list[tuple[bytes, str]]]:
-        """Wait for the end: (counts by name, [(path, what befell it)])."""
+        """Wait for the end and take the result: (counts, [(path, error)]). Raises AugmentError, also after `cancel`."""
 
 def augment_image(
     data: bytes,
@@ -1340,16 +1164,16 @@ def augment_image(
     """One image in memory: the new one, as a file. Raises AugmentError where it is broken."""
 
 def check_operation(text: str) -> None:
-    """Raise ValueError where `text` is no operation."""
+    """Raise ValueError where `text` is no valid operation."""
 
 class WanPathError(RuntimeError):
-    """An emulated path that cannot be had; the message says what is in the way, and how to mend it."""
+    """An emulated path that cannot be set up; the message says why, and the remedy."""
 
 @final
 class EmulatedPath:
-    """A wide-area path that carries packets, in threads of its own, until it is ended or dropped.
+    """An emulated wide-area path that forwards packets, in threads, until it is ended or dropped.
 
-    A direction is a mapping of numbers, see `waystage.worlds.lab.wan.profile.native`; how it works,
+    A direction is a mapping, see `waystage.worlds.lab.wan.profile.native`; `work` one of
     `waystage.worlds.lab.wan.serving.work`. The directions are 0, forward, and 1, back.
     """
 
@@ -1361,22 +1185,22 @@ class EmulatedPath:
         back: Mapping[str, Any],
         work: Mapping[str, Any],
     ) -> EmulatedPath:
-        """Make a TUN device in each namespace (None: the caller's), and join them. Raises WanPathError."""
+        """Create a TUN device in each namespace (None: the caller's), and connect them. Raises WanPathError."""
 
     @staticmethod
     def relay(
         listen: str, to: str, forward: Mapping[str, Any], back: Mapping[str, Any], work: Mapping[str, Any]
     ) -> tuple[EmulatedPath, str]:
-        """Pass UDP datagrams on, and where it listens. Raises WanPathError."""
+        """A path that relays UDP datagrams, and the address that it listens on. Raises WanPathError."""
 
     def change(self, direction: int, spec: Mapping[str, Any]) -> None:
-        """Make a direction another, for packets that come from now on."""
+        """Change a direction for packets that arrive from now on."""
 
     def reports(self) -> list[dict[str, Any]]:
-        """What each direction did."""
+        """Counts and lateness of each direction."""
 
     def ended(self) -> bool:
-        """Whether a direction has ended by itself, because an end of the path has gone."""
+        """Whether a direction has ended because a device or socket of the path is gone."""
 
     def end(self) -> None:
-        """Carry no more; packets under way are lost."""
+        """Stop forwarding; packets in flight are lost."""

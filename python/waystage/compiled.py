@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 TIMEOUT_S = 120
@@ -58,6 +58,38 @@ def compile_into(
         )
         if done.returncode != 0:
             raise CompileError(done.stderr, done.returncode)
-        os.replace(work / "product", product)  # whole or not at all, also beside another build
+        os.replace(work / "product", product)  # atomically, also beside another build
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def preloaded_library(
+    what: str,
+    name: str,
+    compiler: str,
+    flags: Sequence[str],
+    sources: Mapping[str, bytes],
+    *,
+    version_flag: str,
+    failed: Callable[[str], Exception],
+) -> Path:
+    """The shared library `name` of the `what`, from the cache or compiled now. Raises `failed(message)`.
+
+    The output of `compiler version_flag` is part of what it was made from: an upgraded compiler compiles it again.
+    """
+    try:
+        said = subprocess.run(
+            [compiler, version_flag], capture_output=True, text=True, timeout=30, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise failed(f"{compiler} cannot be run: {error}") from None
+    library = kept_at(what, name, sources, *flags, os.path.realpath(compiler), said, suffix=".so")
+    if not library.exists():
+        try:
+            compile_into(library, (compiler, *flags), sources, ("-ldl", "-lpthread"))
+        except CompileError as error:
+            line = next((line for line in error.said.splitlines() if "error" in line), error.said[:200])
+            raise failed(f"{compiler} could not compile the {what}: {line.strip()}") from None
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise failed(f"the {what} cannot be compiled in {library.parent}: {error}") from None
+    return library

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,9 +22,7 @@ from waystage.catalog import BuildOptions, Catalog, build
 from waystage.catalog.difference import Difference, diff
 from waystage.catalog.store import MANIFEST, paths_of
 from waystage.display import display
-
-Progress = Callable[[str, float], None]
-"""Called with the current step and the fraction done, 0 to 1."""
+from waystage.task import Progress, follow
 
 ATTRIBUTES = ("type", "size", "mtime", "mode", "uid", "gid", "symlink")
 """Compared attributes: those that a copy preserves. Also `links`: which names in the tree are hard links of one file;
@@ -41,8 +38,6 @@ OWN_FILES = (
     f".waystage-copy-{_HEX * 16}-*{_HEX}.part",
 )
 """The journal and temporary files of an interrupted copy are not data."""
-
-LOOK_S = 0.2
 
 
 class TreeError(ValueError):
@@ -78,7 +73,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to compare; `ignore` names attributes that do not matter."""
+    """What to compare; `ignore` names attributes to skip."""
 
     content: bool = False
     xattrs: bool = False
@@ -92,7 +87,7 @@ def is_catalog(path: Path) -> bool:
 
 
 def compare(first: Path, second: Path, wanted: Wanted, progress: Progress | None = None) -> Comparison:
-    """Compare two trees. Raises TreeError, CatalogError or BuildError where one cannot be used."""
+    """Compare two trees. Raises TreeError, CatalogError or BuildError."""
     with tempfile.TemporaryDirectory(prefix="waystage-compare-") as folder:
         sides = [
             _side(path, Path(folder) / name, wanted, progress)
@@ -240,17 +235,16 @@ def _read(
     progress: Progress | None,
 ) -> None:
     threads = wanted.threads or min(16, 2 * len(os.sched_getaffinity(0)))
-    reading = TreeComparison(*roots, pairs, xattrs=wanted.xattrs, threads=threads)
-    try:
-        while not reading.wait(LOOK_S):
-            taken, _, compared = reading.progress()
-            if progress is not None:
-                share = compared / size if size else taken / len(pairs)
-                said = f"comparing {taken:,} of {len(pairs):,}, {compared / 1e9:.2f} of {size / 1e9:.2f} GB"
-                progress(said, min(share, 0.99))
-    finally:
-        reading.stop()
-    comparison.bytes_read = reading.progress()[1]
+
+    def show(counts: dict[str, int]) -> None:
+        if progress is not None:
+            taken, compared = counts["pairs"], counts["bytes_compared"]
+            share = compared / size if size else taken / len(pairs)
+            said = f"comparing {taken:,} of {len(pairs):,}, {compared / 1e9:.2f} of {size / 1e9:.2f} GB"
+            progress(said, min(share, 0.99))
+
+    reading = follow(TreeComparison(*roots, pairs, xattrs=wanted.xattrs, threads=threads), show)
+    comparison.bytes_read = reading.progress()["bytes_read"]
     for index, contents, xattrs, device, error in reading.unlike():
         path = pairs[index][0]
         if error:

@@ -173,10 +173,11 @@ def state(root: Path, *, projects: bool) -> dict[str, object]:
 def copied(source: Path, destination: Path, **options: bool) -> dict[str, int]:
     """As the command line does, without its start."""
     from waystage._native import TreeCopy
+    from waystage.native_options import TreeCopyOptions
 
-    copying = TreeCopy(source, destination, workers=2, **options)
+    copying = TreeCopy(source, destination, TreeCopyOptions(workers=2, **options))
     assert copying.wait(60)
-    counts = copying.counts()
+    counts = copying.progress()
     assert counts["errors"] + counts["changed"] == 0, copying.problems()
     return counts
 

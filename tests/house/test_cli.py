@@ -16,10 +16,11 @@ import pytest
 
 from harness import Waystage
 from waystage import __version__
+from waystage.cli import errors
 from waystage.cli import main as entry
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
 
-ALL_ERRORS = sorted(entry.ERRORS)
+ALL_ERRORS = sorted(errors.ERRORS)
 
 
 def commands(
@@ -144,7 +145,9 @@ def test_each_error_of_the_table_exists_and_has_its_status(
     module, _, attribute = name.rpartition(".")
     kind = getattr(importlib.import_module(module), attribute)
     assert issubclass(kind, Exception)
-    assert run_raising(Exception.__new__(kind, "what, where, how to mend"), monkeypatch) == entry.ERRORS[name]
+    assert (
+        run_raising(Exception.__new__(kind, "what, where, how to mend"), monkeypatch) == errors.ERRORS[name]
+    )
     assert "internal error" not in capsys.readouterr().err
 
 

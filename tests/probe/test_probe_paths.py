@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from harness import WAIT_S, command, measuring, ran, wait_until
-from remote_copy_support import Mangle, Middlebox, Site, server_here
+from remote_copy_support import Mangle, Middlebox, Site, peer, server_here
 from waystage._native import WanError, WanProbe
+from waystage.native_options import ServerUser
 from waystage.worlds.lab import wan
 
 MS = 1_000_000
@@ -38,14 +39,14 @@ def probe(
 
 
 def session(site: Site, *, host: str = "127.0.0.1", port: int = 0) -> WanProbe:
-    key = site.folder / "client.key"
-    return WanProbe(host, port or site.port, user="ada", key=key, trusted=site.server_key)
+    return WanProbe(peer(site, host=host, port=port or site.port))
 
 
 @contextlib.contextmanager
 def probing(site: Site, **more: Any) -> Iterator[Any]:
     """A server in this process, which lets ada probe."""
-    with server_here(site, **{"probe_users": ["ada"], "probe_s": 600.0, **more}) as server:
+    user = ServerUser(name="ada", keys=[site.client_key], probe=True)
+    with server_here(site, **{"users": [user], "probe_s": 600.0, **more}) as server:
         yield server
 
 
@@ -244,7 +245,7 @@ def refusal(call: Callable[[], object]) -> WanError:
 
 
 def test_a_user_without_the_right_to_probe_may_still_copy(site: Site) -> None:
-    with server_here(site, probe_users=["eve"], probe_s=60.0) as server:
+    with server_here(site, probe_s=60.0) as server:
         error = refusal(lambda: session(site))
         assert error.kind == "denied" and "`probe = true`" in str(error)
         wait_until(lambda: any("does not let ada probe" in line for line in server.log()))
@@ -375,4 +376,4 @@ def test_a_server_that_is_gone_is_reported(site: Site) -> None:
 @pytest.mark.parametrize("text", ["", "a:0", "a:65536", "a/b", "a:b:c", "[::1", "a:"])
 def test_what_is_no_host_is_said_so(text: str) -> None:
     done = ran(command("probe", text))
-    assert done.code == 2 and "is no host" in done.err
+    assert done.code == 2 and "is not a host" in done.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import select
 import socket
@@ -13,8 +14,9 @@ import pytest
 
 from copying_trees import snapshot
 from harness import WAIT_S
-from remote_copy_support import Site, free_pair, server_here
-from waystage._native import WanCopy
+from remote_copy_support import Site, free_pair, peer, server_here
+from waystage._native import RemoteCopy
+from waystage.native_options import RemoteCopyOptions
 
 QUIET_S = 0.3
 """An end that was silent for this time has nothing more to send."""
@@ -102,24 +104,14 @@ def test_contents_flow_as_soon_as_both_ends_know_what_is_wanted(
         for attempt in range(ATTEMPTS):
             box = Turns(site.port, push)
             to = (site.data if push else tmp_path) / f"copy{attempt}"
-            copying = WanCopy(
-                tree if push else to,
-                str(to if push else tree).encode(),
-                push=push,
-                host="127.0.0.1",
-                port=box.port,
-                user="ada",
-                key=site.folder / "client.key",
-                trusted=site.server_key,
-                mode="fair",
-                rate_bytes_per_s=None,
-                udp_wait_s=30.0,
-                workers=2,
-            )
+            local, remote = (tree, to) if push else (to, tree)
+            options = RemoteCopyOptions(workers=2)
             try:
-                assert copying.wait(WAIT_S) and copying.complete
+                with RemoteCopy(
+                    local, os.fsencode(remote), peer(site, port=box.port), options, push=push
+                ) as copying:
+                    assert copying.wait(WAIT_S) and copying.complete
             finally:
-                copying.stop()
                 box.close()
             assert snapshot(to) == snapshot(tree)
             assert copying.connection()[0]["udp"] == 1

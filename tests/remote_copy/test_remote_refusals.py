@@ -7,6 +7,7 @@ import os
 import random
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +15,19 @@ import pytest
 
 from copying_trees import snapshot
 from harness import WAIT_S
-from remote_copy_support import Middlebox, Site, server_here
-from waystage._native import WanCopy, WanError, wan_fingerprint, wan_make_key
+from remote_copy_support import Middlebox, Site, peer, server_here
+from waystage._native import RemoteCopy, WanError, wan_fingerprint, wan_make_key
+from waystage.native_options import RemoteCopyOptions, ServerUser
+
+OF_PEER = ("host", "port", "user", "key", "trusted", "mode", "rate_bytes_per_s", "udp_wait_s")
 
 
-def copy(site: Site, local: Path, remote: str, *, push: bool = True, **more: Any) -> WanCopy:
+def copy(site: Site, local: Path, remote: str, *, push: bool = True, **more: Any) -> RemoteCopy:
     """A copy in this process, which has ended."""
-    settings: dict[str, Any] = {
-        "push": push,
-        "host": "127.0.0.1",
-        "port": site.port,
-        "user": "ada",
-        "key": site.folder / "client.key",
-        "trusted": site.server_key,
-        "mode": "fair",
-        "rate_bytes_per_s": None,
-        "udp_wait_s": 30.0,
-        "workers": 2,
-    }
-    copying = WanCopy(local, os.fsencode(remote), **{**settings, **more})
-    try:
+    server = peer(site, **{name: more.pop(name) for name in OF_PEER if name in more})
+    options = RemoteCopyOptions(workers=2, **more)
+    with RemoteCopy(local, os.fsencode(remote), server, options, push=push) as copying:
         assert copying.wait(WAIT_S)
-    finally:
-        copying.stop()
     return copying
 
 
@@ -143,35 +134,22 @@ def test_a_server_takes_over_no_rights_by_default(site: Site, tree: Path) -> Non
 
 def test_the_caps_on_connections_hold(site: Site, tree: Path) -> None:
     (tree / "large").write_bytes(bytes(16 << 20))
-    user = ("ada", [site.client_key], [], [], None, 1)
+    user = ServerUser(name="ada", keys=[site.client_key], connections=1)
     caps: list[tuple[str, dict[str, Any], str]] = [
         ("one", {"connections": 1}, "the server's cap"),
         ("two", {"users": [user]}, "this user's cap"),
     ]
     for name, more, whose in caps:
         with server_here(site, **more) as server:
-            slow = WanCopy(
-                tree,
-                name.encode(),
-                push=True,
-                host="127.0.0.1",
-                port=site.port,
-                user="ada",
-                key=site.folder / "client.key",
-                trusted=site.server_key,
-                mode="fair",
-                rate_bytes_per_s=500_000,
-                udp_wait_s=30.0,
-                workers=1,
-            )
-            try:
+            server_of_slow = peer(site, rate_bytes_per_s=500_000)
+            with RemoteCopy(
+                tree, name.encode(), server_of_slow, RemoteCopyOptions(workers=1), push=True
+            ) as slow:
                 while not (site.data / name / ".waystage-copy").exists():
                     assert not slow.wait(0.01)
                 error = refused(lambda: copy(site, tree, "new"))
                 assert error.kind == "busy" and whose in str(error)
                 assert server.connections() >= 1
-            finally:
-                slow.stop()
 
 
 def test_the_faster_modes_are_granted_and_a_downgrade_is_reported(site: Site, tree: Path) -> None:
@@ -179,10 +157,11 @@ def test_the_faster_modes_are_granted_and_a_downgrade_is_reported(site: Site, tr
         (note,) = copy(site, tree, "one", mode="aggressive").notes()
         assert "does not grant mode aggressive to ada" in note
         assert copy(site, tree, "two", mode="modest").notes() == []
-    far = ("ada", [site.client_key], ["aggressive"], [("192.0.2.0", 24)], None, None)
+    ada = ServerUser(name="ada", keys=[site.client_key], modes=["aggressive"])
+    far = replace(ada, networks=[("192.0.2.0", 24)])
     with server_here(site, users=[far]):
         assert len(copy(site, tree, "three", mode="aggressive").notes()) == 1
-    granted = ("ada", [site.client_key], ["aggressive"], [("127.0.0.0", 8)], None, None)
+    granted = replace(ada, networks=[("127.0.0.0", 8)])
     with server_here(site, users=[granted]):
         assert copy(site, tree, "four", mode="aggressive").notes() == []
 

@@ -17,6 +17,7 @@ from waystage._native import FlowError, Network
 from waystage.bench import BenchError, BenchOptions
 from waystage.interconnect.generate import leaf_spine
 from waystage.interconnect.graphml import write_topology
+from waystage.native_options import RouteOptions
 
 ROUTERS = ("d-mod-k", "s-mod-k", "random", "ecmp-hash", "greedy-sum", "greedy-max", "joint")
 
@@ -107,7 +108,9 @@ def test_the_same_seed_gives_the_same_routes(router: str) -> None:
     rng = np.random.default_rng(1)
     src, dst = (rng.integers(0, 16, 60, dtype=np.uint32) for _ in range(2))
     amount = rng.integers(1, 100, 60).astype(np.float64)
-    one, other = (network.route_loads(router, src, dst, amount, seed=5, keep_paths=True) for _ in range(2))
+    one, other = (
+        network.route_loads(router, src, dst, amount, RouteOptions(seed=5, keep_paths=True)) for _ in range(2)
+    )
     assert one.loads.tobytes() == other.loads.tobytes()
     assert one.links.tobytes() == other.links.tobytes()
     again = np.zeros(one.loads.size)
@@ -120,7 +123,9 @@ def test_another_seed_gives_other_paths(router: str) -> None:
     network = Network.fat_tree(8, 1e9, 1e9)
     src = np.arange(64, dtype=np.uint32)
     dst, amount = src + 64, np.ones(64)
-    loads = {network.route_loads(router, src, dst, amount, seed=s).loads.tobytes() for s in range(5)}
+    loads = {
+        network.route_loads(router, src, dst, amount, RouteOptions(seed=s)).loads.tobytes() for s in range(5)
+    }
     assert len(loads) == 5
 
 
@@ -150,7 +155,9 @@ def test_capacities_count_where_they_are_asked_for() -> None:
     src, dst, amount = np.zeros(11, np.uint32), np.ones(11, np.uint32), np.ones(11)
 
     def over_slow(by_capacity: bool) -> float:
-        found = network.route_loads("joint", src, dst, amount, per_flow=True, by_capacity=by_capacity)
+        found = network.route_loads(
+            "joint", src, dst, amount, RouteOptions(per_flow=True, by_capacity=by_capacity)
+        )
         return float(found.loads[network.links_to == 5].sum())
 
     assert over_slow(False) in (5.0, 6.0)

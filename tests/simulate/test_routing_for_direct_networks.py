@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from waystage.experiment.schema import TopologyChoice
 from waystage.experiment.sweep_summary import summarise, table_rows
+from waystage.native_options import RouteOptions
 from waystage.simulate import figures
 from waystage.simulate.algorithms import SHIPPED
 from waystage.simulate.bounds import lower_bound
@@ -122,7 +123,7 @@ def test_detours_spread_what_one_group_sends_to_another() -> None:
     pairs = Pairs(src, dst, np.ones(src.size))
     most = {}
     for name in ("d-mod-k", "valiant", "ugal-g"):
-        routes = cluster.network.route_loads(name, src, dst, pairs.amount, seed=2)
+        routes = cluster.network.route_loads(name, src, dst, pairs.amount, RouteOptions(seed=2))
         most[name] = cluster.network.max_load(routes.loads)
     assert most["d-mod-k"] == 16 and most["valiant"] < 16 and most["ugal-g"] <= 8
     assert lower_bound(cluster, [pairs], shortest=True) == pytest.approx(16)

@@ -7,11 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
-
-use parking_lot::Mutex;
-
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::{openat, Mode, OFlags, Statx};
 use rustix::io::{pread, Errno};
 use twox_hash::XxHash3_128;
@@ -63,6 +62,19 @@ struct Work {
     compared: AtomicU64,
     stop: AtomicBool,
     found: Mutex<Vec<Unlike>>,
+    /// Threads that have not ended.
+    running: Mutex<usize>,
+    ended: Condvar,
+}
+
+/// Counts a thread until it ends, by a panic too.
+struct Running<'a>(&'a Work);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        *self.0.running.lock() -= 1;
+        self.0.ended.notify_all();
+    }
 }
 
 /// Pairs being compared by several threads. Dropping it ends it.
@@ -89,12 +101,17 @@ impl Comparison {
             compared: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             found: Mutex::default(),
+            running: Mutex::new(threads.max(1)),
+            ended: Condvar::new(),
         });
         let comparison = Self { work, threads: Mutex::default() };
         for number in 0..threads.max(1) {
             let work = Arc::clone(&comparison.work);
             let builder = std::thread::Builder::new().name(format!("compare-{number}"));
-            let handle = builder.spawn(move || work.run())?;
+            let handle = builder.spawn(move || {
+                let _running = Running(&work);
+                work.run();
+            })?;
             comparison.threads.lock().push(handle);
         }
         Ok(comparison)
@@ -107,10 +124,11 @@ impl Comparison {
         (taken, count(&self.work.read), count(&self.work.compared))
     }
 
-    /// Whether all threads have ended.
-    pub fn ended(&self) -> bool {
-        let threads = self.threads.lock();
-        threads.iter().all(JoinHandle::is_finished)
+    /// Whether all threads have ended, after at most `timeout`.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let mut running = self.work.running.lock();
+        self.work.ended.wait_while_for(&mut running, |count| *count > 0, timeout);
+        *running == 0
     }
 
     /// What differs, in order; complete once it has ended.

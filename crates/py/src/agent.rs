@@ -1,16 +1,16 @@
-//! The catalog's agent for Python: `CatalogAgent`, `CatalogChanges`.
+//! The catalog's agent: `CatalogAgent`, `CatalogChanges`.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard};
 
 use numpy::{PyArray1, PyReadonlyArray1};
+use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_agent::{Agent, Changes, LookupOptions, Setup};
 use waystage_catalog::Exclude;
 
-use crate::catalog::{layouts_asked_for, WalkBatch};
+use crate::catalog::{layouts_of, WalkBatch};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<CatalogAgent>()?;
@@ -63,7 +63,7 @@ impl CatalogAgent {
         one_file_system: bool,
         layouts: Option<&str>,
     ) -> PyResult<CatalogChanges> {
-        let layouts = layouts_asked_for(layouts)?;
+        let layouts = layouts_of(layouts)?;
         let exclude = Exclude::new(exclude);
         let changes = py
             .detach(|| self.0.finish(LookupOptions { exclude, one_file_system, layouts, threads }))?
@@ -80,7 +80,7 @@ struct CatalogChanges(Mutex<Changes>);
 impl CatalogChanges {
     /// What became of records, by name.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.held()?.counts();
+        let counts = self.0.lock().counts();
         let by_name = PyDict::new(py);
         for (name, count) in [
             ("records", counts.records),
@@ -101,23 +101,23 @@ impl CatalogChanges {
 
     /// The first programs that could not be seen, as they were named, and ways past the library.
     fn unseen<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        Ok(self.held()?.unseen().iter().map(|name| PyBytes::new(py, name)).collect())
+        Ok(self.0.lock().unseen().iter().map(|name| PyBytes::new(py, name)).collect())
     }
 
     /// (number, name) of every storage target met so far.
     fn targets(&self) -> PyResult<Vec<(u32, String)>> {
-        Ok(self.held()?.targets())
+        Ok(self.0.lock().targets())
     }
 
-    /// Look at more paths below the root too.
+    /// Check more paths below the root.
     fn add(&self, paths: Vec<Vec<u8>>) -> PyResult<()> {
-        self.held()?.add(paths);
+        self.0.lock().add(paths);
         Ok(())
     }
 
     /// Entries of the next paths; an empty list when there are none.
     fn look(&self, py: Python<'_>) -> PyResult<Vec<WalkBatch>> {
-        let mut changes = self.held()?;
+        let mut changes = self.0.lock();
         let changes: &mut Changes = &mut changes;
         let batches = py.detach(|| changes.look_up());
         Ok(batches.into_iter().map(WalkBatch::from).collect())
@@ -125,7 +125,7 @@ impl CatalogChanges {
 
     /// Directories below which all is to be walked anew, when everything was looked at.
     fn to_walk<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        Ok(self.held()?.to_walk().iter().map(|path| PyBytes::new(py, path)).collect())
+        Ok(self.0.lock().to_walk().iter().map(|path| PyBytes::new(py, path)).collect())
     }
 
     /// For each path, in Arrow's form, whether an older entry of it no longer counts.
@@ -160,10 +160,6 @@ impl CatalogChanges {
 }
 
 impl CatalogChanges {
-    fn held(&self) -> PyResult<MutexGuard<'_, Changes>> {
-        self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call panicked"))
-    }
-
     fn of_each<'py>(
         &self,
         py: Python<'py>,
@@ -172,7 +168,8 @@ impl CatalogChanges {
         question: fn(&Changes, &[u8]) -> bool,
     ) -> PyResult<Bound<'py, PyArray1<bool>>> {
         let (offsets, data) = (offsets.as_slice()?, data.as_slice()?);
-        let changes: &Changes = &*self.held()?;
+        let changes = self.0.lock();
+        let changes: &Changes = &changes;
         let answers: Option<Vec<bool>> = py.detach(|| {
             offsets
                 .windows(2)

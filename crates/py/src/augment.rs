@@ -1,32 +1,23 @@
-//! Augmentation for Python: `Augmentation`, `augment_image`, `check_operation`.
+//! Augmentation: `Augmentation`, `augment_image`, `check_operation`.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1};
-use pyo3::create_exception;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_augment::{
-    AugmentError as RunError, Augmentation as Engine, Encoding, Limits, Made, Operation, Options,
-    Pixels, Recipe, Source, Target,
+    Augmentation as Engine, Encoding, Limits, Made, Operation, Options, Pixels, Recipe, Source,
+    Target,
 };
 use waystage_catalog::check::Recorded;
 
-create_exception!(
-    waystage._native,
-    AugmentError,
-    PyRuntimeError,
-    "Images could not be made; the message says why."
-);
-
-/// How often a wait looks whether Python has had a signal.
-const LOOK_ROUND: Duration = Duration::from_millis(100);
+use crate::errors::{uneven, AugmentError, OrRaise};
+use crate::task::{self, by_name, wait, Running, Task};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("AugmentError", module.py().get_type::<AugmentError>())?;
     module.add_class::<Augmentation>()?;
     module.add_function(wrap_pyfunction!(augment_image, module)?)?;
     module.add_function(wrap_pyfunction!(check_operation, module)?)
@@ -41,14 +32,6 @@ type PyImages<'py> = (
     PyReadonlyArray1<'py, i64>,
     PyReadonlyArray1<'py, u64>,
 );
-
-/// Images being made.
-#[pyclass(frozen, module = "waystage._native")]
-struct Augmentation(Mutex<Option<Engine>>);
-
-fn raise(error: &RunError) -> PyErr {
-    AugmentError::new_err(error.to_string())
-}
 
 fn recipe(
     operations: &[String],
@@ -73,93 +56,99 @@ fn recipe(
     })
 }
 
-#[pymethods]
-impl Augmentation {
-    #[new]
-    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-    #[pyo3(signature = (root, files, *, operations, seed, encoding="same", quality=90, max_pixels, first_copy=0,
-        copies=1, threads, bytes_per_s=0, target, path=None, overwrite=false))]
-    fn new(
-        py: Python<'_>,
-        root: PathBuf,
-        files: PyImages<'_>,
-        operations: Vec<String>,
-        seed: u64,
-        encoding: &str,
-        quality: u8,
-        max_pixels: u64,
-        first_copy: u32,
-        copies: u32,
-        threads: usize,
-        bytes_per_s: u64,
-        target: &str,
-        path: Option<PathBuf>,
-        overwrite: bool,
-    ) -> PyResult<Self> {
-        let target = match (target, path) {
+/// `waystage.native_options.AugmentationOptions`.
+#[derive(FromPyObject)]
+struct AugmentationOptions {
+    operations: Vec<String>,
+    seed: u64,
+    encoding: String,
+    quality: u8,
+    max_pixels: u64,
+    first_copy: u32,
+    copies: u32,
+    threads: usize,
+    bytes_per_s: u64,
+    target: String,
+    path: Option<PathBuf>,
+    overwrite: bool,
+}
+
+impl AugmentationOptions {
+    fn open(self, root: PathBuf) -> PyResult<Options> {
+        let target = match (self.target.as_str(), self.path) {
             ("tree", Some(path)) => Target::Tree(path),
             ("shard", Some(path)) => Target::Shard(path),
             ("files", None) => Target::Files,
             ("pixels", None) => Target::Pixels,
             _ => {
-                return Err(PyValueError::new_err(
-                    "a target is tree or shard with a path, files or pixels",
-                ))
+                let known = "a target is tree or shard with a path, files or pixels";
+                return Err(PyValueError::new_err(known));
             }
         };
-        let recipe = recipe(&operations, seed, encoding, quality, max_pixels)?;
-        let sources = sources(&files)?;
-        let copies = (first_copy, copies);
-        let options = Options { root, recipe, copies, threads, bytes_per_s, target, overwrite };
-        let started = py.detach(|| Engine::start(options, sources));
-        Ok(Self(Mutex::new(Some(started.map_err(|error| raise(&error))?))))
+        let (seed, quality, max_pixels) = (self.seed, self.quality, self.max_pixels);
+        Ok(Options {
+            root,
+            recipe: recipe(&self.operations, seed, &self.encoding, quality, max_pixels)?,
+            copies: (self.first_copy, self.copies),
+            threads: self.threads,
+            bytes_per_s: self.bytes_per_s,
+            target,
+            overwrite: self.overwrite,
+        })
+    }
+}
+
+impl task::Profile for Engine {
+    fn wait(&self, timeout: Duration) -> bool {
+        self.wait(timeout)
     }
 
-    /// The next image of a target that is asked: (path, copy, name, bytes), or (path, copy, height, width, channels,
-    /// pixels); None when all have come.
+    fn progress(&self) -> (u64, u64, u64) {
+        self.progress()
+    }
+
+    fn stop(&self) {
+        self.stop();
+    }
+}
+
+/// An augmentation in progress.
+#[pyclass(frozen, extends = Task, module = "waystage._native")]
+struct Augmentation(Arc<Running<Engine>>);
+
+/// (path, error) of images that could not be used.
+type PyErrors<'py> = Vec<(Bound<'py, PyBytes>, String)>;
+
+#[pymethods]
+impl Augmentation {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        root: PathBuf,
+        files: PyImages<'_>,
+        options: AugmentationOptions,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let (options, sources) = (options.open(root)?, sources(&files)?);
+        let engine = py.detach(|| Engine::start(options, sources)).or_raise()?;
+        let running = Running::new(engine);
+        Ok(Task::handle(running, Self))
+    }
+
+    /// The next image where `target` is `files` or `pixels`: (path, copy, name, bytes), or (path, copy, array of
+    /// height, width, channels); None after the last.
     fn next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        loop {
-            let (made, over) = self.with(|run| py.detach(|| run.next(LOOK_ROUND)))?;
-            if let Some(made) = made {
-                return pack(py, made).map(Some);
-            }
-            if over {
-                return Ok(None);
-            }
-            py.check_signals()?;
-        }
+        let next = wait(py, None, |timeout| match self.0.with(|engine| engine.next(timeout)) {
+            Ok((None, false)) => None,
+            next => Some(next.map(|(made, _)| made)),
+        })?;
+        next.transpose()?.flatten().map(|made| pack(py, made)).transpose()
     }
 
-    /// Wait until all is written, for at most so long; whether it is.
-    fn wait(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
-        let timeout = Duration::try_from_secs_f64(timeout_s)
-            .map_err(|_| PyValueError::new_err(format!("{timeout_s} is no number of seconds")))?;
-        let deadline = Instant::now() + timeout;
-        self.with(|run| py.detach(|| run.wait(deadline.saturating_duration_since(Instant::now()))))
-    }
-
-    /// (bytes read, files done with, files there are).
-    fn progress(&self) -> PyResult<(u64, u64, u64)> {
-        self.with(Engine::progress)
-    }
-
-    /// End it early; `finish` then raises.
-    fn stop(&self) -> PyResult<()> {
-        self.with(Engine::stop)
-    }
-
-    /// Wait for the end: (counts by name, [(path, what befell it)]).
-    #[allow(clippy::type_complexity, reason = "a pair, named in the stub")]
-    fn finish<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyDict>, Vec<(Bound<'py, PyBytes>, String)>)> {
-        let mut held =
-            self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call panicked"))?;
-        let run = held.take().ok_or_else(|| PyRuntimeError::new_err("it was finished before"))?;
-        let (counts, errors) = py.detach(|| run.finish()).map_err(|error| raise(&error))?;
-        let found = PyDict::new(py);
-        for (name, number) in [
+    /// Wait for the end and take the result: (counts by name, [(path, error)]).
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, PyErrors<'py>)> {
+        let engine = self.0.take(py)?;
+        let (counts, errors) = py.detach(|| engine.finish()).or_raise()?;
+        let counts = [
             ("images", counts.images),
             ("bytes_in", counts.bytes_in),
             ("made", counts.made),
@@ -170,19 +159,9 @@ impl Augmentation {
             ("vanished", counts.vanished),
             ("unreadable", counts.unreadable),
             ("changed", counts.changed),
-        ] {
-            found.set_item(name, number)?;
-        }
+        ];
         let errors = errors.into_iter().map(|(path, text)| (PyBytes::new(py, &path), text));
-        Ok((found, errors.collect()))
-    }
-}
-
-impl Augmentation {
-    fn with<T>(&self, call: impl FnOnce(&Engine) -> T) -> PyResult<T> {
-        let held =
-            self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call panicked"))?;
-        held.as_ref().map(call).ok_or_else(|| PyRuntimeError::new_err("it was finished before"))
+        Ok((by_name(py, counts)?, errors.collect()))
     }
 }
 
@@ -202,7 +181,7 @@ fn pack(py: Python<'_>, made: Made) -> PyResult<Bound<'_, PyAny>> {
 }
 
 fn sources(files: &PyImages<'_>) -> PyResult<Vec<Source>> {
-    let uneven = || PyValueError::new_err("the columns of files do not fit together");
+    let uneven = || uneven("files");
     let (offsets, paths) = (files.0.as_slice()?, files.1.as_slice()?);
     let (size, mtime, ctime) = (files.2.as_slice()?, files.3.as_slice()?, files.4.as_slice()?);
     let inode = files.5.as_slice()?;

@@ -1,20 +1,19 @@
-//! Catalogs for Python: `TreeWalk`, `WalkBatch`, `exchange_paths`.
+//! Walks of trees, and what else a catalog needs: `TreeWalk`, `WalkBatch`, `exchange_paths`.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use numpy::{PyArray1, PyReadonlyArray1};
+use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::layout::{LayoutReader, READERS};
 use waystage_catalog::walk::{Known, KnownDirectory, Next, Options, Walk};
-use waystage_catalog::{Batch, Bytes, Exclude, LayoutMethod, Layouts, BATCH_ROWS, TYPE_LETTERS};
+use waystage_catalog::{Batch, Bytes, Exclude, LayoutMethod, Layouts, TYPE_LETTERS};
 
-/// How often a wait looks whether Python has had a signal.
-const LOOK_ROUND: Duration = Duration::from_millis(100);
+use crate::errors::uneven;
+use crate::task::{by_name, duration, wait};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ENTRY_TYPES", TYPE_LETTERS.to_vec())?;
@@ -27,14 +26,14 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WalkBatch>()
 }
 
-/// Let two paths of one file system change their names at one moment; OSError where it cannot.
+/// Exchange two paths of one file system atomically; OSError where that fails.
 #[pyfunction]
 fn exchange_paths(py: Python<'_>, one: PathBuf, other: PathBuf) -> PyResult<()> {
     py.detach(|| waystage_catalog::exchange_paths(&one, &other))?;
     Ok(())
 }
 
-/// XXH3, 64 bits, of runs of a file's bytes, each (first byte, length); OSError where one cannot be read whole.
+/// XXH3, 64 bits, of runs of a file's bytes, each (first byte, length); OSError where one is not completely readable.
 #[pyfunction]
 fn digest_ranges(py: Python<'_>, path: PathBuf, ranges: Vec<(u64, u64)>) -> PyResult<Vec<u64>> {
     let found = py.detach(|| {
@@ -46,21 +45,21 @@ fn digest_ranges(py: Python<'_>, path: PathBuf, ranges: Vec<(u64, u64)>) -> PyRe
 
 /// XXH3, 64 bits, of bytes.
 #[pyfunction]
-fn digest_bytes(bytes: &[u8]) -> u64 {
-    waystage_catalog::seal::digest(bytes)
+fn digest_bytes(data: &[u8]) -> u64 {
+    waystage_catalog::seal::digest(data)
 }
 
-/// Entries of a tree that there is not, as a walk gives them, for measurements.
+/// Entries of a fictitious tree, as from a walk, for benchmarks.
 #[pyfunction]
 fn generated_batch(py: Python<'_>, first: u64, count: u64) -> WalkBatch {
     WalkBatch(Mutex::new(Some(py.detach(|| waystage_catalog::generate(first, count)))))
 }
 
-/// A parallel walk under way.
+/// A parallel walk in progress.
 #[pyclass(frozen, module = "waystage._native")]
 struct TreeWalk(Walk);
 
-/// Path offsets, paths, inodes, devices, mtimes and ctimes of directories that an earlier walk knew.
+/// Path offsets, paths, inodes, devices, mtimes and ctimes of directories known from an earlier walk.
 type PyKnown<'py> = (
     PyReadonlyArray1<'py, i64>,
     Bound<'py, PyBytes>,
@@ -70,57 +69,45 @@ type PyKnown<'py> = (
     PyReadonlyArray1<'py, i64>,
 );
 
+/// `waystage.native_options.WalkOptions`.
+#[derive(FromPyObject)]
+struct WalkOptions<'py> {
+    threads: usize,
+    exclude: Vec<Vec<u8>>,
+    one_file_system: bool,
+    known: Option<PyKnown<'py>>,
+    batch_rows: usize,
+    layouts: Option<String>,
+    tops: Vec<Vec<u8>>,
+}
+
 #[pymethods]
 impl TreeWalk {
     #[new]
-    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-    #[pyo3(signature = (root, *, threads, exclude=Vec::new(), one_file_system=false, known=None, batch_rows=BATCH_ROWS, layouts=None, tops=None))]
-    fn new(
-        py: Python<'_>,
-        root: PathBuf,
-        threads: usize,
-        exclude: Vec<Vec<u8>>,
-        one_file_system: bool,
-        known: Option<PyKnown<'_>>,
-        batch_rows: usize,
-        layouts: Option<&str>,
-        tops: Option<Vec<Vec<u8>>>,
-    ) -> PyResult<Self> {
-        let known = match known {
-            Some(known) => known_directories(&known)?,
-            None => Vec::new(),
+    fn new(py: Python<'_>, root: PathBuf, options: WalkOptions<'_>) -> PyResult<Self> {
+        let known = options.known.as_ref().map(known_directories).transpose()?;
+        let options = Options {
+            root,
+            threads: options.threads,
+            batch_rows: options.batch_rows,
+            exclude: Exclude::new(options.exclude),
+            one_file_system: options.one_file_system,
+            layouts: layouts_of(options.layouts.as_deref())?,
+            known: Known::new(known.unwrap_or_default()),
+            tops: options.tops,
         };
-        let layouts = layouts_asked_for(layouts)?;
-        let walk = py.detach(|| {
-            Walk::start(Options {
-                root,
-                threads,
-                batch_rows,
-                exclude: Exclude::new(exclude),
-                one_file_system,
-                layouts,
-                known: Known::new(known),
-                tops: tops.unwrap_or_else(|| vec![Vec::new()]),
-            })
-        })?;
-        Ok(Self(walk))
+        Ok(Self(py.detach(|| Walk::start(options))?))
     }
 
     /// The next batch, waiting for at most `timeout_s`: (batch or None, whether the walk is over).
     fn next(&self, py: Python<'_>, timeout_s: f64) -> PyResult<(Option<WalkBatch>, bool)> {
-        let timeout = Duration::try_from_secs_f64(timeout_s).map_err(|_| {
-            PyValueError::new_err(format!("{timeout_s} is not a number of seconds"))
+        let next = wait(py, Some(duration(timeout_s)?), |timeout| match self.0.next(timeout) {
+            Next::Waiting => None,
+            Next::Batch(batch) => Some(Some(*batch)),
+            Next::End => Some(None),
         })?;
-        let deadline = Instant::now() + timeout;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match py.detach(|| self.0.next(left.min(LOOK_ROUND))) {
-                Next::Batch(batch) => return Ok((Some(WalkBatch::from(*batch)), false)),
-                Next::End => return Ok((None, true)),
-                Next::Waiting if left.is_zero() => return Ok((None, false)),
-                Next::Waiting => py.check_signals()?,
-            }
-        }
+        let over = matches!(next, Some(None));
+        Ok((next.flatten().map(WalkBatch::from), over))
     }
 
     /// (number, name) of every storage target met so far.
@@ -128,11 +115,10 @@ impl TreeWalk {
         self.0.targets()
     }
 
-    /// How far it is, by name.
+    /// Counts by name.
     fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let counts = self.0.counts();
-        let by_name = PyDict::new(py);
-        for (name, count) in [
+        let counts = [
             ("entries", counts.entries),
             ("directories", counts.directories),
             ("unchanged", counts.unchanged),
@@ -141,19 +127,17 @@ impl TreeWalk {
             ("vanished", counts.vanished),
             ("errors", counts.errors),
             ("pending", counts.pending),
-        ] {
-            by_name.set_item(name, count)?;
-        }
-        Ok(by_name)
+        ];
+        by_name(py, counts)
     }
 
-    /// End it; its threads are gone when this returns.
+    /// End it; its threads have ended when this returns.
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.0.stop());
     }
 }
 
-/// Entries as columns; they can be taken once, and are moved, not copied.
+/// Entries as columns, moved to Python without a copy, once.
 #[pyclass(frozen, module = "waystage._native")]
 pub(crate) struct WalkBatch(Mutex<Option<Batch>>);
 
@@ -170,10 +154,8 @@ type Taken<'py> = (Bound<'py, PyDict>, Bound<'py, PyDict>, Vec<(Bound<'py, PyByt
 impl WalkBatch {
     /// (columns of entries, columns of directories, [(path, error)]), each column a numpy array by its name.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Taken<'py>> {
-        let mut held =
-            self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call panicked"))?;
-        let batch =
-            held.take().ok_or_else(|| PyRuntimeError::new_err("the batch was taken before"))?;
+        let taken = || PyRuntimeError::new_err("the batch has been taken already");
+        let batch = self.0.lock().take().ok_or_else(taken)?;
         let errors = batch
             .errors
             .into_iter()
@@ -222,8 +204,8 @@ impl WalkBatch {
     }
 }
 
-/// Who reads layouts, by the word that Python has for it.
-pub(crate) fn layouts_asked_for(how: Option<&str>) -> PyResult<Option<Layouts>> {
+/// How layouts are read, by its name.
+pub(crate) fn layouts_of(how: Option<&str>) -> PyResult<Option<Layouts>> {
     match how {
         None => Ok(None),
         Some("each") => Ok(Some(Layouts::new(LayoutMethod::PerFileSystem))),
@@ -246,7 +228,7 @@ fn known_directories(known: &PyKnown<'_>) -> PyResult<Vec<(Vec<u8>, KnownDirecto
     let (offsets, paths) = (offsets.as_slice()?, paths.as_bytes());
     let (inodes, devices) = (inodes.as_slice()?, devices.as_slice()?);
     let (mtimes, ctimes) = (mtimes.as_slice()?, ctimes.as_slice()?);
-    let uneven = || PyValueError::new_err("the columns of known directories do not fit together");
+    let uneven = || uneven("known directories");
     let count = inodes.len();
     if [devices.len(), mtimes.len(), ctimes.len()] != [count; 3] || offsets.len() != count + 1 {
         return Err(uneven());

@@ -1,4 +1,4 @@
-//! Entries of a catalog held against the file system, for Python: `CheckedTree`.
+//! Entries of a catalog compared with the file system: `CheckedTree`.
 
 use std::os::fd::IntoRawFd;
 use std::path::PathBuf;
@@ -11,6 +11,8 @@ use waystage_catalog::check::{Differences, Recorded};
 use waystage_catalog::checksum::Rule;
 use waystage_catalog::layout::reader_at;
 use waystage_catalog::{self as data, Columns, Objects};
+
+use crate::errors::uneven;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let names: Vec<_> = Differences::ALL.iter().map(|(_, name)| *name).collect();
@@ -33,7 +35,7 @@ fn hash_paths<'py>(
     let directory = directory.as_slice()?;
     let hashes = py
         .detach(|| data::hash_paths(directories, directory, names))
-        .map_err(|_| PyValueError::new_err("the columns of paths do not fit together"))?;
+        .map_err(|_| uneven("paths"))?;
     Ok(PyArray1::from_vec(py, hashes))
 }
 
@@ -55,6 +57,20 @@ type PySum<'py> = (i32, u64, Option<u32>, u64, u64, Option<Bound<'py, PyBytes>>)
 type PySummed<'py> = (u16, Option<PyRecorded>, Option<Vec<PySum<'py>>>, i32);
 
 type Strings<'py> = (PyReadonlyArray1<'py, i32>, PyReadonlyArray1<'py, u8>);
+
+/// Columns of a catalog's entries, by name.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct CheckColumns<'py> {
+    directories: Strings<'py>,
+    directory: PyReadonlyArray1<'py, i32>,
+    names: Strings<'py>,
+    kind: PyReadonlyArray1<'py, i8>,
+    size: PyReadonlyArray1<'py, i64>,
+    mtime: PyReadonlyArray1<'py, i64>,
+    ctime: PyReadonlyArray1<'py, i64>,
+    inode: PyReadonlyArray1<'py, u64>,
+}
 
 #[pymethods]
 impl CheckedTree {
@@ -117,8 +133,8 @@ impl CheckedTree {
         Ok((summed.differences.bits(), Some(now), sums, 0))
     }
 
-    /// Make objects whole from the file of the same path below `donor`: which of `wanted` were.
-    fn mend(
+    /// Repair objects from the file of the same path below `donor`: which of `wanted` were.
+    fn repair(
         &self,
         py: Python<'_>,
         donor: &Self,
@@ -128,38 +144,30 @@ impl CheckedTree {
         wanted: Vec<(usize, [u8; 16])>,
     ) -> PyResult<Vec<bool>> {
         let (recorded, rule) = (unpacked(recorded), rule_of(version)?);
-        let mended = py.detach(|| self.0.mend_file(&donor.0, path, &recorded, rule, &wanted));
-        mended.map_err(|error| {
+        let repaired = py.detach(|| self.0.mend_file(&donor.0, path, &recorded, rule, &wanted));
+        repaired.map_err(|error| {
             let text = std::io::Error::from(error).to_string();
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
             PyOSError::new_err((error.raw_os_error(), text))
         })
     }
 
-    /// In what each of these entries differs, as bits; nothing is opened but directories.
-    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-    #[pyo3(signature = (*, directories, directory, names, kind, size, mtime, ctime, inode))]
-    fn look_at<'py>(
+    /// The differences of each of these entries, as bits; only directories are opened.
+    fn check<'py>(
         &self,
         py: Python<'py>,
-        directories: Strings<'py>,
-        directory: PyReadonlyArray1<'py, i32>,
-        names: Strings<'py>,
-        kind: PyReadonlyArray1<'py, i8>,
-        size: PyReadonlyArray1<'py, i64>,
-        mtime: PyReadonlyArray1<'py, i64>,
-        ctime: PyReadonlyArray1<'py, i64>,
-        inode: PyReadonlyArray1<'py, u64>,
+        columns: CheckColumns<'py>,
     ) -> PyResult<Bound<'py, PyArray1<u16>>> {
+        let of = columns;
         let columns = Columns {
-            directories: (directories.0.as_slice()?, directories.1.as_slice()?),
-            directory: directory.as_slice()?,
-            names: (names.0.as_slice()?, names.1.as_slice()?),
-            kind: kind.as_slice()?,
-            size: size.as_slice()?,
-            mtime: mtime.as_slice()?,
-            ctime: ctime.as_slice()?,
-            inode: inode.as_slice()?,
+            directories: (of.directories.0.as_slice()?, of.directories.1.as_slice()?),
+            directory: of.directory.as_slice()?,
+            names: (of.names.0.as_slice()?, of.names.1.as_slice()?),
+            kind: of.kind.as_slice()?,
+            size: of.size.as_slice()?,
+            mtime: of.mtime.as_slice()?,
+            ctime: of.ctime.as_slice()?,
+            inode: of.inode.as_slice()?,
         };
         let found = py.detach(|| self.0.look_at(&columns)).map_err(|_| {
             PyValueError::new_err("the columns of entries do not fit together, or are damaged")

@@ -1,4 +1,4 @@
-//! Storage contention for Python: `ContentionModel`.
+//! Storage contention: `ContentionModel`.
 
 use numpy::{PyArray1, PyReadonlyArray1, ToPyArray};
 use pyo3::prelude::*;
@@ -7,9 +7,9 @@ use waystage_flowsim::contention::{
     Placement, Slowdown,
 };
 
-use crate::flow_load::FlowError;
+use crate::errors::{contiguous, IntoPyErr, OrRaise};
 
-/// Objects between two looks at whether Ctrl-C was pressed: some tens of milliseconds.
+/// Objects between two checks for signals: some tens of milliseconds.
 const OBJECTS_A_TURN: u64 = 500_000;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -17,20 +17,10 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyModel>()
 }
 
-fn refused(error: ContentionError) -> PyErr {
-    FlowError::new_err(error.to_string())
-}
-
-fn slice<'a, T: numpy::Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]> {
-    array.as_slice().map_err(|_| {
-        FlowError::new_err("an array is not contiguous: pass numpy.ascontiguousarray of it")
-    })
-}
-
 /// CI = 1 - H / Hmax of loaders over targets.
 #[pyfunction]
 fn contention_imbalance(loaders: PyReadonlyArray1<'_, u32>) -> PyResult<f64> {
-    Ok(imbalance(slice(&loaders)?))
+    Ok(imbalance(contiguous(&loaders)?))
 }
 
 /// Files placed on targets, and loaders that read them.
@@ -63,15 +53,18 @@ impl PyModel {
             .map(|(end, stripes)| Component { end: end.unwrap_or(u64::MAX), stripes })
             .collect();
         if most_loaders > 1 << 24 {
-            return Err(refused(ContentionError::Loaders(most_loaders)));
+            return Err(ContentionError::Loaders(most_loaders).into_py_err());
         }
-        let sizes = slice(&sizes)?;
+        let sizes = contiguous(&sizes)?;
         let made = py.detach(|| {
             let layout = Layout::new(&components, stripe_size, targets)?;
             let placement = Placement::new(layout, sizes, first_target)?;
-            Ok(Self { placement, slowdown: Slowdown::new(&slowdown, most_loaders)? })
+            Ok::<_, ContentionError>(Self {
+                placement,
+                slowdown: Slowdown::new(&slowdown, most_loaders)?,
+            })
         });
-        made.map_err(refused)
+        made.or_raise()
     }
 
     fn objects<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
@@ -87,7 +80,7 @@ impl PyModel {
     ) -> PyResult<(Bound<'py, PyArray1<f64>>, f64)> {
         let dealing = if from_queue { Dealing::Queue } else { Dealing::Cyclic };
         let mut run =
-            FileLevel::new(&self.placement, &self.slowdown, loaders, dealing).map_err(refused)?;
+            FileLevel::new(&self.placement, &self.slowdown, loaders, dealing).or_raise()?;
         while py.detach(|| run.advance(OBJECTS_A_TURN)) {
             py.check_signals()?;
         }
@@ -102,9 +95,9 @@ impl PyModel {
         loaders: usize,
     ) -> PyResult<Bound<'py, PyArray1<f64>>> {
         if loaders == 0 {
-            return Err(refused(ContentionError::Loaders(loaders)));
+            return Err(ContentionError::Loaders(loaders).into_py_err());
         }
-        Ok(object_level(slice(&objects)?, loaders, &self.slowdown).to_pyarray(py))
+        Ok(object_level(contiguous(&objects)?, loaders, &self.slowdown).to_pyarray(py))
     }
 
     fn best_loaders(&self, most: usize) -> usize {

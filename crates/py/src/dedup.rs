@@ -1,42 +1,28 @@
-//! Deduplication profiles for Python: `DedupProfile`, `dedup_merge`, `dedup_estimate`, `dedup_question`, `excluded_paths`,
-//! `chunk_lengths`, `chunk_and_digest`.
+//! Deduplication profiles: `DedupProfile`, and functions on their parts, on chunks and on patterns.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 
 use numpy::{PyArray1, PyReadonlyArray1};
-use pyo3::create_exception;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::Exclude;
 use waystage_load::chunking::{Method, LARGEST};
 use waystage_load::dedup::{
-    self as engine, Count, Files, Options, Profile, Question, Report, Task,
+    self as engine, Count, Files, Options, Profile, Question, Report, Task as FileTask,
 };
 use waystage_load::digest::Digest;
 use waystage_load::error::LoadError;
 
-create_exception!(
-    waystage._native,
-    DedupError,
-    PyRuntimeError,
-    "A deduplication profile could not be made; the message says why."
-);
-create_exception!(
-    waystage._native,
-    DedupPartError,
-    DedupError,
-    "A file that is no whole part of a profile, or parts that do not belong together."
-);
+use crate::errors::{uneven, OfProfile, OrRaise};
+use crate::task::{self, by_name, Running, Task};
 
-/// How many blocks of a part are joined between two looks for a signal: some ten milliseconds.
-const BLOCKS_A_LOOK: u32 = 32;
+/// Blocks of a part that are joined between checks for a signal: some ten milliseconds.
+const BLOCKS_A_ROUND: u32 = 32;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("DedupError", module.py().get_type::<DedupError>())?;
-    module.add("DedupPartError", module.py().get_type::<DedupPartError>())?;
     module.add_class::<DedupProfile>()?;
     module.add_function(wrap_pyfunction!(dedup_merge, module)?)?;
     module.add_function(wrap_pyfunction!(dedup_estimate, module)?)?;
@@ -44,13 +30,6 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(excluded_paths, module)?)?;
     module.add_function(wrap_pyfunction!(chunk_lengths, module)?)?;
     module.add_function(wrap_pyfunction!(chunk_and_digest, module)?)
-}
-
-fn raise(error: &LoadError) -> PyErr {
-    match error {
-        LoadError::Part(..) | LoadError::Option(_) => DedupPartError::new_err(error.to_string()),
-        _ => DedupError::new_err(error.to_string()),
-    }
 }
 
 fn method_of(name: &str) -> PyResult<(Method, Digest)> {
@@ -92,85 +71,72 @@ type PyFiles<'py> = (
     PyReadonlyArray1<'py, u32>,
 );
 
-/// A profile being made.
-#[pyclass(frozen, module = "waystage._native")]
-struct DedupProfile(Mutex<Option<Profile>>);
+/// `waystage.native_options.DedupProfileOptions`.
+#[derive(FromPyObject)]
+struct DedupProfileOptions {
+    method: String,
+    threads: usize,
+    bytes_per_s: u64,
+    part: Option<PathBuf>,
+    parts: u32,
+    number: u32,
+    label: String,
+}
+
+impl task::Profile for Profile {
+    fn wait(&self, timeout: Duration) -> bool {
+        self.wait(timeout)
+    }
+
+    fn progress(&self) -> (u64, u64, u64) {
+        let now = self.progress();
+        (now.bytes, now.files, now.of)
+    }
+
+    fn stop(&self) {
+        self.stop();
+    }
+}
+
+/// A profile in progress.
+#[pyclass(frozen, extends = Task, module = "waystage._native")]
+struct DedupProfile(Arc<Running<Profile>>);
+
+/// (path, error) of files that could not be used.
+type PyErrors<'py> = Vec<(Bound<'py, PyBytes>, String)>;
 
 #[pymethods]
 impl DedupProfile {
     #[new]
-    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-    #[pyo3(signature = (root, files, *, method, threads, bytes_per_s=0, part=None, parts=1, number=0, label=""))]
     fn new(
         py: Python<'_>,
         root: PathBuf,
         files: PyFiles<'_>,
-        method: &str,
-        threads: usize,
-        bytes_per_s: u64,
-        part: Option<PathBuf>,
-        parts: u32,
-        number: u32,
-        label: &str,
-    ) -> PyResult<Self> {
-        let (method, digest) = method_of(method)?;
+        options: DedupProfileOptions,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let DedupProfileOptions { method, threads, bytes_per_s, part, parts, number, label } =
+            options;
+        let (method, digest) = method_of(&method)?;
         let tasks = tasks(&files)?;
-        let question = Question { method, digest, parts, part: number, label: label.to_owned() };
+        let question = Question { method, digest, parts, part: number, label };
         let options = Options { root, question, threads, bytes_per_s, part };
-        let started = py.detach(|| Profile::start(options, tasks));
-        Ok(Self(Mutex::new(Some(started.map_err(|error| raise(&error))?))))
+        let profile = py.detach(|| Profile::start(options, tasks)).map_err(OfProfile).or_raise()?;
+        let running = Running::new(profile);
+        Ok(Task::handle(running, Self))
     }
 
-    /// Wait until it is over, for at most so long; whether it is.
-    fn wait(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
-        let timeout = Duration::try_from_secs_f64(timeout_s)
-            .map_err(|_| PyValueError::new_err(format!("{timeout_s} is no number of seconds")))?;
-        self.with(|profile| py.detach(|| profile.wait(timeout)))
-    }
-
-    /// (bytes read, files done with, files there are).
-    fn progress(&self) -> PyResult<(u64, u64, u64)> {
-        self.with(|profile| {
-            let now = profile.progress();
-            (now.bytes, now.files, now.of)
-        })
-    }
-
-    /// End it early; `finish` then raises.
-    fn stop(&self) -> PyResult<()> {
-        self.with(Profile::stop)
-    }
-
-    /// Wait for the end: (report, [(path, what befell it)]).
-    #[allow(clippy::type_complexity, reason = "a pair, named in the stub")]
-    fn finish<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyDict>, Vec<(Bound<'py, PyBytes>, String)>)> {
-        let profile = self.take()?;
-        let done = py.detach(|| profile.finish()).map_err(|error| raise(&error))?;
+    /// Wait for the end and take the result: (report, [(path, error)]).
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyDict>, PyErrors<'py>)> {
+        let profile = self.0.take(py)?;
+        let done = py.detach(|| profile.finish()).map_err(OfProfile).or_raise()?;
         let errors = done.errors.into_iter();
         let errors = errors.map(|(path, error)| (PyBytes::new(py, &path), error)).collect();
         Ok((describe(py, &done.report)?, errors))
     }
 }
 
-impl DedupProfile {
-    fn with<T: Send>(&self, call: impl FnOnce(&Profile) -> T) -> PyResult<T> {
-        let held =
-            self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call panicked"))?;
-        held.as_ref().map(call).ok_or_else(|| PyRuntimeError::new_err("it was finished before"))
-    }
-
-    fn take(&self) -> PyResult<Profile> {
-        let mut held =
-            self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call panicked"))?;
-        held.take().ok_or_else(|| PyRuntimeError::new_err("it was finished before"))
-    }
-}
-
-fn tasks(files: &PyFiles<'_>) -> PyResult<Vec<Task>> {
-    let uneven = || PyValueError::new_err("the columns of files do not fit together");
+fn tasks(files: &PyFiles<'_>) -> PyResult<Vec<FileTask>> {
+    let uneven = || uneven("files");
     let (offsets, paths) = (files.0.as_slice()?, files.1.as_slice()?);
     let (size, mtime, ctime) = (files.2.as_slice()?, files.3.as_slice()?, files.4.as_slice()?);
     let (inode, device) = (files.5.as_slice()?, files.6.as_slice()?);
@@ -185,7 +151,7 @@ fn tasks(files: &PyFiles<'_>) -> PyResult<Vec<Task>> {
     let at = |i: usize| usize::try_from(offsets[i]).map_err(|_| uneven());
     (0..count)
         .map(|i| {
-            Ok(Task {
+            Ok(FileTask {
                 path: paths.get(at(i)?..at(i + 1)?).ok_or_else(uneven)?.to_vec(),
                 size: u64::try_from(size[i]).map_err(|_| uneven())?,
                 mtime_ns: mtime[i],
@@ -199,20 +165,20 @@ fn tasks(files: &PyFiles<'_>) -> PyResult<Vec<Task>> {
         .collect()
 }
 
-/// Join parts: (what they are of, report). `progress` is told how many chunks are in.
+/// Join parts: (question, report). `progress` is called with the number of chunks joined.
 #[pyfunction]
 fn dedup_merge<'py>(
     py: Python<'py>,
     parts: Vec<PathBuf>,
     progress: Py<PyAny>,
 ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
-    let mut look = Look::new(progress);
-    let joined = py.detach(|| engine::merge(&parts, |chunks| look.go_on(chunks)));
-    let (question, report) = look.or_raise(joined)?;
+    let mut reporter = Reporter::new(progress);
+    let joined = py.detach(|| engine::merge(&parts, |chunks| reporter.go_on(chunks)));
+    let (question, report) = reporter.result(joined)?;
     Ok((describe_question(py, &question)?, describe(py, &report)?))
 }
 
-/// Estimate from parts, in bounded memory: (what they are of, estimate).
+/// Estimate from parts, in bounded memory: (question, estimate).
 #[pyfunction]
 fn dedup_estimate<'py>(
     py: Python<'py>,
@@ -221,9 +187,10 @@ fn dedup_estimate<'py>(
     seed: u64,
     progress: Py<PyAny>,
 ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
-    let mut look = Look::new(progress);
-    let done = py.detach(|| engine::estimate(&parts, sample, seed, |chunks| look.go_on(chunks)));
-    let (question, found) = look.or_raise(done)?;
+    let mut reporter = Reporter::new(progress);
+    let done =
+        py.detach(|| engine::estimate(&parts, sample, seed, |chunks| reporter.go_on(chunks)));
+    let (question, found) = reporter.result(done)?;
     let estimate = PyDict::new(py);
     estimate.set_item("files", describe_files(py, found.files)?)?;
     estimate.set_item("chunks", found.chunks)?;
@@ -235,47 +202,44 @@ fn dedup_estimate<'py>(
     Ok((describe_question(py, &question)?, estimate))
 }
 
-/// Looks for signals, and tells how far it is, while parts are read without the GIL.
-struct Look {
+/// Checks for signals and reports progress while parts are read without the GIL.
+struct Reporter {
     progress: Py<PyAny>,
     blocks: u32,
     raised: Option<PyErr>,
 }
 
-impl Look {
+impl Reporter {
     fn new(progress: Py<PyAny>) -> Self {
         Self { progress, blocks: 0, raised: None }
     }
 
     fn go_on(&mut self, chunks: u64) -> bool {
         self.blocks += 1;
-        if !self.blocks.is_multiple_of(BLOCKS_A_LOOK) {
+        if !self.blocks.is_multiple_of(BLOCKS_A_ROUND) {
             return true;
         }
-        let told = Python::attach(|py| {
+        let called = Python::attach(|py| {
             py.check_signals()?;
             self.progress.call1(py, (chunks,)).map(drop)
         });
-        self.raised = told.err();
+        self.raised = called.err();
         self.raised.is_none()
     }
 
-    fn or_raise<T>(self, result: Result<T, LoadError>) -> PyResult<T> {
-        match (self.raised, result) {
-            (Some(raised), _) => Err(raised),
-            (None, result) => result.map_err(|error| raise(&error)),
-        }
+    fn result<T>(self, result: Result<T, LoadError>) -> PyResult<T> {
+        self.raised.map_or_else(|| result.map_err(OfProfile).or_raise(), Err)
     }
 }
 
-/// What a part is of.
+/// The question that a part answers.
 #[pyfunction]
 fn dedup_question(py: Python<'_>, part: PathBuf) -> PyResult<Bound<'_, PyDict>> {
-    let question = py.detach(|| engine::question_of(&part)).map_err(|error| raise(&error))?;
+    let question = py.detach(|| engine::question_of(&part)).map_err(OfProfile).or_raise()?;
     describe_question(py, &question)
 }
 
-/// Which paths a walk with these patterns would never have come to.
+/// Which paths a walk with these patterns would not have reached.
 #[pyfunction]
 fn excluded_paths<'py>(
     py: Python<'py>,
@@ -292,7 +256,7 @@ fn excluded_paths<'py>(
         });
         ends.collect()
     });
-    let found = found.ok_or_else(|| PyValueError::new_err("a path lies outside of its column"))?;
+    let found = found.ok_or_else(|| PyValueError::new_err("a path is outside its column"))?;
     Ok(PyArray1::from_vec(py, found))
 }
 
@@ -362,8 +326,7 @@ fn describe<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict
 }
 
 fn describe_files(py: Python<'_>, files: Files) -> PyResult<Bound<'_, PyDict>> {
-    let found = PyDict::new(py);
-    for (name, number) in [
+    let counts = [
         ("read", files.read),
         ("bytes", files.bytes),
         ("empty", files.empty),
@@ -373,8 +336,6 @@ fn describe_files(py: Python<'_>, files: Files) -> PyResult<Bound<'_, PyDict>> {
         ("changed", files.changed),
         ("hole_chunks", files.hole_chunks),
         ("hole_bytes", files.hole_bytes),
-    ] {
-        found.set_item(name, number)?;
-    }
-    Ok(found)
+    ];
+    by_name(py, counts)
 }

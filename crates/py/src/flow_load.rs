@@ -1,23 +1,15 @@
-//! Load mode for Python: `Network`, `FlowRoutes`, `FlowError`.
+//! Load mode of the simulator: `Network`, `FlowRoutes`.
 
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1, ToPyArray};
-use pyo3::create_exception;
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use waystage_flowsim::generate::{self, Capacities};
 use waystage_flowsim::load::{self, Demands, RouteOptions, Router};
 use waystage_flowsim::mapping::{self, Traffic};
 use waystage_flowsim::{Network, NetworkError};
 
-create_exception!(
-    waystage._native,
-    FlowError,
-    PyValueError,
-    "An interconnect, pairs of hosts or paths that cannot be used."
-);
+use crate::errors::{FlowError, IntoPyErr, OrRaise};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("FlowError", module.py().get_type::<FlowError>())?;
     module.add_class::<PyNetwork>()?;
     module.add_class::<FlowRoutes>()
 }
@@ -63,6 +55,32 @@ impl FlowRoutes {
     }
 }
 
+/// `waystage.native_options.RouteOptions`.
+#[derive(FromPyObject)]
+struct PyRouteOptions<'py> {
+    seed: u64,
+    initial: Option<PyReadonlyArray1<'py, f64>>,
+    per_flow: bool,
+    by_capacity: bool,
+    keep_paths: bool,
+    effort: f64,
+    candidates: u32,
+}
+
+impl PyRouteOptions<'_> {
+    fn open(self) -> RouteOptions {
+        RouteOptions {
+            seed: self.seed,
+            initial: self.initial.map(|loads| list(&loads)).unwrap_or_default(),
+            per_flow: self.per_flow,
+            by_capacity: self.by_capacity,
+            keep_paths: self.keep_paths,
+            effort: self.effort,
+            candidates: self.candidates,
+        }
+    }
+}
+
 /// Hosts, switches and directed links.
 #[pyclass(frozen, name = "Network", module = "waystage._native")]
 struct PyNetwork(Network);
@@ -79,21 +97,21 @@ impl PyNetwork {
         names: Vec<String>,
     ) -> PyResult<Self> {
         let (from, to, capacity) = (list(&links_from), list(&links_to), list(&capacity));
-        Network::new(host_count, switch_count, from, to, capacity, names).map(Self).map_err(raise)
+        Network::new(host_count, switch_count, from, to, capacity, names).map(Self).or_raise()
     }
 
     /// An extended generalised fat tree.
     #[staticmethod]
     fn xgft(m: Vec<usize>, w: Vec<usize>, host_capacity: f64, capacity: f64) -> PyResult<Self> {
         let capacities = Capacities { host: host_capacity, switch: capacity };
-        generate::xgft(&m, &w, capacities).map(Self).map_err(raise)
+        generate::xgft(&m, &w, capacities).map(Self).or_raise()
     }
 
     /// The three-tier fat tree of k-port switches.
     #[staticmethod]
     fn fat_tree(k: usize, host_capacity: f64, capacity: f64) -> PyResult<Self> {
         let capacities = Capacities { host: host_capacity, switch: capacity };
-        generate::fat_tree(k, capacities).map(Self).map_err(raise)
+        generate::fat_tree(k, capacities).map(Self).or_raise()
     }
 
     /// The largest dragonfly of groups of `a` switches.
@@ -106,14 +124,14 @@ impl PyNetwork {
         capacity: f64,
     ) -> PyResult<Self> {
         let capacities = Capacities { host: host_capacity, switch: capacity };
-        generate::dragonfly(a, h, p, capacities).map(Self).map_err(raise)
+        generate::dragonfly(a, h, p, capacities).map(Self).or_raise()
     }
 
     /// A torus with `hosts` at every switch.
     #[staticmethod]
     fn torus(dims: Vec<usize>, hosts: usize, host_capacity: f64, capacity: f64) -> PyResult<Self> {
         let capacities = Capacities { host: host_capacity, switch: capacity };
-        generate::torus(&dims, hosts, capacities).map(Self).map_err(raise)
+        generate::torus(&dims, hosts, capacities).map(Self).or_raise()
     }
 
     #[getter]
@@ -158,18 +176,17 @@ impl PyNetwork {
         if loads.len() == self.0.link_count() {
             Ok(self.0.max_load(&loads))
         } else {
-            Err(raise(NetworkError::Lengths {
+            Err(NetworkError::Lengths {
                 what: "loads",
                 expected: self.0.link_count(),
                 got: loads.len(),
-            }))
+            }
+            .into_py_err())
         }
     }
 
     /// Choose a path for each pair of hosts and add up what each link carries.
-    #[pyo3(signature = (router, src, dst, bytes, *, seed=0, initial=None, per_flow=false,
-                        by_capacity=false, keep_paths=false, effort=1.0, candidates=2))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    #[pyo3(signature = (router, src, dst, bytes, options=None))]
     fn route_loads(
         &self,
         py: Python<'_>,
@@ -177,33 +194,20 @@ impl PyNetwork {
         src: PyReadonlyArray1<'_, u32>,
         dst: PyReadonlyArray1<'_, u32>,
         bytes: PyReadonlyArray1<'_, f64>,
-        seed: u64,
-        initial: Option<PyReadonlyArray1<'_, f64>>,
-        per_flow: bool,
-        by_capacity: bool,
-        keep_paths: bool,
-        effort: f64,
-        candidates: u32,
+        options: Option<PyRouteOptions<'_>>,
     ) -> PyResult<FlowRoutes> {
         let router = router_by_name(router)?;
         let (src, dst, bytes) = (list(&src), list(&dst), list(&bytes));
-        let options = RouteOptions {
-            seed,
-            initial: initial.map(|loads| list(&loads)).unwrap_or_default(),
-            per_flow,
-            by_capacity,
-            keep_paths,
-            effort,
-            candidates,
-        };
+        let options = options.map(PyRouteOptions::open).unwrap_or_default();
+        let RouteOptions { per_flow, keep_paths, .. } = options;
         py.detach(|| {
             let apart = per_flow || !(keep_paths || router.weighs_pairs());
             let demands = demands(&self.0, &src, &dst, &bytes, apart)?;
             let routes = load::route(&self.0, &demands, router, &options)?;
             let (demands, paths) = routes.paths.map_or_else(Default::default, |p| (demands, p));
-            Ok(FlowRoutes { demands, loads: routes.loads, paths })
+            Ok::<_, NetworkError>(FlowRoutes { demands, loads: routes.loads, paths })
         })
-        .map_err(raise)
+        .or_raise()
     }
 
     /// A load that the busiest link between switches has at least, whatever the routing, with the
@@ -228,7 +232,7 @@ impl PyNetwork {
                 let demands = Demands::between_hosts(&self.0, &src, &dst, &bytes)?;
                 load::splittable::bound(&self.0, &demands, &options)
             })
-            .map_err(raise)?;
+            .or_raise()?;
         Ok((bound.least_max, bound.split_max, bound.weights.to_pyarray(py)))
     }
 
@@ -249,7 +253,7 @@ impl PyNetwork {
             let demands = Demands::between_hosts(&self.0, &src, &dst, &bytes)?;
             load::any_path::bound(&self.0, &demands, &options)
         })
-        .map_err(raise)
+        .or_raise()
     }
 
     /// Let the processes of a job change places; their hosts, and the busiest link under an even split.
@@ -273,7 +277,7 @@ impl PyNetwork {
                 let traffic = Traffic { src: &src, dst: &dst, bytes: &bytes };
                 mapping::refine(&self.0, traffic, &host_of, &slots, seed, effort)
             })
-            .map_err(raise)?;
+            .or_raise()?;
         Ok((found.host_of.to_pyarray(py), found.busiest))
     }
 
@@ -287,7 +291,7 @@ impl PyNetwork {
     ) -> PyResult<()> {
         let loads = loads.as_slice_mut()?;
         load::paths::add_paths(&self.0, loads, &list(&offsets), &list(&links), &list(&bytes))
-            .map_err(raise)
+            .or_raise()
     }
 }
 
@@ -312,14 +316,10 @@ fn router_by_name(name: &str) -> PyResult<Router> {
     })
 }
 
-/// The numbers of an array, however it lies in memory.
+/// The numbers of an array of any memory layout.
 fn list<T: numpy::Element + Copy>(array: &PyReadonlyArray1<'_, T>) -> Vec<T> {
     match array.as_slice() {
         Ok(contiguous) => contiguous.to_vec(),
         Err(_) => array.as_array().iter().copied().collect(),
     }
-}
-
-fn raise(error: NetworkError) -> PyErr {
-    FlowError::new_err(error.to_string())
 }

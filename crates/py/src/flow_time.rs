@@ -1,30 +1,21 @@
-//! Time mode for Python: `FlowClock`, `FlowProgram`.
+//! Time mode of the simulator: `FlowClock`, `FlowProgram`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use numpy::{PyArray1, PyReadonlyArray1, ToPyArray};
+use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use waystage_flowsim::programs::{ClockError, FlowClock, Flows, Pause, Program};
 use waystage_flowsim::sharing::Curve;
 
-use crate::flow_load::FlowError;
+use crate::errors::{contiguous, IntoPyErr, OrRaise};
 
-/// Events between two looks at whether Ctrl-C was pressed: some tens of milliseconds.
+/// Events between two checks for signals: some tens of milliseconds.
 const EVENTS_A_TURN: u64 = 5_000;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyProgram>()?;
     module.add_class::<PyClock>()
-}
-
-fn refused(error: ClockError) -> PyErr {
-    FlowError::new_err(error.to_string())
-}
-
-fn slice<'a, T: numpy::Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]> {
-    array.as_slice().map_err(|_| {
-        FlowError::new_err("an array is not contiguous: pass numpy.ascontiguousarray of it")
-    })
 }
 
 /// Steps of pauses and flows, done some number of times.
@@ -33,7 +24,7 @@ struct PyProgram(Mutex<Arc<Program>>);
 
 impl PyProgram {
     fn lock(&self) -> MutexGuard<'_, Arc<Program>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -42,12 +33,12 @@ impl PyProgram {
     #[new]
     #[pyo3(signature = (repeat=1))]
     fn new(repeat: u64) -> PyResult<Self> {
-        Program::new(repeat).map(|program| Self(Mutex::new(Arc::new(program)))).map_err(refused)
+        Program::new(repeat).map(|program| Self(Mutex::new(Arc::new(program)))).or_raise()
     }
 
     #[pyo3(signature = (pause_s=0.0))]
     fn step(&self, pause_s: f64) -> PyResult<()> {
-        Arc::make_mut(&mut self.lock()).step(pause_s).map_err(refused)
+        Arc::make_mut(&mut self.lock()).step(pause_s).or_raise()
     }
 
     #[pyo3(signature = (routes, bytes, *, flow_class=0, weight=1.0, limit_bps=f64::INFINITY))]
@@ -61,13 +52,13 @@ impl PyProgram {
         limit_bps: f64,
     ) -> PyResult<()> {
         let flows = Flows {
-            routes: slice(&routes)?,
-            bytes: slice(&bytes)?,
+            routes: contiguous(&routes)?,
+            bytes: contiguous(&bytes)?,
             class: flow_class,
             weight,
             limit: limit_bps,
         };
-        py.detach(|| Arc::make_mut(&mut self.lock()).flows(&flows)).map_err(refused)
+        py.detach(|| Arc::make_mut(&mut self.lock()).flows(&flows)).or_raise()
     }
 
     #[getter]
@@ -82,7 +73,7 @@ struct PyClock(Mutex<FlowClock>);
 
 impl PyClock {
     fn lock(&self) -> MutexGuard<'_, FlowClock> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -91,9 +82,9 @@ impl PyClock {
     #[new]
     #[pyo3(signature = (capacities, *, precision=1e-9))]
     fn new(capacities: PyReadonlyArray1<'_, f64>, precision: f64) -> PyResult<Self> {
-        FlowClock::new(slice(&capacities)?, precision)
+        FlowClock::new(contiguous(&capacities)?, precision)
             .map(|clock| Self(Mutex::new(clock)))
-            .map_err(refused)
+            .or_raise()
     }
 
     fn add_routes(
@@ -101,7 +92,7 @@ impl PyClock {
         offsets: PyReadonlyArray1<'_, u64>,
         resources: PyReadonlyArray1<'_, u32>,
     ) -> PyResult<u32> {
-        self.lock().add_routes(slice(&offsets)?, slice(&resources)?).map_err(refused)
+        self.lock().add_routes(contiguous(&offsets)?, contiguous(&resources)?).or_raise()
     }
 
     fn set_routes(
@@ -110,20 +101,22 @@ impl PyClock {
         offsets: PyReadonlyArray1<'_, u64>,
         resources: PyReadonlyArray1<'_, u32>,
     ) -> PyResult<()> {
-        self.lock().set_routes(slice(&keys)?, slice(&offsets)?, slice(&resources)?).map_err(refused)
+        self.lock()
+            .set_routes(contiguous(&keys)?, contiguous(&offsets)?, contiguous(&resources)?)
+            .or_raise()
     }
 
     fn route<'py>(&self, py: Python<'py>, key: u32) -> PyResult<Bound<'py, PyArray1<u32>>> {
-        self.lock().route(key).map(|route| route.to_pyarray(py)).map_err(refused)
+        self.lock().route(key).map(|route| route.to_pyarray(py)).or_raise()
     }
 
     fn set_capacity(&self, resource: u32, capacity: f64) -> PyResult<()> {
-        self.lock().set_capacity(resource, capacity).map_err(refused)
+        self.lock().set_capacity(resource, capacity).or_raise()
     }
 
     fn set_curve(&self, resource: u32, points: Vec<(f64, f64)>) -> PyResult<()> {
-        let curve = Curve::new(points).map_err(|error| refused(error.into()))?;
-        self.lock().set_curve(resource, curve).map_err(refused)
+        let curve = Curve::new(points).map_err(|error| ClockError::from(error).into_py_err())?;
+        self.lock().set_curve(resource, curve).or_raise()
     }
 
     #[pyo3(signature = (program, at_s=None))]
@@ -131,18 +124,17 @@ impl PyClock {
         let program = Arc::clone(&program.lock());
         let mut clock = self.lock();
         let at_s = at_s.unwrap_or_else(|| clock.now());
-        clock.start(program, at_s).map_err(refused)
+        clock.start(program, at_s).or_raise()
     }
 
     fn cancel(&self, py: Python<'_>, run: u32) -> PyResult<()> {
-        py.detach(|| self.lock().cancel(run)).map_err(refused)
+        py.detach(|| self.lock().cancel(run)).or_raise()
     }
 
     #[pyo3(signature = (limit_s=f64::INFINITY))]
     fn run_until(&self, py: Python<'_>, limit_s: f64) -> PyResult<Vec<(f64, u32)>> {
         loop {
-            let pause =
-                py.detach(|| self.lock().advance(limit_s, EVENTS_A_TURN)).map_err(refused)?;
+            let pause = py.detach(|| self.lock().advance(limit_s, EVENTS_A_TURN)).or_raise()?;
             if pause != Pause::Budget {
                 return Ok(self.lock().take_ended());
             }
@@ -156,7 +148,7 @@ impl PyClock {
     }
 
     #[getter]
-    fn flows_under_way(&self) -> usize {
+    fn active_flows(&self) -> usize {
         self.lock().active_flows()
     }
 
@@ -166,11 +158,11 @@ impl PyClock {
     }
 
     fn times(&self, run: u32) -> PyResult<(f64, Option<f64>)> {
-        self.lock().times(run).map_err(refused)
+        self.lock().times(run).or_raise()
     }
 
     fn bytes_left(&self, py: Python<'_>, run: u32) -> PyResult<f64> {
-        py.detach(|| self.lock().bytes_left(run)).map_err(refused)
+        py.detach(|| self.lock().bytes_left(run)).or_raise()
     }
 
     #[pyo3(signature = (flow_class=0))]

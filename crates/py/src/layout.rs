@@ -1,27 +1,20 @@
-//! Layouts of files for Python: `parse_layout`, `read_layout`.
+//! Layouts of files: `parse_layout`, `read_layout`.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use pyo3::create_exception;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::layout::{
-    self as told, gluster, reader_named, Component, FileSystems, Flags, Layout, LayoutReader,
-    Mirrors, Object, ObjectId, EOF, READERS,
+    gluster, reader_named, Component, FileSystems, Flags, Layout, LayoutReader, Mirrors, Object,
+    ObjectId, EOF, READERS,
 };
 
-create_exception!(
-    waystage._native,
-    LayoutError,
-    PyRuntimeError,
-    "What a file system said of a file is no layout; `kind` says what can be made of it."
-);
+use crate::errors::OrRaise;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("LayoutError", module.py().get_type::<LayoutError>())?;
     module.add_function(wrap_pyfunction!(parse_layout, module)?)?;
     module.add_function(wrap_pyfunction!(read_layout, module)?)
 }
@@ -48,7 +41,7 @@ fn parse_layout<'py>(
         }
         _ => reader.parse(data),
     });
-    let layout = parsed.map_err(|error| raise(py, &error))?;
+    let layout = parsed.or_raise()?;
     describe(py, &layout, size, mirrors, limit)
 }
 
@@ -70,7 +63,7 @@ fn read_layout<'py>(
     let read = py
         .detach(|| open(&path).map(|file| FileSystems::new().layout_of(file)))
         .map_err(|error| os_error(&path, &error))?;
-    let layout = read.map_err(|error| raise(py, &error))?;
+    let layout = read.or_raise()?;
     let size = size.unwrap_or(if about.is_file() { about.len() } else { 0 });
     layout.map(|layout| describe(py, &layout, size, mirrors, limit)).transpose()
 }
@@ -182,12 +175,4 @@ fn names(layout: &Layout) -> Vec<String> {
 
 fn flag_names(flags: Flags) -> Vec<&'static str> {
     flags.names().collect()
-}
-
-fn raise(py: Python<'_>, error: &told::LayoutError) -> PyErr {
-    let raised = LayoutError::new_err(error.text.to_string());
-    match raised.value(py).setattr("kind", error.kind.name()) {
-        Ok(()) => raised,
-        Err(odd) => odd,
-    }
 }

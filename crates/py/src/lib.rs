@@ -11,19 +11,23 @@ mod check;
 mod contention;
 mod copy;
 mod dedup;
+mod emulated_path;
+mod errors;
 mod flow_load;
 mod flow_time;
+mod lab_probe;
 mod layout;
 mod load;
 mod load_model;
+mod path_probe;
+mod peer;
 mod pfs;
-mod probe;
-mod probing;
 mod proxy;
 mod remote_copy;
+mod server;
 mod shim;
+mod task;
 mod transfer;
-mod wan;
 
 use pyo3::prelude::*;
 
@@ -31,24 +35,33 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    agent::register(module)?;
-    augment::register(module)?;
-    catalog::register(module)?;
-    check::register(module)?;
-    contention::register(module)?;
-    copy::register(module)?;
-    dedup::register(module)?;
-    flow_load::register(module)?;
-    flow_time::register(module)?;
-    layout::register(module)?;
-    load::register(module)?;
-    load_model::register(module)?;
-    pfs::register(module)?;
-    probe::register(module)?;
-    probing::register(module)?;
-    shim::register(module)?;
-    transfer::register(module)?;
-    remote_copy::register(module)?;
-    proxy::register(module)?;
-    wan::register(module)
+    for register in [
+        errors::register,
+        task::register,
+        agent::register,
+        augment::register,
+        catalog::register,
+        check::register,
+        contention::register,
+        copy::register,
+        dedup::register,
+        emulated_path::register,
+        flow_load::register,
+        flow_time::register,
+        lab_probe::register,
+        layout::register,
+        load::register,
+        load_model::register,
+        path_probe::register,
+        peer::register,
+        pfs::register,
+        proxy::register,
+        remote_copy::register,
+        server::register,
+        shim::register,
+        transfer::register,
+    ] {
+        register(module)?;
+    }
+    Ok(())
 }

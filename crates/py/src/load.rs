@@ -1,60 +1,35 @@
-//! The loader for Python: `LoadFiles`, `Loading`, `LoadedBytes`, what chooses loaders, and the simulated scheduler.
+//! The loader: `LoadFiles`, `Loading`, `LoadedBytes`.
 
 use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use numpy::PyReadonlyArray1;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use parking_lot::{Condvar, Mutex};
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyMemoryView, PyTuple};
-use pyo3::{create_exception, ffi};
+use pyo3::types::{PyBytes, PyMemoryView, PyTuple};
 use waystage_load::buffer::Buffer;
-use waystage_load::error::{Failure, LoadError, Trouble};
+use waystage_load::error::{Failure, LoadError};
 use waystage_load::files::{Columns, Files};
 use waystage_load::plan::{units, Delivery, Share, Uneven};
 use waystage_load::progress::Progress;
-use waystage_load::read::{Delivered, Loading, Next};
+use waystage_load::read::{Delivered, Loading, Next, TargetCounts};
 use waystage_load::schedule::{Binding, Rules};
 
-/// How often a wait looks whether Python has had a signal.
-const LOOK_ROUND: Duration = Duration::from_millis(100);
+use crate::errors::{trouble_name, IntoPyErr, LoadRefused, OrRaise};
+use crate::task::{wait, Task, Work};
 
-/// Failures that are kept; more are only counted.
+/// Failures whose reason is kept; later ones are only counted.
 const KEPT_FAILURES: usize = 1000;
 
-create_exception!(
-    waystage._native,
-    LoadRefused,
-    PyValueError,
-    "Options, files or a state that a loader cannot use; the message says which."
-);
-create_exception!(
-    waystage._native,
-    FileNotLoaded,
-    PyRuntimeError,
-    "A file that could not be delivered; `path` and `trouble` say which and why."
-);
-
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("LoadRefused", module.py().get_type::<LoadRefused>())?;
-    module.add("FileNotLoaded", module.py().get_type::<FileNotLoaded>())?;
     module.add_class::<LoadFiles>()?;
     module.add_class::<PyLoading>()?;
     module.add_class::<LoadedBytes>()
-}
-
-pub(crate) fn refused(error: LoadError) -> PyErr {
-    match error {
-        LoadError::Io(path, error) => PyErr::new::<pyo3::exceptions::PyOSError, _>((
-            error.raw_os_error(),
-            error.to_string().split(" (os error").next().unwrap_or_default().to_owned(),
-            path,
-        )),
-        other => LoadRefused::new_err(other.to_string()),
-    }
 }
 
 /// The files that a loader reads.
@@ -63,11 +38,31 @@ pub(crate) struct LoadFiles(Mutex<Arc<Files>>);
 
 impl LoadFiles {
     pub(crate) fn get(&self) -> Arc<Files> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.0.lock())
     }
 }
 
 type Strings<'py> = (PyReadonlyArray1<'py, i32>, PyReadonlyArray1<'py, u8>);
+
+/// Columns of a catalog's entries, by name.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct FileColumns<'py> {
+    directories: Strings<'py>,
+    directory: PyReadonlyArray1<'py, i32>,
+    kind: PyReadonlyArray1<'py, i8>,
+    names: Strings<'py>,
+    size: PyReadonlyArray1<'py, i64>,
+    mtime: PyReadonlyArray1<'py, i64>,
+    ctime: PyReadonlyArray1<'py, i64>,
+    inode: PyReadonlyArray1<'py, u64>,
+    layout: PyReadonlyArray1<'py, i8>,
+    generation: PyReadonlyArray1<'py, u32>,
+    objects: PyReadonlyArray1<'py, i32>,
+    object_target: PyReadonlyArray1<'py, u32>,
+    object_offset: PyReadonlyArray1<'py, i64>,
+    object_length: PyReadonlyArray1<'py, i64>,
+}
 
 #[pymethods]
 impl LoadFiles {
@@ -77,56 +72,37 @@ impl LoadFiles {
     }
 
     /// Append the regular files among these entries.
-    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-    #[pyo3(signature = (*, directories, directory, kind, names, size, mtime, ctime, inode, layout, generation,
-                        objects, object_target, object_offset, object_length))]
-    fn extend(
-        &self,
-        py: Python<'_>,
-        directories: Strings<'_>,
-        directory: PyReadonlyArray1<'_, i32>,
-        kind: PyReadonlyArray1<'_, i8>,
-        names: Strings<'_>,
-        size: PyReadonlyArray1<'_, i64>,
-        mtime: PyReadonlyArray1<'_, i64>,
-        ctime: PyReadonlyArray1<'_, i64>,
-        inode: PyReadonlyArray1<'_, u64>,
-        layout: PyReadonlyArray1<'_, i8>,
-        generation: PyReadonlyArray1<'_, u32>,
-        objects: PyReadonlyArray1<'_, i32>,
-        object_target: PyReadonlyArray1<'_, u32>,
-        object_offset: PyReadonlyArray1<'_, i64>,
-        object_length: PyReadonlyArray1<'_, i64>,
-    ) -> PyResult<()> {
+    fn extend(&self, py: Python<'_>, columns: FileColumns<'_>) -> PyResult<()> {
+        let of = columns;
         let columns = Columns {
-            directories: (directories.0.as_slice()?, directories.1.as_slice()?),
-            directory: directory.as_slice()?,
-            kind: kind.as_slice()?,
-            names: (names.0.as_slice()?, names.1.as_slice()?),
-            size: size.as_slice()?,
-            mtime: mtime.as_slice()?,
-            ctime: ctime.as_slice()?,
-            inode: inode.as_slice()?,
-            layout: layout.as_slice()?,
-            generation: generation.as_slice()?,
-            objects: objects.as_slice()?,
-            object_target: object_target.as_slice()?,
-            object_offset: object_offset.as_slice()?,
-            object_length: object_length.as_slice()?,
+            directories: (of.directories.0.as_slice()?, of.directories.1.as_slice()?),
+            directory: of.directory.as_slice()?,
+            kind: of.kind.as_slice()?,
+            names: (of.names.0.as_slice()?, of.names.1.as_slice()?),
+            size: of.size.as_slice()?,
+            mtime: of.mtime.as_slice()?,
+            ctime: of.ctime.as_slice()?,
+            inode: of.inode.as_slice()?,
+            layout: of.layout.as_slice()?,
+            generation: of.generation.as_slice()?,
+            objects: of.objects.as_slice()?,
+            object_target: of.object_target.as_slice()?,
+            object_offset: of.object_offset.as_slice()?,
+            object_length: of.object_length.as_slice()?,
         };
         py.detach(|| {
-            let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut files = self.0.lock();
             let files = Arc::get_mut(&mut files);
             let busy = || LoadError::Option("the files are being read: add all before".into());
             files.ok_or_else(busy)?.extend(&columns)
         })
-        .map_err(refused)
+        .or_raise()
     }
 
     /// Bring them into the order of their directories and names.
     fn sort(&self, py: Python<'_>) {
         py.detach(|| {
-            let mut files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut files = self.0.lock();
             *files = Arc::new(files.sorted());
         });
     }
@@ -135,13 +111,13 @@ impl LoadFiles {
         self.get().len()
     }
 
-    /// How many objects they have; each file has one at least.
+    /// Number of objects; each file has at least one.
     #[getter]
     fn objects(&self) -> usize {
         self.get().objects()
     }
 
-    /// The numbers of the targets, in the order in which they were first met; 2**32 - 1 is the one nobody knows.
+    /// The numbers of the targets, in order of first appearance; 2**32 - 1 stands for an unknown target.
     #[getter]
     fn targets(&self) -> Vec<u32> {
         self.get().targets().to_vec()
@@ -176,7 +152,7 @@ impl LoadFiles {
     }
 }
 
-/// Bytes that were read: a buffer of its receiver's own, writable. Its memory is used again when nobody holds it any more.
+/// Bytes that were read, writable. The memory is reused once the last reference is gone.
 #[pyclass(frozen, module = "waystage._native")]
 struct LoadedBytes {
     buffer: Buffer,
@@ -194,8 +170,8 @@ impl LoadedBytes {
     }
 
     /// The buffer protocol.
-    // SAFETY: `view` is what Python hands to `bf_getbuffer`. The memory lives as long as `slf`, of which the view keeps a
-    // reference; its address was taken from the buffer when nobody else had it, and nothing here moves or resizes it.
+    // SAFETY: `view` is the argument of `bf_getbuffer`. The memory lives as long as `slf`, of which the view keeps a
+    // reference; its address was taken from the buffer under exclusive access, and nothing moves or resizes it.
     #[allow(unsafe_code)]
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
@@ -212,120 +188,80 @@ impl LoadedBytes {
     }
 }
 
-/// An epoch being read: an iterator of what was read.
-#[pyclass(frozen, name = "Loading", module = "waystage._native")]
-struct PyLoading {
-    loading: Loading,
-    delivery: Delivery,
+/// `waystage.native_options.LoadingOptions`.
+#[derive(FromPyObject)]
+struct LoadingOptions {
+    whole_files: bool,
+    seed: u64,
+    epoch: u64,
+    shuffle: bool,
+    rank: u32,
+    world: u32,
+    uneven: String,
+    loaders: u32,
+    best_loaders: Option<u32>,
+    in_order: bool,
+    memory_bytes: u64,
+    piece_bytes: u64,
+    steal: bool,
     raises: bool,
-    failures: Mutex<Vec<Failure>>,
+    resized: bool,
 }
 
-fn trouble(failure: &Failure) -> &'static str {
-    match failure.trouble {
-        Trouble::Vanished => "vanished",
-        Trouble::NotAFile => "not_a_file",
-        Trouble::Unreadable => "unreadable",
-        Trouble::Grown => "grown",
-        Trouble::Resized => "resized",
-    }
-}
-
-#[pymethods]
-impl PyLoading {
-    #[new]
-    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-    #[pyo3(signature = (files, *, whole_files, seed, epoch, shuffle, rank, world, uneven, loaders, best_loaders,
-                        in_order, memory_bytes, piece_bytes, steal, raises, resized, runs, parts))]
-    fn new(
-        py: Python<'_>,
-        files: &LoadFiles,
-        whole_files: bool,
-        seed: u64,
-        epoch: u64,
-        shuffle: bool,
-        rank: u32,
-        world: u32,
-        uneven: &str,
-        loaders: u32,
-        best_loaders: Option<u32>,
-        in_order: bool,
-        memory_bytes: u64,
-        piece_bytes: u64,
-        steal: bool,
-        raises: bool,
-        resized: bool,
-        runs: Vec<(u32, u32)>,
-        parts: Vec<(u32, Vec<u32>)>,
-    ) -> PyResult<Self> {
-        let uneven = match uneven {
+impl LoadingOptions {
+    fn share(&self) -> PyResult<Share> {
+        let uneven = match self.uneven.as_str() {
             "keep" => Uneven::Keep,
             "drop" => Uneven::Drop,
             "repeat" => Uneven::Repeat,
             _ => return Err(LoadRefused::new_err("uneven is keep, drop or repeat")),
         };
-        let delivery = if whole_files { Delivery::Files } else { Delivery::Objects };
-        let share = Share { seed, epoch, shuffle, rank, world, uneven };
-        let rules = Rules {
-            delivery,
-            ordered: in_order,
-            memory_bytes,
-            piece_bytes,
-            loaders,
-            binding: if steal { Binding::Steal } else { Binding::Strict },
-            most_readers: best_loaders,
-            resized,
-        };
-        let files = files.get();
-        let started = py.detach(|| {
-            let units = units(&files, delivery, &share, loaders, best_loaders)?;
-            Loading::start(files, units, Progress::new(&runs, &parts), rules)
-        });
-        let loading = started.map_err(refused)?;
-        Ok(Self { loading, delivery, raises, failures: Mutex::default() })
+        let Self { seed, epoch, shuffle, rank, world, .. } = *self;
+        Ok(Share { seed, epoch, shuffle, rank, world, uneven })
     }
 
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    /// (path, memoryview) of a file, or (path, offset, memoryview) of a piece.
-    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let mut wait = Duration::ZERO;
-        loop {
-            // What is ready is taken at once: to let the GIL go and come takes longer.
-            let next = if wait.is_zero() {
-                self.loading.next(wait)
-            } else {
-                py.detach(|| self.loading.next(wait))
-            };
-            match next {
-                Next::Item(item) => {
-                    if let Some(item) = self.hand_out(py, *item)? {
-                        return Ok(Some(item));
-                    }
-                }
-                Next::Waiting => py.check_signals()?,
-                Next::End => return Ok(None),
-            }
-            wait = LOOK_ROUND;
+    fn rules(&self) -> Rules {
+        Rules {
+            delivery: if self.whole_files { Delivery::Files } else { Delivery::Objects },
+            ordered: self.in_order,
+            memory_bytes: self.memory_bytes,
+            piece_bytes: self.piece_bytes,
+            loaders: self.loaders,
+            binding: if self.steal { Binding::Steal } else { Binding::Strict },
+            most_readers: self.best_loaders,
+            resized: self.resized,
         }
     }
+}
 
-    /// (runs of positions delivered in full, parts of units delivered in part).
-    #[allow(clippy::type_complexity, reason = "it is spelt out where it is taken")]
-    fn progress(&self) -> (Vec<(u32, u32)>, Vec<(u32, Vec<u32>)>) {
-        let progress = self.loading.progress();
-        (progress.runs(), progress.parts())
+struct Running {
+    loading: Loading,
+    delivery: Delivery,
+    raises: bool,
+    failures: Mutex<Vec<Failure>>,
+    /// Whether the last item has been handed out, or the load was cancelled.
+    ended: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Running {
+    fn end(&self) {
+        *self.ended.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+impl Work for Running {
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
+        let mut ended = self.ended.lock();
+        self.changed.wait_while_for(&mut ended, |ended| !*ended, timeout);
+        ended.then_some(Ok(true))
     }
 
-    /// How far it is, by name; `targets` holds (number, bytes, pieces, busy seconds, reading seconds) each.
-    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.loading.counts();
-        let checks = self.loading.checks();
-        let by_name = PyDict::new(py);
+    fn progress(&self) -> Vec<(&'static str, u64)> {
+        let (counts, checks) = (self.loading.counts(), self.loading.checks());
         let [vanished, not_a_file, unreadable, grown, resized] = counts.failed;
-        for (name, count) in [
+        vec![
             ("units", counts.units),
             ("delivered", counts.delivered),
             ("items", counts.items),
@@ -339,17 +275,95 @@ impl PyLoading {
             ("stolen", counts.stolen),
             ("checked", checks.checked),
             ("stale", checks.stale),
-        ] {
-            by_name.set_item(name, count)?;
+        ]
+    }
+
+    fn cancel(&self) {
+        self.loading.stop();
+        self.end();
+    }
+}
+
+/// An epoch being read: an iterator of what was read.
+#[pyclass(frozen, extends = Task, name = "Loading", module = "waystage._native")]
+struct PyLoading(Arc<Running>);
+
+/// Runs of positions delivered in full, and the parts delivered of other units.
+type PyDelivered = (Vec<(u32, u32)>, Vec<(u32, Vec<u32>)>);
+
+#[pymethods]
+impl PyLoading {
+    #[new]
+    #[pyo3(signature = (files, options, delivered=None))]
+    fn new(
+        py: Python<'_>,
+        files: &LoadFiles,
+        options: LoadingOptions,
+        delivered: Option<PyDelivered>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let (share, rules, files) = (options.share()?, options.rules(), files.get());
+        let (runs, parts) = delivered.unwrap_or_default();
+        let (delivery, most) = (rules.delivery, rules.most_readers);
+        let started = py.detach(|| {
+            let units = units(&files, delivery, &share, rules.loaders, most)?;
+            Loading::start(files, units, Progress::new(&runs, &parts), rules)
+        });
+        let running = Running {
+            loading: started.or_raise()?,
+            delivery,
+            raises: options.raises,
+            failures: Mutex::default(),
+            ended: Mutex::default(),
+            changed: Condvar::new(),
+        };
+        Ok(Task::handle(running, Self))
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// (path, memoryview) of a file, or (path, offset, memoryview) of a piece.
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let running = &self.0;
+        loop {
+            // An item that is ready is taken at once: releasing the GIL takes longer.
+            let next = match running.loading.next(Duration::ZERO) {
+                Next::Waiting => wait(py, None, |timeout| match running.loading.next(timeout) {
+                    Next::Waiting => None,
+                    next => Some(next),
+                })?
+                .unwrap_or(Next::End),
+                next => next,
+            };
+            match next {
+                Next::Item(item) => {
+                    if let Some(item) = running.hand_out(py, *item)? {
+                        return Ok(Some(item));
+                    }
+                }
+                Next::Waiting | Next::End => {
+                    running.end();
+                    return Ok(None);
+                }
+            }
         }
-        let numbers = self.loading.files().targets();
+    }
+
+    /// What has been delivered, to continue from: see `Loading.__new__`.
+    fn delivered(&self) -> PyDelivered {
+        let progress = self.0.loading.progress();
+        (progress.runs(), progress.parts())
+    }
+
+    /// (number, bytes, pieces, busy seconds, reading seconds) of each target.
+    fn targets(&self) -> Vec<(u32, u64, u64, f64, f64)> {
         let seconds = |ns: u64| Duration::from_nanos(ns).as_secs_f64();
-        let of = |(number, of): (&u32, &waystage_load::read::TargetCounts)| {
+        let of = |(number, of): (&u32, &TargetCounts)| {
             (*number, of.bytes, of.pieces, seconds(of.busy_ns), seconds(of.reading_ns))
         };
-        let targets: Vec<_> = numbers.iter().zip(&counts.targets).map(of).collect();
-        by_name.set_item("targets", targets)?;
-        Ok(by_name)
+        let counts = self.0.loading.counts();
+        self.0.loading.files().targets().iter().zip(&counts.targets).map(of).collect()
     }
 
     /// (path, trouble, message) of files that were not delivered, the first thousand.
@@ -357,27 +371,22 @@ impl PyLoading {
         &self,
         py: Python<'py>,
     ) -> PyResult<Vec<(Bound<'py, PyAny>, &'static str, String)>> {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = |failure: &Failure| {
+        let failures = self.0.failures.lock();
+        let each = |failure: &Failure| {
             let path = failure.path.as_os_str().into_pyobject(py)?.into_any();
-            Ok((path, trouble(failure), failure.message.clone()))
+            Ok((path, trouble_name(failure.trouble), failure.message.clone()))
         };
-        failures.iter().map(told).collect()
+        failures.iter().map(each).collect()
     }
 
-    /// Paths of entries that no longer hold, and whether these are all.
+    /// Paths of stale entries, and whether the list is complete.
     fn stale_paths<'py>(&self, py: Python<'py>) -> (Vec<Bound<'py, PyBytes>>, bool) {
-        let (paths, all) = self.loading.stale_paths();
+        let (paths, all) = self.0.loading.stale_paths();
         (paths.iter().map(|path| PyBytes::new(py, path)).collect(), all)
-    }
-
-    /// End it; its threads are gone when this returns.
-    fn stop(&self, py: Python<'_>) {
-        py.detach(|| self.loading.stop());
     }
 }
 
-impl PyLoading {
+impl Running {
     fn hand_out<'py>(
         &self,
         py: Python<'py>,
@@ -391,8 +400,8 @@ impl PyLoading {
             Ok(Some(buffer)) => buffer,
             Ok(None) => return Ok(None),
             Err(failure) => {
-                let raised = self.raises.then(|| not_loaded(py, &failure)).transpose()?;
-                let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+                let raised = self.raises.then(|| failure.clone().into_py_err());
+                let mut failures = self.failures.lock();
                 if failures.len() < KEPT_FAILURES {
                     failures.push(failure);
                 }
@@ -411,12 +420,4 @@ impl PyLoading {
         };
         Ok(Some(values))
     }
-}
-
-fn not_loaded(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
-    let shown = failure.path.display();
-    let error = FileNotLoaded::new_err(format!("{shown}: {}", failure.message));
-    error.value(py).setattr("path", failure.path.as_os_str())?;
-    error.value(py).setattr("trouble", trouble(failure))?;
-    Ok(error)
 }

@@ -1,4 +1,4 @@
-//! What chooses loaders, for Python: measuring targets, algorithm 1, the scheduler in simulated time.
+//! The choice of loaders: measured targets, algorithm 1, the scheduler in simulated time.
 
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -10,7 +10,8 @@ use waystage_load::read::measure::{measure, Measurement};
 use waystage_load::schedule::{Binding, Rules, Scheduler};
 use waystage_load::simulate::{lower_bound_s, run, Service};
 
-use crate::load::{refused, LoadFiles, LoadRefused};
+use crate::errors::{LoadRefused, OrRaise};
+use crate::load::LoadFiles;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(choose_loaders, module)?)?;
@@ -26,27 +27,32 @@ fn choose_loaders(points: Vec<(u32, f64)>) -> PyResult<(u32, Vec<(u32, f64)>)> {
     Ok((curve.best_loaders(), curve.points().to_vec()))
 }
 
-/// (bytes, seconds of all readers together, pieces) of reading pieces of one target.
-#[pyfunction]
-#[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-#[pyo3(signature = (files, *, target, skip, pieces, readers, piece_bytes, most_bytes))]
-fn measure_target(
-    py: Python<'_>,
-    files: &LoadFiles,
+/// `waystage.native_options.MeasureOptions`.
+#[derive(FromPyObject)]
+struct MeasureOptions {
     target: u32,
     skip: usize,
     pieces: usize,
     readers: usize,
     piece_bytes: u64,
     most_bytes: u64,
+}
+
+/// (bytes, seconds of all readers together, pieces) of reading pieces of one target.
+#[pyfunction]
+fn measure_target(
+    py: Python<'_>,
+    files: &LoadFiles,
+    options: MeasureOptions,
 ) -> PyResult<(u64, f64, usize)> {
     let files = files.get();
+    let MeasureOptions { target, skip, pieces, readers, piece_bytes, most_bytes } = options;
     let index = files.targets().iter().position(|number| *number == target);
     let Some(target) = index.and_then(|index| u16::try_from(index).ok()) else {
-        return Err(LoadRefused::new_err(format!("no file lies on target {target}")));
+        return Err(LoadRefused::new_err(format!("no file is on target {target}")));
     };
     let of = Measurement { target, skip, pieces, readers, piece_bytes, most_bytes };
-    let measured = py.detach(|| measure(&files, &of)).map_err(refused)?;
+    let measured = py.detach(|| measure(&files, &of)).or_raise()?;
     Ok((measured.bytes, measured.reading.as_secs_f64(), measured.pieces))
 }
 
@@ -67,15 +73,9 @@ fn services(given: &[PyService<'_>]) -> PyResult<Vec<Service>> {
         .collect()
 }
 
-/// An epoch in simulated time: makespan, busy seconds of targets, bytes, stolen pieces, most bytes held.
-#[pyfunction]
-#[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-#[pyo3(signature = (files, targets, *, whole_files, loaders, most_readers, in_order, steal, memory_bytes,
-                    piece_bytes, seed=0, shuffle=true))]
-fn simulate_load<'py>(
-    py: Python<'py>,
-    files: &LoadFiles,
-    targets: Vec<PyService<'py>>,
+/// `waystage.native_options.SimulatedLoadOptions`.
+#[derive(FromPyObject)]
+struct SimulatedLoadOptions {
     whole_files: bool,
     loaders: u32,
     most_readers: Option<u32>,
@@ -85,7 +85,18 @@ fn simulate_load<'py>(
     piece_bytes: u64,
     seed: u64,
     shuffle: bool,
+}
+
+/// An epoch in simulated time: makespan, busy seconds of targets, bytes, stolen pieces, most bytes held.
+#[pyfunction]
+fn simulate_load<'py>(
+    py: Python<'py>,
+    files: &LoadFiles,
+    targets: Vec<PyService<'py>>,
+    options: SimulatedLoadOptions,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let SimulatedLoadOptions { whole_files, loaders, most_readers, in_order, steal, .. } = options;
+    let SimulatedLoadOptions { memory_bytes, piece_bytes, seed, shuffle, .. } = options;
     let (files, services) = (files.get(), services(&targets)?);
     if services.len() < files.targets().len() {
         return Err(LoadRefused::new_err("fewer services than targets"));
@@ -103,7 +114,7 @@ fn simulate_load<'py>(
         resized: true,
     };
     let outcome = py.detach(|| {
-        let units = units(&files, delivery, &share, loaders, most_readers).map_err(refused)?;
+        let units = units(&files, delivery, &share, loaders, most_readers).or_raise()?;
         let scheduler = Scheduler::new(&files, units, Progress::default(), rules);
         let outcome = run(scheduler, &files, &services, loaders, delivery, in_order);
         outcome.ok_or_else(|| LoadRefused::new_err("loaders wait though there is work left"))
@@ -117,7 +128,7 @@ fn simulate_load<'py>(
     Ok(by_name)
 }
 
-/// Seconds that no scheduler with so many loaders gets below.
+/// A lower bound, in seconds, for any scheduler with `loaders` loaders.
 #[pyfunction]
 fn load_bound(bytes: Vec<u64>, targets: Vec<PyService<'_>>, loaders: u32) -> PyResult<f64> {
     Ok(lower_bound_s(&bytes, &services(&targets)?, loaders))

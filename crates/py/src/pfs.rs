@@ -1,12 +1,11 @@
-//! The emulated striped file system for Python: `EmulatedFileSystem`.
+//! The emulated striped file system: `EmulatedFileSystem`.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use numpy::PyReadonlyArray1;
-use pyo3::create_exception;
-use pyo3::exceptions::PyRuntimeError;
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use waystage_catalog::layout::EOF;
 use waystage_flowsim::contention::Slowdown;
@@ -15,22 +14,12 @@ use waystage_pfs::layout::{Dealing, Striper, Template, TemplateComponent, ALL};
 use waystage_pfs::model::{MetadataServer, Model, Service, StorageTarget};
 use waystage_pfs::mount::Mount;
 use waystage_pfs::tree::{Folder, Generated, Made, Tree};
-use waystage_pfs::PfsError as Refused;
+use waystage_pfs::PfsError;
 
-create_exception!(
-    waystage._native,
-    PfsError,
-    PyRuntimeError,
-    "An emulated file system that cannot be had."
-);
+use crate::errors::OrRaise;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("PfsError", module.py().get_type::<PfsError>())?;
     module.add_class::<EmulatedFileSystem>()
-}
-
-fn refused(error: Refused) -> PyErr {
-    PfsError::new_err(error.to_string())
 }
 
 /// End (none: of the file), stripe size, stripes (none: all targets), pool.
@@ -65,10 +54,10 @@ struct Shape {
 }
 
 impl Shape {
-    fn model(&self) -> Result<Model, Refused> {
+    fn model(&self) -> Result<Model, PfsError> {
         // As many as may be in service: past that they queue.
         let slowdown = Slowdown::new(&self.slowdown, self.slots)
-            .map_err(|error| Refused::Shape(error.to_string()))?;
+            .map_err(|error| PfsError::Shape(error.to_string()))?;
         let slowdown = Arc::new(slowdown);
         let target = |number: usize| {
             let factor = self.slower.iter().find(|(target, _)| *target == number);
@@ -86,7 +75,7 @@ impl Shape {
         Model::new(targets, (0..self.servers).map(server).collect::<Result<_, _>>()?)
     }
 
-    fn template(&self) -> Result<Template, Refused> {
+    fn template(&self) -> Result<Template, PfsError> {
         let component = |(end, stripe_size, stripes, pool): &Component| TemplateComponent {
             end: end.unwrap_or(EOF),
             stripe_size: *stripe_size,
@@ -96,7 +85,7 @@ impl Shape {
         Template::new(self.components.iter().map(component).collect())
     }
 
-    fn striper(&self) -> Result<Striper, Refused> {
+    fn striper(&self) -> Result<Striper, PfsError> {
         let pools =
             self.pools.iter().map(|(name, members)| (name.as_str().into(), members.clone()));
         let dealing = if self.random { Dealing::Random } else { Dealing::RoundRobin };
@@ -117,7 +106,7 @@ impl Shape {
         }
     }
 
-    fn mount(&self, point: &Path, name: &str, sizes: Option<Vec<u64>>) -> Result<Mount, Refused> {
+    fn mount(&self, point: &Path, name: &str, sizes: Option<Vec<u64>>) -> Result<Mount, PfsError> {
         let (template, striper) = (self.template()?, self.striper()?);
         let tree: Arc<dyn Tree> = match (sizes, &self.folder) {
             (Some(sizes), _) => {
@@ -131,10 +120,10 @@ impl Shape {
             }
             (None, Some(folder)) => Arc::new(Folder::new(folder, template, striper)?),
             (None, None) => {
-                return Err(Refused::Shape("give a folder, or sizes of files to make up".into()));
+                return Err(PfsError::Shape("give a folder, or sizes of files to make up".into()));
             }
         };
-        let pfs = Pfs::new(tree, self.model()?, self.client()).map_err(Refused::Mount)?;
+        let pfs = Pfs::new(tree, self.model()?, self.client()).map_err(PfsError::Mount)?;
         Mount::new(pfs, point, name)
     }
 }
@@ -155,19 +144,19 @@ impl EmulatedFileSystem {
         sizes: Option<PyReadonlyArray1<'_, u64>>,
     ) -> PyResult<Self> {
         let sizes = sizes.map(|sizes| sizes.as_array().to_vec());
-        let mount = py.detach(|| shape.mount(&point, name, sizes)).map_err(refused)?;
+        let mount = py.detach(|| shape.mount(&point, name, sizes)).or_raise()?;
         Ok(Self(Mutex::new(Some(mount))))
     }
 
     fn ended(&self) -> bool {
-        let mount = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mount = self.0.lock();
         mount.as_ref().is_none_or(Mount::ended)
     }
 
     fn end(&self, py: Python<'_>) -> PyResult<()> {
-        let mount = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mount = self.0.lock().take();
         match mount {
-            Some(mount) => py.detach(|| mount.end()).map_err(refused),
+            Some(mount) => py.detach(|| mount.end()).or_raise(),
             None => Ok(()),
         }
     }

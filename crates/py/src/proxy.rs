@@ -1,28 +1,24 @@
-//! TCP connections through the wide-area protocol for Python: `WanProxy`.
+//! TCP connections through the wide-area protocol: `WanProxy`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use waystage_proxy::{Destination, Kind, Notice, Place, Proxy, ProxyOptions, Rule};
-use waystage_transport::identity::{Identity, PublicKey};
-use waystage_transport::Peer;
 
-use crate::copy::duration;
-use crate::remote_copy::{mode_of, raise};
-
-/// How often a wait looks whether Python has had a signal.
-const LOOK_ROUND: Duration = Duration::from_millis(100);
+use crate::errors::OrRaise;
+use crate::peer::PyPeer;
+use crate::task::{by_name, duration, Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WanProxy>()?;
     module.add_function(wrap_pyfunction!(wan_check_rule, module)?)
 }
 
-/// Whether a rule of a proxy is about addresses, and not about names or all hosts. ValueError where the line is no rule.
+/// Whether a proxy rule matches addresses rather than names or all hosts. ValueError where the line is no rule.
 #[pyfunction]
 fn wan_check_rule(line: &str) -> PyResult<bool> {
     rule(line).map(|rule| rule.is_of_addresses())
@@ -43,146 +39,126 @@ fn destination(text: &str) -> PyResult<Destination> {
     text.parse().map_err(|wrong: String| PyValueError::new_err(wrong))
 }
 
-/// Connections of TCP between this host and what a server reaches.
-#[pyclass(frozen, module = "waystage._native")]
-struct WanProxy(Proxy);
+/// `waystage.native_options.ProxyOptions`.
+#[derive(FromPyObject)]
+struct PyProxyOptions {
+    listeners: Vec<(String, String, String)>,
+    reverse: Vec<(String, String)>,
+    rules: Vec<String>,
+    wait_s: f64,
+}
+
+impl PyProxyOptions {
+    fn open(self, py: Python<'_>, server: PyPeer) -> PyResult<ProxyOptions> {
+        let place = |(kind, listen, to): &(String, String, String)| {
+            let kind = match kind.as_str() {
+                "socks" => Kind::Socks,
+                "forward" => Kind::Fixed(destination(to)?),
+                "redirect" => Kind::Redirect,
+                "tproxy" => Kind::Transparent,
+                _ => {
+                    let known = "socks, forward, redirect or tproxy";
+                    return Err(PyValueError::new_err(format!(
+                        "a listener is {known}, not {kind:?}"
+                    )));
+                }
+            };
+            Ok(Place { listen: address(listen)?, kind })
+        };
+        let reverse = |(listen, to): &(String, String)| Ok((address(listen)?, destination(to)?));
+        Ok(ProxyOptions {
+            server: server.open(py)?,
+            places: self.listeners.iter().map(place).collect::<PyResult<_>>()?,
+            reverse: self.reverse.iter().map(reverse).collect::<PyResult<_>>()?,
+            rules: self.rules.iter().map(|line| rule(line)).collect::<PyResult<_>>()?,
+            wait: duration(self.wait_s)?,
+        })
+    }
+}
+
+impl Work for Proxy {
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
+        let began = Instant::now();
+        match self.wait(timeout) {
+            Some(ended) => Some(ended.map(|()| true).or_raise()),
+            // It returns early where it has notices.
+            None => (began.elapsed() < timeout).then_some(Ok(false)),
+        }
+    }
+
+    fn progress(&self) -> Vec<(&'static str, u64)> {
+        self.counts()
+    }
+
+    fn cancel(&self) {
+        self.stop();
+    }
+}
+
+/// TCP connections between this host and what a server reaches.
+#[pyclass(frozen, extends = Task, module = "waystage._native")]
+struct WanProxy(Arc<Proxy>);
 
 #[pymethods]
 impl WanProxy {
     #[new]
-    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
-    #[pyo3(signature = (places, reverse, rules, *, host, port, user, key, trusted, mode, rate_bytes_per_s, udp_wait_s, wait_s))]
     fn new(
         py: Python<'_>,
-        places: Vec<(String, String, String)>,
-        reverse: Vec<(String, String)>,
-        rules: Vec<String>,
-        host: String,
-        port: u16,
-        user: String,
-        key: PathBuf,
-        trusted: Option<&str>,
-        mode: &str,
-        rate_bytes_per_s: Option<u64>,
-        udp_wait_s: Option<f64>,
-        wait_s: f64,
-    ) -> PyResult<Self> {
-        let failed = |error| raise(py, error);
-        let places = places
-            .iter()
-            .map(|(kind, listen, to)| {
-                let kind = match kind.as_str() {
-                    "socks" => Kind::Socks,
-                    "forward" => Kind::Fixed(destination(to)?),
-                    "redirect" => Kind::Redirect,
-                    "tproxy" => Kind::Transparent,
-                    _ => {
-                        let what = format!("{kind:?} is no kind of place: see WanProxy");
-                        return Err(PyValueError::new_err(what));
-                    }
-                };
-                Ok(Place { listen: address(listen)?, kind })
-            })
-            .collect::<PyResult<_>>()?;
-        let reverse = reverse
-            .iter()
-            .map(|(listen, to)| Ok((address(listen)?, destination(to)?)))
-            .collect::<PyResult<_>>()?;
-        let options = ProxyOptions {
-            server: Peer {
-                host,
-                port,
-                user,
-                identity: py.detach(|| Identity::load(&key)).map_err(failed)?,
-                trusted: trusted.map(PublicKey::parse).transpose().map_err(failed)?,
-                mode: mode_of(mode)?,
-                rate_bytes_per_s,
-                udp_wait: udp_wait_s.map(duration).transpose()?,
-            },
-            places,
-            reverse,
-            rules: rules.iter().map(|line| rule(line)).collect::<PyResult<_>>()?,
-            wait: duration(wait_s)?,
-        };
-        py.detach(|| Proxy::start(options)).map(Self).map_err(failed)
+        peer: PyPeer,
+        options: PyProxyOptions,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let options = options.open(py, peer)?;
+        let proxy = py.detach(|| Proxy::start(options)).or_raise()?;
+        Ok(Task::handle(proxy, Self))
     }
 
-    /// Where it listens, place by place.
+    /// Where it listens, in the order of the listeners.
     #[getter]
     fn listening(&self) -> Vec<String> {
         self.0.listening().iter().map(ToString::to_string).collect()
     }
 
-    /// Whether it has ended within `timeout_s`; returns early where there is something to tell. WanError where it could not go on.
-    fn wait(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
-        let deadline = Instant::now() + duration(timeout_s)?;
-        let left = deadline.saturating_duration_since(Instant::now()).min(LOOK_ROUND);
-        match py.detach(|| self.0.wait(left)) {
-            Some(Ok(())) => Ok(true),
-            Some(Err(error)) => Err(raise(py, error)),
-            None => Ok(false),
-        }
-    }
-
-    /// What there is to tell since the last call, as dictionaries with the key `event`.
+    /// Notices since the last call, as dictionaries with the key `event`.
     fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         self.0.notices().into_iter().map(|notice| as_dict(py, notice)).collect()
     }
 
-    /// Numbers by name.
-    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let by_name = PyDict::new(py);
-        for (name, count) in self.0.counts() {
-            by_name.set_item(name, count)?;
-        }
-        Ok(by_name)
-    }
-
-    /// How the session is doing, by name; empty where there is none.
+    /// Statistics of the session, by name; empty where there is none.
     fn connection<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let by_name = PyDict::new(py);
-        for (name, number) in self.0.connection() {
-            by_name.set_item(name, number)?;
-        }
-        Ok(by_name)
+        by_name(py, self.0.connection())
     }
 
-    /// Take no more connections, and end with the last.
+    /// Stop accepting; end with the last open connection.
     fn drain(&self) {
         self.0.drain();
-    }
-
-    /// End every connection; all threads are gone when this returns.
-    fn stop(&self, py: Python<'_>) {
-        py.detach(|| self.0.stop());
     }
 }
 
 fn as_dict(py: Python<'_>, notice: Notice) -> PyResult<Bound<'_, PyDict>> {
-    let told = PyDict::new(py);
+    let found = PyDict::new(py);
     match notice {
         Notice::Connection(record) => {
-            told.set_item("event", "connection")?;
-            told.set_item("text", record.to_string())?;
-            told.set_item("origin", record.origin)?;
-            told.set_item("target", record.target)?;
-            told.set_item("way", record.way)?;
-            told.set_item("sent_bytes", record.sent_bytes)?;
-            told.set_item("received_bytes", record.received_bytes)?;
-            told.set_item("seconds", record.seconds)?;
-            told.set_item("end", record.end)?;
-            told.set_item("why", record.why)?;
+            found.set_item("event", "connection")?;
+            found.set_item("text", record.to_string())?;
+            found.set_item("origin", record.origin)?;
+            found.set_item("target", record.target)?;
+            found.set_item("way", record.way)?;
+            found.set_item("sent_bytes", record.sent_bytes)?;
+            found.set_item("received_bytes", record.received_bytes)?;
+            found.set_item("seconds", record.seconds)?;
+            found.set_item("end", record.end)?;
+            found.set_item("why", record.why)?;
         }
         Notice::Session { udp, reverse, notes } => {
-            told.set_item("event", "session")?;
-            told.set_item("udp", udp)?;
-            told.set_item("reverse", reverse)?;
-            told.set_item("notes", notes)?;
+            found.set_item("event", "session")?;
+            found.set_item("udp", udp)?;
+            found.set_item("reverse", reverse)?;
+            found.set_item("notes", notes)?;
         }
         Notice::Lost(why) => {
-            told.set_item("event", "lost")?;
-            told.set_item("why", why)?;
+            found.set_item("event", "lost")?;
+            found.set_item("why", why)?;
         }
     }
-    Ok(told)
+    Ok(found)
 }

@@ -1,7 +1,7 @@
 //! C sources of `shim/`, as they were when this was built.
 //!
-//! They are compiled on the machine where they are used, and so must come with the package. Links from the package to them were
-//! rejected: not every way that a repository travels keeps links.
+//! They are compiled on the machine where they are used, so the package contains them. Links from the package to
+//! them were rejected: not every transport of a repository keeps links.
 
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;

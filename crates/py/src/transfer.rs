@@ -1,27 +1,17 @@
-//! The mover of local networks for Python: `FileServer`, `FileTransfer`.
+//! File transfer over TCP in local networks: `FileServer`, `FileTransfer`.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
-use pyo3::create_exception;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use waystage_transfer::lan::{self, FilePair, Module, Request, Server, Step, Way};
 
-create_exception!(
-    waystage._native,
-    TransferError,
-    PyRuntimeError,
-    "Files that cannot be moved or served; `kind` says what can be acted on."
-);
-
-/// How often a wait looks whether Python has had a signal.
-const LOOK_ROUND: Duration = Duration::from_millis(200);
+use crate::errors::OrRaise;
+use crate::task::{duration, wait};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("TransferError", module.py().get_type::<TransferError>())?;
     module.add_class::<FileServer>()?;
     module.add_class::<FileTransfer>()
 }
@@ -46,39 +36,29 @@ impl FileServer {
             .into_iter()
             .map(|(name, root, writable)| Module { name, root, writable })
             .collect();
-        let server = py
-            .detach(|| Server::start(namespace.as_deref(), address, modules))
-            .map_err(|error| raise(py, error))?;
+        let server =
+            py.detach(|| Server::start(namespace.as_deref(), address, modules)).or_raise()?;
         Ok(Self(Mutex::new(server)))
     }
 
     /// The port on which it listens.
     #[getter]
-    fn port(&self) -> PyResult<u16> {
-        Ok(self.lock()?.address().port())
+    fn port(&self) -> u16 {
+        self.0.lock().address().port()
     }
 
     /// Why it no longer serves; None while it does.
-    fn failure(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        py.detach(|| Ok(self.lock()?.failure()))
+    fn failure(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.0.lock().failure())
     }
 
     /// End it, and every transfer with it.
-    fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| {
-            self.lock()?.stop();
-            Ok(())
-        })
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.0.lock().stop());
     }
 }
 
-impl FileServer {
-    fn lock(&self) -> PyResult<std::sync::MutexGuard<'_, Server>> {
-        self.0.lock().map_err(|_| PyRuntimeError::new_err("an earlier call panicked"))
-    }
-}
-
-/// A transfer under way in a thread of its own.
+/// A transfer in progress, in a thread.
 #[pyclass(frozen, module = "waystage._native")]
 struct FileTransfer(lan::Transfer);
 
@@ -114,26 +94,16 @@ impl FileTransfer {
             way,
             steps: steps.collect(),
         };
-        py.detach(|| lan::Transfer::start(request)).map(Self).map_err(|error| raise(py, error))
+        py.detach(|| lan::Transfer::start(request)).map(Self).or_raise()
     }
 
     /// (bytes, seconds) once it has ended well, None where it still runs after `timeout_s`.
     #[pyo3(signature = (timeout_s=None))]
     fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<Option<(u64, f64)>> {
-        let deadline = match timeout_s {
-            Some(seconds) => Instant::now().checked_add(duration(seconds)?),
-            None => None,
-        };
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let slice = left.map_or(LOOK_ROUND, |left| left.min(LOOK_ROUND));
-            match py.detach(|| self.0.wait(Some(slice))) {
-                Some(Ok(moved)) => return Ok(Some((moved.bytes, moved.took.as_secs_f64()))),
-                Some(Err(error)) => return Err(raise(py, error)),
-                None if left.is_some_and(|left| left <= slice) => return Ok(None),
-                None => py.check_signals()?,
-            }
-        }
+        let timeout = timeout_s.map(duration).transpose()?;
+        let ended = wait(py, timeout, |timeout| self.0.wait(Some(timeout)))?;
+        let moved = ended.transpose().or_raise()?;
+        Ok(moved.map(|moved| (moved.bytes, moved.took.as_secs_f64())))
     }
 
     /// Whether it ended within `timeout_s`, well or not.
@@ -143,7 +113,7 @@ impl FileTransfer {
         Ok(py.detach(|| self.0.wait(Some(timeout))).is_some())
     }
 
-    /// Bytes of files that have arrived whole so far.
+    /// Bytes of complete files so far.
     #[getter]
     fn moved(&self) -> u64 {
         self.0.bytes()
@@ -160,17 +130,4 @@ fn socket_address(address: &str, port: u16) -> PyResult<SocketAddrV4> {
         .parse()
         .map_err(|_| PyValueError::new_err(format!("{address:?} is not an IPv4 address")))?;
     Ok(SocketAddrV4::new(address, port))
-}
-
-fn duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is not a number of seconds")))
-}
-
-fn raise(py: Python<'_>, error: lan::TransferError) -> PyErr {
-    let raised = TransferError::new_err(error.text);
-    match raised.value(py).setattr("kind", error.kind.name()) {
-        Ok(()) => raised,
-        Err(odd) => odd,
-    }
 }

@@ -1,8 +1,8 @@
 """New images from images, for training: written to a tree or a shard, or streamed.
 
 Arrives: a tree or a catalog of images, operations, a seed.
-Leaves: new images, the same for the same seed whatever the threads and nodes; what was broken, counted and told.
-Must not know: how images are decoded and changed, which the data plane does; what they are for.
+Leaves: new images, the same for the same seed on any number of threads and nodes; counts and reasons of broken ones.
+Must not know: how the data plane decodes and transforms images; what they are for.
 """
 
 from waystage.augment.options import AugmentOptions, Streamed

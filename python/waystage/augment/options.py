@@ -1,14 +1,13 @@
-"""What is done to images, and which are this process's.
+"""The operations on images, and which images are this process's.
 
 Arrives: choices.
-Leaves: the same, checked; files in the order in which they are taken.
+Leaves: the same, checked; files in processing order.
 Must not know: where new images go.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,20 +17,20 @@ from numpy.typing import NDArray
 
 from waystage._native import check_operation
 from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
+from waystage.native_options import AugmentationOptions
 from waystage.ranks import Rank
-
-Progress = Callable[[str, float], None]
+from waystage.task import Progress
 
 MAX_PIXELS = 1 << 26
-"""A photograph has 2^24 to 2^25 pixels; an image that has many more is more likely to be a bomb."""
+"""A photograph has 2^24 to 2^25 pixels; an image with many more is more likely to be a decompression bomb."""
 
 
 class AugmentOptionError(ValueError):
-    """An option that cannot be; the message says which and what to do."""
+    """An invalid option; the message names it and the remedy."""
 
 
 class Streamed(NamedTuple):
-    """One new image: the path of what it was made from, the number of the copy, and pixels or a file's bytes."""
+    """One new image: the path of its source, the number of the copy, and pixels or a file's bytes."""
 
     path: bytes
     copy: int
@@ -40,7 +39,7 @@ class Streamed(NamedTuple):
 
 @dataclass(frozen=True)
 class AugmentOptions:
-    """What to do. `operations` are written as on the command line: see docs/how-to/augment.md. `max_pixels` is of one image."""
+    """Options. `operations` have the command line's syntax: see docs/how-to/augment.md. `max_pixels` is per image."""
 
     operations: tuple[str, ...] = ()
     seed: int = 0
@@ -68,19 +67,24 @@ class AugmentOptions:
         """Two for each core: one decodes while another waits for its disk."""
         return self.threads or 2 * len(os.sched_getaffinity(0))
 
-    def native(self, *, first_copy: int = 0) -> dict[str, Any]:
-        """The data plane's keywords."""
-        return {
-            "operations": list(self.operations),
-            "seed": self.seed,
-            "encoding": self.encoding,
-            "quality": self.quality,
-            "max_pixels": self.max_pixels,
-            "first_copy": first_copy,
-            "copies": self.copies,
-            "threads": self.thread_count(),
-            "bytes_per_s": self.bytes_per_s,
-        }
+    def native(
+        self, *, target: str, path: Path | None = None, overwrite: bool = False, first_copy: int = 0
+    ) -> AugmentationOptions:
+        """The same options for the data plane, and where new images go."""
+        return AugmentationOptions(
+            operations=self.operations,
+            seed=self.seed,
+            encoding=self.encoding,
+            quality=self.quality,
+            max_pixels=self.max_pixels,
+            first_copy=first_copy,
+            copies=self.copies,
+            threads=self.thread_count(),
+            bytes_per_s=self.bytes_per_s,
+            target=target,
+            path=path,
+            overwrite=overwrite,
+        )
 
 
 def images_of(
@@ -89,7 +93,7 @@ def images_of(
     rank: Rank,
     progress: Progress | None = None,
 ) -> TreeFiles:
-    """The files of `source` that are this rank's, by path: the order of shards and streams. Raises BuildError, CatalogError."""
+    """This rank's files of `source`, by path: the order of shards and streams. Raises BuildError, CatalogError."""
     files = files_of(
         source,
         options.exclude,

@@ -1,7 +1,7 @@
-"""New images to whoever trains, one after the other.
+"""New images for training, one after the other.
 
-Arrives: images, what to do to them, an epoch.
-Leaves: an iterator that reads and works ahead in threads of its own.
+Arrives: images, operations, an epoch.
+Leaves: an iterator that reads and decodes ahead in threads.
 Must not know: what trains.
 """
 
@@ -33,21 +33,21 @@ def stream(
 ) -> Iterator[Streamed]:
     """New images of one epoch: arrays of height, width, channels, or files' bytes.
 
-    What is drawn for an image hangs on seed, path and copy; each epoch has copies of its own, `epoch * copies` and on. The order is that of
-    paths, or with `shuffle` one that seed and epoch decide. Broken images are left out, and appended to `errors` at the
-    end. The memory that is used does not grow with the number of images; closing the iterator ends its threads.
+    The random parameters of an image depend on seed, path and copy; an epoch has the copies from `epoch * copies`
+    on. The order is that of paths, or with `shuffle` a permutation by seed and epoch. Broken images are skipped,
+    and appended to `errors` at the end. Memory does not grow with the number of images; closing the iterator ends
+    its threads.
     """
     files = images_of(Path(source), options, rank or Rank())
     if shuffle:
         order = np.random.default_rng([options.seed, epoch]).permutation(files.table.num_rows)
         table = files.table.take(pa.array(order))
         files = TreeFiles(files.root, table, files.excluded, files.errors, files.catalog)
-    running = Augmentation(
-        files.root, native_columns(files), target=deliver, **options.native(first_copy=epoch * options.copies)
-    )
-    # Whoever closes the iterator drops this, and with it its threads.
-    while (made := running.next()) is not None:
-        yield Streamed(made[0], made[1], made[-1])
-    _, broken = running.finish()
+    native = options.native(target=deliver, first_copy=epoch * options.copies)
+    # Closing the iterator ends the block, and with it the threads.
+    with Augmentation(files.root, native_columns(files), native) as running:
+        while (made := running.next()) is not None:
+            yield Streamed(made[0], made[1], made[-1])
+        _, broken = running.finish()
     if errors is not None:
         errors += [*files.errors, *broken]

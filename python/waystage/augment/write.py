@@ -1,8 +1,8 @@
 """New images into a tree or into one tar file.
 
-Arrives: images, what to do to them, where to.
-Leaves: files, each whole or not there; counts; what was broken.
-Must not know: how images are changed.
+Arrives: images, operations, a target.
+Leaves: files, each complete or absent; counts; broken images.
+Must not know: how images are transformed.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from waystage._native import Augmentation, AugmentError
-from waystage.augment.options import AugmentOptionError, AugmentOptions, Progress, images_of, native_columns
+from waystage._native import Augmentation
+from waystage.augment.options import AugmentOptionError, AugmentOptions, images_of, native_columns
 from waystage.catalog.apart import meeting
 from waystage.catalog.files import TreeFiles
 from waystage.catalog.store import MANIFEST
 from waystage.display import display
 from waystage.ranks import Rank
-
-WAIT_S = 0.2
+from waystage.task import Progress, follow, no_progress
 
 
 @dataclass(frozen=True)
 class Written:
-    """What became of it: counts by name (see docs/how-to/augment.md), and the first of what could not be used."""
+    """The result: counts by name (see docs/how-to/augment.md), and the first unusable images."""
 
     target: Path
     counts: dict[str, int]
@@ -31,23 +30,19 @@ class Written:
     kept_shard: bool = False
 
 
-def _no_progress(what: str, share: float) -> None:
-    return None
-
-
 def write(
     source: Path,
     target: Path,
     options: AugmentOptions,
     rank: Rank | None = None,
-    progress: Progress = _no_progress,
+    progress: Progress = no_progress,
     *,
     overwrite: bool = False,
 ) -> Written:
     """Make new images of `source` in `target`, a folder or a name that ends with `.tar`.
 
-    Files and shards that are there are kept unless `overwrite`: the same call goes on where one was interrupted. With several
-    ranks each writes a shard of its own, `NAME-RRRRR-of-NNNNN.tar`. Raises AugmentError, AugmentOptionError, BuildError.
+    Existing files and shards are kept unless `overwrite`: the same call resumes an interrupted one. With several ranks
+    each writes its own shard, `NAME-RRRRR-of-NNNNN.tar`. Raises AugmentError, AugmentOptionError, BuildError.
     """
     rank = rank or Rank()
     shard = target.suffix == ".tar"
@@ -62,25 +57,13 @@ def write(
         return Written(target, {}, kept_shard=True)
     files = _images_apart_from(target, source, options, rank, progress)
     target.parent.mkdir(parents=True, exist_ok=True)
-    running = Augmentation(
-        files.root,
-        native_columns(files),
-        target="shard" if shard else "tree",
-        path=target,
-        overwrite=overwrite,
-        **options.native(),
-    )
-    try:
-        while not running.wait(WAIT_S):
-            read, done, of = running.progress()
-            progress(f"{done:,} of {of:,} files, {read / 1e6:,.0f} MB", done / max(of, 1))
-    except BaseException:
-        running.stop()
-        try:
-            running.finish()
-        except AugmentError:
-            pass  # it was stopped, and says so
-        raise
+    native = options.native(target="shard" if shard else "tree", path=target, overwrite=overwrite)
+
+    def show(counts: dict[str, int]) -> None:
+        read, done, found = counts["bytes"], counts["files"], counts["found"]
+        progress(f"{done:,} of {found:,} files, {read / 1e6:,.0f} MB", done / max(found, 1))
+
+    running = follow(Augmentation(files.root, native_columns(files), native), show)
     counts, errors = running.finish()
     return Written(target, counts | {"excluded": files.excluded}, [*files.errors, *errors])
 
@@ -88,7 +71,7 @@ def write(
 def _images_apart_from(
     target: Path, source: Path, options: AugmentOptions, rank: Rank, progress: Progress | None = None
 ) -> TreeFiles:
-    """The images of `source`, which may be a catalog, once `target` is known to be apart from all of it."""
+    """The images of `source`, which may be a catalog, after checking that `target` is outside of it."""
     _hold_apart(source, target)
     files = images_of(source, options, rank, progress=progress)
     _hold_apart(files.root, target)
@@ -96,7 +79,7 @@ def _images_apart_from(
 
 
 def _hold_apart(source: Path, target: Path) -> None:
-    """New images among the old ones would be taken for images by the next run."""
+    """New images among the sources would be sources of the next run."""
     how = meeting(source, target)
     if how is not None and not (how == "contains" and (source / MANIFEST).is_file()):
         raise AugmentOptionError(
@@ -106,7 +89,7 @@ def _hold_apart(source: Path, target: Path) -> None:
 
 
 def dry_run(source: Path, target: Path, options: AugmentOptions, rank: Rank) -> dict[str, int]:
-    """What would be looked at, without opening any file."""
+    """The files that would be read, without opening any."""
     files = _images_apart_from(target, source, options, rank)
     size = int(files.table["size"].to_numpy().sum())
     return {"files": files.table.num_rows, "bytes": size, "excluded": files.excluded}

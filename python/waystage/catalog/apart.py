@@ -1,4 +1,4 @@
-"""Whether what is written would come to be among what is read.
+"""Whether an output would be inside its input.
 
 Arrives: a tree that is read, a place that is to be written.
 Leaves: how the one holds the other, by whatever names, links and mounts.
@@ -22,7 +22,7 @@ ESCAPED = re.compile(rb"\\([0-7]{3})")
 class _Mount:
     device: bytes
     root: bytes
-    """What of its file system is mounted."""
+    """The mounted subtree of its file system."""
     at: bytes
 
 
@@ -31,21 +31,21 @@ Place = tuple[bytes, bytes]
 
 
 def meeting(source: Path, target: Path) -> str | None:
-    """How `target`, which need not exist, and the tree `source` meet: "is", "lies inside" or "contains"; None where they do not."""
+    """How `target`, which need not exist, and the tree `source` overlap: "is", "is inside" or "contains"; else None."""
     tree, top = os.path.realpath(os.fsencode(source)), os.path.realpath(os.fsencode(target))
     mounts = _mounts()
     (tree_place, *below_tree), (top_place, *below_top) = _places(tree, mounts), _places(top, mounts)
     if tree_place == top_place or same_entry(tree, top):
         return "is"
     if any(_within(top_place, place) for place in (tree_place, *below_tree)) or _has_above(top, tree):
-        return "lies inside"
+        return "is inside"
     if any(_within(tree_place, place) for place in (top_place, *below_top)) or _has_above(tree, top):
         return "contains"
     return None
 
 
 def _places(path: bytes, mounts: list[_Mount]) -> list[Place]:
-    """Where `path` is, and what else is mounted below it."""
+    """Where `path` is, and which mounts are below it."""
     own = b"/", b"", b"/"
     for mount in mounts:
         # The last one at a place hides those before.
@@ -69,7 +69,7 @@ def _below(path: bytes, top: bytes) -> bool:
 
 
 def same_entry(one: str | bytes | Path, other: str | bytes | Path) -> bool:
-    """Whether both are there and one file or directory."""
+    """Whether both exist and are the same file or directory."""
     try:
         return os.path.samefile(one, other)
     except OSError:
@@ -77,7 +77,8 @@ def same_entry(one: str | bytes | Path, other: str | bytes | Path) -> bool:
 
 
 def _has_above(path: bytes, directory: bytes) -> bool:
-    """Whether a directory above `path` is `directory`: for file systems whose mounts tell nothing, such as overlays."""
+    """Whether a directory above `path` is `directory`: for file systems whose mount table is inconclusive, such as
+    overlays."""
     while (above := os.path.dirname(path)) != path:
         if same_entry(above, directory):
             return True

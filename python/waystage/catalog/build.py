@@ -1,4 +1,4 @@
-"""Building a catalog, going on with an interrupted one, and refreshing an old one.
+"""Building a catalog, resuming an interrupted build, and refreshing a catalog.
 
 Arrives: a tree and how to walk it; perhaps what an earlier walk left.
 Leaves: a catalog under its name at one moment, or a journal from which the next call goes on.
@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,22 +28,20 @@ from waystage.catalog.parts import give_name
 from waystage.catalog.recording import record
 from waystage.catalog.store import MANIFEST, Catalog, Manifest
 from waystage.display import display
+from waystage.task import Progress
 
 AS_USUAL = BuildOptions()
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the share of it, 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a session did."""
+    """The result of a build or refresh."""
 
     path: Path
     entries: int
     counts: dict[str, int]
     kept: int
-    """Entries taken over unread from earlier parts."""
+    """Entries kept from earlier parts without reading their directories."""
     seconds: float
     resumed: bool
 
@@ -51,11 +49,11 @@ class Built:
 def build(
     tree: Path, target: Path, options: BuildOptions = AS_USUAL, progress: Progress | None = None
 ) -> Built:
-    """Catalogue `tree` at `target`, going on where an interrupted build of the same left off.
+    """Catalogue `tree` at `target`, resuming an interrupted build of the same tree.
 
-    Raises BuildError where the tree cannot be read or the catalog not be written, CatalogError where what lies at
-    `target` is something else, or a catalog of another tree and not to be replaced. A catalog of this tree that is there already
-    is replaced, at one moment, when the new one is whole.
+    Raises BuildError where the tree cannot be read or the catalog not be written, CatalogError where what is at
+    `target` is something else, or a catalog of another tree and not to be replaced. A catalog of this tree that is
+    there already is replaced, at one moment, when the new one is whole.
     """
     root = Path(os.path.abspath(tree)).resolve()
     if not root.is_dir():
@@ -85,12 +83,13 @@ def refresh(
     trust_directories: bool = False,
     stale: Iterable[bytes] | None = None,
 ) -> Built:
-    """Bring a catalog up to date with its tree, with the patterns it was built with.
+    """Update a catalog from its tree, with the patterns that it was built with.
 
     Every entry is looked at anew: no file system changes a directory's time when a file in it is rewritten. With
-    `trust_directories`, entries of directories whose own times have not changed are kept unread, which is right for trees
-    whose files are never rewritten in place. With `stale`, paths that a check found stale, their directories are read anew
-    besides those whose times have changed, and all others are kept: the quick way to mend what was met.
+    `trust_directories`, entries of directories whose own times have not changed are kept unread, which is right for
+    trees whose files are never rewritten in place. With `stale`, paths that a check found stale, their directories
+    are read anew besides those whose times have changed, and all others are kept: the quick way to update the
+    entries that were found stale.
     """
     doubted = None if stale is None else frozenset(path.rpartition(b"/")[0] for path in stale)
     old = Catalog(target)
@@ -117,7 +116,7 @@ def refresh(
             for name in (part.entries, part.directories):
                 give_name(target / name, folder / name)
         wanted.trusting = True
-        wanted.gaps = dict(was.gaps)  # Only what was met is mended.
+        wanted.gaps = dict(was.gaps)  # Only the entries found stale are updated.
         wanted.parts = list(old.manifest.parts)
         wanted.started = was.started
         wanted.targets = list(was.targets)
@@ -125,7 +124,7 @@ def refresh(
 
 
 def _refuse_another(target: Path, root: Path) -> None:
-    """Raise CatalogError where `target` is a catalog that a build of `root` would not bring up to date but destroy."""
+    """Raise CatalogError where `target` is a catalog that a build of `root` would destroy rather than update."""
     try:
         there = Manifest.load(target / MANIFEST)
     except CatalogHidden:
@@ -185,7 +184,7 @@ def _session(
 
 @contextmanager
 def workplace(target: Path) -> Iterator[Path]:
-    """The folder of an unfinished catalog beside its final place, held against another build."""
+    """The folder of an unfinished catalog beside its final place, locked against other builds."""
     folder = target.with_name(target.name + UNFINISHED)
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -212,7 +211,7 @@ def _journal_of(folder: Path, wanted: Manifest) -> Manifest:
 
 
 def empty(folder: Path) -> None:
-    """Leave nothing in a workplace but its lock."""
+    """Remove everything from a work folder but its lock."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -221,7 +220,7 @@ def empty(folder: Path) -> None:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Give the catalog its name; whoever opens it sees the old one or the new one."""
+    """Give the catalog its name; readers see the old one or the new one."""
     (folder / LOCK).unlink()
     named = {MANIFEST}
     for part in Manifest.load(folder / MANIFEST).parts:
@@ -233,7 +232,7 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def take_name(folder: Path, target: Path) -> None:
-    """Let `folder` be `target`, at one moment, and remove what had that name."""
+    """Rename `folder` to `target` atomically, and remove what had that name."""
     if not target.exists():
         os.rename(folder, target)
         return

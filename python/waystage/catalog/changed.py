@@ -1,10 +1,10 @@
-"""A catalog brought up to date by what is known to have changed.
+"""A catalog updated from a list of changes.
 
 Arrives: a catalog, or the tree of a new one; the paths that changed.
 Leaves: a catalog in which these are what they are now, under its name at one moment; or what may be missing from it.
 Must not know: how it became known what changed.
 
-The catalog says that a recording is under way before anything changes, so that one that is killed is not forgotten.
+The catalog says that a recording is in progress before anything changes, so that a killed one is not forgotten.
 """
 
 from __future__ import annotations
@@ -22,40 +22,42 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from waystage._native import CatalogChanges, TreeWalk
+from waystage._native import CatalogChanges
 from waystage.catalog.build import empty, publish, workplace
 from waystage.catalog.errors import BuildError, CatalogError, SourceMissing
 from waystage.catalog.options import JOURNAL, BuildOptions, own_patterns
 from waystage.catalog.parts import PartWriter, give_name, new_tag
-from waystage.catalog.recording import WAIT_S, Recorder
+from waystage.catalog.recording import Recorder
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
 from waystage.catalog.store import GAPS, MANIFEST, Catalog, Manifest, Part, held, paths_of
+from waystage.catalog.walking import batches, start_walk
 from waystage.display import display
+from waystage.native_options import WalkOptions
 
 COUNTS = ("entries", "directories", "unchanged", "bytes", "excluded", "vanished", "errors")
 
 Dropped = dict[bytes, tuple[int, int]]
-"""How many entries of a directory no longer count, and how many bytes they had as files."""
+"""How many entries of a directory are superseded, and their bytes as files."""
 
 Inodes = set[tuple[int, int]]
-"""Devices and inodes of files that have several names."""
+"""Devices and inodes of files with several hard links."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of the catalog."""
+    """The result of an update."""
 
     path: Path
     entries: int
     looked_at: int
-    """Entries that were looked at and are in it."""
+    """Entries that were checked and are in it."""
     gaps: dict[str, int]
     seconds: float
 
 
 @dataclass
 class Changing:
-    """A catalog held until what changed is in it."""
+    """A catalog that is locked until its changes are applied."""
 
     target: Path
     folder: Path
@@ -63,7 +65,7 @@ class Changing:
     options: BuildOptions
     began: float = field(default_factory=time.time)
     targets: set[tuple[int, str]] = field(default_factory=set)
-    """Storage targets met on walks."""
+    """Storage targets found on walks."""
 
     @property
     def root(self) -> Path:
@@ -75,7 +77,7 @@ class Changing:
         return [os.fsencode(pattern) for pattern in patterns]
 
     def apply(self, changes: CatalogChanges) -> Applied:
-        """Look at what changed, and give the catalog its name anew. Raises BuildError where it cannot be written."""
+        """Check what changed, and write the catalog. Raises BuildError where it cannot be written."""
         began = time.monotonic()
         try:
             manifest, looked_at = self._apply(changes)
@@ -118,29 +120,28 @@ class Changing:
         return linked
 
     def _walk(self, changes: CatalogChanges, recorder: Recorder) -> Inodes:
-        """All below directories that were renamed."""
+        """Everything below renamed directories."""
         linked: Inodes = set()
         tops = changes.to_walk()
         if not tops:
             return linked
-        walk = TreeWalk(
+        walk = start_walk(
             self.root,
-            threads=self.options.thread_count(),
-            exclude=self.left_out,
-            one_file_system=self.was.one_file_system,
-            layouts=self.was.layouts,
-            tops=tops,
+            WalkOptions(
+                threads=self.options.thread_count(),
+                exclude=self.left_out,
+                one_file_system=self.was.one_file_system,
+                layouts=self.was.layouts,
+                tops=tops,
+            ),
         )
-        ended = False
-        while not ended:
-            batch, ended = walk.next(WAIT_S)
-            if batch is not None:
-                linked |= _linked(recorder.add(batch))
+        for batch in batches(walk):
+            linked |= _linked(recorder.add(batch))
         self.targets.update(walk.targets())
         return linked
 
     def _linked_before(self, changes: CatalogChanges) -> Inodes:
-        """Files of several names one of which changed or is gone."""
+        """Files with several hard links of which one changed or is gone."""
         linked: Inodes = set()
         for table in self._entries(["directory", "name", "links", "inode", "device"]):
             some = table.filter(pc.greater(table["links"], 1))
@@ -149,7 +150,7 @@ class Changing:
         return linked
 
     def _other_names(self, linked: Inodes) -> list[bytes]:
-        """Names in the catalog of files that changed under another one."""
+        """Names in the catalog of files that changed by another hard link."""
         found: list[bytes] = []
         if not linked:
             return found
@@ -167,7 +168,7 @@ class Changing:
                 yield file.read([group], columns, ["directory"])
 
     def _keep(self, changes: CatalogChanges, number: int) -> list[Part]:
-        """The parts there were, without what changed; those without any of it as they are."""
+        """The former parts without superseded entries; unaffected parts stay."""
         parts = []
         for part in self.was.parts:
             dropped = self._dropped(changes, part)
@@ -210,7 +211,7 @@ class Changing:
         return dropped
 
     def _copy(self, changes: CatalogChanges, part: Part, new: Part) -> dict[str, Any] | None:
-        """Copy what still counts; its totals."""
+        """Copy the valid entries; their totals."""
         file = held(part.entries, ENTRIES, part, self.target)
         with PartWriter(self.folder / new.entries, ENTRIES) as writer:
             for group in range(file.groups):
@@ -221,10 +222,10 @@ class Changing:
 
 @contextmanager
 def changing(target: Path, tree: Path | None, options: BuildOptions) -> Iterator[Changing]:
-    """Hold the catalog at `target`, or the place of a new one of `tree`, while something changes the tree.
+    """Hold the catalog at `target`, or its place where it is new, while `tree` changes.
 
-    A new catalog of a tree that holds something already has only what changes. Raises CatalogError where `target` is something
-    else or of another tree, and BuildError where it cannot be written.
+    A new catalog of a tree that holds something already has only what changes. Raises CatalogError where `target`
+    is something else or of another tree, and BuildError where it cannot be written.
     """
     existing = target.exists()
     if existing:
@@ -258,7 +259,7 @@ def changing(target: Path, tree: Path | None, options: BuildOptions) -> Iterator
 
 
 def unmark(target: Path) -> None:
-    """Nothing was changed after all."""
+    """Release it without a change."""
     manifest = Manifest.load(target / MANIFEST)
     manifest.gaps.pop("recording", None)
     manifest.save(target / MANIFEST)
@@ -283,7 +284,7 @@ def _is_file(table: pa.Table) -> Any:
 
 
 def _directories(changes: CatalogChanges, table: pa.Table, dropped: Dropped) -> pa.Table:
-    """Directories that are still there. Those that changed are not known in full any more, and `refresh` reads them."""
+    """Directories that still exist. `refresh` reads those that changed."""
     if table.num_rows == 0:
         return table
     gone = _ask(changes.replaces_directories, table["path"])

@@ -1,12 +1,13 @@
-"""Catalogued files opened with a check, and entries held against the file system.
+"""Catalogued files opened with a check, and entries compared with the file system.
 
 Arrives: a catalog; entries of it.
-Leaves: open files with what they are now; in what entries differ, counted by kind; the paths to be mended.
+Leaves: open files with their present state; how entries differ, counted by kind; the paths of stale entries.
 Must not know: what is read from the files.
 
-A catalog is as old as its walk. Whoever opens a file by it says what the catalog says of it; size, times, inode and, where the
-file system keeps one, the layout's generation are compared, and where anything differs what the file system says now
-takes the entry's place. `waystage.catalog.refresh(path, stale=...)` mends the catalog from the paths collected here.
+A catalog is as old as its walk. Opening a file by it compares the file with the catalog: size, times, inode and,
+where the file system keeps one, the layout's generation are compared, and where anything differs what the file
+system says now takes the entry's place. `waystage.catalog.refresh(path, stale=...)` updates the catalog from the
+paths collected here.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -25,25 +26,27 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from waystage._native import CHECK_KINDS, ENTRY_TYPES, LAYOUT_KINDS, CheckedTree, hash_paths
+from waystage.catalog.columns import directory_columns, entry_columns, strings
 from waystage.catalog.errors import SourceMissing
 from waystage.catalog.options import BuildOptions
 from waystage.catalog.store import Catalog, paths_of
 from waystage.display import display
+from waystage.task import Progress
 
 LOOKED_AT = ["directory", "name", "type", "size", "mtime", "ctime", "inode"]
 ENTRY_COLUMNS = [*LOOKED_AT, "layout", "layout_generation", "stripe_size", "objects"]
-"""What `entries_of` needs."""
+"""The columns that `entries_of` needs."""
 
 TOGETHER = 1 << 14
-"""Entries that one thread looks at together."""
+"""Entries that one thread checks at a time."""
 
 WAITING = 4
-"""Pieces that wait for each thread, so that a large catalog is never in memory."""
+"""Pieces queued for each thread, which bounds memory."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a catalog says of one entry. Times are ns since 1970; `objects` are (target, offset, length)."""
+    """An entry of a catalog. Times are ns since 1970; `objects` are (target, offset, length)."""
 
     path: bytes
     type: str
@@ -59,12 +62,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """An open file. `entry` holds of it: the catalog's, or where that was stale one made anew."""
+    """An open file. `entry` is the catalog's, or its present state where that was stale."""
 
     file: io.FileIO
     entry: Entry
     differences: tuple[str, ...]
-    """In what the catalog's entry differed, of CHECK_KINDS; empty where it held."""
+    """How the catalog's entry differed, of CHECK_KINDS; empty where it was valid."""
 
     def __enter__(self) -> CheckedFile:
         return self
@@ -74,7 +77,7 @@ class CheckedFile:
 
 
 class CheckedOpener:
-    """Opens files of a catalog. One serves all threads. Raises BuildError where the tree is gone."""
+    """Opens files of a catalog; thread-safe. Raises BuildError where the tree is gone."""
 
     def __init__(self, catalog: Catalog) -> None:
         try:
@@ -87,7 +90,7 @@ class CheckedOpener:
 
     @property
     def tree(self) -> CheckedTree:
-        """For whoever opens or looks at many files from Rust or with columns."""
+        """The checker itself, for many files at once, with columns."""
         return self._tree
 
     def open(self, entry: Entry) -> CheckedFile:
@@ -118,18 +121,18 @@ class CheckedOpener:
         return self._tree.counts()
 
     def stale_paths(self) -> tuple[list[bytes], bool]:
-        """Paths of stale entries, 100,000 at most, and whether these are all: what `refresh` takes as `stale`."""
+        """Paths of stale entries, at most 100,000, and whether the list is complete: `stale` of `refresh`."""
         return self._tree.stale_paths()
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check of many entries found."""
+    """The result of checking many entries."""
 
     counts: dict[str, int]
     stale: list[bytes]
     complete: bool
-    """Whether `stale` has every stale entry that was met."""
+    """Whether `stale` is complete."""
 
     def __bool__(self) -> bool:
         return self.counts["stale"] > 0
@@ -169,9 +172,9 @@ def check(
     sample: int | None = None,
     threads: int | None = None,
     seed: int = 0,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Checked:
-    """Look at every entry, or at about `sample` of them chosen at random, without reading a directory.
+    """Check every entry, or about `sample` of them chosen at random, without reading a directory.
 
     Quicker than a walk where few are looked at; finds what changed or went, not what is new, and not layouts.
     """
@@ -203,42 +206,10 @@ def check(
 
 
 def path_hashes(batch: pa.RecordBatch) -> NDArray[np.uint64]:
-    """A number for each path, from the columns `directory` and `name`."""
-    directories, directory = _directories(batch)
-    return hash_paths(directories, directory, _strings(batch["name"]))
+    """A hash of each path, from the columns `directory` and `name`."""
+    directories, directory = directory_columns(batch)
+    return hash_paths(directories, directory, strings(batch["name"]))
 
 
 def _look_at(tree: CheckedTree, batch: pa.RecordBatch) -> None:
-    directories, directory = _directories(batch)
-    mtime = batch["mtime"].cast(pa.int64())
-    kind = pc.index_in(batch["type"].cast(pa.string()), pa.array(ENTRY_TYPES)).cast(pa.int8())
-    tree.look_at(
-        directories=directories,
-        directory=directory,
-        names=_strings(batch["name"]),
-        kind=kind.to_numpy(zero_copy_only=False),
-        size=batch["size"].to_numpy(),
-        mtime=mtime.to_numpy(),
-        ctime=pc.coalesce(batch["ctime"].cast(pa.int64()), mtime).to_numpy(zero_copy_only=False),
-        inode=batch["inode"].to_numpy(),
-    )
-
-
-def _directories(
-    batch: pa.RecordBatch,
-) -> tuple[tuple[NDArray[np.int32], NDArray[np.uint8]], NDArray[np.int32]]:
-    directory = batch["directory"]
-    if not isinstance(directory, pa.DictionaryArray):
-        directory = directory.dictionary_encode()
-    numbers = directory.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-    return _strings(directory.dictionary), numbers
-
-
-def _strings(array: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """The offsets and bytes of an array of byte strings, without a copy."""
-    _, offsets, data = array.buffers()
-    if offsets is None:
-        return np.zeros(1, np.int32), np.zeros(0, np.uint8)
-    all_offsets = np.frombuffer(offsets, np.int32)
-    held = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
-    return all_offsets[array.offset : array.offset + len(array) + 1], held
+    tree.check(entry_columns(batch))

@@ -1,12 +1,14 @@
-"""Checksums of objects, in a file beside a catalog: made, held against the files, and damage mended from a copy.
+"""Checksums of objects, in a file beside a catalog: computed, compared with the files, and damage repaired from a
+copy.
 
 Arrives: a catalog; perhaps a copy of its tree.
-Leaves: `CATALOG.checksums`, one Parquet file of the documented schema (docs/reference/catalog.md); damaged objects by path, and
-which of them are whole again.
+Leaves: `CATALOG.checksums`, one Parquet file of the documented schema (docs/reference/catalog.md); damaged objects
+by path, and which of them are whole again.
 Must not know: how objects are summed.
 
-The file has a row for each object of each regular file that has bytes. A file whose size, mtime and inode are as in its rows and whose
-objects have other checksums is damaged; one whose size, mtime or inode differ was changed by somebody, and is summed again.
+The file has a row for each object of each regular file that has bytes. A file whose size, mtime and inode are as in
+its rows and whose objects have other checksums is damaged; one whose size, mtime or inode differ has been modified,
+and is summed again.
 """
 
 from __future__ import annotations
@@ -30,29 +32,29 @@ from waystage.catalog.errors import BuildError, CatalogError, SourceMissing
 from waystage.catalog.options import CHECKSUMS
 from waystage.catalog.store import Catalog, paths_of
 from waystage.catalog.sums import KEY, VERSION, Row, Sums, Writer, files_of_sums, groups_of, open_sums
+from waystage.task import Progress
 
 __all__ = ["KEY", "Damage", "SumsMade", "SumsVerified", "make", "sums_path", "verify"]
 
 LOOK_S = 0.2
 WAITING = 64
-"""Files that wait for each thread."""
+"""Files queued for each thread."""
 
-Progress = Callable[[str, float], None]
 Recorded = tuple[int, int, int, int, int, int, int]
 """(type, size, mtime, ctime, inode, layout, generation), as `CheckedTree` takes it."""
 
 
 @dataclass(frozen=True)
 class SumsMade:
-    """What making checksums did."""
+    """The result of computing checksums."""
 
     path: Path
     files: int
     bytes_read: int
     kept: int
-    """Files whose checksums were there and still are of the same size, mtime and inode."""
+    """Files with valid checksums: size, mtime and inode are unchanged."""
     unread: list[tuple[bytes, str]]
-    """Files that could not be read or changed meanwhile, and why; they have no checksums, or some objects have none."""
+    """Files that were unreadable or changed meanwhile, and why; some of their objects have no checksum."""
 
 
 @dataclass
@@ -70,30 +72,31 @@ class Damage:
 
 @dataclass
 class SumsVerified:
-    """What holding checksums against the files found."""
+    """The result of verifying checksums."""
 
     files: int = 0
     objects: int = 0
     bytes_read: int = 0
     damaged: list[Damage] = field(default_factory=list)
     changed: list[tuple[bytes, tuple[str, ...]]] = field(default_factory=list)
-    """Files that somebody changed since, and in what they differ: to be summed again."""
+    """Files modified since, and how they differ: to be summed again."""
     failed: list[tuple[bytes, str]] = field(default_factory=list)
-    """Files that could not be mended, and why."""
+    """Files that could not be repaired, and why."""
 
     def __bool__(self) -> bool:
         return any(not damage.mended for damage in self.damaged)
 
 
 def sums_path(catalog: Catalog) -> Path:
-    """Where a catalog's checksums are."""
+    """The path of a catalog's checksums."""
     return catalog.path.with_name(catalog.path.name + CHECKSUMS)
 
 
 def make(catalog: Catalog, threads: int | None = None, progress: Progress | None = None) -> SumsMade:
-    """Sum the objects of every regular file of the catalog that has no checksums yet, or was changed since.
+    """Compute the checksums of every regular file of the catalog that has none, or has changed since.
 
-    Raises BuildError where the file cannot be written. It has its name only when it is whole; one that was there stays until then.
+    Raises BuildError where the file cannot be written. It has its name only when it is whole; one that was there
+    stays until then.
     """
     target = sums_path(catalog)
     tree = CheckedOpener(catalog).tree
@@ -152,9 +155,9 @@ def verify(
     *,
     repair_from: Path | None = None,
 ) -> SumsVerified:
-    """Hold every file that has checksums against them, and mend damaged objects from the tree `repair_from`.
+    """Compare every file with its checksums, and repair damaged objects from the tree `repair_from`.
 
-    An object is written only where the copy's bytes have the checksum wanted. A mended file has its former mtime.
+    An object is written only where the copy's bytes have the checksum wanted. A repaired file has its former mtime.
     Raises CatalogError where there are no checksums or they are damaged, BuildError where a tree cannot be opened.
     """
     tree = CheckedOpener(catalog).tree
@@ -224,7 +227,7 @@ def _verify(tree: CheckedTree, donor: CheckedTree | None, rows: list[Row], versi
         layout, first["layout_generation"],
     )  # fmt: skip
     bits, now, sums, number = tree.sum(path, recorded, version)
-    # Attributes may change without the content, and mending changes the ctime itself.
+    # Attributes may change without the content, and a repair changes the ctime itself.
     differs = tuple(kind for kind in kinds(bits) if kind != "ctime")
     if now is None and "unreadable" in differs:
         found.failed.append((path, os.strerror(number)))
@@ -245,13 +248,13 @@ def _verify(tree: CheckedTree, donor: CheckedTree | None, rows: list[Row], versi
     if wrong and donor is not None:
         try:
             wanted = [(index, row["digest"]) for index, row in wrong]
-            mended = tree.mend(donor, path, recorded, version, wanted)
+            repaired = tree.repair(donor, path, recorded, version, wanted)
         except OSError as error:
             found.failed.append((path, error.strerror or str(error)))
             return found
-        for damage, whole in zip(found.damaged, mended, strict=True):
+        for damage, whole in zip(found.damaged, repaired, strict=True):
             damage.mended = whole
-        if not all(mended):
+        if not all(repaired):
             found.failed.append((path, "the copy has not the checksum either"))
     return found
 
@@ -266,7 +269,7 @@ def _add(found: SumsVerified, one: SumsVerified) -> None:
 
 
 class _Ordered:
-    """Runs calls in threads and gives their answers in order, never more than some waiting. `tell` is called while it waits."""
+    """Runs calls in threads and returns results in order, with a bounded queue. `tell` is called while it waits."""
 
     def __init__(self, threads: int | None, tell: Callable[[], None]) -> None:
         self._tell = tell
@@ -300,7 +303,7 @@ class _Ordered:
 
 
 def _known(path: Path, catalog: Catalog) -> tuple[Sums | None, NDArray[np.uint64]]:
-    """The checksums that are there, and what their files are known by; those of another version or tree are made anew."""
+    """The existing checksums, and the identity of their files; those of another version or tree are computed again."""
     try:
         sums = open_sums(path, catalog)
         found = [np.zeros(0, np.uint64), *(_identities(group) for group in groups_of(sums))]
@@ -310,14 +313,14 @@ def _known(path: Path, catalog: Catalog) -> tuple[Sums | None, NDArray[np.uint64
 
 
 def _keep(sums: Sums | None, wanted: NDArray[np.uint64], writer: Writer) -> None:
-    """Take over rows of files that are as they were."""
+    """Keep rows of unchanged files."""
     if sums is not None:
         for group in groups_of(sums):
             writer.table(group.filter(pa.array(np.isin(_identities(group), wanted))))
 
 
 def _file_bytes(catalog: Catalog) -> int:
-    """Bytes of all regular files, of each name: all names are read."""
+    """Bytes of all regular files, counting each name."""
     kept = catalog.summary()
     by_type = None if kept is None else kept.by["type"]
     if by_type is not None:
@@ -340,8 +343,11 @@ def _identities(table: pa.Table) -> NDArray[np.uint64]:
 def _identity(
     paths: NDArray[np.uint64], size: NDArray[Any], mtime: NDArray[Any], inode: NDArray[Any]
 ) -> NDArray[np.uint64]:
-    """64 bits of path, size, mtime and inode. Two of a hundred million are the same once in some thousand catalogs, and then only
-    a file that was changed keeps its former checksums."""
+    """A 64-bit hash of path, size, mtime and inode.
+
+    It collides once in some thousand catalogs of a hundred million files, and then only a file that was changed
+    keeps its former checksums.
+    """
     mixed = paths
     for column in (size, mtime, inode):
         # The multiplier of Knuth's hashing (2^64 over the golden ratio): each column spreads over all bits.

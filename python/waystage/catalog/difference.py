@@ -1,11 +1,11 @@
-"""What two catalogs, or a catalog and its tree, differ in.
+"""The differences of two catalogs, or of a catalog and its tree.
 
 Arrives: an older and a newer catalog.
 Leaves: counts, and the paths that were added, removed or changed, with what changed.
 Must not know: how they were made, but for `verify`, which makes the newer one and throws it away.
 
-Memory is bounded: entries are dealt by a hash of their path into shares of some million, in files of the temporary folder,
-and share is compared with share. Small catalogs are one share and no file.
+Memory is bounded: entries are dealt by a hash of their path into shares of some million, in files of the temporary
+folder, and share is compared with share. Small catalogs are one share and no file.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from waystage.catalog.options import BuildOptions, own_patterns
 from waystage.catalog.schema import ENTRIES, TIMES
 from waystage.catalog.store import Catalog, paths_of
 from waystage.display import display
+from waystage.task import Progress
 
 COMPARED = (
     "type",
@@ -45,16 +46,15 @@ COMPARED = (
     "symlink",
     "layout_generation",
 )
-"""What makes an entry another one. Not atime, which reading changes, and not blocks, which delayed allocation does."""
+"""The compared columns. Not atime, which reading changes, and not blocks, which delayed allocation changes."""
 
 SHARE_ROWS = 400_000
-"""Entries of both catalogs that are compared at once: some 200 MB with what joining them takes."""
+"""Entries of both catalogs compared at once: some 200 MB including the join."""
 
 DEALT_ROWS = 1 << 19
-"""Entries that are dealt to the shares at once: some 150 MB."""
+"""Entries partitioned at once: some 150 MB."""
 
 T = TypeVar("T", bytes, tuple[bytes, tuple[str, ...]])
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Difference:
     removed_count: int
     changed_count: int
     kinds: dict[str, int] = field(default_factory=dict)
-    """How many entries changed in each column; named as `waystage.catalog.check` names differences."""
+    """The number of changed entries in each column; named as `waystage.catalog.check` names differences."""
 
     def __bool__(self) -> bool:
         return bool(self.added_count or self.removed_count or self.changed_count)
@@ -87,7 +87,7 @@ def diff(
     share_rows: int = SHARE_ROWS,
     progress: Progress | None = None,
 ) -> Difference:
-    """What became of `old` in `new`, by path below the root; each list has at most `limit` paths."""
+    """The changes from `old` to `new`, by path below the root; each list has at most `limit` paths."""
     shares = max(1, -(-(old.rows + new.rows) // share_rows))
     found = _Found(limit)
     with ExitStack() as stack:
@@ -106,7 +106,7 @@ def verify(
     *,
     limit: int | None = None,
 ) -> Difference:
-    """What changed in the tree since the catalog was made: walks it anew, with the same patterns.
+    """The changes of the tree since the catalog was made: walks it again, with the same patterns.
 
     Directories' own sizes and times are compared as everything else. The new catalog is in $TMPDIR meanwhile.
     """
@@ -127,7 +127,7 @@ def verify(
 
 
 class _Found:
-    """Adds up what shares differ in."""
+    """Sums the differences of shares."""
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
@@ -177,7 +177,7 @@ class _Found:
         return values if self._limit is None else heapq.nsmallest(self._limit, values)
 
     def _some(self, paths: pa.ChunkedArray) -> list[bytes]:
-        """As values of Python, no more than are wanted."""
+        """As Python values, at most `limit`."""
         if self._limit is not None and len(paths) > self._limit:
             paths = paths.take(pc.array_sort_indices(paths)[: self._limit])
         values: list[bytes] = paths.to_pylist()
@@ -201,7 +201,7 @@ def _without(table: pa.Table, other: pa.Table) -> pa.ChunkedArray:
 def _dealt(
     catalog: Catalog, columns: tuple[str, ...], shares: int, stack: ExitStack
 ) -> Callable[[int], pa.Table]:
-    """What gives the entries of a share, by its number."""
+    """A function from the number of a share to its entries."""
     schema = _comparable(ENTRIES.empty_table(), columns).schema
     if shares == 1:
         pieces = list(_pieces(catalog, columns))
@@ -234,7 +234,8 @@ def _dealt(
 
 
 def _gathered(pieces: Iterator[tuple[NDArray[Any], pa.Table]]) -> Iterator[tuple[NDArray[Any], pa.Table]]:
-    """Larger pieces: each is cut into as many runs as there are shares, and a run of a few rows costs as much as one of thousands."""
+    """Larger pieces: each is cut into as many runs as there are shares, and a run of a few rows costs as much as
+    one of thousands."""
     hashes: list[NDArray[Any]] = []
     tables: list[pa.Table] = []
     rows = 0
@@ -271,6 +272,6 @@ def _comparable(table: pa.Table, columns: tuple[str, ...]) -> pa.Table:
 
 
 def _differs(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Whether values differ, null being a value like others."""
+    """Whether values differ, with null as a value."""
     unequal = pc.fill_null(pc.not_equal(left, right), False)
     return pc.or_(unequal, pc.xor(left.is_null(), right.is_null()))

@@ -1,4 +1,4 @@
-"""What goes wrong with a catalog, in one sentence for the user.
+"""Errors of catalogs, one sentence each for the user.
 
 Arrives: nothing.
 Leaves: the errors of this room.
@@ -13,7 +13,7 @@ class CatalogError(ValueError):
 
 
 class CatalogHidden(CatalogError):
-    """The file system does not let this user read a catalog, or a section of one."""
+    """This user may not read a catalog, or a section of one."""
 
 
 class BuildError(RuntimeError):
@@ -21,7 +21,7 @@ class BuildError(RuntimeError):
 
 
 class SourceMissing(BuildError):
-    """A tree that is not there, or is none."""
+    """A tree that does not exist, or is no directory."""
 
 
 class CatalogBusy(BuildError):

@@ -1,4 +1,4 @@
-"""A catalog in other people's formats.
+"""A catalog in formats of other tools.
 
 Arrives: entries, piece by piece.
 Leaves: lines as bytes: CSV, JSON lines, or the text listing that mpiFileUtils' dwalk writes.
@@ -37,7 +37,7 @@ TYPE_BITS = {
 
 
 def export(tables: Iterator[pa.Table], form: str) -> Iterator[bytes]:
-    """Lines of the format, some thousand entries at a time. Raises CatalogError for a format that there is not."""
+    """Lines of the format, some thousand entries at a time. Raises CatalogError for an unknown format."""
     if form == "csv":
         yield (",".join(FIELDS) + "\n").encode()
     elif form not in FORMATS:

@@ -1,4 +1,4 @@
-"""The regular files of a tree or of a catalog, as columns: what a utility reads.
+"""The regular files of a tree or of a catalog, as columns, for utilities that read them.
 
 Arrives: a tree or a catalog, patterns to leave out.
 Leaves: one Arrow table; no Python object for any file.
@@ -10,7 +10,6 @@ A catalog's tree is not walked, and nothing of it looked at: that is what a cata
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from waystage._native import TreeWalk, excluded_paths
-from waystage.catalog.errors import SourceMissing
+from waystage._native import excluded_paths
 from waystage.catalog.options import BuildOptions
 from waystage.catalog.schema import directories_table, entries_table
 from waystage.catalog.store import MANIFEST, Catalog, paths_of
-from waystage.display import display
+from waystage.catalog.walking import batches, start_walk
+from waystage.native_options import WalkOptions
+from waystage.task import Progress
 
 COLUMNS = [
     "directory",
@@ -53,32 +53,30 @@ FILES = pa.schema(
         pa.field("target", pa.uint32()),
     ]
 )
-"""Paths below the root; times in ns since 1970; the storage target of a file's first byte, 0 where nobody knows."""
+"""Paths below the root; times in ns since 1970; the storage target of a file's first byte, 0 where it is unknown."""
 
 WAIT_S = 0.2
-
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class TreeFiles:
-    """The files found, and what could not be looked at."""
+    """The files found, and errors."""
 
     root: Path
     table: pa.Table
     excluded: int = 0
     errors: list[tuple[bytes, str]] = field(default_factory=list)
     catalog: Path | None = None
-    """The catalog they are of; None where the tree was walked."""
+    """Their catalog; None where the tree was walked."""
 
     def only(self, which: NDArray[np.bool_]) -> TreeFiles:
-        """Those of a mask."""
+        """The files that a mask selects."""
         return TreeFiles(
             self.root, self.table.filter(pa.array(which)), self.excluded, self.errors, self.catalog
         )
 
     def once(self) -> TreeFiles:
-        """Each file by one of its names: what is read, since no file is read twice."""
+        """Each file by one of its names: no file is read twice."""
         several = np.flatnonzero(self.table["links"].to_numpy() > 1)
         which = np.ones(self.table.num_rows, np.bool_)
         if len(several):
@@ -100,7 +98,7 @@ class TreeFiles:
 
 
 def is_catalog(source: Path) -> bool:
-    """Whether it is a catalog and not a tree."""
+    """Whether it is a catalog rather than a tree."""
     return (source / MANIFEST).is_file()
 
 
@@ -118,28 +116,23 @@ def files_of(
         return _of_catalog(source, patterns, progress)
     options = BuildOptions(threads)
     root = Path(os.path.abspath(source))
-    try:
-        walk = TreeWalk(
-            root, threads=options.thread_count(), exclude=patterns, one_file_system=one_file_system
-        )
-    except OSError as error:
-        raise SourceMissing(f"{display(str(source))} cannot be read: {error.strerror or error}") from None
+    walk = start_walk(
+        root,
+        WalkOptions(threads=options.thread_count(), exclude=patterns, one_file_system=one_file_system),
+    )
     tables: list[pa.Table] = []
     errors: list[tuple[bytes, str]] = []
-    try:
-        ended = False
-        while not ended:
-            batch, ended = walk.next(WAIT_S)
-            if batch is not None:
-                entries, directories, failed = batch.take()
-                errors += failed
-                found = directories_table(directories, entries)["path"].combine_chunks()
-                tables.append(_regular(entries_table(entries, found)))
-            if progress is not None:
-                progress(f"{walk.counts()['entries']:,} entries", 0.0)
-        excluded = walk.counts()["excluded"]
-    finally:
-        walk.stop()
+
+    def report(counts: dict[str, int]) -> None:
+        if progress is not None:
+            progress(f"{counts['entries']:,} entries", 0.0)
+
+    for batch in batches(walk, report):
+        entries, directories, failed = batch.take()
+        errors += failed
+        found = directories_table(directories, entries)["path"].combine_chunks()
+        tables.append(_regular(entries_table(entries, found)))
+    excluded = walk.counts()["excluded"]
     return TreeFiles(root, _joined(tables), excluded, errors)
 
 
@@ -156,7 +149,8 @@ def columns_for_reading(
     NDArray[np.uint32],
     NDArray[np.uint32],
 ]:
-    """What the data plane takes: path offsets, paths, sizes, mtimes, ctimes, inodes, devices, links, targets."""
+    """The columns that the data plane reads: path offsets, paths, sizes, mtimes, ctimes, inodes, devices, links,
+    targets."""
     offsets, data = path_columns(table)
     numbers = [
         table[name].to_numpy() for name in ("size", "mtime", "ctime", "inode", "device", "links", "target")

@@ -1,4 +1,4 @@
-"""What of earlier parts may be kept.
+"""Which earlier parts may be kept.
 
 Arrives: parts and the directories they are of.
 Leaves: the directories that a walk need not read again where they have not changed; parts without what did change.
@@ -42,7 +42,7 @@ class Kept:
 
 
 def known_directories(folder: Path, manifest: Manifest, doubted: frozenset[bytes] = frozenset()) -> Kept:
-    """The directories whose entries the parts hold, all of them and once, and whose times can be relied on.
+    """The directories whose entries are completely in the parts, once, and whose times are reliable.
 
     None of `doubted`: a file in each of these is known to be stale.
     """
@@ -84,7 +84,7 @@ def known_directories(folder: Path, manifest: Manifest, doubted: frozenset[bytes
 
 
 def _directories_never_read(folder: Path, parts: list[Part], read: pa.ChunkedArray) -> list[bytes]:
-    """Directories that are entries but could not be read, or were not yet: they are tried again."""
+    """Directories that are entries but have not been read: they are tried again."""
     found: list[bytes] = []
     for part in parts:
         file = held(part.entries, ENTRIES, part, folder)

@@ -1,4 +1,4 @@
-"""What belongs to a catalog: its manifest, which says of itself whether it is whole.
+"""The manifest of a catalog, which detects its own damage.
 
 Arrives: bytes of a manifest, or what one is to say.
 Leaves: the same as values, all of them of the documented kind; or one clear error.
@@ -22,10 +22,10 @@ from waystage.catalog.summary import Summary
 
 FORMAT = "waystage-catalog"
 MANIFEST = "_catalog.json"
-"""The underscore lets readers of Parquet folders pass over it."""
+"""Readers of Parquet folders skip names with an underscore."""
 
 VERSION = 2
-"""Raised when a reader of the former version would misread; new columns alone do not raise it."""
+"""Incremented where a reader of the former version would misread; new columns do not increment it."""
 
 READ_VERSIONS = (1, 2)
 """Version 1 has no checksum of its manifest, no seals in its parts, and times between 1677 and 2262 alone."""
@@ -38,17 +38,17 @@ HIDDEN = (
 )
 
 GAPS = {
-    "recording": "a recording is under way, or was killed",
+    "recording": "a recording is in progress, or was killed",
     "before": "what the tree held before the recording",
     "lost": "changes that came faster than they could be read",
-    "unplaced": "changes whose path could not be told",
+    "unplaced": "changes whose path is unknown",
     "damaged": "records that could not be understood",
     "doubtful": "symbolic links that were pointed elsewhere after being used",
     "running": "processes that were still running at the end",
     "unseen": "what programs did that cannot be seen, such as static and set-user-ID ones",
     "blind": "what processes did past the C library, as by io_uring",
 }
-"""Why a recorded catalog may not be whole."""
+"""Why a recorded catalog may be incomplete."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -62,7 +62,7 @@ class Part:
     summary: dict[str, Any] | None = field(default=None, compare=False)
     """Totals of its entries as `Summary.plain` gives them; None in catalogs that have none."""
     section: str = ""
-    """In a shared catalog, the folder it is in."""
+    """In a shared catalog, its folder."""
     tag: str = ""
     """Names no other part of this number, so that no program takes files of two versions of a catalog for one."""
     version: int = VERSION
@@ -74,7 +74,7 @@ class Part:
 
     @property
     def directories(self) -> str:
-        """Readers of folders pass over a name with an underscore: it is another table."""
+        """Readers of folders skip a name with an underscore: it is another table."""
         return self._name("directories" if self.version == 1 else "_directories")
 
     @property
@@ -88,7 +88,7 @@ class Part:
 
 @dataclass
 class Manifest:
-    """What a catalog is of, how it was made, and which parts it has. Times are seconds since 1970."""
+    """The root of a catalog, its options and its parts. Times are seconds since 1970."""
 
     root: str
     """An absolute path; bytes that are no UTF-8 are kept as Python's surrogateescape does."""
@@ -104,17 +104,17 @@ class Manifest:
     counts: dict[str, int] = field(default_factory=dict)
     errors: list[tuple[str, str]] = field(default_factory=list)
     gaps: dict[str, int] = field(default_factory=dict)
-    """What a recording may have missed, by cause (see GAPS): `refresh` mends it."""
+    """What a recording may have missed, by cause (see GAPS): `refresh` completes it."""
     parts: list[Part] = field(default_factory=list)
     sections: list[str] = field(default_factory=list)
-    """In a shared catalog, the folders that hold parts, each with a manifest of its own."""
+    """In a shared catalog, the folders that hold parts, each with its own manifest."""
 
     def asked_for(self) -> tuple[object, ...]:
-        """What two builds must have in common for one to go on with what the other left."""
+        """What two builds must have in common for one to resume the other."""
         return (self.root, self.exclude, self.one_file_system, self.layouts)
 
     def save(self, path: Path) -> None:
-        """Write it durably, at one moment."""
+        """Write it durably and atomically."""
         unfinished = path.with_name(path.name + ".unfinished")
         value = {"format": FORMAT, "version": VERSION} | asdict(self)
         text = json.dumps(value | {"checksum": checksum_of(value)}, indent=1)
@@ -131,7 +131,7 @@ class Manifest:
 
     @classmethod
     def parse(cls, data: bytes, path: Path) -> Manifest:
-        """The same, of bytes that were read at `path`."""
+        """The same, from bytes read at `path`."""
         try:
             value = json.loads(data.decode("ascii"))
             known_format, version = value["format"], value["version"]
@@ -192,7 +192,7 @@ class _PlainPart(msgspec.Struct):
 
 
 class _Plain(msgspec.Struct):
-    """What a manifest may say. What it says besides is passed over: a later Waystage knows what it means."""
+    """The schema of a manifest. Unknown fields are ignored: a later version may have more."""
 
     root: str
     parts: list[_PlainPart]
@@ -229,7 +229,7 @@ def read(name: str, path: Path, folder: int | None = None) -> bytes:
 
 
 def explain(gaps: dict[str, int]) -> str:
-    """What may be missing, in words for a sentence."""
+    """What may be missing, as text."""
     told = [
         f"{GAPS[name]} ({count:,})" if count > 1 else GAPS[name]
         for name, count in gaps.items()
@@ -239,13 +239,14 @@ def explain(gaps: dict[str, int]) -> str:
 
 
 def checksum_of(value: dict[str, Any]) -> str:
-    """The digest of a manifest without its checksum; neither its spaces nor the order of its names matter."""
+    """The digest of a manifest without its checksum; independent of spaces and the order of names."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return f"{digest_bytes(text.encode('ascii')):016x}"
 
 
 def private(path: str, flags: int) -> int:
-    """Opens for `open`: catalogs are their owner's alone, whatever the umask (docs/decisions/0014-catalog.md)."""
+    """Opens for `open`: catalogs are private to their owner, regardless of the umask
+    (docs/decisions/0014-catalog.md)."""
     return os.open(path, flags, 0o600)
 
 

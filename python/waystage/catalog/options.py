@@ -1,4 +1,4 @@
-"""How a tree is walked for a catalog, and what a catalog and its unfinished forms are called.
+"""How a tree is walked for a catalog, and the names of a catalog and its unfinished forms.
 
 Arrives: choices.
 Leaves: the same, with defaults.
@@ -21,7 +21,7 @@ CHECKSUMS = ".checksums"
 UNFINISHED_FILE = ".unfinished"
 
 OWN = ("", UNFINISHED, REPLACED, CHECKSUMS, CHECKSUMS + UNFINISHED_FILE)
-"""What a catalog's name may be followed by, in the folder it lies in."""
+"""Suffixes of temporary folders beside a catalog."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class BuildOptions:
     exclude: tuple[str, ...] = ()
     one_file_system: bool = False
     restart: bool = False
-    """Whether what an interrupted build left is thrown away."""
+    """Whether the state of an interrupted build is discarded."""
 
     layouts: Literal["each", "attribute"] | None = "each"
-    """Whom to ask for layouts: each file system in its own way, or every file for Lustre's attribute, or nobody."""
+    """How layouts are read: each file system in its own way, Lustre's attribute of every file, or not."""
 
     replace: bool = False
-    """Whether a catalog of another tree that has the name already is replaced."""
+    """Whether an existing catalog of another tree is replaced."""
 
     batch_rows: int = 65_536
     """Entries of a row group, at most."""
@@ -48,7 +48,7 @@ class BuildOptions:
 
 
 def own_patterns(root: Path, target: Path) -> tuple[str, ...]:
-    """Patterns that leave out the catalog at `target` itself, where it lies in the tree it is of."""
+    """Patterns that leave out the catalog at `target` itself, where it is inside its tree."""
     folder = target.parent.resolve()
     if not folder.is_relative_to(root):
         return ()

@@ -1,4 +1,4 @@
-"""The files of a catalog: columns on disk, each complete or not there.
+"""The files of a catalog: columns on disk, each complete or absent.
 
 Arrives: Arrow tables.
 Leaves: Parquet files under their final names, only when they are whole.
@@ -83,7 +83,7 @@ class PartWriter:
         return None if self._totals is None else self._totals.plain()
 
     def close(self) -> None:
-        """Make it durable and give it its name. After an interrupt it can be called again."""
+        """Make it durable and rename it into place. After an interrupt it can be called again."""
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._file, self._schema, **_settings(self._schema))
         if self._writer.is_open:
@@ -100,7 +100,7 @@ class PartWriter:
             os.rename(self._unfinished, self.path)
 
     def abandon(self) -> None:
-        """Leave nothing."""
+        """Remove the file."""
         if self._writer is not None:
             with suppress(OSError, ValueError, pa.ArrowException):
                 self._writer.close()  # or its destructor would complain of a closed file
@@ -120,7 +120,7 @@ class PartWriter:
 
 
 def give_name(file: Path, name: Path) -> None:
-    """Another name for a part, which is never written again once it is whole; a copy where links cannot be made."""
+    """A hard link to a part, which is immutable once complete; a copy where links are not possible."""
     name.unlink(missing_ok=True)
     try:
         os.link(file, name)
@@ -129,7 +129,7 @@ def give_name(file: Path, name: Path) -> None:
 
 
 def new_tag() -> str:
-    """What makes a part's name its own."""
+    """The unique part of a part's name."""
     return secrets.token_hex(4)
 
 
@@ -152,7 +152,10 @@ def _settings_for(first: pa.Table, schema: pa.Schema) -> dict[str, Any]:
 
 
 def _is_noise(column: pq.ColumnChunkMetaData, rows: int) -> bool:
-    """Numbers that take a byte a row or more, and zstd less than a tenth from it. A column that is empty so far may yet fill."""
+    """Numbers that take a byte a row or more, and zstd less than a tenth from it.
+
+    A column that is empty so far may yet fill.
+    """
     plain = column.total_uncompressed_size
     counted = "DELTA_BINARY_PACKED" in column.encodings
     return counted and plain >= rows and column.total_compressed_size > WORTH * plain
@@ -169,7 +172,7 @@ def _settings(schema: pa.Schema) -> dict[str, Any]:
         encoding = {"path": "DELTA_BYTE_ARRAY", "bytes": "DELTA_BINARY_PACKED"}
         repeated = ["mode", "uid", "gid", "device", "state"]
     elif schema is ENTRIES:
-        # Names stay plain: zstd makes them as small as DELTA_BYTE_ARRAY does, and they are read in two thirds of the time.
+        # Names stay plain: zstd compresses them as well as DELTA_BYTE_ARRAY, and reading takes two thirds of the time.
         encoding = dict.fromkeys(COUNTED, "DELTA_BINARY_PACKED")
         encoding["objects.list.element.length"] = "DELTA_BINARY_PACKED"
         # The first bytes of objects are multiples of stripes: few, and read quicker than differences.

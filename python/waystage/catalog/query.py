@@ -26,10 +26,10 @@ from waystage.catalog.summary import bit_lengths
 
 UNITS = {"": 1, "c": 1, "w": 2, "b": 512, "k": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 LARGEST = (1 << 63) - 1
-"""What a column of numbers holds at most."""
+"""The maximum of a column of numbers."""
 
 ONCE = ("links", "device", "inode")
-"""What tells a file with several names."""
+"""The columns that identify a file with several names."""
 
 AGES = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "": 86400}
 AGE_BOUNDS_DAYS = (1, 7, 30, 90, 180, 365, 730)
@@ -38,11 +38,11 @@ AGE_BOUNDS_DAYS = (1, 7, 30, 90, 180, 365, 730)
 
 @dataclass(frozen=True)
 class Filter:
-    """Which entries: all that is given must hold. Patterns are bytes and match whole names or paths.
+    """Conditions on entries, all of which must hold. Patterns are bytes and match complete names or paths.
 
-    `+N` is more than, `-N` less than, `N` exactly. `size` is find's, with c, w, b, k, M, G or T: a size is rounded up to whole units
-    before it is compared, so that `-1M` has empty files alone. Without a unit it is in bytes. An `age`, with s, m, h, d or w, is not
-    rounded; it counts from `now` to the last change of content.
+    `+N` is more than, `-N` less than, `N` exactly. `size` is find's, with c, w, b, k, M, G or T: a size is rounded
+    up to whole units before it is compared, so that `-1M` has empty files alone. Without a unit it is in bytes. An
+    `age`, with s, m, h, d or w, is not rounded; it counts from `now` to the last change of content.
     """
 
     name: bytes | None = None
@@ -57,7 +57,7 @@ class Filter:
     now: float | None = None
 
     def columns(self) -> set[str]:
-        """What has to be read to decide."""
+        """The columns needed to decide."""
         needs = {
             "name": self.name or self.path,
             "directory": self.path,
@@ -89,7 +89,7 @@ class Filter:
         return table
 
     def expression(self) -> pc.Expression | None:
-        """What the reader of the files can decide; None where it has nothing to."""
+        """The part that the file reader can evaluate; None where there is none."""
         parts: list[pc.Expression] = []
         if self.types:
             parts.append(pc.field("type").cast(pa.string()).isin(list(self.types)))
@@ -133,8 +133,8 @@ def select(catalog: Catalog, which: Filter, columns: list[str] | None = None) ->
 def totals(catalog: Catalog, which: Filter) -> dict[str, int]:
     """How many entries match, their bytes and the bytes allocated for them.
 
-    Bytes here and in all answers below are those of regular files, each file once in an answer or a group of it, however many
-    of its names match: a file is known by device and inode.
+    Bytes here and in all answers below are those of regular files, each file once in an answer or a group of it,
+    however many of its names match: a file is known by device and inode.
     """
     kept = catalog.summary() if which.is_all() else None
     if kept is not None and kept.linked == 0 and kept.by["type"] is not None:
@@ -182,7 +182,7 @@ def top(catalog: Catalog, which: Filter, by: str, count: int) -> pa.Table:
 
 
 def _row_groups(catalog: Catalog, column: str) -> Iterator[tuple[int, HeldFile, int]]:
-    """Each row group with its largest value in a column of numbers or times; where nothing tells it, with the largest of all."""
+    """Each row group with its largest value in a column of numbers or times; where unknown, with the largest of all."""
     for file in catalog.held_entries():
         paths = [file.metadata.schema.column(index).path for index in range(file.metadata.num_columns)]
         for group in range(file.groups):
@@ -251,8 +251,8 @@ def age_histogram(catalog: Catalog, which: Filter, now: float | None = None) -> 
 def by_column(catalog: Catalog, which: Filter, column: str) -> pa.Table:
     """Entries and bytes of regular files for each value of `directory`, `type`, `uid`, `gid` or `layout`.
 
-    Sorted by bytes. A directory's total is of the entries in it, not of those in directories below. A file with names in several
-    directories counts in each of them.
+    Sorted by bytes. A directory's total is of the entries in it, not of those in directories below. A file with
+    names in several directories counts in each of them.
     """
     made = _kept_totals(catalog, column) if which.is_all() else None
     if made is not None:
@@ -356,7 +356,10 @@ def _name_matches(pattern: bytes) -> pc.Expression:
 
 
 def regex(pattern: bytes, *, crosses: bool = False) -> str:
-    """A shell pattern as a regular expression over bytes, of the whole. `*` crosses slashes in paths, as find's -path."""
+    """A shell pattern as a regular expression over bytes, of the whole.
+
+    `*` crosses slashes in paths, as find's -path.
+    """
     out: list[str] = []
     position = 0
     while position < len(pattern):
@@ -431,11 +434,11 @@ class _Once:
         self._seen: set[tuple[int, int, object]] = set()
 
     def filter(self, files: pa.Table) -> pa.Table:
-        """Files not met before."""
+        """Files not seen before."""
         return files.filter(pa.array(self.first(files)))
 
     def first(self, table: pa.Table, group: str | None = None) -> NDArray[np.bool_]:
-        """Which rows are not further names of a file that was met before, in the same group where there is one.
+        """Which rows are not further names of a file seen before, in the same group where there is one.
 
         Directories have several links too, and are no files."""
         answer = np.ones(table.num_rows, np.bool_)

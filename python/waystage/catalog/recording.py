@@ -9,31 +9,32 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
-from waystage._native import TreeWalk, WalkBatch
-from waystage.catalog.errors import BuildError, SourceMissing
+from waystage._native import WalkBatch
+from waystage.catalog.errors import BuildError
 from waystage.catalog.kept import Known
 from waystage.catalog.options import JOURNAL, UNFINISHED, BuildOptions, own_patterns
 from waystage.catalog.parts import PartWriter, new_tag
 from waystage.catalog.schema import DIRECTORIES, ENTRIES, directories_table, entries_table
 from waystage.catalog.store import Manifest, Part
-from waystage.display import display
+from waystage.catalog.walking import batches, start_walk
+from waystage.native_options import WalkOptions
+from waystage.task import Progress
 
 PART_ROWS = 4_000_000
 PART_SECONDS = 60.0
-"""A part is closed after so many entries or so long: as much is lost at most when the process is killed."""
+"""A part is closed after this number of entries or seconds: a killed process loses at most that."""
 
 WAIT_S = 0.2
 
 
 @dataclass
 class Recorded:
-    """What a walk gave besides its parts."""
+    """The results of a walk besides its parts."""
 
     rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)
@@ -47,33 +48,31 @@ def record(
     manifest: Manifest,
     known: Known | None,
     options: BuildOptions,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Recorded:
-    """Walk and add parts to `manifest`. An interrupt closes the part at hand, so that its work is not lost."""
+    """Walk and add parts to `manifest`. An interrupt closes the current part, so that its work is not lost."""
     target = folder.with_name(folder.name.removesuffix(UNFINISHED))
     left_out = (*manifest.exclude, *own_patterns(Path(manifest.root), target))
-    try:
-        walk = TreeWalk(
-            Path(manifest.root),
+    walk = start_walk(
+        Path(manifest.root),
+        WalkOptions(
             threads=options.thread_count(),
             batch_rows=options.batch_rows,
             exclude=[os.fsencode(pattern) for pattern in left_out],
             one_file_system=manifest.one_file_system,
             known=known,
             layouts=manifest.layouts,
-        )
-    except OSError as error:
-        raise SourceMissing(f"{display(manifest.root)} cannot be read: {error.strerror}") from None
+        ),
+    )
     recorder = Recorder(folder, manifest)
+
+    def report(counts: dict[str, int]) -> None:
+        if progress is not None:
+            progress(*_how_far(counts))
+
     try:
-        while True:
-            batch, ended = walk.next(WAIT_S)
-            if batch is not None:
-                recorder.add(batch)
-            if progress is not None:
-                progress(*_how_far(walk.counts()))
-            if ended:
-                break
+        for batch in batches(walk, report):
+            recorder.add(batch)
         recorder.close_part()
     except KeyboardInterrupt:
         walk.stop()
@@ -90,7 +89,8 @@ def record(
 
 
 class Recorder:
-    """Takes batches in any order and writes them as parts of a manifest; with `journal`, each whole part is put down there."""
+    """Takes batches in any order and writes them as parts of a manifest; with `journal`, each complete part is
+    recorded there."""
 
     def __init__(self, folder: Path, manifest: Manifest, *, journal: bool = True) -> None:
         self._journal = journal
@@ -103,7 +103,8 @@ class Recorder:
         self._tag = ""
 
     def add(self, batch: WalkBatch) -> pa.Table:
-        """Write a batch; the table of its entries. A part that is large or old enough is closed and named in the journal."""
+        """Write a batch; the table of its entries. A part that is large or old enough is closed and named in the
+        journal."""
         entries, directories, errors = batch.take()
         self.done.errors += [(os.fsdecode(path), text) for path, text in errors]
         found = directories_table(directories, entries)
@@ -121,7 +122,7 @@ class Recorder:
         return table
 
     def close_part(self) -> None:
-        """Give the part at hand its name, and name it in the journal."""
+        """Rename the current part into place, and record it in the journal."""
         if self._writers is None:
             return
         rows, summary = self._writers[0].rows, self._writers[0].summary
@@ -134,7 +135,7 @@ class Recorder:
             self._manifest.save(self._folder / JOURNAL)
 
     def abandon(self) -> None:
-        """Leave nothing of the part at hand."""
+        """Discard the current part."""
         for writer in self._writers or ():
             writer.abandon()
         self._writers = None
@@ -152,6 +153,6 @@ class Recorder:
 
 
 def _how_far(counts: dict[str, int]) -> tuple[str, float]:
-    """A walk does not know how large its tree is: the share is of the directories found so far."""
+    """The size of the tree is unknown: the share is of the directories found so far."""
     read = counts["directories"] + counts["unchanged"]
     return f"{counts['entries']:,} entries", read / (read + counts["pending"] + 1)

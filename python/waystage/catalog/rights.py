@@ -1,13 +1,13 @@
-"""Who may see what a directory holds, as the kernel would decide, and folders for which it decides the same.
+"""Who may list a directory, as the kernel decides, and folders for which it decides the same.
 
 Arrives: directories as they are now: owner, group, mode, POSIX access control list.
 Leaves: conditions, and folders that let through whom a condition lets through.
 Must not know: catalogs.
 
-Looking at an entry takes search permission on all directories above it; knowing its name takes read permission on its own, too. Each
-such directory is a *condition*; who fulfils all of them may see the entry. A folder for a condition belongs to who made it, so
-that nobody it lets through can change it, and an access control list gives the former owner's, group's and others' rights to
-them. See acl(5) for how the kernel decides.
+Looking at an entry takes search permission on all directories above it; knowing its name takes read permission on
+its own, too. Each such directory is a *condition*; who fulfils all of them may see the entry. A folder for a
+condition belongs to who made it, so that no user it lets through can change it, and an access control list gives
+the former owner's, group's and others' rights to them. See acl(5) for how the kernel decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from waystage.catalog.errors import BuildError
 ACL = "system.posix_acl_access"
 ACL_VERSION = 2
 OWNER, USER, GROUP_OWNER, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
-NOBODY_ID = 0xFFFFFFFF
+ANY_ID = 0xFFFFFFFF
 SEARCH, READ = 1, 4
 _HEADER, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
 
@@ -33,7 +33,7 @@ NO_LIST = {errno.ENODATA, errno.EOPNOTSUPP}
 
 @dataclass(frozen=True, order=True)
 class Condition:
-    """Who may pass a directory: each field says whether these may."""
+    """Who may search a directory: each field says whether that class may."""
 
     uid: int
     gid: int
@@ -45,7 +45,10 @@ class Condition:
 
     @classmethod
     def of(cls, uid: int, gid: int, mode: int, acl: bytes | None, needed: int) -> Self:
-        """`needed` is SEARCH, or SEARCH | READ, which one and the same class has to grant. Raises ValueError for a list that is none."""
+        """`needed` is SEARCH, or SEARCH | READ, which one and the same class has to grant.
+
+        Raises ValueError for a list that is none.
+        """
 
         def grants(permissions: int) -> bool:
             return permissions & needed == needed
@@ -72,7 +75,7 @@ class Condition:
         )
 
     @property
-    def stops_nobody(self) -> bool:
+    def admits_all(self) -> bool:
         listed = (*self.users, *self.groups)
         return self.owner and self.group and self.other and all(may for _, may in listed)
 
@@ -80,12 +83,12 @@ class Condition:
         """The list of a folder that belongs to user `keeper` and to group `gid`, and lets pass whom this lets pass."""
         users = sorted({**dict(self.users), self.uid: self.owner}.items())
         entries = [
-            (OWNER, 7, NOBODY_ID),
+            (OWNER, 7, ANY_ID),
             *((USER, int(may), who) for who, may in users if who != keeper),
-            (GROUP_OWNER, int(self.group), NOBODY_ID),
+            (GROUP_OWNER, int(self.group), ANY_ID),
             *((GROUP, int(may), who) for who, may in self.groups),
-            (MASK, SEARCH, NOBODY_ID),
-            (OTHER, int(self.other), NOBODY_ID),
+            (MASK, SEARCH, ANY_ID),
+            (OTHER, int(self.other), ANY_ID),
         ]
         return _HEADER.pack(ACL_VERSION) + b"".join(_ENTRY.pack(*entry) for entry in entries)
 
@@ -118,7 +121,8 @@ def guarded_folder(path: Path, condition: Condition) -> None:
 
 
 class Guards:
-    """The conditions of directories below a root, asked of the file system as it is now; none is reached through a link.
+    """The conditions of directories below a root, asked of the file system as it is now; none is reached through a
+    link.
 
     Asked in the order of paths, since only the directories above the last one are held open.
     """
@@ -128,7 +132,7 @@ class Guards:
         self._root = [name for name in root.split(b"/") if name]
 
     def of(self, directory: bytes, inode: int) -> tuple[Condition, ...] | None:
-        """What one has to fulfil to see the entries of `directory`, a path below the root; None where nobody but the catalog's
+        """The conditions for listing the entries of `directory`, a path below the root; None where only the catalog's
         owner may: it is another directory now than `inode`, is gone, or what guards it is not understood.
         """
         names = [*self._root, *(name for name in directory.split(b"/") if name)]
@@ -139,7 +143,7 @@ class Guards:
             whole = above | {_condition(fd, SEARCH | READ)}
         except (OSError, ValueError):
             return None
-        return tuple(sorted(one for one in whole if not one.stops_nobody))
+        return tuple(sorted(one for one in whole if not one.admits_all))
 
     def close(self) -> None:
         while self._above:

@@ -60,7 +60,8 @@ The seconds are null but for times that nanoseconds do not reach; see `exact_tim
 
 TIMES = ("mtime", "ctime", "atime")
 FIRST_NS, LAST_NS = -(1 << 63), (1 << 63) - 10**9
-"""Where the first and the last second begin that nanoseconds reach: a time beyond them is in that second, with its own nanoseconds."""
+"""Where the first and the last second begin that nanoseconds reach: a time beyond them is in that second, with its
+own nanoseconds."""
 
 DIRECTORIES = pa.schema(
     [

@@ -1,12 +1,13 @@
-"""Parquet files that tell when a bit of them has changed, and one version of several held open.
+"""Parquet files that detect corruption, and one version of several held open.
 
 Arrives: a finished Parquet file; or the name of one in an open folder.
 Leaves: the file with digests of all its parts; tables of what was written, or one clear error.
 Must not know: what the columns mean.
 
-Parquet's own checksums cover pages without their headers and without the footer: a changed bit there gives other data. So the
-footer holds a digest of each column chunk, headers among them, and of itself. Pages have their own checksums as well, for other
-programs. A file is held by its descriptor, so that it stays readable when its folder is replaced.
+Parquet's own checksums cover pages without their headers and without the footer: a changed bit there gives other
+data. So the footer holds a digest of each column chunk, headers among them, and of itself. Pages have their own
+checksums as well, for other programs. A file is held by its descriptor, so that it stays readable when its folder
+is replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from waystage.catalog.errors import CatalogError
 
 KEY = b"waystage.seal"
 DIGITS = 16
-"""Of a digest of 64 bits. The first is the footer's, taken while its own digits are zeros; the others are the column chunks'."""
+"""Of a digest of 64 bits. The first is the footer's, taken while its own digits are zeros; the others are the
+column chunks'."""
 
 TAIL = 8
 """Bytes behind the footer: its length, and Parquet's mark."""
@@ -37,11 +39,11 @@ MARK = b"PAR1"
 DAMAGE = (
     pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError, RecursionError,
 )  # fmt: skip
-"""What Arrow raises for a file whose bytes were changed: among others names that are no text, and sizes beyond reason."""
+"""What Arrow raises for a corrupted file: among others for names that are no text, and for excessive sizes."""
 
 
 class Damaged(ValueError):
-    """The bytes of a file are not those that were written."""
+    """A file is corrupted."""
 
 
 def room_for_seal(groups: int, columns: int) -> dict[bytes, bytes]:
@@ -79,9 +81,10 @@ def put_seal(path: Path) -> None:
 
 
 class HeldFile:
-    """A Parquet file that is held open. What is read of it is what was written, or CatalogError is raised.
+    """A Parquet file that is held open. Reads return what was written, or raise CatalogError.
 
-    `sealed` says whether it must have a seal: those of earlier releases have none. Raises FileNotFoundError or CatalogError.
+    `sealed` says whether it must have a seal: those of earlier releases have none. Raises FileNotFoundError or
+    CatalogError.
     """
 
     def __init__(
@@ -92,10 +95,10 @@ class HeldFile:
         folder: int | None,
         shown: Path,
         sealed: bool,
-        mend: str = "build the catalog anew",
+        remedy: str = "build the catalog anew",
     ) -> None:
         self.shown = shown
-        self._mend = mend
+        self._remedy = remedy
         self._schema = schema
         self._fd = _opened(name, folder, shown)
         weakref.finalize(self, os.close, self._fd)
@@ -112,7 +115,7 @@ class HeldFile:
 
     @property
     def path(self) -> str:
-        """A path of this file that holds as long as this object, also when the file is removed."""
+        """A path of this file that is valid as long as this object, also when the file is removed."""
         return f"/proc/self/fd/{self._fd}"
 
     @property
@@ -130,7 +133,7 @@ class HeldFile:
         return self._digests is not None
 
     def check(self, groups: Iterable[int] | None = None, columns: Sequence[str] | None = None) -> None:
-        """Hold column chunks against their digests, each once."""
+        """Compare column chunks with their digests, each once."""
         if self._digests is None:
             return
         wanted = None if columns is None else set(columns)
@@ -155,7 +158,8 @@ class HeldFile:
         columns: Sequence[str] | None = None,
         words: Sequence[str] = (),
     ) -> pa.Table:
-        """Row groups as a table of the schema, all or some; `words` stay dictionaries. Columns that the file has not are null."""
+        """Row groups as a table of the schema, all or some; `words` stay dictionaries. Columns that the file has
+        not are null."""
         self.check(groups, columns)
         names = self._schema.names if columns is None else list(columns)
         try:
@@ -180,7 +184,7 @@ class HeldFile:
         return self._files[words]
 
     def open(self) -> pa.NativeFile:
-        """Open it anew; that descriptor is the answer's own."""
+        """Open it again, with a separate descriptor."""
         return pa.OSFile(self.path)
 
     def _footer(self, sealed: bool) -> pq.FileMetaData:
@@ -199,11 +203,11 @@ class HeldFile:
         return metadata
 
     def _damaged(self, error: Exception) -> CatalogError:
-        return CatalogError(f"{self.shown} is damaged ({short(error)}): {self._mend}")
+        return CatalogError(f"{self.shown} is damaged ({short(error)}): {self._remedy}")
 
 
 def short(error: Exception) -> str:
-    """The first line of what went wrong."""
+    """The first line of an error."""
     lines: list[str] = str(error).splitlines() or [type(error).__name__]
     return lines[0][:120].rstrip(".")
 
@@ -234,7 +238,7 @@ def _opened(name: str, folder: int | None, shown: Path) -> int:
 
 
 def _take_descriptors() -> None:
-    """A catalog of thousands of parts holds as many files: as many as this process may."""
+    """Raise the limit of open files: a catalog of thousands of parts holds as many."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

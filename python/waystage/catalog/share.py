@@ -1,7 +1,8 @@
-"""A catalog for all users, of which the kernel shows each what the file system would.
+"""A catalog for all users, in which the kernel shows each user what the file system would.
 
 Arrives: a catalog, its tree.
-Leaves: a shared catalog: the same rows in sections, each in a folder that only those can enter who may list its directories.
+Leaves: a shared catalog: the same rows in sections, each in a folder that only those can enter who may list its
+directories.
 Must not know: walks.
 
 See docs/decisions/0028-shared-catalogs.md.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from waystage.catalog.schema import DIRECTORIES, ENTRIES
 from waystage.catalog.sealed import HeldFile
 from waystage.catalog.store import MANIFEST, WORDS, Catalog, Manifest, Part
 from waystage.display import display
+from waystage.task import Progress
 
 SECTIONS = "sections"
 OPEN = f"{SECTIONS}/open"
@@ -37,13 +39,14 @@ HELD_ROWS = 1 << 22
 
 GROUP_ROWS = 65_536
 
-Progress = Callable[[str, float], None]
-
 
 @dataclass(frozen=True)
 class Shared:
-    """What was shared. `withheld` entries are in directories that were replaced, or cannot be looked at any more: only the owner
-    of the shared catalog sees these."""
+    """What was shared.
+
+    `withheld` entries are in directories that were replaced, or cannot be looked at any more: only the owner of the
+    shared catalog sees these.
+    """
 
     path: Path
     entries: int
@@ -60,10 +63,10 @@ class _Section:
 
 
 def share(source: Path, target: Path, progress: Progress | None = None) -> Shared:
-    """Write at `target` what `source` holds, to be read by everybody as far as the file system lets them list its directories.
+    """Write `source` to `target`, readable for every user as far as they may list its directories.
 
-    Rights are those of the directories now, the ones above the root among them. Raises CatalogError where `source` cannot be shared
-    or `target` is something else, BuildError where the rights cannot be given.
+    Rights are those of the directories now, the ones above the root among them. Raises CatalogError where `source`
+    cannot be shared or `target` is something else, BuildError where the rights cannot be given.
     """
     catalog = Catalog(source)
     if catalog.manifest.sections:
@@ -94,7 +97,7 @@ def share(source: Path, target: Path, progress: Progress | None = None) -> Share
 
 
 def _may_replace(target: Path, catalog: Catalog) -> bool:
-    """Whether what has the name may be replaced: a shared catalog of the same tree, or a damaged one."""
+    """Whether the existing file may be replaced: a shared catalog of the same tree, or a damaged one."""
     try:
         there = Manifest.load(target / MANIFEST)
     except CatalogError:
@@ -104,7 +107,7 @@ def _may_replace(target: Path, catalog: Catalog) -> bool:
 
 @contextmanager
 def _cleared(folder: Path) -> Iterator[None]:
-    """Begin with nothing in a workplace, and leave none behind where sharing fails."""
+    """An empty work folder, removed where sharing fails."""
     empty(folder)
     try:
         yield
@@ -114,7 +117,7 @@ def _cleared(folder: Path) -> Iterator[None]:
 
 
 def _share_part(catalog: Catalog, entries: HeldFile, held_directories: HeldFile, writer: _Writer) -> int:
-    """Deal a part's rows out to sections; how many are withheld."""
+    """Distribute a part's rows to sections; the number withheld."""
     directories = held_directories.read()
     paths = directories["path"].to_pylist()
     inodes = directories["inode"].to_pylist()
@@ -144,7 +147,7 @@ def _share_part(catalog: Catalog, entries: HeldFile, held_directories: HeldFile,
 
 
 def _dealt(folders: list[str]) -> Iterator[tuple[str, pa.Array]]:
-    """The indices at which each folder stands."""
+    """The indices of each folder."""
     held: dict[str, list[int]] = {}
     for index, folder in enumerate(folders):
         held.setdefault(folder, []).append(index)
@@ -164,7 +167,7 @@ class _Writer:
         (folder / SECTIONS).chmod(0o755)
 
     def section(self, conditions: tuple[Condition, ...] | None) -> str:
-        """The folder for what these conditions guard: nested folders, one for each condition."""
+        """The folder guarded by these conditions: nested folders, one for each condition."""
         if not conditions:
             return WITHHELD if conditions is None else OPEN
         known = self._numbers.get(conditions)

@@ -4,9 +4,9 @@ Arrives: a path.
 Leaves: the manifest, tables of entries and directories; or one clear error where the folder is damaged.
 Must not know: how catalogs are built or what is asked of them.
 
-A catalog is replaced at one moment by another folder of the same name, and the former one is removed. So the folder is opened, then
-everything in it by its descriptor. Where something was removed before it could be opened, the name leads to a newer catalog by
-then, and that is opened instead.
+A catalog is replaced at one moment by another folder of the same name, and the former one is removed. So the folder
+is opened, then everything in it by its descriptor. Where something was removed before it could be opened, the name
+leads to a newer catalog by then, and that is opened instead.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GROUPS_AT_ONCE = 4
 """Row groups, of 65,536 entries at most, that are read together: enough for the cores."""
 
 WORDS = ["directory", "type", "layout"]
-"""Columns that stay dictionaries in memory."""
+"""Columns that remain dictionaries in memory."""
 
 ATTEMPTS = 1000
 """How often a catalog may be replaced while it is opened."""
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class Catalog:
-    """A finished catalog, opened for reading. Raises CatalogError where it cannot be used."""
+    """A finished catalog, opened for reading. Raises CatalogError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class Catalog:
 
     @property
     def identity(self) -> str:
-        """Differs between different catalogs, and between versions of one, in all likelihood."""
+        """A fingerprint of the catalog and its version."""
         return hashlib.blake2b(self._manifest_bytes, digest_size=16).hexdigest()
 
     def entries_files(self) -> list[Path]:
@@ -112,7 +112,7 @@ class Catalog:
         rows: int = 1 << 17,
         which: pc.Expression | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Entries in pieces of at most so many rows, for what must not hold them all; `which` says which entries.
+        """Entries in pieces of at most `rows` rows, to bound memory; `which` selects entries.
 
         `columns` has those that `which` asks for. Row groups whose statistics exclude `which` are not read.
         """
@@ -139,7 +139,7 @@ class Catalog:
         return Summary.whole(made)
 
     def directories(self) -> pa.Table:
-        """Every directory with what it was when it was read."""
+        """Every directory as it was when it was read."""
         tables = [file.read() for file in self._directories]
         return pa.concat_tables(tables) if tables else DIRECTORIES.empty_table()
 
@@ -219,7 +219,7 @@ def paths_of(table: pa.Table) -> pa.ChunkedArray:
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Files may be damaged where opening them does not show it."""
+    """Damage may appear only after opening."""
     try:
         yield
     except CatalogError:
@@ -234,7 +234,7 @@ def _fragment(file: HeldFile) -> ds.ParquetFileFragment:
 
 
 def _one_version(path: Path, take: Callable[[int], T]) -> T:
-    """What `take` gives of the folder that has this name; where that folder is replaced meanwhile, of the newer one."""
+    """The result of `take` for the folder of this name; for the newer one where it is replaced meanwhile."""
     failed: CatalogError | None = None
     deadline = time.monotonic() + NAMELESS_S
     for _ in range(ATTEMPTS):

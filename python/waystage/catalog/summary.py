@@ -1,4 +1,4 @@
-"""Totals of a part, made while it is written: what most questions need, in place of a scan.
+"""Totals of a part, computed while it is written: they answer most queries without a scan.
 
 Arrives: entries, table by table.
 Leaves: totals by type, owner, group, layout, size and storage target, as JSON takes them; sums of several parts.
@@ -20,7 +20,7 @@ Totals = dict[str, list[int]]
 """A value as text -> its sums."""
 
 MOST_VALUES = 2_000
-"""Owners or targets whose totals are kept: a manifest is read whole at every opening."""
+"""Owners or targets whose totals are kept: a manifest is read completely at every opening."""
 
 BY = ("type", "uid", "gid", "layout")
 NONE = ""
@@ -28,9 +28,11 @@ NONE = ""
 
 
 class Summary:
-    """Totals: of entries and bytes of regular files by each of BY; files and bytes by size; objects and bytes by target.
+    """Totals: of entries and bytes of regular files by each of BY; files and bytes by size; objects and bytes by
+    target.
 
-    `linked` counts regular files with several names, whose bytes these totals hold once for each name. `allocated` is in bytes.
+    `linked` counts regular files with several names, whose bytes these totals hold once for each name. `allocated`
+    is in bytes.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The file of checksums beside a catalog: read as it was written, or not at all.
+"""The file of checksums beside a catalog: read intact or not at all.
 
 Arrives: rows of checksums; or the path of such a file.
 Leaves: one Parquet file of the documented schema (docs/reference/catalog.md); its rows, file by file.
@@ -30,10 +30,11 @@ from waystage.display import display
 
 FORMAT = "waystage-checksums"
 VERSION = 2
-"""Of files that are made anew. Version 1 hashes every byte, zeros in holes too, and has no seal; it is gone on with where it is there."""
+"""Of files that are made anew. Version 1 hashes every byte, zeros in holes too, and has no seal; it is gone on with
+where it is there."""
 
 READ_VERSIONS = (1, 2)
-MEND = "remove it and make it anew"
+REMEDY = "remove it and make it anew"
 KEY = b"waystage"
 TIME = pa.timestamp("ns", tz="UTC")
 
@@ -68,9 +69,12 @@ class Sums:
 
 
 def open_sums(path: Path, catalog: Catalog) -> Sums:
-    """The file of checksums at `path`. Raises CatalogError where it is none, of another version or of another tree."""
+    """The file of checksums at `path`.
+
+    Raises CatalogError where it is damaged, of another version or of another tree.
+    """
     try:
-        file = HeldFile(str(path), SCHEMA, folder=None, shown=path, sealed=False, mend=MEND)
+        file = HeldFile(str(path), SCHEMA, folder=None, shown=path, sealed=False, remedy=REMEDY)
         about = json.loads((file.metadata.metadata or {})[KEY])
         form, version, algorithm = about["format"], about["version"], about["algorithm"]
         root = about["root"]
@@ -79,19 +83,19 @@ def open_sums(path: Path, catalog: Catalog) -> Sums:
             f"{path} is not there: make checksums with 'waystage catalog checksum {catalog.path}'"
         ) from None
     except (CatalogError, OSError, ValueError, KeyError, TypeError, RecursionError):
-        raise CatalogError(f"{path} is damaged or has no checksums: {MEND}") from None
+        raise CatalogError(f"{path} is damaged or has no checksums: {REMEDY}") from None
     known = type(version) is int and version in READ_VERSIONS
     if form != FORMAT or not known or algorithm != CHECKSUM_ALGORITHM:
         raise CatalogError(
             f"{path} has {form!r} {version!r} by {algorithm!r}, and this Waystage reads versions 1 and 2 by"
-            f" {CHECKSUM_ALGORITHM}: {MEND}"
+            f" {CHECKSUM_ALGORITHM}: {REMEDY}"
         )
     if version > 1 and not file.is_sealed:
-        raise CatalogError(f"{path} is damaged (it has no digests): {MEND}")
+        raise CatalogError(f"{path} is damaged (it has no digests): {REMEDY}")
     names = [file.metadata.schema.column(index).path for index in range(file.metadata.num_columns)]
     if root != catalog.manifest.root or names != SCHEMA.names:
         raise CatalogError(
-            f"{path} is of {display(str(root))} and not of {display(catalog.manifest.root)}: {MEND}"
+            f"{path} is of {display(str(root))} and not of {display(catalog.manifest.root)}: {REMEDY}"
         )
     return Sums(file, version)
 
@@ -171,7 +175,7 @@ def groups_of(sums: Sums, columns: list[str] | None = None) -> Iterator[pa.Table
         table = sums.file.read([number], columns)
         for name in ("size", "offset", "length"):
             if name in table.column_names and (pc.min(table[name]).as_py() or 0) < 0:
-                raise CatalogError(f"{sums.file.shown} is damaged (a negative {name}): {MEND}")
+                raise CatalogError(f"{sums.file.shown} is damaged (a negative {name}): {REMEDY}")
         yield table
 
 

@@ -12,18 +12,17 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
 from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
-from waystage.cli.copy_dry import REMARKS, WORDS, DryRunCommand, about_dry_run, local_dry_run
+from waystage.cli.copy_dry import REMARKS, WORDS, DryRunCommand, about_dry_run, refuse_network
 from waystage.cli.copy_list import read_list
 from waystage.cli.copy_remote import (
-    FarEnds,
     about_connection,
     begun_by_ssh,
     copy_far,
@@ -32,21 +31,19 @@ from waystage.cli.copy_remote import (
     refuse_unknown,
     remote_ends,
 )
-from waystage.cli.reaching import RateSchedule, Trust, memory, server_options, show_key_option
+from waystage.cli.reaching import RateSchedule, Session, Trust, memory, server_options, show_key_option
+from waystage.native_options import RemoteCopyOptions, TreeCopyOptions
+from waystage.task import follow
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
 from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
-    from waystage._native import TreeCopy, WanCopy
+    from waystage._native import RemoteCopy, TreeCopy
 
 SHOWN = 20
 """Problems and paths shown as text; --json gives all."""
 
-LOOK_S = 0.2
 STATISTICS_S = 1.0
-
-STATUS = {"busy": ExitCode.BUSY, "ends": ExitCode.BAD_INPUT, "other-journal": ExitCode.BAD_INPUT}
-"""Exit status of kinds of errors; ExitCode.FAILED for others."""
 
 PARTS = (
     ("files", "files"),
@@ -60,18 +57,6 @@ PARTS = (
     ("leftovers", "leftovers removed"),
     ("excluded", "left out"),
 )
-
-
-class Copying(Protocol):
-    """A running copy, local or between hosts."""
-
-    def wait(self, timeout_s: float) -> bool: ...
-    def counts(self) -> dict[str, int]: ...
-    @property
-    def complete(self) -> bool: ...
-    def problems(self) -> list[tuple[bytes, str, str]]: ...
-    def limit(self, bytes_per_s: int | None) -> None: ...
-    def stop(self) -> None: ...
 
 
 @click.command(cls=DryRunCommand)
@@ -266,76 +251,61 @@ def command(
     word = WORDS.get(dry_run or "", "copied")
     if ends is not None:
         refuse_unknown(update, dry_run)
-        options |= {
-            "rate_bytes_per_s": schedule.most,
-            "dry_run": dry_run,
-            "mode": mode,
-            "udp_wait_s": udp_wait or None,
-            "connections": connections,
-            "memory_bytes": memory,
-            "privileged": privileged,
-            "workers": workers or max(4, connections),
-        }
+        wanted = RemoteCopyOptions(
+            dry_run=dry_run,
+            connections=connections,
+            memory_bytes=memory,
+            privileged=privileged,
+            workers=workers or max(4, connections),
+            **options,
+        )
+        session = Session(port, mode, schedule.most, udp_wait or None)
         ssh = Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage) if by_ssh or rsh is not None else None
         trust = Trust(identity, known_hosts, server_key, trust_new)
 
-        def attempt(again: bool) -> WanCopy:
-            # What an earlier attempt has begun is gone on with.
-            all_options = options | ({"restart": False} if again else {})
+        def attempt(again: bool) -> RemoteCopy:
+            # A further attempt resumes what the one before has begun.
+            options = replace(wanted, restart=False) if again else wanted
             with ExitStack() as held:
-                found: tuple[FarEnds, int, Trust, dict[str, Any]] = ends, port, trust, {}
+                there, by, believed = ends, session, trust
                 if ssh is not None:
-                    found = held.enter_context(begun_by_ssh(ends, ssh, output))
+                    options = replace(options, known_as=f"{ends.remote.user}@{ends.remote.host}")
+                    there, by, believed = held.enter_context(begun_by_ssh(ends, ssh, session, output))
                 # Only now: ssh may have asked for a password.
                 progress = held.enter_context(output.progress())
-                there, at, believed, more = found
 
-                def follow(copying: WanCopy) -> None:
+                def follow(copying: RemoteCopy) -> None:
                     _follow(copying, progress, word, began, lines, schedule)
 
-                return copy_far(there, at, believed, output, follow, all_options | more)
+                return copy_far(there, by, believed, output, follow, options)
 
         far = persisting(attempt, retry_for, output)
         connection, words = about_connection(far, dry_run)
         more, paths = about_dry_run(far, dry_run)
         _say(far, source, destination, time.monotonic() - began, output, more | connection, words, paths)
         return ExitCode.OK if far.complete else ExitCode.PARTIAL
-    copying = _start(
+    from waystage._native import TreeCopy
+
+    refuse_network(dry_run)
+    # Not as Path, which drops a trailing slash, and that says what the path is to be.
+    with TreeCopy(
         source,
         destination,
-        workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
-        rate_bytes_per_s=schedule.now(),
-        rate_changes=schedule.changes,
-        **local_dry_run(dry_run),
-        **options,
-    )
-    try:
-        with output.progress() as progress, _failures():
+        TreeCopyOptions(
+            workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
+            rate_bytes_per_s=schedule.now(),
+            rate_changes=schedule.changes,
+            dry_run=dry_run is not None,
+            read_sources=dry_run == "disk",
+            **options,
+        ),
+    ) as copying:
+        with output.progress() as progress:
             _follow(copying, progress, word, began, lines, schedule)
-    finally:
-        copying.stop()
     seconds = time.monotonic() - began
     more, paths = about_dry_run(copying, dry_run)
     _say(copying, source, destination, seconds, output, more, "", paths)
     return ExitCode.OK if copying.complete else ExitCode.PARTIAL
-
-
-def _start(source: str, destination: str, **options: Any) -> TreeCopy:
-    # Not as Path, which drops the slash at the end that says what it is to be.
-    from waystage._native import TreeCopy
-
-    with _failures():
-        return TreeCopy(source, destination, **options)
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    from waystage._native import CopyError
-
-    try:
-        yield
-    except CopyError as error:
-        raise UserError(str(error), STATUS.get(error.kind, ExitCode.FAILED)) from None
 
 
 class Statistics:
@@ -345,12 +315,12 @@ class Statistics:
         self._file, self._began = file, began
         self._due, self._bytes, self._at = began + STATISTICS_S, 0, began
 
-    def look(self, copying: Copying, *, last: bool = False) -> None:
+    def look(self, copying: TreeCopy | RemoteCopy, *, last: bool = False) -> None:
         """Write a line if a second has passed."""
         now = time.monotonic()
         if now < self._due and not last:
             return
-        counts = copying.counts()
+        counts = copying.progress()
         moved = counts["bytes"]
         line: dict[str, Any] = {
             "time": round(time.time(), 3),
@@ -358,9 +328,8 @@ class Statistics:
             "bytes_per_s": round((moved - self._bytes) / max(now - self._at, 1e-9)),
             "counts": counts,
         }
-        connection = getattr(copying, "connection", None)
-        if connection is not None:
-            numbers, limit = connection()
+        if hasattr(copying, "connection"):
+            numbers, limit = copying.connection()
             line["connection"] = {key: round(number, 3) for key, number in numbers.items()}
             line["limited_by"] = limit or None
         self._file.write(json.dumps(line) + "\n")
@@ -371,7 +340,7 @@ class Statistics:
 
 
 def _follow(
-    copying: Copying,
+    copying: TreeCopy | RemoteCopy,
     progress: ProgressCall,
     word: str,
     began: float,
@@ -379,26 +348,28 @@ def _follow(
     schedule: Schedule,
 ) -> None:
     limiter = Limiter(schedule, copying.limit) if schedule.changes else None
-    while True:
+    if limiter is not None:
+        limiter.look()
+
+    def report(counts: dict[str, int]) -> None:
         if limiter is not None:
             limiter.look()
-        if copying.wait(LOOK_S):
-            break
         if statistics is not None:
             statistics.look(copying)
-        counts = copying.counts()
         done = counts["files"] + counts["same"] + counts["mended"]
         rate = counts["bytes"] / max(time.monotonic() - began, 1e-9)
         moved = counts["bytes"] + counts["resumed_bytes"]
-        # Until the walk has ended, what it has found is only a part of the whole.
+        # Until the walk has ended, it has found only a part of the total.
         share = max(moved / max(counts["found_bytes"], 1), done / max(counts["found"], 1))
         progress(f"{word} {done:,} files, {size_text(moved)}, {size_text(rate)}/s", min(share, 0.99))
+
+    follow(copying, report)
     if statistics is not None:
         statistics.look(copying, last=True)
 
 
 def _say(
-    copying: Copying,
+    copying: TreeCopy | RemoteCopy,
     source: str,
     destination: str,
     seconds: float,
@@ -409,7 +380,7 @@ def _say(
 ) -> None:
     from waystage.display import display, named
 
-    counts = copying.counts()
+    counts = copying.progress()
     problems = copying.problems()
     value: dict[str, Any] = {
         "source": source,

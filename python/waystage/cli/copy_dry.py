@@ -47,14 +47,13 @@ class DryRunCommand(click.Command):
         return super().parse_args(ctx, options + args[end:])
 
 
-def local_dry_run(what: str | None) -> dict[str, bool]:
-    """The options of a local copy. Raises UserError for `network`, which needs two hosts."""
+def refuse_network(what: str | None) -> None:
+    """Raise UserError for a dry run that requires two hosts."""
     if what == "network":
         raise UserError(
             "--dry-run=network measures the path to another host, and this copy is local: use --dry-run=disk",
             ExitCode.USAGE,
         )
-    return {"dry_run": what is not None, "read_sources": what == "disk"}
 
 
 def about_dry_run(dry: Dry, what: str | None) -> tuple[dict[str, Any], list[str]]:

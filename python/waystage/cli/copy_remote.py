@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,13 @@ import click
 
 from waystage.cli.combining import refuse
 from waystage.cli.common import ExitCode, Output, UserError
-from waystage.cli.reaching import Trust, Unreached, believing
+from waystage.cli.reaching import Session, Trust, believing
+from waystage.native_options import RemoteCopyOptions
 from waystage.wan.address import Remote, parse_remote
 
 if TYPE_CHECKING:
-    from waystage._native import WanCopy
+    from waystage._native import RemoteCopy
     from waystage.wan.ssh import Shell
-
 
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 15.0
 """Delay between reconnection attempts: initial, and maximum."""
@@ -38,6 +38,14 @@ LIMITS = {
     "processor": "the CPU of the sender",
 }
 """Bottleneck of a transfer -> text."""
+
+
+TRANSIENT = ("lost", "unreachable", "turned-away", "busy")
+"""Kinds of errors after which a later attempt may succeed."""
+
+
+class SshFailed(UserError):
+    """The server could not be started over ssh: a later attempt may succeed."""
 
 
 @dataclass(frozen=True)
@@ -102,56 +110,49 @@ def refuse_unknown(update: str, dry_run: str | None) -> None:
 
 def copy_far(
     ends: FarEnds,
-    port: int,
+    session: Session,
     trust: Trust,
     output: Output,
-    follow: Callable[[WanCopy], None],
-    options: dict[str, Any],
-) -> WanCopy:
-    """Copy, and return the finished copy. Raises UserError if it failed."""
-    from waystage._native import WanCopy
+    follow: Callable[[RemoteCopy], None],
+    options: RemoteCopyOptions,
+) -> RemoteCopy:
+    """Copy, and return the finished copy. Raises WanError if it failed."""
+    from waystage._native import RemoteCopy
 
-    host = ends.remote.host
+    host, port = ends.remote.host, session.port
 
-    def attempt(known: str | None, key: Path) -> WanCopy:
-        copying = WanCopy(
-            ends.local,
-            ends.remote.path,
-            push=ends.push,
-            host=host,
-            port=port,
-            user=ends.remote.user,
-            key=key,
-            trusted=known,
-            **options,
-        )
+    def attempt(known: str | None, key: Path) -> RemoteCopy:
+        peer = session.peer(host, ends.remote.user, key, known)
+        copying = RemoteCopy(ends.local, ends.remote.path, peer, options, push=ends.push)
         try:
-            follow(copying)
+            with copying:
+                follow(copying)
             return copying
         finally:
-            # At its end, at an error, at Ctrl-C: its threads are gone.
-            copying.stop()
             for note in copying.notes():
                 output.note(f"note: {note}")
 
     return believing(host, port, trust, output, attempt)
 
 
-def persisting(attempt: Callable[[bool], WanCopy], retry_for: float, output: Output) -> WanCopy:
-    """The copy, restarted after a lost connection, for at most `retry_for` seconds after each loss.
+def persisting(attempt: Callable[[bool], RemoteCopy], retry_for: float, output: Output) -> RemoteCopy:
+    """The copy, resumed after a lost connection, for at most `retry_for` seconds after each loss.
 
-    `attempt` receives whether it resumes an earlier attempt. Raises UserError.
+    `attempt` receives whether it resumes an earlier attempt. Raises WanError and UserError.
     """
+    from waystage._native import WanError
+
     until: float | None = None
     pause_s = PAUSE_S
     while True:
         try:
             return attempt(until is not None)
-        except Unreached as error:
+        except (SshFailed, WanError) as error:
+            kind = getattr(error, "kind", "unreachable")
             now = time.monotonic()
-            if error.lost:
+            if kind == "lost":
                 until, pause_s = now + retry_for, PAUSE_S
-            if until is None or now + pause_s >= until:
+            if kind not in TRANSIENT or until is None or now + pause_s >= until:
                 raise
             output.note(f"note: {error}; retrying for {until - now:.0f} s")
         time.sleep(pause_s)
@@ -160,8 +161,8 @@ def persisting(attempt: Callable[[bool], WanCopy], retry_for: float, output: Out
 
 @contextmanager
 def begun_by_ssh(
-    ends: FarEnds, shell: Shell, output: Output
-) -> Iterator[tuple[FarEnds, int, Trust, dict[str, Any]]]:
+    ends: FarEnds, shell: Shell, session: Session, output: Output
+) -> Iterator[tuple[FarEnds, Session, Trust]]:
     """Arguments of `copy_far` for a server started over ssh for this copy only."""
     from waystage.wan.errors import WanConfigError
     from waystage.wan.ssh import started
@@ -169,17 +170,18 @@ def begun_by_ssh(
     remote = ends.remote
     try:
         with started(remote, shell) as server:
-            options: dict[str, Any] = {"known_as": f"{remote.user}@{remote.host}"}
+            udp_wait_s = session.udp_wait_s
             if server.through_ssh:
                 output.note(f"note: {server.through_ssh}")
-                options["udp_wait_s"] = None
+                udp_wait_s = None
             far = FarEnds(ends.local, Remote(server.host, "", remote.path), ends.push)
-            yield far, server.port, Trust(server.identity, None, server.key, False), options
+            session = replace(session, port=server.port, udp_wait_s=udp_wait_s)
+            yield far, session, Trust(server.identity, None, server.key, False)
     except WanConfigError as error:
-        raise Unreached(str(error)) from None
+        raise SshFailed(str(error)) from None
 
 
-def about_connection(copying: WanCopy, dry_run: str | None) -> tuple[dict[str, Any], str]:
+def about_connection(copying: RemoteCopy, dry_run: str | None) -> tuple[dict[str, Any], str]:
     """Statistics of the connection, as JSON and as text."""
     numbers, limit = copying.connection()
     # The one sends hardly anything, the other does nothing but read.

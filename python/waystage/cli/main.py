@@ -16,7 +16,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any, NoReturn
@@ -25,6 +24,7 @@ import click
 
 from waystage import __version__
 from waystage.cli.common import ExitCode, UserError, refuse_empty_paths
+from waystage.cli.errors import explain
 
 SUBCOMMANDS: dict[str, str] = {
     "doctor": "Check what this machine can run, what is missing, and how to install it.",
@@ -52,48 +52,6 @@ SUBCOMMANDS: dict[str, str] = {
     "completion": "Print the completion script for a shell.",
 }
 """Name -> one line of help. A subcommand whose module is absent is not listed."""
-
-ERRORS: dict[str, ExitCode] = {
-    "waystage.events.EventError": ExitCode.BAD_INPUT,
-    "waystage.topology.TopologyError": ExitCode.BAD_INPUT,
-    "waystage.policies.base.PolicyError": ExitCode.BAD_INPUT,
-    "waystage.interconnect.graphml_parser.GraphmlError": ExitCode.BAD_INPUT,
-    "waystage.interconnect.per_pair.PlanError": ExitCode.BAD_INPUT,
-    "waystage.jobs.hostlist.HostlistError": ExitCode.BAD_INPUT,
-    "waystage.experiment.problems.ExperimentError": ExitCode.BAD_INPUT,
-    "waystage.experiment.results.ResultError": ExitCode.BAD_INPUT,
-    "waystage.jobs.database.DatabaseError": ExitCode.FAILED,
-    "waystage.backplane.config.BackplaneError": ExitCode.FAILED,
-    "waystage.interconnect.openflow_errors.AccessError": ExitCode.USAGE,
-    "waystage.interconnect.openflow_errors.OpenFlowError": ExitCode.FAILED,
-    "waystage.worlds.lab.errors.NotRoot": ExitCode.NEEDS_ROOT,
-    "waystage.worlds.lab.errors.MissingProgram": ExitCode.MISSING,
-    "waystage.worlds.lab.errors.LabBusy": ExitCode.BUSY,
-    "waystage.patterns.errors.PatternError": ExitCode.BAD_INPUT,
-    "waystage.profiler.errors.ProfilerError": ExitCode.FAILED,
-    "waystage.profiler.errors.CompilerMissing": ExitCode.MISSING,
-    "waystage.recorder.errors.RecorderError": ExitCode.FAILED,
-    "waystage.recorder.errors.CompilerMissing": ExitCode.MISSING,
-    "waystage.catalog.errors.CatalogError": ExitCode.BAD_INPUT,
-    "waystage.catalog.errors.CatalogBusy": ExitCode.BUSY,
-    "waystage.catalog.errors.DuckdbMissing": ExitCode.MISSING,
-    "waystage.catalog.errors.SourceMissing": ExitCode.BAD_INPUT,
-    "waystage.catalog.errors.BuildError": ExitCode.FAILED,
-    "waystage.loader.errors.LoaderError": ExitCode.BAD_INPUT,
-    "waystage.worlds.base.WorldError": ExitCode.FAILED,
-    "waystage._native.ProbeError": ExitCode.FAILED,
-    "waystage._native.CopyError": ExitCode.FAILED,
-    "waystage._native.WanError": ExitCode.FAILED,
-    "waystage.wan.errors.WanConfigError": ExitCode.BAD_INPUT,
-    "waystage.trees.TreeError": ExitCode.BAD_INPUT,
-    "waystage._native.AugmentError": ExitCode.FAILED,
-    "waystage.augment.options.AugmentOptionError": ExitCode.USAGE,
-    "waystage._native.DedupPartError": ExitCode.BAD_INPUT,
-    "waystage._native.DedupError": ExitCode.FAILED,
-    "waystage.ranks.RankError": ExitCode.USAGE,
-}
-"""Class of an error with a message for the user -> exit status. By name, so that no room is imported for its
-errors; a test checks that each class exists. A subclass precedes its base."""
 
 
 class LazyGroup(click.Group):
@@ -180,25 +138,7 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:
-        return _fail(arguments, *_explain(error))
-
-
-def _explain(error: Exception) -> tuple[str, ExitCode]:
-    """The message and exit status of an exception other than UserError."""
-    if os.environ.get("WAYSTAGE_DEBUG"):
-        traceback.print_exception(error)
-    for kind in type(error).__mro__:
-        code = ERRORS.get(f"{kind.__module__}.{kind.__qualname__}")
-        if code is not None:
-            return str(error), code
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}", ExitCode.FAILED
-    name = type(error).__name__
-    return (
-        f"internal error, {name}: {error} (set WAYSTAGE_DEBUG=1 for a traceback, and report it)",
-        ExitCode.FAILED,
-    )
+        return _fail(arguments, *explain(error))
 
 
 def _fail(arguments: list[str], message: str, code: ExitCode) -> int:

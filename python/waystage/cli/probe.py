@@ -19,6 +19,7 @@ from waystage.cli.combining import given, refuse
 from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
 from waystage.cli.quantities import BitRate
 from waystage.cli.reaching import Trust, believing, show_key_option, trust_options
+from waystage.native_options import Peer
 from waystage.wan.address import DEFAULT_PORT
 from waystage.wan.probing.plan import PARTS, Direction, Part, Plan
 
@@ -162,12 +163,12 @@ def _probe(
     from waystage.wan.probing import Report, measure
 
     def attempt(known: str | None, key: Path) -> Report:
-        session = WanProbe(host, port, user=user, key=key, trusted=known)
+        session = WanProbe(Peer(host=host, port=port, user=user, key=key, trusted=known))
         report = Report()
         try:
             measure(session, plan, report, progress)
         finally:
-            # At its end, at an error, at Ctrl-C: the server's end is over, too.
+            # So that the server ends the session too, also after an error or Ctrl-C.
             session.close()
         return report
 

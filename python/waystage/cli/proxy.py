@@ -22,8 +22,9 @@ import click
 from waystage.cli.combining import refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
 from waystage.cli.quantities import Rate
-from waystage.cli.reaching import Trust, believing, server_options, show_key_option
+from waystage.cli.reaching import Session, Trust, believing, server_options, show_key_option
 from waystage.cli.service import appended_log, write_line, write_ready
+from waystage.native_options import ProxyOptions
 from waystage.outputs import remove_written
 from waystage.wan.address import parse_forward, parse_listen, parse_server
 
@@ -31,15 +32,6 @@ if TYPE_CHECKING:
     from waystage._native import WanProxy
 
 POLL_S = 0.1
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """Options of a proxy: see WanProxy."""
-
-    places: list[tuple[str, str, str]]
-    reverse: list[tuple[str, str]]
-    rules: list[str]
 
 
 @click.command()
@@ -160,34 +152,31 @@ def command(
         places += [("forward", *parse_forward(text)) for text in forward]
         places += [("redirect", parse_listen(text), "") for text in redirect]
         places += [("tproxy", parse_listen(text), "") for text in tproxy]
-        wanted = _Wanted(places, [parse_forward(text) for text in reverse], _rules(rule, rule_file))
+        wanted = ProxyOptions(
+            listeners=places,
+            reverse=[parse_forward(text) for text in reverse],
+            rules=_rules(rule, rule_file),
+            wait_s=wait_s,
+        )
     except ValueError as error:
         raise UserError(str(error), ExitCode.USAGE) from None
-    if not wanted.places and not wanted.reverse:
+    if not wanted.listeners and not wanted.reverse:
         raise UserError(
             "give --socks, --forward, --reverse, --redirect or --tproxy: the proxy would not listen",
             ExitCode.USAGE,
         )
-    if not wanted.places:
+    if not wanted.listeners:
         refuse(
             ["rule", "rule_file"],
             "for connections accepted here, and there are none: --reverse needs no rule",
         )
     if udp_wait == 0:
         refuse(["mode"], "for pacing datagrams, and --udp-wait 0 disables them: omit one of them")
-    options = {
-        "host": host,
-        "port": port,
-        "user": user,
-        "mode": mode,
-        "rate_bytes_per_s": rate,
-        "udp_wait_s": udp_wait or None,
-        "wait_s": wait_s,
-    }
+    session = Session(port, mode, rate, udp_wait or None)
     trust = Trust(identity, known_hosts, server_key, trust_new)
     take_descriptors()
     with _log(log_file, output) as log:
-        _Proxying(wanted, options, trust, output, log, ready_file, drain_s).run()
+        _Proxying(wanted, host, user, session, trust, output, log, ready_file, drain_s).run()
 
 
 def _rules(given: Sequence[str], file: Path | None) -> list[str]:
@@ -219,8 +208,10 @@ def _log(path: Path | None, output: Output) -> Iterator[TextIO | None]:
 class _Proxying:
     """A running proxy."""
 
-    wanted: _Wanted
-    options: dict[str, Any]
+    wanted: ProxyOptions
+    host: str
+    user: str
+    session: Session
     trust: Trust
     output: Output
     log: TextIO | None
@@ -236,7 +227,7 @@ class _Proxying:
             signal.signal(number, self._signal)
         signal.signal(signal.SIGUSR1, self._ask)
         try:
-            believing(self.options["host"], self.options["port"], self.trust, self.output, self._attempt)
+            believing(self.host, self.session.port, self.trust, self.output, self._attempt)
         except ValueError as error:
             raise UserError(str(error), ExitCode.USAGE) from None
         finally:
@@ -252,13 +243,9 @@ class _Proxying:
     def _attempt(self, known: str | None, key: Path) -> None:
         from waystage._native import WanProxy
 
-        wanted = self.wanted
-        proxy = WanProxy(wanted.places, wanted.reverse, wanted.rules, key=key, trusted=known, **self.options)
-        try:
+        peer = self.session.peer(self.host, self.user, key, known)
+        with WanProxy(peer, self.wanted) as proxy:
             self._follow(proxy)
-        finally:
-            # At its end, at an error: its threads are gone.
-            proxy.stop()
 
     def _follow(self, proxy: WanProxy) -> None:
         drained: float | None = None
@@ -271,7 +258,7 @@ class _Proxying:
                 drained = time.monotonic()
                 proxy.drain()
             if drained is not None and (self.signals > 1 or time.monotonic() - drained > self.drain_s):
-                proxy.stop()
+                proxy.cancel()
         self._tell(proxy)
         self._statistics(proxy)
 
@@ -288,14 +275,14 @@ class _Proxying:
         sys.stdout.flush()
 
     def _session(self, proxy: WanProxy, notice: dict[str, Any]) -> None:
-        places = list(zip([kind for kind, _, _ in self.wanted.places], proxy.listening, strict=True))
+        places = list(zip([kind for kind, _, _ in self.wanted.listeners], proxy.listening, strict=True))
         places += [("reverse", address) for address in notice["reverse"]]
         notice["listening"] = [list(place) for place in places]
         way = "UDP" if notice["udp"] else "TCP"
         for note in notice["notes"]:
             self.output.note(f"note: {note}")
         words = ", ".join(f"{kind} {address}" for kind, address in places)
-        self._line(f"session with {self.options['host']} over {way}: {words}")
+        self._line(f"session with {self.host} over {way}: {words}")
         if not self.ready:
             self.ready = True
             self.output.say(f"ready: {words}; over {way}")
@@ -308,7 +295,7 @@ class _Proxying:
             self.log.flush()
 
     def _statistics(self, proxy: WanProxy) -> None:
-        counts, connection = proxy.counts(), proxy.connection()
+        counts, connection = proxy.progress(), proxy.connection()
         seconds = time.monotonic() - self.began
         value = {"event": "statistics", "seconds": round(seconds, 3), **counts, "connection": connection}
         if self.output.json:

@@ -18,6 +18,7 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.quantities import Size
+from waystage.native_options import Peer
 from waystage.wan.config import LEAST_MEMORY, MOST_MEMORY
 from waystage.wan.rates import RateError, Schedule, parse_schedule
 
@@ -28,25 +29,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-STATUS = {
-    "busy": ExitCode.BUSY,
-    "ends": ExitCode.BAD_INPUT,
-    "other-journal": ExitCode.BAD_INPUT,
-    "input": ExitCode.BAD_INPUT,
-}
-"""Exit status of kinds of errors; ExitCode.FAILED for others."""
-
-
 FIRST_PAUSE_S, MOST_PAUSES, LONGEST_KNOCKING_S = 0.2, 5, 7.0
 """A server that turned a connection away before it said a word is tried again, as `crates/transport/src/handshake/connect.rs` does before TLS is up."""
-
-
-class Unreached(UserError):
-    """The server was lost, is unreachable or is full: a retry may succeed. `lost` if it had been connected."""
-
-    def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED, *, lost: bool = False) -> None:
-        super().__init__(message, exit_code)
-        self.lost = lost
 
 
 def memory() -> Size:
@@ -76,6 +60,29 @@ class RateSchedule(click.ParamType[Schedule]):
             self.fail(f"{where}is not UTF-8 text", param, ctx)
         except RateError as error:
             self.fail(f"{where}{error}", param, ctx)
+
+
+@dataclass(frozen=True)
+class Session:
+    """How a server is reached: its port, and options of the session as in `Peer`."""
+
+    port: int
+    mode: str
+    rate_bytes_per_s: int | None
+    udp_wait_s: float | None
+
+    def peer(self, host: str, user: str, key: Path, trusted: str | None) -> Peer:
+        """The server `host` for a session of this user."""
+        return Peer(
+            host=host,
+            port=self.port,
+            user=user,
+            key=key,
+            trusted=trusted,
+            mode=self.mode,
+            rate_bytes_per_s=self.rate_bytes_per_s,
+            udp_wait_s=self.udp_wait_s,
+        )
 
 
 @dataclass(frozen=True)
@@ -202,14 +209,11 @@ class _ShowKey(click.Option):
 
 
 def _print_key(identity: Path | None, output: Output) -> None:
-    from waystage._native import WanError, wan_fingerprint, wan_read_key
+    from waystage._native import wan_fingerprint, wan_read_key
     from waystage.wan.trust import own_key
 
-    try:
-        line = wan_read_key(own_key(identity))
-        output.result({"key": line, "fingerprint": wan_fingerprint(line)}, line)
-    except WanError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    line = wan_read_key(own_key(identity))
+    output.result({"key": line, "fingerprint": wan_fingerprint(line)}, line)
 
 
 def show_key_option(function: F) -> F:
@@ -230,39 +234,30 @@ def believing(
 ) -> T:
     """The result of `attempt` with the server's known key, if any, and this user's; retried once if a new key is trusted.
 
-    Raises UserError.
+    Also retried where the server closes the connection at once. Raises WanError.
     """
     from waystage._native import WanError
-    from waystage.wan.errors import WanConfigError
     from waystage.wan.trust import own_key
 
-    try:
-        key = own_key(trust.identity)
-        known = trust.pinned() if trust.server_key else trust.hosts().find(host, port)
-        turned_away, began = 0, time.monotonic()
-        while True:
-            try:
-                return attempt(known, key)
-            except WanError as error:
-                if error.kind == "turned-away" and turned_away < MOST_PAUSES:
-                    time.sleep(FIRST_PAUSE_S * 2**turned_away)
-                    turned_away += 1
-                    if time.monotonic() - began < LONGEST_KNOCKING_S:
-                        continue
-                shown = believed(error, known, trust)
-                if shown is None:
-                    raise
-                known = shown
-                if not trust.server_key:
-                    trust.hosts().add(host, port, known)
-                    output.note(f"{host}:{port} is now trusted: {trust.hosts().path}")
-    except WanConfigError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
-    except WanError as error:
-        status = STATUS.get(error.kind, ExitCode.FAILED)
-        if error.kind in ("lost", "unreachable", "turned-away", "busy"):
-            raise Unreached(str(error), status, lost=error.kind == "lost") from None
-        raise UserError(str(error), status) from None
+    key = own_key(trust.identity)
+    known = trust.pinned() if trust.server_key else trust.hosts().find(host, port)
+    turned_away, began = 0, time.monotonic()
+    while True:
+        try:
+            return attempt(known, key)
+        except WanError as error:
+            if error.kind == "turned-away" and turned_away < MOST_PAUSES:
+                time.sleep(FIRST_PAUSE_S * 2**turned_away)
+                turned_away += 1
+                if time.monotonic() - began < LONGEST_KNOCKING_S:
+                    continue
+            shown = believed(error, known, trust)
+            if shown is None:
+                raise
+            known = shown
+            if not trust.server_key:
+                trust.hosts().add(host, port, known)
+                output.note(f"{host}:{port} is now trusted: {trust.hosts().path}")
 
 
 def believed(error: WanError, known: str | None, trust: Trust) -> str | None:

@@ -22,6 +22,7 @@ import click
 from waystage.cli.combining import given, refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
 from waystage.cli.service import appended_log, write_line, write_ready
+from waystage.native_options import ServerOptions, ServerRoot, ServerUser
 from waystage.outputs import remove_written
 
 if TYPE_CHECKING:
@@ -86,9 +87,11 @@ def command(
 
         serve_on_demand()
         return
+    from waystage.wan.config import load_config
+
     if config is None:
         raise UserError("give --config FILE, or --init DIR to create one", ExitCode.USAGE)
-    settings = _load(config)
+    settings = load_config(config)
     if show_key:
         _show_key(settings.key, output)
         return
@@ -128,12 +131,13 @@ def _one_of(init: Path | None, on_demand: bool, show_key: bool, check: bool) -> 
 
 def _check(settings: ServeConfig) -> None:
     """Report all problems that would prevent serving. Raises UserError."""
+    from waystage._native import WanError
     from waystage.wan.serve_check import problems
 
     found = problems(settings)
     try:
         _read_key(settings.key)
-    except UserError as error:
+    except WanError as error:
         found.insert(0, str(error))
     if found:
         raise UserError("; ".join(found), ExitCode.BAD_INPUT)
@@ -203,52 +207,46 @@ def _log(path: Path | None) -> Iterator[TextIO]:
         yield file
 
 
-def _load(path: Path) -> ServeConfig:
-    from waystage.wan.config import load_config
-    from waystage.wan.errors import WanConfigError
-
-    try:
-        return load_config(path)
-    except WanConfigError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
-
-
 def _start(settings: ServeConfig) -> WanServer:
-    from waystage._native import WanError, WanServer
+    from waystage._native import WanServer
     from waystage.wan.accounts import accounts_taken
-    from waystage.wan.errors import WanConfigError
 
-    try:
-        accounts = accounts_taken(settings)
-    except WanConfigError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    accounts = {name: (uid, gid, groups) for name, uid, gid, groups in accounts_taken(settings)}
     users = [
-        (u.name, list(u.keys), list(u.modes), list(u.networks), u.rate.most, u.connections)
-        for u in settings.users
-    ]
-    roots = [(root.path, root.write, list(root.users), root.privileged) for root in settings.roots]
-    try:
-        return WanServer(
-            settings.listen,
-            settings.key,
-            users,
-            roots,
-            rate_bytes_per_s=settings.rate.most,
-            connections=settings.connections,
-            memory_bytes=settings.memory,
-            udp=settings.udp,
-            workers=settings.workers,
-            proxy=[(user.name, user.proxy, user.proxy_listen) for user in settings.users],
-            probe_users=[user.name for user in settings.users if user.probe],
-            probe_rate_bytes_per_s=settings.probe_rate,
-            probe_s=settings.probe_s,
-            copy_connections=settings.copy_connections,
-            sockets=settings.sockets,
-            accounts=accounts,
+        ServerUser(
+            name=user.name,
+            keys=user.keys,
+            modes=user.modes,
+            networks=user.networks,
+            rate_bytes_per_s=user.rate.most,
+            connections=user.connections,
+            account=accounts.get(user.name),
+            reach=user.proxy,
+            listen=user.proxy_listen,
+            probe=user.probe,
         )
-    except WanError as error:
-        code = ExitCode.BAD_INPUT if error.kind == "input" else ExitCode.FAILED
-        raise UserError(str(error), code) from None
+        for user in settings.users
+    ]
+    roots = [
+        ServerRoot(path=root.path, write=root.write, users=root.users, privileged=root.privileged)
+        for root in settings.roots
+    ]
+    options = ServerOptions(
+        listen=settings.listen,
+        key=settings.key,
+        users=users,
+        roots=roots,
+        rate_bytes_per_s=settings.rate.most,
+        connections=settings.connections,
+        copy_connections=settings.copy_connections,
+        sockets=settings.sockets,
+        memory_bytes=settings.memory,
+        udp=settings.udp,
+        workers=settings.workers,
+        probe_rate_bytes_per_s=settings.probe_rate,
+        probe_s=settings.probe_s,
+    )
+    return WanServer(options)
 
 
 def _ready(server: WanServer, settings: ServeConfig, ready_file: Path | None, output: Output) -> None:
@@ -261,13 +259,10 @@ def _ready(server: WanServer, settings: ServeConfig, ready_file: Path | None, ou
 
 
 def _read_key(path: Path) -> tuple[str, str]:
-    from waystage._native import WanError, wan_fingerprint, wan_read_key
+    from waystage._native import wan_fingerprint, wan_read_key
 
-    try:
-        line = wan_read_key(path)
-        return line, wan_fingerprint(line)
-    except WanError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    line = wan_read_key(path)
+    return line, wan_fingerprint(line)
 
 
 def _show_key(path: Path, output: Output) -> None:
@@ -276,7 +271,7 @@ def _show_key(path: Path, output: Output) -> None:
 
 
 def _init(folder: Path, output: Output) -> None:
-    from waystage._native import WanError, wan_fingerprint, wan_make_key
+    from waystage._native import wan_fingerprint, wan_make_key
     from waystage.wan.config import sample_config
 
     try:
@@ -284,8 +279,6 @@ def _init(folder: Path, output: Output) -> None:
         line = wan_make_key(folder / "server.key")
         with open(folder / "serve.toml", "x", encoding="utf-8") as file:
             file.write(sample_config())
-    except WanError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
     except OSError as error:
         raise UserError(f"{error.filename} cannot be created: {error.strerror}") from None
     fingerprint = wan_fingerprint(line)

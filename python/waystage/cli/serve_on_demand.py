@@ -12,11 +12,11 @@ import os
 import select
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from waystage.cli.common import ExitCode, UserError
+from waystage.native_options import ServerOptions, ServerRoot, ServerUser
 from waystage.wan.config import MOST_MEMORY
-from waystage.wan.errors import WanConfigError
 from waystage.wan.ssh import Offer, read_request
 from waystage.wan.trust import passing_key
 
@@ -31,47 +31,27 @@ def serve_on_demand() -> None:
     """Serve until a signal, or until stdin is closed, as it is with the ssh connection."""
     from waystage._native import WanError, WanServer
 
-    try:
-        request = read_request(sys.stdin.buffer)
-    except WanConfigError as error:
-        raise UserError(str(error), ExitCode.BAD_INPUT) from None
+    request = read_request(sys.stdin.buffer)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _end)
     privileged = os.geteuid() == 0
-    roots: list[tuple[Path, bool, list[str], bool]] = [
-        (folder, True, [], privileged) for folder in (Path.home(), Path("/"))
-    ]
-    user: tuple[str, list[str], list[str], list[tuple[str, int]], None, None] = (
-        getpass.getuser(),
-        [request.client_key],
-        [],
-        [],
-        None,
-        None,
-    )
+    roots = [ServerRoot(path=path, write=True, privileged=privileged) for path in (Path.home(), Path("/"))]
+    user = ServerUser(name=getpass.getuser(), keys=[request.client_key])
     with passing_key() as (key, line):
-
-        def listening(address: str) -> WanServer:
-            return WanServer(
-                address,
-                key,
-                [user],
-                roots,
-                rate_bytes_per_s=None,
-                connections=4,
-                copy_connections=COPY_CONNECTIONS,
-                memory_bytes=MOST_MEMORY,
-                udp=True,
-                workers=WORKERS,
-            )
-
+        options = ServerOptions(
+            listen=ANYWHERE,
+            key=key,
+            users=[user],
+            roots=roots,
+            connections=4,
+            copy_connections=COPY_CONNECTIONS,
+            memory_bytes=MOST_MEMORY,
+            workers=WORKERS,
+        )
         try:
-            try:
-                server = listening(ANYWHERE)
-            except WanError:
-                server = listening(ANYWHERE_IPV4)
-        except WanError as error:
-            raise UserError(str(error)) from None
+            server = WanServer(options)
+        except WanError:
+            server = WanServer(replace(options, listen=ANYWHERE_IPV4))
         try:
             port = int(server.address.rpartition(":")[2])
             sys.stdout.write(Offer(port, line).line())

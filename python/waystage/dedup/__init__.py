@@ -1,8 +1,8 @@
-"""How much of a tree is there more than once, by chunks of content.
+"""How much of a tree is redundant, by chunks of content.
 
 Arrives: a tree or a catalog; or parts that other nodes made.
-Leaves: a report of what is distinct, by type and size; an estimate; parts to be joined.
-Must not know: how data is cut and counted, which the data plane does; how reports are shown.
+Leaves: a report of what is distinct, by type and size; an estimate; parts to join.
+Must not know: how the data plane chunks and counts data; how reports are shown.
 """
 
 from waystage.dedup.profile import DedupOptions, Dry, dry_run, make_parts, profile

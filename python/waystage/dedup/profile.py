@@ -1,30 +1,28 @@
 """Reading files for a deduplication profile: into a report, or into parts that a later call or another node joins.
 
 Arrives: a tree or a catalog, and how to read it.
-Leaves: a report; or parts on disk, each whole or not there.
-Must not know: how data is cut; how reports are shown.
+Leaves: a report; or parts on disk, each complete or absent.
+Must not know: how data is chunked; how reports are shown.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from waystage._native import DedupError, DedupPartError, DedupProfile, dedup_question
+from waystage._native import DedupPartError, DedupProfile, dedup_question
 from waystage.catalog.apart import meeting
 from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
 from waystage.dedup.report import Report, from_native
 from waystage.display import display
+from waystage.native_options import DedupProfileOptions
 from waystage.ranks import Rank
+from waystage.task import Progress, follow, no_progress
 
-Progress = Callable[[str, float], None]
-
-WAIT_S = 0.2
 TOLD = 1000
-"""Files that could not be read, of which the reason is kept; all are counted."""
+"""Unreadable files of which the reason is kept; all are counted."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +36,13 @@ class DedupOptions:
     bytes_per_s: int = 0
 
     def thread_count(self) -> int:
-        """Two for each core: one cuts while another waits for its disk."""
+        """Two for each core: one chunks while another waits for its disk."""
         return self.threads or 2 * len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
 class Dry:
-    """What a run would read: each file once, however many names it has."""
+    """What a run would read: each file once, also with several hard links."""
 
     files: int
     bytes: int
@@ -54,11 +52,7 @@ class Dry:
     finished_parts: int
 
 
-def _no_progress(what: str, share: float) -> None:
-    return None
-
-
-def profile(source: Path, options: DedupOptions, progress: Progress = _no_progress) -> Report:
+def profile(source: Path, options: DedupOptions, progress: Progress = no_progress) -> Report:
     """Read all of `source` and report. Raises BuildError, CatalogError or DedupError."""
     files = files_of(source, options.exclude, one_file_system=options.one_file_system, progress=progress)
     return _run(files, source, options, progress, None, Rank())
@@ -70,17 +64,17 @@ def make_parts(
     parts: int,
     rank: Rank,
     options: DedupOptions,
-    progress: Progress = _no_progress,
+    progress: Progress = no_progress,
 ) -> tuple[list[Path], int]:
-    """Make this rank's parts in `folder`; returns all of them, and how many were there already.
+    """Make this rank's parts in `folder`; returns all of them, and how many existed already.
 
-    A part that is there and answers the same question is not made again. Raises DedupPartError where one is there
-    that answers another.
+    An existing part that answers the same question is kept. Raises DedupPartError where an existing part answers
+    another.
     """
     if parts < rank.of:
         raise DedupPartError(f"{parts} parts for {rank.of} ranks leave some without work: ask for more parts")
     how = meeting(source, folder)
-    if how in ("is", "lies inside"):
+    if how in ("is", "is inside"):
         raise DedupPartError(
             f"{display(str(folder))} {how} {display(str(source))}, so the parts would be among the files that are read:"
             " name a folder outside of it"
@@ -128,12 +122,12 @@ def dry_run(source: Path, folder: Path | None, parts: int, rank: Rank, options: 
 
 
 def part_path(folder: Path, part: int, parts: int) -> Path:
-    """What a part is called."""
+    """The path of a part."""
     return folder / f"part-{part:05d}-of-{parts:05d}.dedup"
 
 
 def label_of(source: Path, options: DedupOptions) -> str:
-    """What a part says it is of: parts with different labels are not joined."""
+    """The label of a part: parts with different labels are not joined."""
     asked = {
         "source": display(os.path.abspath(source)),
         "exclude": sorted(options.exclude),
@@ -163,9 +157,7 @@ def _run(
 ) -> Report:
     table = files.table
     total = int(files.once().table["size"].to_numpy().sum())
-    running = DedupProfile(
-        files.root,
-        columns_for_reading(table),
+    native = DedupProfileOptions(
         method=options.method,
         threads=options.thread_count(),
         bytes_per_s=options.bytes_per_s,
@@ -174,17 +166,12 @@ def _run(
         number=number.number,
         label=label_of(source, options),
     )
-    try:
-        while not running.wait(WAIT_S):
-            read, done, of = running.progress()
-            share = read / total if total else done / max(of, 1)
-            progress(f"{done:,} of {of:,} files, {read / 1e9:,.1f} GB", min(share, 1.0))
-    except BaseException:
-        running.stop()
-        try:
-            running.finish()
-        except DedupError:
-            pass  # it was stopped, and says so
-        raise
+
+    def show(counts: dict[str, int]) -> None:
+        read, done, found = counts["bytes"], counts["files"], counts["found"]
+        share = read / total if total else done / max(found, 1)
+        progress(f"{done:,} of {found:,} files, {read / 1e9:,.1f} GB", min(share, 1.0))
+
+    running = follow(DedupProfile(files.root, columns_for_reading(table), native), show)
     report, errors = running.finish()
     return from_native(report, [*files.errors, *errors][:TOLD], {"method": options.method}, files.excluded)

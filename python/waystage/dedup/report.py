@@ -1,7 +1,7 @@
-"""What a deduplication profile says, and how parts and estimates become one.
+"""The report of a deduplication profile, also from parts, and estimates.
 
 Arrives: what the data plane counted; parts.
-Leaves: a report, with shares worked out.
+Leaves: a report, with computed shares.
 Must not know: how reports are shown.
 """
 
@@ -14,11 +14,10 @@ from typing import Any
 
 from waystage._native import dedup_estimate, dedup_merge
 from waystage.display import named
-
-Progress = Callable[[str, float], None]
+from waystage.task import Progress
 
 SAMPLE = 445_570
-"""Chunks of a sample, as FS-C takes: the estimate is then within 1 % of the data where two thirds are redundant."""
+"""Chunks of a sample, as in FS-C: the estimate is then within 1 % of the data where two thirds are redundant."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,12 @@ class Amount:
 
     @property
     def redundant_share(self) -> float:
-        """The share of the bytes that are there already: FS-C's deduplication ratio."""
+        """The share of redundant bytes: FS-C's deduplication ratio."""
         return 1 - self.distinct_bytes / self.bytes if self.bytes else 0.0
 
     @property
     def duplicate_chunk_share(self) -> float:
-        """The share of the chunks that are there already: SwiftLoad's deduplication ratio."""
+        """The share of redundant chunks: SwiftLoad's deduplication ratio."""
         return 1 - self.distinct_chunks / self.chunks if self.chunks else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -53,7 +52,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class Report:
-    """What is distinct: of all, within each type, within each bin of file sizes (by the bin's least size)."""
+    """The distinct data: of all, within each type, and within each bin of file sizes (by its lower bound)."""
 
     method: str
     files: dict[str, int]
@@ -71,7 +70,7 @@ class Report:
 
     @property
     def with_holes(self) -> Amount:
-        """As a program counts that reads holes as zeros, as FS-C does."""
+        """The counts if holes are read as zeros, as FS-C does."""
         chunks, hole_bytes = self.files["hole_chunks"], self.files["hole_bytes"]
         new = 1 if chunks and not self.has_hole_chunk else 0
         return Amount(
@@ -121,7 +120,7 @@ def from_native(
 
 
 def merge(parts: Sequence[Path], progress: Progress) -> Report:
-    """Join parts exactly. Raises DedupPartError where one is damaged or missing, or they do not belong together."""
+    """Join parts exactly. Raises DedupPartError where one is damaged or missing, or they are of different profiles."""
     question, counted = dedup_merge(list(parts), _told(progress, "joined"))
     return from_native(counted, [], question)
 
@@ -129,7 +128,7 @@ def merge(parts: Sequence[Path], progress: Progress) -> Report:
 def estimate(
     parts: Sequence[Path], progress: Progress, sample: int = SAMPLE, seed: int = 0
 ) -> dict[str, Any]:
-    """Estimate from parts what is distinct, in memory that does not grow with them: see docs/how-to/dedup.md."""
+    """Estimate the distinct data from parts, in constant memory: see docs/how-to/dedup.md."""
     question, found = dedup_estimate(list(parts), sample, seed, _told(progress, "looked at"))
     return {
         "method": question["method"],

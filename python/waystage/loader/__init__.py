@@ -1,7 +1,7 @@
 """The loader: files of a tree or catalog, read ahead object by object, delivered as buffers.
 
 Arrives: a tree or a catalog, a seed, a rank.
-Leaves: (path, buffer) or (path, offset, buffer), one after the other; counts; a state to go on from.
+Leaves: (path, buffer) or (path, offset, buffer), in sequence; counts; a state to resume from.
 Must not know: what is done with the bytes, jobs, the backplane.
 """
 

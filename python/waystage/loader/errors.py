@@ -1,7 +1,7 @@
-"""What goes wrong with a loader, in one sentence for the user.
+"""Errors of a loader, one sentence each for the user.
 
 Arrives: nothing.
-Leaves: the errors of this room.
+Leaves: the errors of this package.
 Must not know: who loads.
 """
 

@@ -1,6 +1,6 @@
-"""The loader: an iterator over the bytes of files, in an order that seed and epoch decide, to be left and taken up again.
+"""The loader: an iterator over the bytes of files, in an order by seed and epoch, resumable.
 
-Arrives: a tree or a catalog, which share of it, how it is to be read.
+Arrives: a tree or a catalog, which share of it, how to read it.
 Leaves: (path, buffer) or (path, offset, buffer); a state; counts.
 Must not know: what is done with the bytes.
 """
@@ -15,29 +15,31 @@ from typing import Any, Literal, Self
 
 from waystage._native import Loading, LoadRefused
 from waystage.loader.errors import LoaderError
-from waystage.loader.files import FileSet, Mode, Progress, file_set
+from waystage.loader.files import FileSet, Mode, file_set
 from waystage.loader.profile import Profile
+from waystage.native_options import LoadingOptions
+from waystage.task import Progress
 
 STATE_VERSION = 1
 
 MEMORY_BYTES = 256 << 20
-"""Read and not yet delivered, at most: some seconds of a fast file system, little beside a training process."""
+"""Read but not yet delivered, at most: some seconds of a fast file system, little beside a training process."""
 
 PIECE_BYTES = 4 << 20
-"""Large enough that a stream from one target is at full rate, small enough that a large file has many readers."""
+"""Large enough for one target's full rate, small enough for many readers of a large file."""
 
 NUMBERS = 2**64
-"""The data plane counts in words of 64 bits."""
+"""The data plane uses 64-bit numbers."""
 
 LOADERS_A_CORE = 16
 MOST_LOADERS = 64
-"""Cold files are read the faster the more wait for them at once; warm ones are read as fast with two loaders as with 64."""
+"""Cold files are read faster with more outstanding reads; warm ones as fast with two loaders as with 64."""
 
 
 class Loader:
-    """Reads ahead in threads of its own and delivers buffers, which are the receiver's.
+    """Reads ahead in threads and delivers buffers, which belong to the receiver.
 
-    Iterating goes through one epoch; iterating again goes through it anew, unless `load_state_dict` says where to go on.
+    An iteration is one epoch; a further one repeats it, unless `load_state_dict` sets where to resume.
     A loader starts its threads when it is iterated, so that it may be made before a process forks. Use it as a context
     manager, or `close` it, to end its threads before the epoch is over.
     """
@@ -105,11 +107,11 @@ class Loader:
 
     @property
     def root(self) -> Path:
-        """What all paths are below."""
+        """The root of all paths."""
         return self.files.root
 
     def __len__(self) -> int:
-        """How many files this process delivers in an epoch; of objects it is not known before they are cut."""
+        """The number of files that this process delivers in an epoch; for objects it is unknown beforehand."""
         if self.deliver != "files":
             raise TypeError("a loader of objects has no length")
         count, world = len(self.files.files), self.world
@@ -120,30 +122,27 @@ class Loader:
         }[self.uneven]
 
     def __iter__(self) -> Iterator[Any]:
-        """Start reading. An iterator that was begun before ends."""
+        """Start reading. An earlier iterator ends."""
         self.close()
-        runs, parts = self._going_on
+        options = LoadingOptions(
+            whole_files=self.deliver == "files",
+            seed=self.seed,
+            epoch=self.epoch,
+            shuffle=self.shuffle,
+            rank=self.rank,
+            world=self.world,
+            uneven=self.uneven,
+            loaders=self.loaders,
+            best_loaders=self.best_loaders,
+            in_order=self.order == "epoch",
+            memory_bytes=self.memory_bytes,
+            piece_bytes=self.piece_bytes,
+            steal=self.binding == "steal",
+            raises=self.on_error == "raise",
+            resized=self.resized == "deliver",
+        )
         try:
-            self._loading = Loading(
-                self.files.files,
-                whole_files=self.deliver == "files",
-                seed=self.seed,
-                epoch=self.epoch,
-                shuffle=self.shuffle,
-                rank=self.rank,
-                world=self.world,
-                uneven=self.uneven,
-                loaders=self.loaders,
-                best_loaders=self.best_loaders,
-                in_order=self.order == "epoch",
-                memory_bytes=self.memory_bytes,
-                piece_bytes=self.piece_bytes,
-                steal=self.binding == "steal",
-                raises=self.on_error == "raise",
-                resized=self.resized == "deliver",
-                runs=runs,
-                parts=parts,
-            )
+            self._loading = Loading(self.files.files, options, self._going_on)
         except LoadRefused as error:
             raise LoaderError(str(error)) from None
         self._going_on = ([], [])
@@ -159,8 +158,8 @@ class Loader:
         self._going_on = ([], [])
 
     def state_dict(self) -> dict[str, Any]:
-        """What has been delivered, to be saved as JSON or by pickle: what the iterator has given counts as delivered."""
-        runs, parts = self._loading.progress() if self._loading is not None else self._going_on
+        """What the iterator has delivered, to save as JSON or by pickle."""
+        runs, parts = self._loading.delivered() if self._loading is not None else self._going_on
         return {
             "version": STATE_VERSION,
             **self._of_what(),
@@ -169,7 +168,7 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next iteration go on from there. Raises LoaderError where the state is of other files or another share."""
+        """Resume there in the next iteration. Raises LoaderError where the state is of other files or another share."""
         try:
             if state["version"] != STATE_VERSION:
                 raise LoaderError(
@@ -201,11 +200,10 @@ class Loader:
         self._going_on = (runs, parts)
 
     def counts(self) -> dict[str, Any]:
-        """How far the present or last iteration is: units, bytes, troubles, stale entries, and what each target gave."""
+        """Counts of the current or last iteration: units, bytes, failures, stale entries, and those of each target."""
         if self._loading is None:
             return {}
-        counts = self._loading.counts()
-        counts["targets"] = [
+        targets = [
             {
                 "target": self.files.targets.get(number, str(number)),
                 "bytes": size,
@@ -213,22 +211,22 @@ class Loader:
                 "busy_s": busy_s,
                 "reading_s": reading_s,
             }
-            for number, size, pieces, busy_s, reading_s in counts["targets"]
+            for number, size, pieces, busy_s, reading_s in self._loading.targets()
         ]
-        return counts
+        return {**self._loading.progress(), "targets": targets}
 
     def failures(self) -> list[tuple[str, str, str]]:
         """(path, trouble, message) of files that were not delivered, the first thousand."""
         return [] if self._loading is None else self._loading.failures()
 
     def stale_paths(self) -> tuple[list[bytes], bool]:
-        """Paths whose entries no longer hold, and whether these are all: what `waystage.catalog.refresh` takes."""
+        """Paths of stale entries, and whether the list is complete: the argument of `waystage.catalog.refresh`."""
         return ([], True) if self._loading is None else self._loading.stale_paths()
 
     def close(self) -> None:
-        """End the threads. What the state says stays."""
+        """End the threads. The state remains."""
         if self._loading is not None:
-            self._loading.stop()
+            self._loading.cancel()
 
     def __enter__(self) -> Self:
         return self
@@ -239,7 +237,7 @@ class Loader:
         self.close()
 
     def _of_what(self) -> dict[str, Any]:
-        """What a state must have in common with the loader it is given to."""
+        """What a state and its loader must have in common."""
         same = {
             "files": self.files.identity,
             "seed": self.seed,

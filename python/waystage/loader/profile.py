@@ -1,7 +1,7 @@
 """How many loaders a storage target takes: measured on a few targets with a small part of the bytes, kept in a file.
 
-Arrives: files, or whatever measures; a file with what was measured before.
-Leaves: a slowdown curve and the number of loaders that follows from it, by SwiftLoad's algorithm 1.
+Arrives: files, or a function that measures; a file of earlier measurements.
+Leaves: a slowdown curve and the resulting number of loaders, by SwiftLoad's algorithm 1.
 Must not know: who loads.
 """
 
@@ -16,31 +16,33 @@ from typing import Any
 from waystage._native import choose_loaders, measure_target
 from waystage.loader.errors import LoaderError
 from waystage.loader.files import FileSet
+from waystage.native_options import MeasureOptions
 from waystage.outputs import write_whole
+from waystage.task import Progress
 
 FORMAT = "waystage-load-profile"
 VERSION = 1
 
 SHARE = 0.05
-"""Of all bytes, read at most."""
+"""The largest share of all bytes to read."""
 
 SAMPLED_TARGETS = 3
-"""Targets of a file system are alike as a rule; a few say whether they are."""
+"""Targets of a file system are usually alike; a few show whether they are."""
 
 MOST_READERS = 64
 ROUNDS = 3
-"""Pieces that each reader reads: fewer, and the start weighs too much."""
+"""Pieces of each reader: with fewer, the start dominates."""
 
 FALLEN = 0.8
-"""With so much of the largest rate, more readers are past the top of the curve."""
+"""Below this share of the highest rate, the number of readers is past the maximum of the curve."""
 
 Measure = Callable[[int], float | None]
-"""Seconds that one of so many readers takes for a byte; None where no more may be read."""
+"""From a number of readers to the seconds that one takes for a byte; None where the budget is exhausted."""
 
 
 @dataclass(frozen=True)
 class TargetProfile:
-    """What was measured on one target: (readers, slowdown), smoothed, and the best number of readers."""
+    """The measurement of one target: (readers, slowdown), smoothed, and the best number of readers."""
 
     target: str
     points: list[tuple[int, float]]
@@ -50,13 +52,13 @@ class TargetProfile:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a loader takes. `best_loaders` is for each target, of all processes together."""
+    """A profile for loaders. `best_loaders` is for each target, over all processes."""
 
     best_loaders: int
     points: list[tuple[int, float]] = field(default_factory=list)
     targets: list[TargetProfile] = field(default_factory=list)
     share: float = 0.0
-    """Of all bytes, read to find out."""
+    """The share of all bytes that was read."""
 
     def save(self, path: Path) -> None:
         """Raises OSError where the file cannot be written."""
@@ -65,7 +67,7 @@ class Profile:
 
     @classmethod
     def load(cls, path: Path) -> Profile:
-        """Raises LoaderError where it is none."""
+        """Raises LoaderError where the file is no profile."""
         try:
             value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             if value["format"] != FORMAT or value["version"] != VERSION:
@@ -89,7 +91,7 @@ def profile_targets(
     most_readers: int = MOST_READERS,
     share: float = SHARE,
     piece_bytes: int = 1 << 20,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | None = None,
 ) -> Profile:
     """Measure a few targets, those with most bytes, with at most `share` of all bytes. Raises LoaderError, OSError."""
     if not 0 < share <= 1:
@@ -122,7 +124,7 @@ def profile_targets(
 
 
 def explore(measure: Measure, most: int, told: Callable[[int], None] | None = None) -> dict[int, float]:
-    """Readers -> seconds a byte: by doubling until past the top, then between the points around it."""
+    """Readers -> seconds a byte: by doubling until past the maximum, then between its neighbours."""
     paces: dict[int, float] = {}
 
     def look(readers: int) -> bool:
@@ -142,7 +144,7 @@ def explore(measure: Measure, most: int, told: Callable[[int], None] | None = No
             break
         readers *= 2
     if paces:
-        # The top lies between the neighbours of the best point.
+        # The maximum is between the neighbours of the best point.
         top = max(paces, key=rate)
         between = sorted({top * 3 // 4, top * 5 // 4, top * 3 // 2} - set(paces))
         for readers in between:
@@ -164,7 +166,7 @@ def _of(paces: dict[int, float]) -> tuple[list[tuple[int, float]], int]:
 
 
 class _Meter:
-    """Measures a target with readers of its own, each object once, out of the page cache as far as it lets go."""
+    """Measures a target with dedicated readers, each object once, with cold caches as far as possible."""
 
     def __init__(self, files: FileSet, target: int, budget: int, piece_bytes: int) -> None:
         self._files, self._target = files, target
@@ -174,8 +176,7 @@ class _Meter:
         self.bytes_read = 0
 
     def __call__(self, readers: int) -> float | None:
-        size, seconds, pieces = measure_target(
-            self._files.files,
+        options = MeasureOptions(
             target=self._target,
             skip=self._skip,
             pieces=ROUNDS * readers,
@@ -183,6 +184,7 @@ class _Meter:
             piece_bytes=self._piece_bytes,
             most_bytes=self._left,
         )
+        size, seconds, pieces = measure_target(self._files.files, options)
         self._skip += pieces
         self._left -= size
         self.bytes_read += size

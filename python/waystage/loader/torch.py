@@ -1,10 +1,10 @@
 """Files for PyTorch: an `IterableDataset` whose workers and ranks share the work.
 
-Arrives: what a `Loader` takes; who this worker is, as PyTorch says.
+Arrives: arguments of a `Loader`; this worker's number, from PyTorch.
 Leaves: what the loader delivers, each file to one worker of one rank.
 Must not know: models, batches, devices.
 
-PyTorch is imported when a dataset is made: nothing else of Waystage needs it.
+PyTorch is imported when a dataset is created: nothing else in Waystage needs it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ except ImportError:
 
 
 class WaystageDataset(IterableDataset):  # type: ignore[misc]
-    """Files of a catalog or tree as `(path, buffer)`, or what `transform(path, buffer)` makes of them.
+    """Files of a catalog or tree as `(path, buffer)`, or the results of `transform(path, buffer)`.
 
-    Options are those of `Loader`, but `rank` and `world`, which are taken from `torch.distributed` where it is
-    initialised and can be given. Each worker of a `DataLoader` is a process with a share of its own: with `w` workers, worker i of
-    rank r delivers as rank `r + world * i` of `world * w`. The state is each worker's own, as `torchdata.StatefulDataLoader` saves it.
+    Options are those of `Loader`; `rank` and `world` default to those of `torch.distributed` where it is initialised.
+    Each worker of a `DataLoader` is a process with its own share: with `w` workers, worker i of rank r delivers as rank
+    `r + world * i` of `world * w`. Each worker has its own state, as `torchdata.StatefulDataLoader` saves it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class WaystageDataset(IterableDataset):  # type: ignore[misc]
         self._loader: Loader | None = None
         self._state: dict[str, Any] | None = None
         self._epoch = int(options.pop("epoch", 0))
-        # What is wrong with the options is told here and not in a worker.
+        # Invalid options are reported here and not in a worker.
         self._made()
 
     def set_epoch(self, epoch: int) -> None:

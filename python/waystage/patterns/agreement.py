@@ -4,8 +4,8 @@ Arrives: what was sent and what was received, by pair of ranks and kind.
 Leaves: one sentence where they differ by more than a message in flight explains, else none.
 Must not know: files, what is done with the pattern.
 
-Every byte is counted twice, by the rank that sends it and by the rank that receives it. Where the two differ, ranks were
-lost or a count is wrong, and the pattern is no ground for a simulation.
+Every byte is counted twice, by the rank that sends it and by the rank that receives it. Where the two differ, ranks
+were lost or a count is wrong, and the pattern is no ground for a simulation.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from waystage.patterns.data import Traffic
 from waystage.patterns.kinds import Kind
-from waystage.patterns.pattern import Traffic
 
 TOLERANCE = 0.01
 """Share of the bytes; receives that a program cancels, or never posts before it ends, stay far below."""

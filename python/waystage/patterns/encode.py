@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from waystage.patterns import varints
+from waystage.patterns.data import PatternData, Traffic
 from waystage.patterns.layout import (
     COLUMNS,
     FINISHED,
@@ -29,15 +30,14 @@ from waystage.patterns.layout import (
     RankPart,
 )
 from waystage.patterns.output import write_whole
-from waystage.patterns.pattern import Pattern, Traffic
 
 
-def write(pattern: Pattern, path: Path) -> None:
-    """See Pattern.write."""
+def write(pattern: PatternData, path: Path) -> None:
+    """See `Pattern.write`."""
     write_file(to_file(pattern), path)
 
 
-def to_file(pattern: Pattern) -> PatternFile:
+def to_file(pattern: PatternData) -> PatternFile:
     """A pattern taken apart into the sections of its ranks."""
     edges = tuple(round(float(edge) * 1e9) for edge in pattern.phase_edges)
     run = dict(pattern.run)
@@ -108,7 +108,7 @@ def end_section() -> bytes:
     return _section(b"END ", b"")
 
 
-def _by_rank(pattern: Pattern, traffic: Traffic, *, sending: bool) -> dict[int, tuple[varints.U64, ...]]:
+def _by_rank(pattern: PatternData, traffic: Traffic, *, sending: bool) -> dict[int, tuple[varints.U64, ...]]:
     phase, src, dst, kind, size_class, messages, total = traffic.rows()
     pulled = np.array([k.number for k in pattern.kinds if k.pulled], dtype=np.uint32)
     incoming = np.isin(kind, pulled) if sending else np.ones(kind.size, dtype=bool)

@@ -4,8 +4,8 @@ Arrives: a pattern.
 Leaves: lines of text, or a PNG file.
 Must not know: which pattern it is and why it is looked at.
 
-Many ranks are drawn as fewer cells, each the sum of a square of pairs. The scale is logarithmic: bytes of pairs differ by
-orders of magnitude, and a linear scale would show the busiest alone.
+Many ranks are drawn as fewer cells, each the sum of a square of pairs. The scale is logarithmic: bytes of pairs
+differ by orders of magnitude, and a linear scale would show the busiest alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from waystage.patterns.pattern import Pattern
 SHADES = " ░▒▓█"
 DPI = 150
 MOST_CELLS = 1024
-"""Of a picture's side: more could not be told apart."""
+"""Of a picture's side: more are indistinguishable."""
 
 
 def cells(

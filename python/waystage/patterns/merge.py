@@ -12,19 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from waystage.bounded import read_bounded
+from waystage.patterns.data import PatternData
 from waystage.patterns.encode import write_file
 from waystage.patterns.errors import PatternError
 from waystage.patterns.layout import PatternFile
 from waystage.patterns.live import is_live, parse_live
 from waystage.patterns.parse import assemble, parse_file
-from waystage.patterns.pattern import Pattern
 from waystage.patterns.reading import MOST_BYTES
 
 APART_NS = 600 * 10**9
 """Ranks of one run begin within seconds, though their hosts' clocks may differ; runs of a day are further apart."""
 
 
-def merge(paths: Sequence[Path], output: Path) -> Pattern:
+def merge(paths: Sequence[Path], output: Path) -> PatternData:
     """Write the files' ranks to `output`. Raises PatternError where they are not of one run."""
     if not paths:
         raise PatternError(

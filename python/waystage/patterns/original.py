@@ -5,8 +5,8 @@ Leaves: a pattern.
 Must not know: other formats.
 
 A rank's file has `rank`, `n_procs`, `processor_name`, and for each peer `tx_bytes`, `tx_messages`, `rx_bytes` and
-`rx_messages`. There is one phase and one kind; sizes are recorded for a rank as a whole and not by peer, so they are not
-taken over.
+`rx_messages`. There is one phase and one kind; sizes are recorded for a rank as a whole and not by peer, so they
+are not taken over.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage.patterns.agreement import disagreement
+from waystage.patterns.data import PatternData, Traffic
 from waystage.patterns.errors import PatternError
 from waystage.patterns.kinds import KINDS, SIZE_UNKNOWN, UNSPLIT
 from waystage.patterns.layout import MOST_RANKS, missing_message
-from waystage.patterns.pattern import Pattern, Traffic
 
 MOST_BYTES_A_RANK = 1 << 28
 """A rank's file of 100,000 ranks has some megabytes; past this it is none."""
 
 MOST_BYTES_A_HEADER = 1 << 20
-"""Long names and attributes of a member stand in members of their own; tarfile takes them into memory whole."""
+"""Long names and attributes of a member are members too; tarfile reads them into memory completely."""
 
 MOST_BYTES = 1 << 32
 """Of all members, unpacked: a few megabytes of gzip can stand for more than any disk holds."""
@@ -105,7 +105,7 @@ class _Rank(msgspec.Struct):
     received: _Counts | None
 
 
-def read_original(path: Path, *, allow_missing: bool) -> Pattern:
+def read_original(path: Path, *, allow_missing: bool) -> PatternData:
     """Raises PatternError where the archive is damaged, or lacks ranks and `allow_missing` is false."""
     by_rank: dict[int, _Rank] = {}
     decoder = msgspec.json.Decoder(_RankFile)
@@ -174,7 +174,7 @@ def _checked(decoder: msgspec.json.Decoder[_RankFile], data: bytes, where: str) 
     return found
 
 
-def _pattern(by_rank: dict[int, _Rank], path: Path, allow_missing: bool) -> Pattern:
+def _pattern(by_rank: dict[int, _Rank], path: Path, allow_missing: bool) -> PatternData:
     if not by_rank:
         raise PatternError(f"{path} holds no rank's JSON file")
     sizes = {found.ranks for found in by_rank.values()}
@@ -190,7 +190,7 @@ def _pattern(by_rank: dict[int, _Rank], path: Path, allow_missing: bool) -> Patt
     kinds = (UNSPLIT, *KINDS[1:])
     differs = disagreement(sent, received, kinds, ranks, (r for r in range(ranks) if r not in counted))
     sizes_unknown = "sizes of messages were recorded for each rank and not for each pair: there are none here"
-    return Pattern(
+    return PatternData(
         ranks=ranks,
         sent=sent,
         received=received,

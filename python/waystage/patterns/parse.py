@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from waystage.patterns import varints
 from waystage.patterns.agreement import disagreement
+from waystage.patterns.data import PatternData, Traffic
 from waystage.patterns.errors import PatternError
 from waystage.patterns.kinds import KINDS, SIZE_CLASSES, SIZE_UNKNOWN, Kind
 from waystage.patterns.layout import (
@@ -33,10 +34,9 @@ from waystage.patterns.layout import (
     RankPart,
     missing_message,
 )
-from waystage.patterns.pattern import Pattern, Traffic
 
 
-def parse(data: bytes, name: str, *, allow_missing: bool) -> Pattern:
+def parse(data: bytes, name: str, *, allow_missing: bool) -> PatternData:
     """The pattern in `data`. Raises PatternError, whose message begins with `name`."""
     return assemble(parse_file(data, name), name, allow_missing=allow_missing)
 
@@ -83,7 +83,7 @@ def parse_file(data: bytes, name: str) -> PatternFile:
     return PatternFile(ranks, start_ns, interval_ns, run, kinds, edges, warnings, sections)
 
 
-def assemble(file: PatternFile, name: str, *, allow_missing: bool) -> Pattern:
+def assemble(file: PatternFile, name: str, *, allow_missing: bool) -> PatternData:
     """Decode and join the ranks' sections. Raises PatternError."""
     missing = tuple(r for r in range(file.ranks) if r not in file.sections) if allow_missing else ()
     if not allow_missing and len(file.sections) < file.ranks:
@@ -110,7 +110,7 @@ def assemble(file: PatternFile, name: str, *, allow_missing: bool) -> Pattern:
     except ValueError as error:
         raise PatternError(f"{name} is damaged: {error}") from None
     silent = set(range(file.ranks)) - {part.rank for part in parts if part.flags & RECEIVES}
-    return Pattern(
+    return PatternData(
         ranks=file.ranks,
         sent=sent,
         received=received,

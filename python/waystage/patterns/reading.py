@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from waystage.bounded import read_bounded
+from waystage.patterns.data import PatternData
 from waystage.patterns.errors import PatternError
 from waystage.patterns.original import read_original
 from waystage.patterns.parse import parse
-from waystage.patterns.pattern import Pattern
 
 GZIP = b"\x1f\x8b"
 
@@ -21,8 +21,8 @@ MOST_BYTES = 1 << 32
 """A file of 16,384 ranks that all speak with all has three gigabytes."""
 
 
-def read(path: Path, *, allow_missing: bool) -> Pattern:
-    """See Pattern.read."""
+def read(path: Path, *, allow_missing: bool) -> PatternData:
+    """See `Pattern.read`."""
     try:
         data = read_bounded(path, MOST_BYTES)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""The MPI profiler: compiles the library that is preloaded, starts a program with it, collects what it left.
+"""The MPI profiler: compiles the preloaded library, starts a program with it, collects its files.
 
 Arrives: a command line.
 Leaves: the program's exit status, and a pattern file.
-Must not know: what a pattern is used for; how the library sees messages, which is shim/mpi's.
+Must not know: what a pattern is used for; how the library intercepts messages (shim/mpi).
 """
 
 from waystage.profiler.errors import ProfilerError

@@ -1,7 +1,7 @@
-"""What keeps a program from being profiled, in one sentence for the user.
+"""Errors of profiling a program, one sentence each for the user.
 
 Arrives: nothing.
-Leaves: the errors of this room.
+Leaves: the errors of this package.
 Must not know: who profiles.
 """
 

@@ -1,8 +1,8 @@
-"""Starting a program with the profiler preloaded, and collecting what it left.
+"""Starting a program with the profiler preloaded, and collecting its files.
 
 Arrives: a command line, and where the pattern goes.
-Leaves: the program's exit status, whatever became of the profile, and the pattern file.
-Must not know: how the library sees messages.
+Leaves: the program's exit status, also where profiling failed, and the pattern file.
+Must not know: how the library intercepts messages.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from waystage.program import preloading, run_to_end
 
 DEFAULT_OUTPUT = "waystage.pattern"
 OF_WORLD = re.compile(r"(?P<world>\.spawned(-[^.]+)?)?(\.(part|live)-\d+|\.draft-\d+-\d+)?")
-"""What the library puts behind the output's name."""
+"""The library's suffix of the output's name."""
 
 PASSED_ON = ("LD_PRELOAD", "WAYSTAGE_PROFILE_OUTPUT", "WAYSTAGE_PROFILE_INTERVAL")
-"""What ranks on other hosts need in their environment."""
+"""Variables that ranks on other hosts need."""
 
 THROUGH_NETWORK = {"MPIR_CVAR_NOLOCAL": "1"}
-"""Makes MPICH take every rank for one of another host; others do not know it."""
+"""Makes MPICH treat every rank as remote; other implementations ignore it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def profile(
         raise ProfilerError(f"{output}: {error.strerror}") from None
     launcher = command[0] if os.path.basename(command[0]).split(".")[0] in LAUNCHERS else None
     library = build(mpicc, launcher=launcher)
-    # Under a name of its own until it is whole: an older file of this name must not pass for this run's.
+    # Under a temporary name until it is complete: an older file of this name must not pass for this run's.
     draft = output.resolve().with_name(f".{output.name}.{secrets.token_hex(4)}")
     environment = environment_for(library, draft, interval_s) | (THROUGH_NETWORK if through_network else {})
     try:
@@ -90,7 +90,7 @@ def profile(
 
 
 def environment_for(library: Path, output: Path, interval_s: float) -> dict[str, str]:
-    """What to add to a program's environment."""
+    """Variables to add to a program's environment."""
     return {
         "LD_PRELOAD": preloading(str(library)),
         "WAYSTAGE_PROFILE_OUTPUT": str(output),
@@ -157,6 +157,6 @@ def _collect_world(draft: Path, output: Path, status: int, left: Sequence[Path])
 
 
 def _counts(path: Path) -> bool:
-    """Whether a rank had begun to count in this file."""
+    """Whether a rank had started counting in this file."""
     with path.open("rb") as file:
         return is_live(file.read(8))

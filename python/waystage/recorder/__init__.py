@@ -1,8 +1,8 @@
-"""Running a program while what it does to files is recorded in a catalog.
+"""Running a program while its changes to files are recorded in a catalog.
 
 Arrives: a command line, a catalog or a tree.
-Leaves: the program's exit status, and a catalog that knows what it did.
-Must not know: what a catalog looks like inside, how records travel.
+Leaves: the program's exit status, and an updated catalog.
+Must not know: the format of a catalog, the transport of records.
 """
 
 from waystage.recorder.errors import CompilerMissing, RecorderError

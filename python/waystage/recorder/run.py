@@ -1,8 +1,8 @@
-"""One program, from before its start until its files are in the catalog.
+"""One program run, from its preparation until its files are in the catalog.
 
 Arrives: a command line, a catalog.
-Leaves: the program's exit status, whatever became of the catalog.
-Must not know: how records travel, what a catalog looks like inside.
+Leaves: the program's exit status, also where the catalog failed.
+Must not know: the transport of records, the format of a catalog.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from waystage.recorder.library import build
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """`tell_stat`: programs say themselves what a file is when they close it, and the file system is not asked again."""
+    """`tell_stat`: programs report a file's attributes when they close it, and the file system is not queried again."""
 
     build: BuildOptions = AS_USUAL
     tell_stat: bool = False
@@ -35,7 +35,7 @@ class RecordOptions:
 @dataclass(frozen=True)
 class Ran:
     """`status` is the program's. `applied` is None where the catalog could not be written; `problem` says why.
-    `unseen` are the first programs that could not be seen, as they were named, and ways past the C library."""
+    `unseen` are the first programs that could not be observed, and bypasses of the C library."""
 
     status: int
     applied: Applied | None
@@ -45,7 +45,7 @@ class Ran:
 
 
 def record(command: Sequence[str], target: Path, tree: Path | None, options: RecordOptions) -> Ran:
-    """Run `command` to its end and bring the catalog at `target` up to date with what it did to files.
+    """Run `command` to its end and update the catalog at `target` with its changes to files.
 
     Raises RecorderError where it was not started, CatalogError and BuildError where the catalog cannot be had; nothing
     has been run then.
@@ -94,7 +94,7 @@ def _start_agent(root: Path, options: RecordOptions) -> CatalogAgent:
 
 
 def _inherited(root: Path) -> list[bytes]:
-    """Files in the tree that the program could write because they were open before it began, such as its output."""
+    """Files in the tree that were open before the program started, such as its output."""
     found = []
     for descriptor in (0, 1, 2):
         try:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage.experiment.scheduling import AlgorithmError, guarded
+from waystage.native_options import RouteOptions
 from waystage.simulate.algorithms import KernelRouter, Router
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.traffic import Pairs, merged
@@ -58,18 +59,12 @@ class Routing:
     def _by_kernel(self, router: KernelRouter, pairs: Pairs, loads: F64) -> Routed:
         network = self._cluster.network
         initial = loads if router.sees_loads else None
+        options = RouteOptions(
+            seed=self._seed, initial=initial, keep_paths=self._keep_paths, **router.options
+        )
         found = guarded(
             "the router",
-            lambda: network.route_loads(
-                router.kernel,
-                pairs.src,
-                pairs.dst,
-                pairs.amount,
-                seed=self._seed,
-                initial=initial,
-                keep_paths=self._keep_paths,
-                **router.options,
-            ),
+            lambda: network.route_loads(router.kernel, pairs.src, pairs.dst, pairs.amount, options),
         )
         return Routed(found.loads, found.offsets, found.links)
 

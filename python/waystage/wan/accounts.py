@@ -90,7 +90,8 @@ def account_problems(settings: ServeConfig) -> Iterator[str]:
 
 
 def may_access(account: Account, path: Path, mode: int) -> bool:
-    """Whether the account may do what `mode`, as of os.access, says; asked by a process of its own that has the account's rights."""
+    """Whether the account may do what `mode`, as of os.access, says; checked in a process that has the account's
+    rights."""
     child = os.fork()
     if child == 0:
         allowed = False

@@ -48,7 +48,7 @@ def parse_server(text: str) -> tuple[str, str]:
     """Host and user of `[user@]host`; the user is empty where the server is to tell it. ValueError otherwise."""
     found = _SERVER.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no [USER@]HOST; the port is an option of its own")
+        raise ValueError(f"{text!r} is no [USER@]HOST; the port is a separate option")
     return found["host"].removeprefix("[").removesuffix("]"), found["user"] or ""
 
 
@@ -66,7 +66,10 @@ def parse_listen(text: str) -> str:
 
 
 def parse_forward(text: str) -> tuple[str, str]:
-    """Where to listen, as `ADDRESS:PORT`, and where to, as `HOST:PORT`, of `[ADDRESS:]PORT:HOST:PORT`. ValueError otherwise."""
+    """Where to listen, as `ADDRESS:PORT`, and where to, as `HOST:PORT`, of `[ADDRESS:]PORT:HOST:PORT`.
+
+    ValueError otherwise.
+    """
     found = _FORWARD.fullmatch(text)
     if found is None or not 0 < int(found["to"].rpartition(":")[2]) < 1 << 16:
         raise ValueError(f"{text!r} is no [ADDRESS:]PORT:HOST:PORT, such as 8080:www.example.org:80")

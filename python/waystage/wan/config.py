@@ -25,14 +25,16 @@ MODES = ("fast-start", "aggressive")
 """Those that need a grant; `fair` and `modest` are everybody's."""
 
 LEAST_MEMORY, MOST_MEMORY = 16 << 20, 4 << 30
-"""For what is underway, at each end: some messages of 4 MiB, and as many as a connection has at a time."""
+"""For data in flight, at each host: some messages of 4 MiB, and as many as a connection has at a time."""
 
 
 @dataclass(frozen=True)
 class UserConfig:
-    """Somebody who may come in; `rate` in bytes a second by the time of the week, `proxy` and `proxy_listen` rules of the proxy, the first that fits decides.
+    """A user of the server; `rate` in bytes per second by the time of the week, `proxy` and `proxy_listen` rules of
+    the proxy, the first that fits decides.
 
-    `probe` says whether the path may be measured; `account` as whom the server acts for it, None for as the server's own.
+    `probe` says whether the path may be measured; `account` as whom the server acts for it, None for as the
+    server's own.
     """
 
     name: str
@@ -60,7 +62,8 @@ class RootConfig:
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """A server: `rate` in bytes a second of each connection by the time of the week, `memory` in bytes of each connection, `probe_rate` in bytes a second."""
+    """A server: `rate` in bytes a second of each connection by the time of the week, `memory` in bytes of each
+    connection, `probe_rate` in bytes a second."""
 
     listen: str
     key: Path

@@ -1,7 +1,7 @@
 """What can be wrong with what a user or an administrator wrote.
 
 Arrives: nothing.
-Leaves: an error whose message names file, key and mend.
+Leaves: an error whose message names the file, the key and the remedy.
 Must not know: who shows it.
 """
 

@@ -39,7 +39,8 @@ def parse_rate(text: str) -> int:
 
 @dataclass(frozen=True)
 class Entry:
-    """`rate` holds on these days from `begin_s` to before `end_s` of the day; past midnight where it ends no later than it begins."""
+    """`rate` holds on these days from `begin_s` to before `end_s` of the day; past midnight where it ends no later
+    than it begins."""
 
     days: frozenset[int]
     begin_s: int
@@ -68,7 +69,8 @@ class Schedule:
         return None
 
     def now(self, clock: Callable[[], time.struct_time] = time.localtime) -> int | None:
-        """The limit at this moment of local time: a clock that is set, or a change to summer time, takes effect at once."""
+        """The limit at this moment of local time: a clock that is set, or a change to summer time, takes effect at
+        once."""
         at = clock()
         # A leap second belongs to the minute before.
         return self.rate_at(at.tm_wday, at.tm_hour * 3600 + at.tm_min * 60 + min(at.tm_sec, 59))
@@ -95,7 +97,8 @@ UNLIMITED = Schedule(())
 
 
 def parse_schedule(text: str) -> Schedule:
-    """A rate, `off`, or entries `[DAYS] [BEGIN-END]=RATE` with commas or line ends between them; `#` begins a remark. Raises RateError."""
+    """A rate, `off`, or entries `[DAYS] [BEGIN-END]=RATE` with commas or line ends between them; `#` begins a
+    remark. Raises RateError."""
     lines = [line.partition("#")[0] for line in text.splitlines()]
     parts = [part.strip() for line in lines for part in line.split(",") if part.strip()]
     if not parts:

@@ -1,4 +1,5 @@
-"""Whether a server could do what its configuration says, on this machine and as this user: what `waystage serve --check` looks at.
+"""Whether a server could do what its configuration says, on this machine and as this user: the checks of `waystage
+serve --check`.
 
 Arrives: a configuration that is right in itself.
 Leaves: one sentence for each directory, file and address that could not be used; nothing is made or changed.
@@ -62,7 +63,7 @@ def _log(path: Path) -> Iterator[str]:
 
 
 def _shared_key_file(user: str, path: Path | None) -> Iterator[str]:
-    """A user who may write it may add a key of their own."""
+    """A user who may write it may add a key."""
     if path is None:
         return
     for each in (path, path.parent):
@@ -105,14 +106,15 @@ def _root(root: RootConfig, config: ServeConfig) -> Iterator[str]:
 
 
 def _served(root: RootConfig, config: ServeConfig) -> Iterator[tuple[str, Callable[[Path, int], bool]]]:
-    """As whom the server opens this root, and how to ask what they may: a server that runs as root acts as its users' accounts."""
+    """As whom the server opens this root, and how to ask what they may: a server that runs as root acts as its
+    users' accounts."""
     if os.geteuid() != 0:
         yield _who(), _may
         return
     seen: set[Account] = set()
     for user in config.users:
         account = user.account
-        # A user without an account is a problem of its own.
+        # A user without an account is a separate problem.
         if account is None or account in seen or (root.users and user.name not in root.users):
             continue
         seen.add(account)

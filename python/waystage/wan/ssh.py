@@ -1,12 +1,12 @@
-"""A server that is started over ssh for one copy, as rsync starts its other end.
+"""A server that ssh starts for one copy, as rsync starts its peer.
 
 Arrives: `[user@]host` and how to reach it.
-Leaves: address, port and keys of a server that is there for this copy alone, and gone after it.
+Leaves: address, port and keys of a server that serves this copy alone, and ends after it.
 Must not know: what is copied.
 
-ssh only carries two lines, this client's key to the other end and port and key of the server back, and then stays open: its
-end is the server's. The data goes over connections of its own; where the server's port cannot be reached, over TCP
-through a second ssh connection (`ssh -W`).
+ssh carries only two lines, this client's key to the server and the server's port and key back, and then stays open: the
+server ends with it. The data uses separate connections; where the server's port is unreachable, TCP through a second
+ssh connection (`ssh -W`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ END_S = 5.0
 
 @dataclass(frozen=True)
 class Shell:
-    """`command` starts something on a host, as `ssh` does; `waystage` is what to start there, read by the shell there."""
+    """`command` starts something on a host, as `ssh` does; `waystage` is what to start there, read by the shell
+    there."""
 
     command: tuple[str, ...] = ("ssh",)
     waystage: str = "waystage"
@@ -92,17 +93,18 @@ def read_request(stream: IO[bytes]) -> Request:
 
 
 def read_offer(stream: IO[bytes]) -> Offer | None:
-    """The server's line, behind whatever a login prints; None where none comes. Raises WanConfigError for a wrong one."""
+    """The server's line, behind whatever a login prints; None where none comes. Raises WanConfigError for a wrong
+    one."""
     for _ in range(NOISE_LINES):
         line = stream.readline(LONGEST_LINE)
         if not line:
             return None
         if line.startswith(MAGIC.encode("ascii") + b" "):
-            value = _object(line[len(MAGIC) :], "the other end answers nonsense")
+            value = _object(line[len(MAGIC) :], "the peer's answer is malformed")
             port, key = value.get("port"), value.get("key")
             if not isinstance(port, int) or not 0 < port < 1 << 16 or not isinstance(key, str):
                 raise WanConfigError(
-                    "the other end answers without port and key: use the same version at both ends"
+                    "the peer answers without port and key: use the same version at both hosts"
                 )
             _check_key(key)
             return Offer(port, key)
@@ -111,7 +113,7 @@ def read_offer(stream: IO[bytes]) -> Offer | None:
 
 @contextlib.contextmanager
 def started(remote: Remote, shell: Shell) -> Iterator[Server]:
-    """A server at the other end, until the end of the block. Raises WanConfigError where it cannot be had."""
+    """A server on the remote host, until the end of the block. Raises WanConfigError where it cannot be started."""
     if remote.host.startswith("-") or remote.user.startswith("-"):
         raise WanConfigError(
             f"{remote.host!r}: a host or user that begins with a dash is an option to ssh: not taken"
@@ -160,7 +162,7 @@ def _object(line: bytes, what: str) -> dict[str, object]:
         raise WanConfigError(f"{what}: {line[:60]!r}")
     if value.get("version") != VERSION:
         raise WanConfigError(
-            f"the other end speaks version {value.get('version')!r} of this, not {VERSION}: use the same Waystage at both ends"
+            f"the peer speaks version {value.get('version')!r} of this, not {VERSION}: use the same Waystage at both hosts"
         )
     return value
 

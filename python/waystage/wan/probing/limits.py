@@ -4,8 +4,8 @@ Arrives: the points of a sweep, the loss at low rate.
 Leaves: a verdict in numbers and one sentence.
 Must not know: how they were measured.
 
-A link with a buffer delays before it loses. What polices a rate (a token bucket without a queue) loses and does not delay: above its rate
-the same rate comes through whatever is offered, after a first burst that passes whole.
+A link with a buffer delays before it loses. What polices a rate (a token bucket without a queue) loses and does not
+delay: above its rate the same rate comes through whatever is offered, after a first burst that passes whole.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ PLAIN_LOSS = 0.1
 
 @dataclass(frozen=True)
 class Verdict:
-    """How much a direction carries. Rates in bit/s of whole packets, delays in ns, `burst_bytes` what a policer lets pass at first."""
+    """How much a direction carries.
+
+    Rates in bit/s of whole packets, delays in ns, `burst_bytes` what a policer lets pass at first.
+    """
 
     achievable_bps: float
     kind: Kind

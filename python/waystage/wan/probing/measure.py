@@ -8,10 +8,10 @@ Must not know: the command line, how a session came about.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from waystage.stats import median, percentile
+from waystage.task import Progress
 from waystage.wan.probing.limits import verdict
 from waystage.wan.probing.mtu import path_mtu
 from waystage.wan.probing.plan import (
@@ -26,13 +26,11 @@ from waystage.wan.probing.points import Point, point
 from waystage.wan.probing.report import WORDS, Report, RoundTrip, Way, milliseconds, rate_text
 from waystage.wan.probing.sweep import Sweep
 
-Progress = Callable[[str, float], None]
-
 MTU_PACKETS = 8
 """Of each size: at 10 % loss, all of them are lost once in a hundred million times."""
 
 LEAST_QUIET_S, MOST_QUIET_S = 0.15, 3.0
-"""Nothing of a train has come for so long: the rest will not."""
+"""After this time without a packet of a train, the rest is lost."""
 
 ORDINARY_MTU = 1500
 """Where the path MTU is not measured."""
@@ -147,7 +145,8 @@ class _Measuring:
                 way.idle_queue_ms = milliseconds(median(delays) - min(delays))
 
     def _clocks(self) -> None:
-        """How fast one clock runs by the other: from the quickest echoes of the beginning and of now (RFC 5905, section 10)."""
+        """How fast one clock runs by the other: from the quickest echoes of the beginning and of now (RFC 5905,
+        section 10)."""
         found = self._session.echoes(50, self._plan.echo_interval_s, MOST_QUIET_S)
         if len(found) < 5 or len(self._first_echoes) < 5 or self._report.round_trip is None:
             return
@@ -256,7 +255,8 @@ class _Measuring:
 
 
 def _offset(echoes: list[tuple[int, int, int, int, int]]) -> tuple[int, float]:
-    """When, and by how much the server's clock is ahead: from the echo with the shortest round trip, which waited least."""
+    """When, and by how much the server's clock is ahead: from the echo with the shortest round trip, which waited
+    least."""
     best = min(echoes, key=lambda echo: echo[2])
     return best[1], (best[3] - best[4]) / 2
 

@@ -19,7 +19,8 @@ LEAST, MOST = 256, 9000
 
 
 def path_mtu(passes: Callable[[int], bool]) -> int | None:
-    """The largest IP packet that passes, in bytes; None where not even the smallest tried does. Asks some three to sixteen times."""
+    """The largest IP packet that passes, in bytes; None where not even the smallest tried does. Asks some three to
+    sixteen times."""
     low, high = None, MOST + 1
     for size in PLATEAUS:
         if passes(size):

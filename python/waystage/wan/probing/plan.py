@@ -34,7 +34,7 @@ class Plan:
 
     @property
     def echo_interval_s(self) -> float:
-        """Fifty small packets a second disturb nobody."""
+        """Fifty small packets a second disturb no other traffic."""
         return 0.02
 
     @property

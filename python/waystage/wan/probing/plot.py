@@ -18,7 +18,7 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def bar(share: float, width: int) -> str:
-    """A bar over `share` of so many cells."""
+    """A bar over `share` of `width` cells."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     whole, rest = divmod(eighths, 8)
     return ("█" * whole + (BLOCKS[rest] if rest else "")).ljust(width)

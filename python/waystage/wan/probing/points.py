@@ -16,7 +16,7 @@ GIVEN_UP = 0.1
 """A sender that gave up more of a train's time than this did not send what was asked for."""
 
 MOST_DROPPED = 0.001
-"""The receiving machine may drop so much, unseen by who reads: what is left is right to a tenth of a point."""
+"""The share that the receiving machine may drop unnoticed: results are then within a tenth of a point."""
 
 Z95 = 1.96
 """Half of the width of a 95 % interval, in standard deviations."""
@@ -26,9 +26,9 @@ Z95 = 1.96
 class Point:
     """A train: rates in bit/s of whole packets, delays in ns.
 
-    Delays are of two clocks, so that only differences between trains of one direction mean anything. `growth` is by how much
-    each second of sending made the delay longer: a queue that grows. `flat` is how sure that is: the same for what is left
-    when the trend is taken away.
+    Delays are of two clocks, so that only differences between trains of one direction mean anything. `growth` is by
+    how much each second of sending made the delay longer: a queue that grows. `flat` is how sure that is: the same
+    for what is left when the trend is taken away.
     """
 
     target_bps: float
@@ -56,7 +56,7 @@ class Point:
     machine: str | None = None
     """What of the two machines, and not the path, was the limit; None where nothing was."""
     spoilt: bool = False
-    """Whether the receiving machine dropped so much that counts are not to be believed."""
+    """Whether the receiving machine dropped too many packets for the counts to be valid."""
 
     @property
     def loss(self) -> float:
@@ -135,7 +135,8 @@ def machine_limit(found: Any, send_ns: int) -> str | None:
 def trend(delays: Sequence[int], weights: Sequence[int], send_ns: int) -> tuple[float, float, float]:
     """Least squares through the parts' mean delays, by how many packets each has.
 
-    The slope, in ns for each ns of sending; by how much the delay grew over the train; and the standard deviation of what is left.
+    The slope, in ns for each ns of sending; by how much the delay grew over the train; and the standard deviation
+    of what is left.
     """
     total = sum(weights)
     used = [(i, d, w) for i, (d, w) in enumerate(zip(delays, weights, strict=True)) if w]

@@ -20,7 +20,7 @@ WORDS: dict[Direction, str] = {"up": "there", "down": "back"}
 
 @dataclass
 class RoundTrip:
-    """Of small packets, in ms, without the time that the other end had them; `sent` of which `answered` came back."""
+    """Of small packets, in ms, without the server's processing; of `sent` packets `answered` came back."""
 
     sent: int
     answered: int
@@ -43,7 +43,8 @@ class Way:
     verdict: Verdict | None = None
     base_ns: int | None = None
     idle_queue_ms: float | None = None
-    """Half of the small packets waited longer than the quickest of them by this, with nothing else of ours on the path."""
+    """Half of the small packets waited longer than the quickest of them by this, with nothing else of ours on the
+    path."""
     tcp: dict[str, Any] | None = None
 
 

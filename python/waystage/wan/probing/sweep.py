@@ -4,9 +4,9 @@ Arrives: what became of the rates tried so far, one by one.
 Leaves: the next rate, or that the search is over.
 Must not know: how rates are tried.
 
-First up in large steps until a train is more than the path carries (or down, where the first one is). Between the last that it carried and the
-first that it did not, the rate at which packets still came is where a bottleneck says that it is; that is tried from both
-sides, else the middle.
+First up in large steps until a train is more than the path carries (or down, where the first one is). Between the
+last that it carried and the first that it did not, the rate at which packets still came is where a bottleneck says
+that it is; that is tried from both sides, else the middle.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEAST_QUEUE_NS = 1_000_000
 """A delay that is longer by less is no queue worth the name."""
 
 ENOUGH_PACKETS = 20_000
-"""With so many a loss of 10 % is known within 0.4 points."""
+"""With this number of packets a loss of 10 % is known within 0.4 points."""
 
 LEAST_EXCESS = 0.005
 """Loss this far above that of a low rate is more than chance and noise."""
@@ -111,7 +111,10 @@ class Sweep:
     _spoilt: int = 0
 
     def add(self, point: Point) -> None:
-        """What became of the rate that was asked for. What a machine spoilt is tried again: it may have been busy for a moment."""
+        """What became of the rate that was asked for.
+
+        What a machine spoilt is tried again: it may have been busy for a moment.
+        """
         if point.machine is not None and self._spoilt < TRIES - 1:
             self._spoilt += 1
             self._again = point.target_bps

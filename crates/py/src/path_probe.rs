@@ -1,19 +1,19 @@
-//! Probes of a path to another host for Python: `WanProbe`.
+//! Probes of the path to another host: `WanProbe`.
 
-use std::path::PathBuf;
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use waystage_probe::{Count, Echo, Probe, ProbeRequest, Reached, Sent, Streamed, Train};
-use waystage_transport::identity::{Identity, PublicKey};
-use waystage_transport::Error;
+use waystage_transport::{Error, Peer};
 
-use crate::copy::duration;
-use crate::remote_copy::{raise, LOOK_ROUND};
+use crate::errors::OrRaise;
+use crate::peer::PyPeer;
+use crate::task::{by_name, duration, wait};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WanProbe>()
@@ -26,35 +26,28 @@ type PyEcho = (u32, u64, u64, i64, i64);
 #[pyclass(frozen, module = "waystage._native")]
 struct WanProbe(Arc<Probe>);
 
-/// Do what takes long in a thread of its own, and look meanwhile whether Python has had a signal.
+/// Run `work` in a thread, so that a signal interrupts the wait for it: then `stop` ends it.
 fn watched<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     stop: impl FnOnce(JoinHandle<()>) + Send,
 ) -> PyResult<T> {
-    let (told, done) = channel();
+    let (send, receive) = channel();
     let thread = std::thread::Builder::new()
-        .name("wan-probing".to_owned())
-        // Nobody waits any more after a signal.
-        .spawn(move || drop(told.send(work())))?;
-    // Only one thread at a time may hold it: it goes there and comes back.
-    let mut done = done;
-    loop {
-        let waited;
-        (waited, done) = py.detach(move || (done.recv_timeout(LOOK_ROUND), done));
-        match waited {
-            Ok(result) => {
-                return result.map_err(|error| raise(py, error));
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(PyRuntimeError::new_err("the probe's thread has died"));
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                if let Err(signal) = py.check_signals() {
-                    py.detach(|| stop(thread));
-                    return Err(signal);
-                }
-            }
+        .name("wan-probe".to_owned())
+        // After a signal nothing receives.
+        .spawn(move || drop(send.send(work())))?;
+    let receive = Mutex::new(receive);
+    let waited = wait(py, None, |timeout| match receive.lock().recv_timeout(timeout) {
+        Err(RecvTimeoutError::Timeout) => None,
+        ended => Some(ended.ok()),
+    });
+    match waited {
+        Ok(Some(Some(result))) => result.or_raise(),
+        Ok(_) => Err(PyRuntimeError::new_err("the probe's thread has died")),
+        Err(signal) => {
+            py.detach(|| stop(thread));
+            Err(signal)
         }
     }
 }
@@ -71,7 +64,7 @@ impl WanProbe {
             move || work(&probe),
             |thread| {
                 self.0.stop();
-                // It has told the process's stderr if it panicked.
+                // A panic has been reported on stderr.
                 drop(thread.join());
             },
         )
@@ -81,29 +74,15 @@ impl WanProbe {
 #[pymethods]
 impl WanProbe {
     #[new]
-    #[pyo3(signature = (host, port, *, user, key, trusted))]
-    fn new(
-        py: Python<'_>,
-        host: String,
-        port: u16,
-        user: String,
-        key: PathBuf,
-        trusted: Option<&str>,
-    ) -> PyResult<Self> {
-        let failed = |error| raise(py, error);
-        let request = ProbeRequest {
-            host,
-            port,
-            user,
-            identity: py.detach(|| Identity::load(&key)).map_err(failed)?,
-            trusted: trusted.map(PublicKey::parse).transpose().map_err(failed)?,
-        };
-        // A connection that does not come about ends by its own time; a signal need not wait for it.
+    fn new(py: Python<'_>, peer: PyPeer) -> PyResult<Self> {
+        let Peer { host, port, user, identity, trusted, .. } = peer.open(py)?;
+        let request = ProbeRequest { host, port, user, identity, trusted };
+        // An attempt to connect has a timeout; a signal does not wait for it.
         let probe = watched(py, move || Probe::start(request).map(Arc::new), drop)?;
         Ok(Self(probe))
     }
 
-    /// Where the server was found.
+    /// The server's address.
     #[getter]
     fn server(&self) -> String {
         self.0.server().to_string()
@@ -188,15 +167,14 @@ impl WanProbe {
         Ok(found)
     }
 
-    /// Say goodbye; the server's end is over, too.
+    /// Close the session.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.close());
     }
 }
 
 fn as_dict<'py>(py: Python<'py>, sent: &Sent, count: &Count) -> PyResult<Bound<'py, PyDict>> {
-    let found = PyDict::new(py);
-    for (key, value) in [
+    let counts = [
         ("sent", sent.packets),
         ("refused", sent.refused),
         ("first_sent_ns", sent.first_ns),
@@ -212,9 +190,8 @@ fn as_dict<'py>(py: Python<'py>, sent: &Sent, count: &Count) -> PyResult<Bound<'
         ("dropped_here", count.dropped_here),
         ("first_received_ns", count.first_ns),
         ("last_received_ns", count.last_ns),
-    ] {
-        found.set_item(key, value)?;
-    }
+    ];
+    let found = by_name(py, counts)?;
     found.set_item("bare", sent.bare)?;
     let delays = &count.delays;
     found.set_item(

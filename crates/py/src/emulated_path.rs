@@ -1,33 +1,23 @@
-//! Emulated wide-area paths for Python: `EmulatedPath`, `EmulatedRelay`.
+//! Emulated wide-area paths: `EmulatedPath`.
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use pyo3::create_exception;
-use pyo3::exceptions::{PyIndexError, PyRuntimeError};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use waystage_wanpath::forwarder::{Forwarder, ForwarderConfig};
 use waystage_wanpath::model::{Bursts, Spec};
-use waystage_wanpath::path::{join, End, PathError};
+use waystage_wanpath::path::{join, End};
 use waystage_wanpath::relay::relay;
 use waystage_wanpath::report::{Report, LATENESS_US};
 
-create_exception!(
-    waystage._native,
-    WanPathError,
-    PyRuntimeError,
-    "An emulated path that cannot be had."
-);
+use crate::errors::{OrRaise, WanPathError};
+use crate::task::by_name;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("WanPathError", module.py().get_type::<WanPathError>())?;
     module.add_class::<EmulatedPath>()
-}
-
-fn refused(error: PathError) -> PyErr {
-    WanPathError::new_err(error.to_string())
 }
 
 /// One direction, as keys of a dictionary.
@@ -91,7 +81,7 @@ struct EmulatedPath(Mutex<[Forwarder; 2]>);
 
 impl EmulatedPath {
     fn with<T>(&self, act: impl FnOnce(&mut [Forwarder; 2]) -> T) -> T {
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.0.lock())
     }
 }
 
@@ -111,8 +101,7 @@ impl EmulatedPath {
             End { namespace: namespaces.1.as_deref(), device: &devices.1 },
         ];
         let specs = [forward.spec(), back.spec()];
-        let forwarders =
-            py.detach(|| join(ends, specs, work.seed, work.working())).map_err(refused)?;
+        let forwarders = py.detach(|| join(ends, specs, work.seed, work.working())).or_raise()?;
         Ok(Self(Mutex::new(forwarders)))
     }
 
@@ -133,7 +122,7 @@ impl EmulatedPath {
         let (listen, to) = (address(listen)?, address(to)?);
         let specs = [forward.spec(), back.spec()];
         let (forwarders, at) =
-            py.detach(|| relay(listen, to, specs, work.seed, work.working())).map_err(refused)?;
+            py.detach(|| relay(listen, to, specs, work.seed, work.working())).or_raise()?;
         Ok((Self(Mutex::new(forwarders)), at.to_string()))
     }
 
@@ -165,9 +154,8 @@ impl EmulatedPath {
 }
 
 fn as_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
-    let found = PyDict::new(py);
     let counts = &report.counts;
-    for (key, count) in [
+    let counts = [
         ("in", counts.packets),
         ("in_bytes", counts.bytes),
         ("out", report.out),
@@ -191,9 +179,8 @@ fn as_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>
         ("no_memory", report.no_memory),
         ("unusable", report.unusable),
         ("overflow", report.overflow()),
-    ] {
-        found.set_item(key, count)?;
-    }
+    ];
+    let found = by_name(py, counts)?;
     let lateness = &report.lateness;
     let late = PyDict::new(py);
     let total = lateness.total().max(1);

@@ -1,23 +1,16 @@
-//! Probes for Python: `ProbeStream`, `LossMeter`, `ProbeReport`.
+//! Exact packet loss between namespaces: `ProbeStream`, `Prober`, `ProbeReport`.
 
 use std::net::Ipv4Addr;
-use std::sync::Mutex;
-use std::time::Duration;
 
-use pyo3::create_exception;
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use waystage_lab::loss_meter::{LossMeter, Report, Stream};
 
-create_exception!(
-    waystage._native,
-    ProbeError,
-    PyRuntimeError,
-    "Probes that cannot be set up or run."
-);
+use crate::errors::OrRaise;
+use crate::task::duration;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("ProbeError", module.py().get_type::<ProbeError>())?;
     module.add_class::<ProbeStream>()?;
     module.add_class::<ProbeResult>()?;
     module.add_class::<ProbeReport>()?;
@@ -93,7 +86,7 @@ impl PyProber {
     #[pyo3(signature = (streams, payload_bytes=64))]
     fn new(py: Python<'_>, streams: Vec<ProbeStream>, payload_bytes: usize) -> PyResult<Self> {
         let streams = streams.into_iter().map(|stream| stream.0).collect();
-        let meter = py.detach(|| LossMeter::open(streams, payload_bytes)).map_err(raise)?;
+        let meter = py.detach(|| LossMeter::open(streams, payload_bytes)).or_raise()?;
         Ok(Self(Mutex::new(meter)))
     }
 
@@ -114,7 +107,7 @@ impl PyProber {
         py.detach(|| self.with(|meter| Ok(meter.totals())))
     }
 
-    /// Stop sending, wait at most `drain_s` for what is under way, and report.
+    /// Stop sending, wait at most `drain_s` for packets in flight, and report.
     #[pyo3(signature = (drain_s=1.0))]
     fn stop(&self, py: Python<'_>, drain_s: f64) -> PyResult<ProbeReport> {
         let drain = duration(drain_s)?;
@@ -127,9 +120,7 @@ impl PyProber {
         &self,
         call: impl FnOnce(&mut LossMeter) -> Result<T, waystage_lab::LossMeterError>,
     ) -> PyResult<T> {
-        let mut meter =
-            self.0.lock().map_err(|_| ProbeError::new_err("an earlier call panicked"))?;
-        call(&mut meter).map_err(raise)
+        call(&mut self.0.lock()).or_raise()
     }
 }
 
@@ -162,13 +153,4 @@ fn wrap(report: Report) -> ProbeReport {
 
 fn address(text: &str) -> PyResult<Ipv4Addr> {
     text.parse().map_err(|_| PyValueError::new_err(format!("{text:?} is not an IPv4 address")))
-}
-
-fn duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is not a number of seconds")))
-}
-
-fn raise(error: waystage_lab::LossMeterError) -> PyErr {
-    ProbeError::new_err(error.to_string())
 }

@@ -1,0 +1,177 @@
+//! Servers of copies, probes and proxies: `WanServer`.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use waystage_probe::Probing;
+use waystage_server::{Account, Server, ServerOptions, SharedRoot, User};
+use waystage_transport::identity::{Identity, PublicKey};
+
+use crate::errors::OrRaise;
+use crate::peer::mode_of;
+use crate::proxy::rule;
+use crate::task::{by_name, duration};
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<WanServer>()
+}
+
+/// `waystage.native_options.ServerOptions`.
+#[derive(FromPyObject)]
+struct PyServerOptions {
+    listen: String,
+    key: PathBuf,
+    users: Vec<PyUser>,
+    roots: Vec<PyRoot>,
+    rate_bytes_per_s: Option<u64>,
+    connections: usize,
+    copy_connections: u32,
+    sockets: usize,
+    memory_bytes: u64,
+    udp: bool,
+    workers: usize,
+    probe_rate_bytes_per_s: Option<u64>,
+    probe_s: f64,
+}
+
+/// `waystage.native_options.ServerUser`.
+#[derive(FromPyObject)]
+struct PyUser {
+    name: String,
+    keys: Vec<String>,
+    modes: Vec<String>,
+    networks: Vec<(String, u8)>,
+    rate_bytes_per_s: Option<u64>,
+    connections: Option<usize>,
+    account: Option<(u32, u32, Vec<u32>)>,
+    reach: Vec<String>,
+    listen: Vec<String>,
+    probe: bool,
+}
+
+/// `waystage.native_options.ServerRoot`.
+#[derive(FromPyObject)]
+struct PyRoot {
+    path: PathBuf,
+    write: bool,
+    users: Vec<String>,
+    privileged: bool,
+}
+
+impl PyServerOptions {
+    fn open(self, py: Python<'_>) -> PyResult<ServerOptions> {
+        let listen: SocketAddr = self.listen.parse().map_err(|_| {
+            let what = format!("{:?} is no address and port, such as [::]:7900", self.listen);
+            PyValueError::new_err(what)
+        })?;
+        let probing = Probing {
+            users: self.users.iter().filter(|user| user.probe).map(|u| u.name.clone()).collect(),
+            rate_bytes_per_s: self.probe_rate_bytes_per_s,
+            longest: duration(self.probe_s)?,
+        };
+        let root = |PyRoot { path, write, users, privileged }| SharedRoot {
+            path,
+            write,
+            users,
+            privileged,
+        };
+        Ok(ServerOptions {
+            listen,
+            identity: py.detach(|| Identity::load(&self.key)).or_raise()?,
+            users: self.users.into_iter().map(PyUser::open).collect::<PyResult<_>>()?,
+            roots: self.roots.into_iter().map(root).collect(),
+            rate_bytes_per_s: self.rate_bytes_per_s,
+            connections: self.connections,
+            copy_connections: self.copy_connections,
+            sockets: self.sockets,
+            memory_bytes: self.memory_bytes,
+            udp: self.udp,
+            workers: self.workers,
+            probing,
+        })
+    }
+}
+
+impl PyUser {
+    fn open(self) -> PyResult<User> {
+        let network = |(address, bits): (String, u8)| {
+            let parsed: Result<IpAddr, _> = address.parse();
+            let wrong = |_| PyValueError::new_err(format!("{address:?} is no address"));
+            parsed.map(|address| (address, bits)).map_err(wrong)
+        };
+        let rules = |lines: &[String]| lines.iter().map(|line| rule(line)).collect::<PyResult<_>>();
+        Ok(User {
+            keys: self
+                .keys
+                .iter()
+                .map(|line| PublicKey::parse(line).or_raise())
+                .collect::<PyResult<_>>()?,
+            modes: self.modes.iter().map(|mode| mode_of(mode)).collect::<PyResult<_>>()?,
+            networks: self.networks.into_iter().map(network).collect::<PyResult<_>>()?,
+            rate_bytes_per_s: self.rate_bytes_per_s,
+            connections: self.connections,
+            account: self.account.map(|(uid, gid, groups)| Account { uid, gid, groups }),
+            reach: rules(&self.reach)?,
+            listen: rules(&self.listen)?,
+            name: self.name,
+        })
+    }
+}
+
+/// A server.
+#[pyclass(frozen, module = "waystage._native")]
+struct WanServer(Server);
+
+#[pymethods]
+impl WanServer {
+    #[new]
+    fn new(py: Python<'_>, options: PyServerOptions) -> PyResult<Self> {
+        let options = options.open(py)?;
+        py.detach(|| Server::start(options)).map(Self).or_raise()
+    }
+
+    /// Where it listens.
+    #[getter]
+    fn address(&self) -> String {
+        self.0.address().to_string()
+    }
+
+    /// Open connections.
+    fn connections(&self) -> usize {
+        self.0.connections()
+    }
+
+    /// Datagrams of no connection.
+    fn strange_datagrams(&self) -> u64 {
+        self.0.strange_datagrams()
+    }
+
+    /// Outcomes of handshakes, by name.
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        by_name(py, self.0.counts())
+    }
+
+    /// Limit each connection's rate from now on, and that of some users further.
+    fn limit(&self, bytes_per_s: Option<u64>, users: HashMap<String, u64>) {
+        self.0.limit(bytes_per_s, users);
+    }
+
+    /// Lines for the log since the last call.
+    fn log(&self) -> Vec<String> {
+        self.0.log()
+    }
+
+    /// Stop accepting; active sessions continue.
+    fn drain(&self, py: Python<'_>) {
+        py.detach(|| self.0.drain());
+    }
+
+    /// End every connection; all threads have ended when this returns.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.0.stop());
+    }
+}

@@ -1,0 +1,180 @@
+//! The handle of work that runs in threads of a crate: `Task`, the base class of copies, proxies, profiles and loads.
+//!
+//! Arrives: work that has started.
+//! Leaves: `wait`, `progress` and `cancel` for Python.
+//! Must not know: what the work is. Its results are methods of the subclass.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use pyo3::PyClass;
+
+/// A condition variable does not wake for a signal, and Python runs handlers only where the interpreter is asked to.
+const SIGNAL_ROUND: Duration = Duration::from_millis(100);
+
+/// Work in progress.
+pub(crate) trait Work: Send + Sync + 'static {
+    /// Block until it has ended, at most for `timeout`: None while it runs, `Ok(false)` to return to Python early.
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>>;
+
+    /// Counts by name.
+    fn progress(&self) -> Vec<(&'static str, u64)>;
+
+    /// End it; its threads have ended when this returns.
+    fn cancel(&self);
+}
+
+/// Work that runs in threads.
+#[pyclass(frozen, subclass, module = "waystage._native")]
+pub(crate) struct Task(Arc<dyn Work>);
+
+impl Task {
+    /// The handle of `work`, of the class that `of` makes.
+    pub(crate) fn handle<W: Work, T: PyClass<BaseType = Self>>(
+        work: W,
+        of: impl FnOnce(Arc<W>) -> T,
+    ) -> PyClassInitializer<T> {
+        let work = Arc::new(work);
+        PyClassInitializer::from(Self(Arc::clone(&work) as Arc<dyn Work>)).add_subclass(of(work))
+    }
+}
+
+#[pymethods]
+impl Task {
+    /// Wait for the end, at most for `timeout_s`; whether it has ended. Raises what ended it early.
+    #[pyo3(signature = (timeout_s=None))]
+    fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
+        let timeout = timeout_s.map(duration).transpose()?;
+        wait(py, timeout, |slice| self.0.wait(slice)).and_then(|ended| ended.unwrap_or(Ok(false)))
+    }
+
+    /// Counts by name.
+    fn progress<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        by_name(py, self.0.progress())
+    }
+
+    /// End it.
+    fn cancel(&self, py: Python<'_>) {
+        py.detach(|| self.0.cancel());
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Cancel it, however the block ends.
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) {
+        self.cancel(py);
+    }
+}
+
+/// Work over files of which the result is taken once, by ending it.
+pub(crate) trait Profile: Send + Sync + 'static {
+    /// Whether it has ended, after at most `timeout`.
+    fn wait(&self, timeout: Duration) -> bool;
+
+    /// Bytes read, files finished, files found.
+    fn progress(&self) -> (u64, u64, u64);
+
+    /// End it early.
+    fn stop(&self);
+}
+
+/// A [`Profile`] until its result is taken.
+pub(crate) struct Running<T>(RwLock<Option<T>>);
+
+impl<T: Profile> Running<T> {
+    pub(crate) fn new(profile: T) -> Self {
+        Self(RwLock::new(Some(profile)))
+    }
+
+    /// The result of `call`; RuntimeError once the profile has been taken.
+    pub(crate) fn with<R>(&self, call: impl FnOnce(&T) -> R) -> PyResult<R> {
+        self.0.read().as_ref().map(call).ok_or_else(taken)
+    }
+
+    /// The profile, to end it; RuntimeError where it has been taken already.
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<T> {
+        py.detach(|| self.0.write().take()).ok_or_else(taken)
+    }
+}
+
+fn taken() -> PyErr {
+    PyRuntimeError::new_err("the result has been taken already")
+}
+
+impl<T: Profile> Work for Running<T> {
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
+        let ended = self.with(|profile| profile.wait(timeout)).unwrap_or(true);
+        ended.then_some(Ok(true))
+    }
+
+    fn progress(&self) -> Vec<(&'static str, u64)> {
+        let now = self.with(Profile::progress);
+        now.map_or_else(
+            |_| Vec::new(),
+            |(bytes, files, found)| vec![("bytes", bytes), ("files", files), ("found", found)],
+        )
+    }
+
+    fn cancel(&self) {
+        // After the result has been taken nothing runs.
+        let _ = self.with(|profile| {
+            profile.stop();
+            profile.wait(Duration::MAX)
+        });
+    }
+}
+
+/// What `poll` returns within `timeout`, None for no limit. Releases the GIL; a signal's handler may raise.
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    timeout: Option<Duration>,
+    poll: impl Fn(Duration) -> Option<T> + Sync,
+) -> PyResult<Option<T>> {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let left = deadline.map_or(SIGNAL_ROUND, |at| at.saturating_duration_since(Instant::now()));
+        if let Some(found) = py.detach(|| poll(left.min(SIGNAL_ROUND))) {
+            return Ok(Some(found));
+        }
+        py.check_signals()?;
+        if left.is_zero() {
+            return Ok(None);
+        }
+    }
+}
+
+/// Numbers as a dictionary.
+pub(crate) fn by_name<'py, T: IntoPyObject<'py>>(
+    py: Python<'py>,
+    counts: impl IntoIterator<Item = (&'static str, T)>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let found = PyDict::new(py);
+    for (name, count) in counts {
+        found.set_item(name, count)?;
+    }
+    Ok(found)
+}
+
+pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} is not a number of seconds")))
+}
+
+/// The value that a word of an option stands for.
+pub(crate) fn one_of<T: Copy>(what: &str, given: &str, known: &[(&str, T)]) -> PyResult<T> {
+    known.iter().find(|(name, _)| *name == given).map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        PyValueError::new_err(format!("{what} is one of {}, not {given:?}", names.join(", ")))
+    })
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Task>()
+}
