@@ -1120,7 +1120,7 @@ def dedup_question(part: Path) -> dict[str, Any]:
     """The question that a part answers: `method`, `label`, `parts`, `part`."""
 
 def excluded_paths(
-    patterns: Sequence[bytes], offsets: NDArray[np.int64], paths: NDArray[np.uint8]
+    patterns: Sequence[bytes], offsets: NDArray[np.int64], data: NDArray[np.uint8]
 ) -> NDArray[np.bool_]:
     """Which paths a walk with these patterns would not have reached."""
 

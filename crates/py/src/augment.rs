@@ -14,7 +14,7 @@ use waystage_augment::{
 };
 use waystage_catalog::check::Recorded;
 
-use crate::errors::{uneven, AugmentError, OrRaise};
+use crate::errors::{paths, uneven, AugmentError, OrRaise};
 use crate::task::{self, by_name, wait, Running, Task};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -182,28 +182,26 @@ fn pack(py: Python<'_>, made: Made) -> PyResult<Bound<'_, PyAny>> {
 
 fn sources(files: &PyImages<'_>) -> PyResult<Vec<Source>> {
     let uneven = || uneven("files");
-    let (offsets, paths) = (files.0.as_slice()?, files.1.as_slice()?);
+    let (offsets, data) = (files.0.as_slice()?, files.1.as_slice()?);
     let (size, mtime, ctime) = (files.2.as_slice()?, files.3.as_slice()?, files.4.as_slice()?);
     let inode = files.5.as_slice()?;
     let count = size.len();
     if [mtime.len(), ctime.len(), inode.len()] != [count; 3] || offsets.len() != count + 1 {
         return Err(uneven());
     }
-    let at = |i: usize| usize::try_from(offsets[i]).map_err(|_| uneven());
-    (0..count)
-        .map(|i| {
-            let recorded = Recorded {
-                kind: 0,
-                size: size[i],
-                mtime: mtime[i],
-                ctime: ctime[i],
-                inode: inode[i],
-                generation: None,
-            };
-            let path = paths.get(at(i)?..at(i + 1)?).ok_or_else(uneven)?.to_vec();
-            Ok(Source { path, recorded })
-        })
-        .collect()
+    let paths = paths(offsets, data).ok_or_else(uneven)?;
+    let source = |(i, path): (usize, &[u8])| {
+        let recorded = Recorded {
+            kind: 0,
+            size: size[i],
+            mtime: mtime[i],
+            ctime: ctime[i],
+            inode: inode[i],
+            generation: None,
+        };
+        Source { path: path.to_vec(), recorded }
+    };
+    Ok(paths.into_iter().enumerate().map(source).collect())
 }
 
 /// One image in memory: the new one, as a file.

@@ -12,7 +12,7 @@ use waystage_catalog::layout::{LayoutReader, READERS};
 use waystage_catalog::walk::{Known, KnownDirectory, Next, Options, Walk};
 use waystage_catalog::{Batch, Bytes, Exclude, LayoutMethod, Layouts, TYPE_LETTERS};
 
-use crate::errors::uneven;
+use crate::errors::{self, uneven};
 use crate::task::{by_name, duration, wait};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -233,17 +233,15 @@ fn known_directories(known: &PyKnown<'_>) -> PyResult<Vec<(Vec<u8>, KnownDirecto
     if [devices.len(), mtimes.len(), ctimes.len()] != [count; 3] || offsets.len() != count + 1 {
         return Err(uneven());
     }
-    let at = |i: usize| usize::try_from(offsets[i]).map_err(|_| uneven());
-    (0..count)
-        .map(|i| {
-            let path = paths.get(at(i)?..at(i + 1)?).ok_or_else(uneven)?.to_vec();
-            let known = KnownDirectory {
-                inode: inodes[i],
-                device: devices[i],
-                mtime: mtimes[i],
-                ctime: ctimes[i],
-            };
-            Ok((path, known))
-        })
-        .collect()
+    let paths = errors::paths(offsets, paths).ok_or_else(uneven)?;
+    let known = |(i, path): (usize, &[u8])| {
+        let known = KnownDirectory {
+            inode: inodes[i],
+            device: devices[i],
+            mtime: mtimes[i],
+            ctime: ctimes[i],
+        };
+        (path.to_vec(), known)
+    };
+    Ok(paths.into_iter().enumerate().map(known).collect())
 }

@@ -16,7 +16,7 @@ use waystage_load::dedup::{
 use waystage_load::digest::Digest;
 use waystage_load::error::LoadError;
 
-use crate::errors::{uneven, OfProfile, OrRaise};
+use crate::errors::{paths, uneven, OfProfile, OrRaise};
 use crate::task::{self, by_name, Running, Task};
 
 /// Blocks of a part that are joined between checks for a signal: some ten milliseconds.
@@ -137,7 +137,7 @@ impl DedupProfile {
 
 fn tasks(files: &PyFiles<'_>) -> PyResult<Vec<FileTask>> {
     let uneven = || uneven("files");
-    let (offsets, paths) = (files.0.as_slice()?, files.1.as_slice()?);
+    let (offsets, data) = (files.0.as_slice()?, files.1.as_slice()?);
     let (size, mtime, ctime) = (files.2.as_slice()?, files.3.as_slice()?, files.4.as_slice()?);
     let (inode, device) = (files.5.as_slice()?, files.6.as_slice()?);
     let (links, target) = (files.7.as_slice()?, files.8.as_slice()?);
@@ -148,11 +148,11 @@ fn tasks(files: &PyFiles<'_>) -> PyResult<Vec<FileTask>> {
     {
         return Err(uneven());
     }
-    let at = |i: usize| usize::try_from(offsets[i]).map_err(|_| uneven());
+    let paths = paths(offsets, data).ok_or_else(uneven)?;
     (0..count)
         .map(|i| {
             Ok(FileTask {
-                path: paths.get(at(i)?..at(i + 1)?).ok_or_else(uneven)?.to_vec(),
+                path: paths[i].to_vec(),
                 size: u64::try_from(size[i]).map_err(|_| uneven())?,
                 mtime_ns: mtime[i],
                 ctime_ns: ctime[i],
@@ -245,16 +245,13 @@ fn excluded_paths<'py>(
     py: Python<'py>,
     patterns: Vec<Vec<u8>>,
     offsets: PyReadonlyArray1<'py, i64>,
-    paths: PyReadonlyArray1<'py, u8>,
+    data: PyReadonlyArray1<'py, u8>,
 ) -> PyResult<Bound<'py, PyArray1<bool>>> {
     let exclude = Exclude::new(patterns);
-    let (offsets, paths) = (offsets.as_slice()?, paths.as_slice()?);
+    let (offsets, data) = (offsets.as_slice()?, data.as_slice()?);
     let found: Option<Vec<bool>> = py.detach(|| {
-        let ends = offsets.windows(2).map(|pair| {
-            let (from, to) = (usize::try_from(pair[0]).ok()?, usize::try_from(pair[1]).ok()?);
-            paths.get(from..to).map(|path| exclude.covers(path))
-        });
-        ends.collect()
+        let paths = paths(offsets, data)?;
+        Some(paths.into_iter().map(|path| exclude.covers(path)).collect())
     });
     let found = found.ok_or_else(|| PyValueError::new_err("a path is outside its column"))?;
     Ok(PyArray1::from_vec(py, found))

@@ -166,6 +166,13 @@ pub(crate) fn os_error(error: &std::io::Error, path: std::path::PathBuf) -> PyEr
     PyOSError::new_err((error.raw_os_error(), words, path))
 }
 
+/// The paths of a column in Arrow's form; None where an offset is outside of `data`.
+pub(crate) fn paths<'a>(offsets: &[i64], data: &'a [u8]) -> Option<Vec<&'a [u8]>> {
+    let at =
+        |pair: &[i64]| data.get(usize::try_from(pair[0]).ok()?..usize::try_from(pair[1]).ok()?);
+    offsets.windows(2).map(at).collect()
+}
+
 /// Columns of different lengths.
 pub(crate) fn uneven(what: &str) -> PyErr {
     PyValueError::new_err(format!("the columns of {what} do not fit together"))
