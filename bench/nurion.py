@@ -28,7 +28,7 @@ from waystage.bench import BenchError, BenchOptions, Figures, take_turns
 from waystage.catalog import BuildOptions, build
 from waystage.machine import SHORT_OF_CPU_IDLE_PCT
 from waystage.worlds.lab import pfs
-from waystage.worlds.lab.pfs.verdict import late_pct
+from waystage.worlds.lab.pfs.validity import late_pct
 
 SCALE = 10
 """The paper's files over ours. Walking and reading are both proportional to their number, so ratios stay, but for the

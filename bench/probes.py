@@ -241,9 +241,9 @@ class _Bench:
     def _stream(self, flow: Flow) -> ProbeStream:
         return ProbeStream(
             source=self._lab.host_ip(flow.source),
-            source_namespace=self._lab.places.namespace(flow.source),
+            source_namespace=self._lab.resources.namespace(flow.source),
             target=self._lab.host_ip(flow.target),
-            target_namespace=self._lab.places.namespace(flow.target),
+            target_namespace=self._lab.resources.namespace(flow.target),
             port=PORTS[flow.traffic],
             dscp=DSCP.get(flow.traffic, 0),
             rate_pps=RATE_PPS,
@@ -268,5 +268,5 @@ class _Bench:
         state = "begins" if on else "ends"
         raise BenchError(
             f"within {CHANGE_TIMEOUT_S:.0f} s of the news that staging {state} the paths did not change: see "
-            f"{self._lab.places.controller}/controller.log"
+            f"{self._lab.resources.controller}/controller.log"
         )

@@ -136,7 +136,7 @@ def _controlled(lab: Lab, style: str, turn: int, unstoppable: list[str]) -> Iter
 
     One that does not end when asked to is killed and noted: its figures stand.
     """
-    state_dir = lab.places.controller / f"turn-{turn}"
+    state_dir = lab.resources.controller / f"turn-{turn}"
     policy = f"link-separation:style={style}"
     process = start_controller(lab, policy, ["--state-dir", str(state_dir)])
     try:

@@ -100,7 +100,7 @@ def test_traffic_on_a_link_that_measured_none_is_no_small_error() -> None:
     assert found.max_link_error_pct == float("inf")
 
 
-def test_sets_with_a_failed_job_are_left_out_and_differences_are_told() -> None:
+def test_sets_with_a_failed_job_are_left_out_and_differences_are_named() -> None:
     times = {"ecmp": [10.0, 10.0]}
     found = compare(run("sim", times, seed=1), run("lab", times, failed="ecmp/1"), [], [])
     assert found.jobs_compared == 1

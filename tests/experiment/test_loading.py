@@ -1,4 +1,4 @@
-"""An experiment file is read, or refused with file, line, key and mend."""
+"""An experiment file is read, or refused with file, line, key and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lab of its own for each test, static paths for its packets, and what must not be left behind."""
+"""A lab for each test, static paths for its packets, and what must not be left behind."""
 
 from __future__ import annotations
 

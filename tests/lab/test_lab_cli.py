@@ -107,7 +107,7 @@ def test_watched_links_are_a_line_of_json_each_until_interrupted(up: str) -> Non
     assert watch.returncode == 130
 
 
-def test_two_starts_at_once_one_is_up_and_the_other_is_told(
+def test_two_starts_at_once_one_is_up_and_the_other_is_refused(
     waystage: Waystage, lab_name: str, traces: Traces
 ) -> None:
     command = [sys.executable, "-m", "waystage", "lab", "up", "--no-controller", "--name", lab_name]
@@ -152,7 +152,7 @@ def test_a_switch_program_that_died_is_shown_by_status(waystage: Waystage, up: s
     assert "ovs-vswitchd of the lab has stopped: see " in ran.err
 
 
-AS_NOBODY = """
+AS_ANOTHER_USER = """
 import os, sys
 import waystage.cli.lab, waystage.cli.main
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
@@ -163,7 +163,7 @@ sys.exit(waystage.cli.main.run(sys.argv[1:]))
 def test_without_root_every_command_says_so_before_it_does_anything(lab_name: str, traces: Traces) -> None:
     for name, *arguments in (["up"], ["down"], ["status"], ["links"], ["exec", "c1", "true"]):
         ran = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, "lab", name, "--name", lab_name, *arguments],
+            [sys.executable, "-c", AS_ANOTHER_USER, "lab", name, "--name", lab_name, *arguments],
             capture_output=True,
             text=True,
         )

@@ -59,7 +59,7 @@ def test_a_lab_has_hosts_that_reach_each_other_and_is_gone_afterwards(
     assert answer(lab, "c1", "hostname").strip() == "c1"
     answer(lab, "c1", "ping", "-c", "1", "-w", "5", "-M", "do", "-s", "8972", lab.host_ip("c6"))
     lab.check()
-    inside = in_namespaces(lab.places.namespace_files())
+    inside = in_namespaces(lab.resources.namespace_files())
     assert len(inside) >= 9, "two daemons of Open vSwitch and an LLDP daemon on each of seven hosts"
     lab.down()
     assert traces(lab_name) == []
@@ -80,7 +80,7 @@ def test_hosts_announce_themselves_by_lldp(lab: Lab) -> None:
     deadline = time.monotonic() + 15
     while "SysName:      c1" not in (
         text := subprocess.run(
-            ["lldpcli", "-u", f"{lab.places.lldp}/c1.socket", "show", "chassis"],
+            ["lldpcli", "-u", f"{lab.resources.lldp}/c1.socket", "show", "chassis"],
             capture_output=True,
             text=True,
             env=environment(),
@@ -90,7 +90,7 @@ def test_hosts_announce_themselves_by_lldp(lab: Lab) -> None:
         time.sleep(0.05)
     while "Transmitted:  0" in (
         text := subprocess.run(
-            ["lldpcli", "-u", f"{lab.places.lldp}/c1.socket", "show", "statistics"],
+            ["lldpcli", "-u", f"{lab.resources.lldp}/c1.socket", "show", "statistics"],
             capture_output=True,
             text=True,
             env=environment(),
@@ -120,7 +120,7 @@ def test_a_failure_at_the_end_takes_everything_back(
     lab_name: str, paper: Topology, traces: Traces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(lab: Lab) -> dict[str, subprocess.Popen[bytes]]:
-        assert len(in_namespaces(lab.places.namespace_files())) >= 2
+        assert len(in_namespaces(lab.resources.namespace_files())) >= 2
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("waystage.worlds.lab.lab.start_lldp", fail)
@@ -242,7 +242,7 @@ def test_a_kept_lab_outlives_its_maker_and_can_be_attached_to(
 
 
 @pytest.mark.parametrize("daemon", ["ovs-vswitchd", "ovsdb-server"])
-def test_open_vswitch_dying_is_told_in_one_sentence_that_names_it(lab: Lab, daemon: str) -> None:
+def test_open_vswitch_dying_is_reported_in_one_sentence_that_names_it(lab: Lab, daemon: str) -> None:
     process = lab.switches.process(daemon)
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
@@ -269,7 +269,7 @@ def test_a_halted_open_vswitch_is_named_with_the_way_to_let_it_go_on(lab: Lab) -
 
 def test_a_dead_lldp_daemon_is_named(lab: Lab) -> None:
     with pytest.raises(LabError, match=r"lldpd on c2 of lab .* has stopped"):
-        for pid in in_namespaces([Path("/run/netns") / lab.places.namespace("c2")]):
+        for pid in in_namespaces([Path("/run/netns") / lab.resources.namespace("c2")]):
             os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:

@@ -168,7 +168,7 @@ def test_a_host_s_cable_can_be_pulled(lab: Lab) -> None:
     assert again.wait(timeout=10) == 0
 
 
-def test_packets_that_the_switch_did_not_read_in_time_are_told_apart(lab: Lab) -> None:
+def test_packets_that_the_switch_did_not_read_in_time_are_counted_separately(lab: Lab) -> None:
     process = lab.switches.process("ovs-vswitchd")
     assert process is not None
     target = lab.host_ip("c2")

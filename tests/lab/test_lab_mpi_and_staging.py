@@ -42,7 +42,7 @@ def start(lab: Lab, nodes: list[str], argv: list[str], **keywords: int) -> mpi.M
 
 
 def processes(lab: Lab) -> set[int]:
-    return set(in_namespaces(lab.places.namespace_files()))
+    return set(in_namespaces(lab.resources.namespace_files()))
 
 
 # -- MPI --------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_given_files_are_staged(lab: Lab, services: staging.StagingServices) -> 
         staging.stage(lab, "1", "in", "c1", storage="storage", paths=(Path("/etc/passwd"),))
 
 
-def test_no_space_on_the_storage_host_is_told_by_its_server(
+def test_no_space_on_the_storage_host_is_reported_by_its_server(
     lab: Lab, services: staging.StagingServices
 ) -> None:
     staging.source_file(lab, "c1", 8 << 20, 0)
@@ -213,7 +213,7 @@ def test_no_space_on_the_storage_host_is_told_by_its_server(
     assert carried(lab) - before < 6 << 20, "the rest of the file is not sent for nothing"
 
 
-def test_no_space_on_the_receiver_is_told_and_what_arrived_in_part_is_removed(
+def test_no_space_on_the_receiver_is_reported_and_what_arrived_in_part_is_removed(
     lab: Lab, services: staging.StagingServices
 ) -> None:
     (lab.host_dir("c1") / "full").write_bytes(bytes(60 << 20))
@@ -272,7 +272,7 @@ def test_without_its_service_a_transfer_fails_at_once(lab: Lab) -> None:
         staging.stage(lab, "9", "in", "c4", storage="storage", size=1).wait(30)
 
 
-def test_a_port_in_use_is_told_and_nothing_stays(lab: Lab, services: staging.StagingServices) -> None:
+def test_a_port_in_use_is_reported_and_nothing_stays(lab: Lab, services: staging.StagingServices) -> None:
     with pytest.raises(LabError, match=r"staging service of storage did not start on port 8730: .*in use"):
         staging.StagingServices(lab).start()
     services.stop()

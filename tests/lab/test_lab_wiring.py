@@ -13,9 +13,9 @@ import pytest
 
 from waystage.interconnect.graphml import read_topology
 from waystage.topology import Host, Link, Switch, Topology, TopologyError
-from waystage.worlds.lab.claim import Claim, Owner
 from waystage.worlds.lab.commands import require
 from waystage.worlds.lab.errors import LabBusy, MissingProgram
+from waystage.worlds.lab.lock import LabLock, Owner
 from waystage.worlds.lab.processes import ProcessId, end
 from waystage.worlds.lab.wiring import Wiring
 
@@ -92,19 +92,19 @@ def test_the_shipped_topologies_can_all_be_wired() -> None:
 def test_a_lock_is_refused_to_a_second_process_and_free_once_the_first_is_dead(tmp_path: Path) -> None:
     path = tmp_path / "run" / "x.lock"
     script = (
-        "import sys, time; from pathlib import Path; from waystage.worlds.lab.claim import Claim\n"
-        "Claim(Path(sys.argv[1]), 'x').take(); print('held', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from waystage.worlds.lab.lock import LabLock\n"
+        "LabLock(Path(sys.argv[1]), 'x').take(); print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(LabBusy, match=f"lab 'x' is held by process {holder.pid}"):
-            Claim(path, "x").take()
+            LabLock(path, "x").take()
     finally:
         holder.kill()
         holder.communicate()
-    with Claim(path, "x") as claim:
+    with LabLock(path, "x") as claim:
         assert claim.held
     assert not path.parent.exists(), "the lock's file and folder go with it"
 
@@ -112,14 +112,14 @@ def test_a_lock_is_refused_to_a_second_process_and_free_once_the_first_is_dead(t
 def test_a_lock_is_waited_for_that_a_killed_process_left_to_a_child_it_was_starting(tmp_path: Path) -> None:
     path = tmp_path / "x.lock"
     script = (
-        "import os, signal, sys, time; from pathlib import Path; from waystage.worlds.lab.claim import Claim\n"
-        "Claim(Path(sys.argv[1]), 'x').take()\n"
+        "import os, signal, sys, time; from pathlib import Path; from waystage.worlds.lab.lock import LabLock\n"
+        "LabLock(Path(sys.argv[1]), 'x').take()\n"
         "if os.fork(): os.kill(os.getpid(), signal.SIGKILL)\n"
         "time.sleep(0.5)"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(path)])
     holder.wait()
-    with Claim(path, "x") as claim:
+    with LabLock(path, "x") as claim:
         assert claim.held
 
 
@@ -129,7 +129,7 @@ def test_an_owner_is_alive_only_with_the_start_time_it_had(tmp_path: Path) -> No
     reused = msgspec.structs.replace(me, process=ProcessId(me.process.pid, me.process.start + 1))
     assert not reused.alive, "another process with the same id is not the owner"
     assert msgspec.structs.replace(reused, kept=True, phase="up").alive
-    assert not msgspec.structs.replace(reused, kept=True).alive, "a lab that was never up belongs to nobody"
+    assert not msgspec.structs.replace(reused, kept=True).alive, "a lab that was never up has no owner"
     assert not msgspec.structs.replace(me, boot_id="before").alive
     record = tmp_path / "owner.json"
     me.write(record)

@@ -36,14 +36,14 @@ from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobFailed, JobRun
 from waystage.worlds.lab.one_set import SetRun
 from waystage.worlds.lab.parts import LabParts
-from waystage.worlds.lab.waiting import Watched
+from waystage.worlds.lab.supervision import SupervisedProcess
 from waystage.worlds.recorder import Recorder
 
 PAPER = read_topology("paper")
 
 
 class Heard:
-    """A publisher that keeps what it is told."""
+    """A publisher that keeps what it publishes."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -210,7 +210,7 @@ def test_a_failed_job_ends_the_set_only_where_asked() -> None:
 def test_an_interrupted_set_leaves_no_thread_behind(error: type[BaseException]) -> None:
     before = threading.active_count()
 
-    def look_round() -> None:
+    def check() -> None:
         raise error
 
     run = SetRun(
@@ -221,21 +221,21 @@ def test_an_interrupted_set_leaves_no_thread_behind(error: type[BaseException]) 
         stop_on_failure=False,
     )
     with pytest.raises(error):
-        run.run(lambda record: None, look_round)
+        run.run(lambda record: None, check)
     assert threading.active_count() == before
 
 
 # -- programs ----------------------------------------------------------------------------------------------
 
 
-def watched(code: str) -> Watched:
+def watched(code: str) -> SupervisedProcess:
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    return Watched(process, "program x")
+    return SupervisedProcess(process, "program x")
 
 
 def test_a_program_that_ends_well_gives_what_it_said() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from waystage.experiment import results
-from waystage.worlds.lab.places import Places
+from waystage.worlds.lab.resources import LabResources
 
 pytestmark = pytest.mark.lab
 
@@ -73,15 +73,15 @@ def program(folder: Path, name: str, body: str) -> str:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Any:
     yield
-    left = Places(LAB).anything_left
+    left = LabResources(LAB).anything_left
     if left:
-        Places(LAB).remove_all(unmount_netns=False)
+        LabResources(LAB).remove_all(unmount_netns=False)
     assert not left
 
 
 def wait_for_jobs(folder: Path, process: subprocess.Popen[str]) -> None:
     """Until the first set's controller is ready and jobs run."""
-    staged = Places(LAB).run_dir / "hosts" / "c4" / "jobs"
+    staged = LabResources(LAB).run_dir / "hosts" / "c4" / "jobs"
     deadline = time.monotonic() + 60
     while not (staged.is_dir() and any(staged.iterdir())):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
@@ -164,7 +164,7 @@ def test_a_controller_or_switch_that_dies_ends_the_run_and_is_named(
 ) -> None:
     process = start(tmp_path, SMALL.replace("iterations: 5", "iterations: 5000"))
     wait_for_jobs(tmp_path, process)
-    mark = str(Places(LAB).run_dir)
+    mark = str(LabResources(LAB).run_dir)
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -179,7 +179,7 @@ def test_a_controller_or_switch_that_dies_ends_the_run_and_is_named(
     assert words in results.load(tmp_path / "out").failure
 
 
-def test_a_second_run_on_the_same_lab_is_told_so_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_second_run_on_the_same_lab_is_refused_and_writes_nothing(tmp_path: Path) -> None:
     first = start(tmp_path, SMALL.replace("iterations: 5", "iterations: 5000"))
     wait_for_jobs(tmp_path, first)
     other = tmp_path / "other"

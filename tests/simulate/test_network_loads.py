@@ -39,7 +39,7 @@ def f64(*numbers: float) -> NDArray[np.float64]:
 
 
 def archive(path: Path, ranks: int, seed: int) -> Path:
-    """A trace in PFSim's format whose members come in an order of their own, with many equal pairs."""
+    """A trace in PFSim's format whose members are not in the order of ranks, with many equal pairs."""
     rng = random.Random(seed)
     order = list(range(ranks))
     rng.shuffle(order)
@@ -183,7 +183,7 @@ def test_what_cannot_be_routed_is_refused_in_a_sentence() -> None:
         Network.fat_tree(5, 1.0, 1.0)
 
 
-def test_refining_moves_nobody_to_a_host_without_room() -> None:
+def test_refining_moves_no_rank_to_a_host_without_room() -> None:
     network = Network.xgft([4, 4], [1, 2], 1e9, 1e9)
     ranks = 30
     rng = np.random.default_rng(2)

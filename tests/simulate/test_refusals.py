@@ -1,4 +1,4 @@
-"""What a sweep asks for that cannot be had: one sentence with the place and the mend, never a traceback."""
+"""What a sweep asks for that cannot be had: one sentence with the place and the remedy, never a traceback."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_job_of_more_pairs_than_memory_holds_is_refused_before_it_is_made(
         ("duration: 100\n", "duration: .inf\n", "small.yaml:1: duration: inf is no number"),
     ],
 )
-def test_an_option_that_an_algorithm_does_not_take_is_said_with_file_and_mend(
+def test_an_option_that_an_algorithm_does_not_take_is_said_with_file_and_remedy(
     sweep: Write, old: str, new: str, said: str
 ) -> None:
     message = refusal(sweep((old, new)))

@@ -23,7 +23,7 @@ from waystage.simulate.cluster import Cluster
 from waystage.simulate.combinations import combinations
 from waystage.simulate.loading import load
 from waystage.simulate.one_run import simulate
-from waystage.simulate.places import place
+from waystage.simulate.positions import positions_of
 from waystage.simulate.records import Metrics
 from waystage.simulate.results import save
 from waystage.simulate.runner import run
@@ -158,7 +158,7 @@ def test_a_topology_is_drawn_by_its_kind_with_both_directions_and_nothing_clippe
     kind: str, params: dict[str, Any], drawn: str
 ) -> None:
     cluster = cluster_of(kind, params)
-    places = place(cluster, kind, params)
+    places = positions_of(cluster, kind, params)
     assert places.kind == drawn
     shown = np.stack([places.x, places.y], axis=1)[0 if places.shows_hosts else len(cluster.hosts) :]
     assert len({tuple(np.round(at, 6)) for at in shown.tolist()}) == len(shown), "two nodes at one place"
@@ -182,7 +182,7 @@ def test_a_topology_is_drawn_by_its_kind_with_both_directions_and_nothing_clippe
 
 def test_a_torus_draws_a_cable_that_wraps_as_two_stubs() -> None:
     cluster = cluster_of("torus", {"dims": [4, 4]})
-    places = place(cluster, "torus", {"dims": [4, 4]})
+    places = positions_of(cluster, "torus", {"dims": [4, 4]})
     # Four rows and four columns have one cable each that wraps, of two links.
     assert int(places.wraps.sum()) == 16
 

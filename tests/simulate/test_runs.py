@@ -109,7 +109,7 @@ def test_a_run_leaves_tables_graphml_plots_and_a_report(sweep: Write, tmp_path: 
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "d-mod-k" in page and page.count("<svg") >= 3
     assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?(?!#|data:)\w""", page), (
-        "something lies outside the page"
+        "something is loaded from outside the page"
     )
     assert sorted(p.name for p in (out / "plots").iterdir())[0] == "largest-loads.svg"
 
@@ -175,7 +175,7 @@ class Detours:
 class First:
     '''The first shortest way, link after link.'''
     def paths(self, src, dst, amounts, loads, cluster):
-        print("this must not disturb anybody")
+        print("this must not disturb other runs")
         found = []
         for a, b in zip(src.tolist(), dst.tolist()):
             path, at = [], a
@@ -211,7 +211,7 @@ def test_an_algorithm_that_raises_loops_or_crashes_ends_its_own_run_only(
     silent = waystage(file, "--out", tmp_path / "out", "--quiet", path=tmp_path)
     assert (silent.returncode, silent.stdout) == (1, "")
     assert "4 of 6 runs failed, the first because the router failed: KeyError" in silent.stderr
-    # Once mended, only what failed is made again.
+    # Once fixed, only what failed is made again.
     (tmp_path / "mine.py").write_text(
         MISBEHAVED.replace(
             'raise KeyError("lost my way")', "return First().paths(src, dst, amounts, loads, cluster)"
@@ -242,7 +242,7 @@ def test_ctrl_c_keeps_what_has_finished_and_leaves_no_process(sweep: Write, tmp_
         while not list(out.glob("runs/*/*.run")) and time.monotonic() < until:
             time.sleep(0.05)
         workers = children(process.pid)
-        assert workers, "no run is under way"
+        assert workers, "no run is in progress"
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
     finally:
@@ -291,7 +291,7 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def test_a_million_runs_are_made_only_where_somebody_agrees(sweep: Write, tmp_path: Path) -> None:
+def test_a_million_runs_are_made_only_with_the_users_agreement(sweep: Write, tmp_path: Path) -> None:
     def ten(name: str) -> str:
         return "[" + ", ".join(f"{{name: {name}, label: {name}-{i}}}" for i in range(10)) + "]"
 

@@ -94,7 +94,7 @@ def starts(scheduler: Any, nodes: int, jobs: Sequence[tuple[float, int, float]])
 QUEUE = [(0.0, 6, 10.0), (1.0, 8, 10.0), (2.0, 4, 8.0), (3.0, 2, 20.0), (4.0, 4, 9.0)]
 
 
-def test_fcfs_lets_nobody_pass() -> None:
+def test_fcfs_lets_no_job_pass() -> None:
     assert starts(Fcfs(), 10, QUEUE) == [0, 1 + 9, 20, 20, 20]
 
 
@@ -109,7 +109,7 @@ def test_easy_uses_the_extra_nodes_once() -> None:
     assert starts(Easy(), 10, jobs) == [0, 10, 2, 20]
 
 
-def test_conservative_lets_nobody_pass_to_the_cost_of_anybody() -> None:
+def test_conservative_lets_no_job_pass_at_the_cost_of_another() -> None:
     # Job 3 fits beside jobs 0 and 1, so EASY starts it, and job 2, which needs every node, waits for it.
     jobs = [(0.0, 6, 10.0), (1.0, 8, 10.0), (2.0, 10, 10.0), (3.0, 2, 30.0)]
     assert starts(Easy(), 10, jobs) == [0, 10, 33, 3]
@@ -122,7 +122,7 @@ def test_conservative_moves_everybody_up_when_a_job_ends_early() -> None:
     assert [found[i] for i in range(3)] == [0, 3, 8]
 
 
-def test_a_job_of_unknown_length_delays_nobody() -> None:
+def test_a_job_of_unknown_length_delays_no_other() -> None:
     unknown = float("inf")
     jobs = [(0.0, 6, 10.0, 10.0), (1.0, 8, 5.0, 5.0), (2.0, 4, 100.0, unknown), (3.0, 2, 1.0, unknown)]
     for scheduler in (Easy(), Conservative()):
@@ -201,7 +201,7 @@ def test_conservative_keeps_every_promise(jobs: list[Job]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(jobs=workloads)
-def test_a_late_arrival_delays_nobody_under_conservative(jobs: list[Job]) -> None:
+def test_a_late_arrival_delays_no_job_under_conservative(jobs: list[Job]) -> None:
     # With estimates that are right, an arrival changes nothing for those before it.
     right = [(at, count, length, length) for at, count, length, _ in jobs]
     all_of_them = Replay(Conservative(), NODES).run(right)

@@ -1,4 +1,4 @@
-"""A sweep file is read, or refused with file, line, key and mend."""
+"""A sweep file is read, or refused with file, line, key and remedy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pattern(ranks: int = 4) -> Pattern:
     return Pattern(ranks, sent, sent, np.array([0.0, 1.0]), ("",) * ranks)
 
 
-def test_the_kind_of_a_file_is_told_by_its_keys(sweep: Write, tmp_path: Path) -> None:
+def test_the_kind_of_a_file_follows_from_its_keys(sweep: Write, tmp_path: Path) -> None:
     assert kind_of(sweep()) == "sweep"
     (tmp_path / "said.yaml").write_text("kind: contention\nalgorithms: {}\n")
     assert kind_of(tmp_path / "said.yaml") == "contention"
@@ -216,7 +216,7 @@ def test_a_generated_topology_has_the_size_of_its_kind(
     cluster = build(TopologyChoice(kind=kind, params=params), Path("."))
     assert (len(cluster.hosts), len(cluster.switches)) == (hosts, switches)
     assert set(cluster.slots) == {params.get("slots", 1)}
-    # Every node is reached from the first edge switch, and a storage host lies under another switch than the next.
+    # Every node is reached from the first edge switch, and a storage host is under another switch than the next.
     assert (cluster.switch_distances(cluster.edge_of[0]) >= 0).all()
     stored = build(TopologyChoice(kind=kind, params={**params, "storage": 2}), Path("."))
     assert len({stored.edge_of[h] for h in stored.storage}) == 2

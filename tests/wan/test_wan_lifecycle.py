@@ -13,8 +13,8 @@ import pytest
 
 from harness import WAIT_S, Waystage, ran, wait_until
 from waystage.worlds.lab.wan import Profile, paths
-from waystage.worlds.lab.wan.order import Order
-from waystage.worlds.lab.wan.places import Places
+from waystage.worlds.lab.wan.control import PathConfig
+from waystage.worlds.lab.wan.resources import PathResources
 
 pytestmark = pytest.mark.lab
 
@@ -41,15 +41,15 @@ def test_up_status_set_exec_down(waystage: Waystage, new_name: str) -> None:
     assert shown.code == 0 and "lost at random" in shown.out
     assert waystage("lab", "wan", "down", new_name, "--json").json == {"path": new_name, "removed": True}
     assert sleeper.wait(WAIT_S) != 0
-    assert not Places(new_name).anything_left and not Places(new_name).lock.exists()
+    assert not PathResources(new_name).anything_left and not PathResources(new_name).lock.exists()
     assert waystage("lab", "wan", "down", new_name, "--json").json["removed"] is False
     gone = waystage("lab", "wan", "status", new_name)
     assert (gone.code, "waystage lab wan up" in gone.err) == (1, True)
 
 
 def test_a_path_whose_process_was_killed_is_found_and_repaired(waystage: Waystage, new_name: str) -> None:
-    places = paths.up(new_name, Profile())
-    process = places.process
+    resources = paths.up(new_name, Profile())
+    process = resources.process
     assert process is not None
     os.kill(process.process.pid, signal.SIGKILL)
     wait_until(lambda: not process.alive)
@@ -58,20 +58,20 @@ def test_a_path_whose_process_was_killed_is_found_and_repaired(waystage: Waystag
     paths.up(new_name, Profile())
     assert paths.status(new_name)["valid"] is True
     assert paths.down(new_name)
-    assert not places.anything_left
+    assert not resources.anything_left
 
 
 def test_what_a_killed_command_left_half_made_is_removed(new_name: str) -> None:
-    places = Places(new_name)
-    subprocess.run(["ip", "netns", "add", places.namespace("left")], check=True)
-    places.folder.mkdir(parents=True)
-    assert paths.down(new_name) and not places.anything_left
+    resources = PathResources(new_name)
+    subprocess.run(["ip", "netns", "add", resources.namespace("left")], check=True)
+    resources.folder.mkdir(parents=True)
+    assert paths.down(new_name) and not resources.anything_left
     for side in ("left", "right"):
-        subprocess.run(["ip", "netns", "add", places.namespace(side)], check=True)
+        subprocess.run(["ip", "netns", "add", resources.namespace(side)], check=True)
     # The command that gave the order dies before it confirms the path.
-    places.folder.mkdir(parents=True)
-    namespaces = (places.namespace("left"), places.namespace("right"))
-    order = Order(name=new_name, folder=str(places.folder), namespaces=namespaces, profile=Profile())
+    resources.folder.mkdir(parents=True)
+    namespaces = (resources.namespace("left"), resources.namespace("right"))
+    order = PathConfig(name=new_name, folder=str(resources.folder), namespaces=namespaces, profile=Profile())
     told = msgspec.msgpack.encode(order)
     daemon = subprocess.run(
         [sys.executable, "-m", "waystage.worlds.lab.wan.daemon"],
@@ -81,7 +81,7 @@ def test_what_a_killed_command_left_half_made_is_removed(new_name: str) -> None:
         check=False,
     )
     assert (daemon.returncode, daemon.stdout) == (1, b"ready\n"), daemon.stderr
-    assert paths.down(new_name) and not places.anything_left
+    assert paths.down(new_name) and not resources.anything_left
 
 
 def test_a_failure_in_the_middle_leaves_nothing(new_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,17 +91,17 @@ def test_a_failure_in_the_middle_leaves_nothing(new_name: str, monkeypatch: pyte
     monkeypatch.setattr(paths, "_end_script", broken)
     with pytest.raises(paths.LabError):
         paths.up(new_name, Profile())
-    assert not Places(new_name).anything_left and not Places(new_name).lock.exists()
+    assert not PathResources(new_name).anything_left and not PathResources(new_name).lock.exists()
 
 
 def test_sigterm_ends_the_process_and_its_devices(new_name: str) -> None:
-    places = paths.up(new_name, Profile())
-    process = places.process
+    resources = paths.up(new_name, Profile())
+    process = resources.process
     assert process is not None
     os.kill(process.process.pid, signal.SIGTERM)
     wait_until(lambda: not process.alive)
     left = subprocess.run(
-        [*places.enter("left"), "ip", "-br", "link"], capture_output=True, text=True, check=True
+        [*resources.enter("left"), "ip", "-br", "link"], capture_output=True, text=True, check=True
     )
     assert "wan0" not in left.stdout
 

@@ -104,7 +104,7 @@ def test_datagrams_go_there_and_answers_find_back(
         found = end()
     assert [d["out"] for d in found["directions"].values()] == [2, 2]
     assert found["directions"]["forward"]["in_bytes"] == 2 * (3 + 28), "headers count"
-    assert called not in [places.name for places, _ in wan.known()]
+    assert called not in [resources.name for resources, _ in wan.known()]
 
 
 def test_losses_copies_and_damage_are_counted(
@@ -150,7 +150,7 @@ def test_down_ends_a_relay_and_a_dead_one_gives_its_name_back(
         assert waystage("lab", "wan", "down", called, "--json").json["removed"] is True
     with relaying(called, target):
         pass  # killed: its folder stays
-    assert called in [places.name for places, _ in wan.known()]
+    assert called in [resources.name for resources, _ in wan.known()]
     with relaying(called, target) as (_, end):
         end()
-    assert called not in [places.name for places, _ in wan.known()]
+    assert called not in [resources.name for resources, _ in wan.known()]

@@ -15,7 +15,7 @@ import pytest
 from harness import folder_for_all
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.processes import ProcessId, RecordedProcess, boot_id
-from waystage.worlds.lab.wan import places
+from waystage.worlds.lab.wan import resources
 
 VICTIM, ATTACKER = 65534, 65533
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="processes of other users need root")
@@ -147,24 +147,24 @@ def test_root_does_not_take_a_users_process_for_its_own(bystander: subprocess.Po
 def test_a_folder_that_others_can_write_to_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "_root", lambda: tmp_path / "waystage-wan")
-    assert places.make_root() == tmp_path / "waystage-wan"
+    monkeypatch.setattr(resources, "_root", lambda: tmp_path / "waystage-wan")
+    assert resources.make_root() == tmp_path / "waystage-wan"
     (tmp_path / "waystage-wan").mkdir(exist_ok=True)
     for mode in (0o777, 0o1777, 0o720):
         (tmp_path / "waystage-wan").chmod(mode)
         with pytest.raises(LabError, match="can be written to by others"):
-            places.root()
+            resources.root()
     (tmp_path / "waystage-wan").chmod(0o700)
     tmp_path.chmod(0o777)
     with pytest.raises(LabError, match="others could replace"):
-        places.root()
+        resources.root()
 
 
 def test_records_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        places.write_own(tmp_path / "record", b"x")
-        assert places.read_own(tmp_path / "record") == b"x"
+        resources.write_own(tmp_path / "record", b"x")
+        assert resources.read_own(tmp_path / "record") == b"x"
         assert (tmp_path / "record").stat().st_mode & 0o777 == 0o600
     finally:
         os.umask(before)

@@ -20,7 +20,7 @@ def bench() -> ModuleType:
     return bench_module("sim_accuracy")
 
 
-def test_costs_are_told_apart_from_bytes(bench: ModuleType, tmp_path: Path, repository: Path) -> None:
+def test_costs_are_separated_from_bytes(bench: ModuleType, tmp_path: Path, repository: Path) -> None:
     """In the simulator the costs are known, so what the benchmark makes of such a run must be the same."""
     known = SimOptions(program_s=0.4, transfer_s=0.05, notify_s=0.01)
     experiment, _ = load(repository / "experiments" / "sim-costs.yaml")

@@ -29,7 +29,7 @@ def sent(use: LinkUse | None) -> dict[tuple[str, str], int]:
     return found
 
 
-def test_a_new_plan_moves_flows_under_way_with_what_they_have_left() -> None:
+def test_a_new_plan_moves_flows_in_progress_with_what_they_have_left() -> None:
     topology = read_topology("paper")
     network = Network(topology)
     plans = [PathPlan(cores={"staging": (core,)}, separated=True) for core in ("core1", "core2")]
@@ -124,7 +124,7 @@ def test_a_message_waits_in_a_queue_that_others_fill() -> None:
 
 
 def test_a_link_that_others_use_and_do_not_fill_holds_no_queue() -> None:
-    """Two transfers share the link to c3: each leaves half of its own free."""
+    """Two transfers share the link to c3: each leaves half of the other link free."""
     network = Network(read_topology("paper"), queue_s=0.1)
     network.route(PathPlan())
     for src in ("c4", "c5"):

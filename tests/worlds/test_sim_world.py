@@ -253,7 +253,7 @@ measure: {interval_s: 3}
 
 
 def test_a_demand_measured_in_the_simulator_reaches_the_policy(tmp_path: Path) -> None:
-    """`LinkUse` is told once a second, as on a site, with the classes apart."""
+    """`LinkUse` is published once a second, as on a site, with the classes apart."""
     seen: list[Any] = []
 
     class Listener:
@@ -393,8 +393,8 @@ class Loops:
                 pass
         return ()
 
-class Nonsense:
-    name = "nonsense"
+class Wordy:
+    name = "wordy"
     def __call__(self, event, state):
         return ["later"]
 
@@ -417,7 +417,7 @@ class Nowhere:
     ("policy", "says"),
     [
         ("Raises", "failed with RuntimeError: no idea what to do (on JobStarted)"),
-        ("Nonsense", "it returned a str, which is no action"),
+        ("Wordy", "it returned a str, which is no action"),
         ("Restless", "answers each change of paths with another one"),
     ],
 )

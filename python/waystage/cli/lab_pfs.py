@@ -212,7 +212,7 @@ def _described(made: Mounted) -> dict[str, Any]:
 
 
 def _shown(made: Mounted, counted: dict[str, Any]) -> str:
-    from waystage.worlds.lab.pfs.verdict import late_pct
+    from waystage.worlds.lab.pfs.validity import late_pct
 
     targets = [
         {

@@ -1,7 +1,7 @@
 """A YAML file as a typed value, and every complaint with its line.
 
 Arrives: the path of a YAML file, and the struct that describes what it may hold.
-Leaves: the struct, or `FILE:LINE: KEY: what is wrong and how to mend it`.
+Leaves: the struct, or `FILE:LINE: KEY: what is wrong and how to fix it`.
 Must not know: what the keys mean.
 
 Every kind of experiment is read this way, and the lab's shapes and profiles. The structure is checked by msgspec; what

@@ -12,7 +12,7 @@ Key = tuple[str | int, ...]
 
 
 class ExperimentError(ValueError):
-    """An experiment file that cannot be used; the message names file, line and key, and the mend."""
+    """An experiment file that cannot be used; the message names file, line and key, and how to fix it."""
 
 
 class Problem(Exception):

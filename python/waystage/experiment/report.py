@@ -59,7 +59,7 @@ def render(result: RunResult, summary: Summary, samples: Sequence[PortSample]) -
         page.note(
             "Means with 95 % intervals (Student's t) over sets; of fewer than five sets the range of their means. "
             "Policies are compared set by set: a set has the same jobs, arrival times and hash seed under each policy. "
-            "The paper's numbers are those of its own cluster at 1 Gbit/s."
+            "The paper measured on another cluster, at 1 Gbit/s."
         ),
     ]
     if summary.times_s:

@@ -147,7 +147,7 @@ def build(task: Task, name: str, options: dict[str, Any], seed: int) -> Any:
     what = f"{task.replace('_', ' ')} {name!r}"
     try:
         parameters = dict(inspect.signature(make).parameters)
-    except (TypeError, ValueError):  # it cannot be told what it takes
+    except (TypeError, ValueError):  # its parameters are not known
         parameters = {}
     else:
         _check_options(what, parameters, options)

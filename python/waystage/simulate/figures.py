@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from waystage.experiment.drawing import COLOURS, draw_lines, new_figure, svg
 from waystage.experiment.sweep_summary import Combined, columns
 from waystage.simulate.cluster import Cluster
-from waystage.simulate.places import Places
+from waystage.simulate.positions import Positions
 
 F64 = NDArray[np.float64]
 
@@ -90,12 +90,14 @@ def load_distribution(cluster: Cluster, peaks: Mapping[str, F64], title: str) ->
     return svg(figure)
 
 
-def coloured_topology(cluster: Cluster, peak: F64, places: Places, title: str, bound: float) -> str | None:
+def coloured_topology(
+    cluster: Cluster, peak: F64, positions: Positions, title: str, bound: float
+) -> str | None:
     """Both directions of each cable side by side, traffic keeping to the right; None where there are too many to see any.
 
     The scale goes from nothing to the largest load that is drawn. `bound` is marked on it.
     """
-    drawn = np.ones(peak.size, dtype=bool) if places.shows_hosts else cluster.between_switches.copy()
+    drawn = np.ones(peak.size, dtype=bool) if positions.shows_hosts else cluster.between_switches.copy()
     if np.count_nonzero(drawn) > 2 * MOST_CABLES:
         drawn = cluster.between_switches.copy()
     if not 0 < np.count_nonzero(drawn) <= 2 * MOST_CABLES:
@@ -103,13 +105,13 @@ def coloured_topology(cluster: Cluster, peak: F64, places: Places, title: str, b
     links = np.flatnonzero(drawn)
     # The busiest last, on top.
     links = links[np.argsort(peak[links], kind="stable")]
-    figure, axes = new_figure(9, places.height)
+    figure, axes = new_figure(9, positions.height)
     unit, factor = byte_unit(float(peak[links].max(initial=0.0)))
     load = peak[links] / factor
     most = float(load.max(initial=0.0)) or 1.0
     thick = 3.2 if links.size < 400 else 1.4
-    ends, owner = _directed(cluster, places, links)
-    axes.set_aspect("auto" if places.shows_hosts else "equal")
+    ends, owner = _directed(cluster, positions, links)
+    axes.set_aspect("auto" if positions.shows_hosts else "equal")
     draw_lines(
         axes,
         ends,
@@ -123,8 +125,8 @@ def coloured_topology(cluster: Cluster, peak: F64, places: Places, title: str, b
     nodes = np.unique(np.concatenate((cluster.links_from[links], cluster.links_to[links]))).astype(np.int64)
     for part, marker, size in ((nodes[nodes >= hosts], "s", 30), (nodes[nodes < hosts], "o", 12)):
         axes.scatter(
-            places.x[part],
-            places.y[part],
+            positions.x[part],
+            positions.y[part],
             marker=marker,
             s=min(size, 9000 / max(1, part.size)),
             color="#333",
@@ -135,7 +137,7 @@ def coloured_topology(cluster: Cluster, peak: F64, places: Places, title: str, b
             below = node < hosts
             axes.annotate(
                 cluster.names[node],
-                (places.x[node], places.y[node]),
+                (positions.x[node], positions.y[node]),
                 (0, -9 if below else 7),
                 textcoords="offset points",
                 ha="center",
@@ -150,7 +152,7 @@ def coloured_topology(cluster: Cluster, peak: F64, places: Places, title: str, b
         title += f"; busiest between switches: {cluster.link_names[at]}, {peak[at] / factor:.4g} {unit}"
     axes.set_title(title, fontsize=9)
     axes.set_axis_off()
-    axes.margins(0.04, 0.16 if places.shows_hosts else 0.06)
+    axes.margins(0.04, 0.16 if positions.shows_hosts else 0.06)
     return svg(figure)
 
 
@@ -160,21 +162,23 @@ def byte_unit(most: float) -> tuple[str, float]:
     return next(((unit, factor) for unit, factor in units if most >= factor), ("B", 1.0))
 
 
-def _directed(cluster: Cluster, places: Places, links: NDArray[np.int64]) -> tuple[F64, NDArray[np.int64]]:
+def _directed(
+    cluster: Cluster, positions: Positions, links: NDArray[np.int64]
+) -> tuple[F64, NDArray[np.int64]]:
     """Lines from end to end, a little to the right of the way, and the link of each; two stubs for one that wraps."""
     a, b = cluster.links_from[links].astype(np.int64), cluster.links_to[links].astype(np.int64)
-    start = np.stack([places.x[a], places.y[a]], axis=1)
-    stop = np.stack([places.x[b], places.y[b]], axis=1)
-    wide = np.array([np.ptp(places.x) or 1.0, np.ptp(places.y) or 1.0])
+    start = np.stack([positions.x[a], positions.y[a]], axis=1)
+    stop = np.stack([positions.x[b], positions.y[b]], axis=1)
+    wide = np.array([np.ptp(positions.x) or 1.0, np.ptp(positions.y) or 1.0])
     # In units of the drawing, not of the data: layers are wider than they are high.
-    inches = np.array([8.0, max(1.0, places.height - 1.0)]) if places.shows_hosts else np.full(2, 8.0)
-    unit = inches / (wide if places.shows_hosts else np.full(2, wide.max()))
+    inches = np.array([8.0, max(1.0, positions.height - 1.0)]) if positions.shows_hosts else np.full(2, 8.0)
+    unit = inches / (wide if positions.shows_hosts else np.full(2, wide.max()))
     way = (stop - start) * unit
     length = np.maximum(np.hypot(way[:, 0], way[:, 1]), 1e-9)
     right = np.stack([way[:, 1], -way[:, 0]], axis=1) / length[:, None] * 0.042 / unit
-    wraps = places.wraps[links]
+    wraps = positions.wraps[links]
     plain = np.stack([start + right, stop + right], axis=1)[~wraps]
-    # Away from the other end: out of the grid at one side, in again at the other.
+    # Out of the grid at one side and in again at the opposite one.
     out = -(stop - start) / np.maximum(np.hypot(*(stop - start).T), 1e-9)[:, None] * 0.45
     leaving = np.stack([start + right, start + out + right], axis=1)[wraps]
     coming = np.stack([stop - out + right, stop + right], axis=1)[wraps]

@@ -79,7 +79,7 @@ def simulate(loaded: Loaded, which: Combination, tick: Tick = lambda at_s: None)
 
 
 def _judge(cluster: Cluster, router: Any, seed: int) -> Judge:
-    """A router of its own, made anew: what a user's router keeps between calls must not come from here."""
+    """With a separate router: what a user's router keeps between calls must not come from here."""
     routing = Routing(cluster, router, seed_of(seed, "router"))
     nothing = np.zeros(cluster.capacity.size)
 

@@ -19,7 +19,7 @@ from waystage.simulate import figures
 from waystage.simulate.cluster import BITS_PER_BYTE
 from waystage.simulate.combinations import combinations
 from waystage.simulate.loading import Loaded
-from waystage.simulate.places import place
+from waystage.simulate.positions import positions_of
 from waystage.simulate.records import FinishedRun
 from waystage.simulate.results import best_runs
 from waystage.simulate.store import Store
@@ -115,12 +115,12 @@ def _topology(
     )
     parts = [page.section(f"Load distribution, {label}", plots[f"load-distribution{suffix}"])]
     choice = loaded.sweep.topology[loaded.labels.index(label)]
-    places = place(cluster, choice.kind, choice.params)
+    positions = positions_of(cluster, choice.kind, choice.params)
     for run, what in dict.fromkeys([(runs[0], "the first run"), (best[0], "the best run")]):
         drawing = figures.coloured_topology(
             cluster,
             loads[run.number].peak_loads(),
-            places,
+            positions,
             names[run.number] if "topology" in differing else f"{label}: {names[run.number]}",
             run.metrics.bound_bytes,
         )

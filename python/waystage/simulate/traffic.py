@@ -158,7 +158,7 @@ def _pairs(pattern: Pattern, order: Sequence[int] | None, phase: int | None) -> 
 def _archive_order(path: Path, ranks: int) -> list[int] | None:
     """The order in which the ranks lie in one of PFSim's archives; its greedy routers take equal pairs in it.
 
-    None for other files, and where it cannot be told: then ranks come by number.
+    None for other files, and where it is not known: then ranks come by number.
     """
     with path.open("rb") as file:
         if file.read(len(_GZIP)) != _GZIP:

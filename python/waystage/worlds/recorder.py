@@ -25,7 +25,7 @@ from waystage.events import (
 )
 from waystage.experiment.results import PortSample, SwitchOver
 from waystage.topology import Topology
-from waystage.worlds.settle import settle
+from waystage.worlds.late_counts import redistribute
 
 CAUSES_KEPT = 4096
 """Times of recent events remembered, to measure from a switch-over's cause; a set has some dozens."""
@@ -40,7 +40,7 @@ class Recorder:
 
     `problems` are what a reader should know; `broken`, why the figures are none of the policy's.
 
-    Link use is summed over at least `interval_s`; counters read more often than that are no samples of their own.
+    Link use is summed over at least `interval_s`; counters read more often than that give no sample each.
     """
 
     def __init__(self, topology: Topology, start_ns: int, interval_s: float = 1.0) -> None:
@@ -68,7 +68,7 @@ class Recorder:
     def samples(self) -> list[PortSample]:
         """Link use so far, what was counted late in its own interval."""
         with self._lock:
-            return settle(self._samples, self._capacity_bps)
+            return redistribute(self._samples, self._capacity_bps)
 
     def begin(self, policy: str, set_index: int) -> None:
         with self._lock:
@@ -77,7 +77,7 @@ class Recorder:
             self._summed_ns = 0
 
     def finish(self) -> None:
-        """A set has ended: what was counted since the last sample is one of its own."""
+        """A set has ended: what was counted since the last sample becomes one."""
         with self._lock:
             if self._summed_ns:
                 self._emit(self._seconds(self._known_ns))

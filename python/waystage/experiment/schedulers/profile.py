@@ -1,7 +1,7 @@
-"""How many nodes are free from when to when.
+"""The number of free nodes over time.
 
 Arrives: reservations: from, until, nodes.
-Leaves: the earliest time at which so many nodes are free for so long.
+Leaves: the earliest time at which a number of nodes is free for a duration.
 Must not know: jobs, hosts.
 """
 

@@ -25,11 +25,11 @@ _POLL_S = 0.1
 
 def start_controller(lab: Lab, policy: str, extra: Sequence[str] = ()) -> subprocess.Popen[Any]:
     """Start `waystage controller` and wait until every switch is connected and holds rules. Raises LabError."""
-    log = lab.places.controller / "controller.log"
+    log = lab.resources.controller / "controller.log"
     argv = [sys.executable, "-m", "waystage", "controller"]
     argv += ["--topology", str(lab.topology_file), "--policy", policy]
     argv += ["--openflow", lab.controller_listen, "--listen", lab.backplane_endpoint]
-    argv += ["--state-dir", str(lab.places.controller), *extra]
+    argv += ["--state-dir", str(lab.resources.controller), *extra]
     with log.open("wb") as output:
         process = lab.fabric_exec(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:

@@ -4,7 +4,7 @@ Arrives: a wiring and the namespaces it became.
 Leaves: counters of both directions of every link; rates between two readings.
 Must not know: classes of traffic; who sends.
 
-Three kinds of loss are told apart: a full queue (the shaper's, as in a switch: part of the experiment),
+Two kinds of loss are distinguished: a full queue (the shaper's, as in a switch: part of the experiment),
 and packets that the switch program did not pick up in time (the machine was short of CPU: not part of it).
 """
 
@@ -76,15 +76,15 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(lab: Lab) -> Reading:
     """Raises LabError where the fabric is gone."""
-    fabric = lab.places.fabric
+    fabric = lab.resources.fabric
     devices = {d["ifname"]: d for d in _json(["ip", "-n", fabric, "-s", "-j", "link", "show"])}
     dropped = _queue_drops(fabric)
     unread = {
         name: int(count)
-        for name, count in _SOCKET.findall(run([*lab.places.enter_fabric(), "ss", "--packet", "--memory"]))
+        for name, count in _SOCKET.findall(run([*lab.resources.enter_fabric(), "ss", "--packet", "--memory"]))
     }
     for host in lab.topology.hosts:
-        dropped[host.name] = _queue_drops(lab.places.namespace(host.name)).get(HOST_DEVICE, 0)
+        dropped[host.name] = _queue_drops(lab.resources.namespace(host.name)).get(HOST_DEVICE, 0)
 
     def sent(end: End, far: End) -> Direction:
         # A host's device is in another namespace: what it sent is what the switch's end received.

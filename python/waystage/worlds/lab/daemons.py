@@ -47,7 +47,7 @@ class Daemon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start(module: str, order: bytes, log: Path, *, name: str, limit_s: float) -> subprocess.Popen[bytes]:
-    """`python -m module` in a session of its own, once it is ready; its standard input is open, its errors are in `log`.
+    """`python -m module` in a new session, once it is ready; its standard input is open, its errors are in `log`.
 
     Raises LabError with its report or its last words where it is not; then it has been killed.
     """

@@ -11,7 +11,7 @@ from waystage.worlds.base import WorldError
 
 
 class LabError(WorldError):
-    """The lab cannot do what was asked; the message says what, where, and how to mend it."""
+    """The lab cannot do what was asked; the message says what, where, and how to fix it."""
 
 
 class NotRoot(LabError):

@@ -5,7 +5,7 @@ Leaves: hosts in which programs can be started, joined by OpenFlow switches over
 and afterwards nothing.
 Must not know: policies, experiments, how the controller decides.
 
-Hosts are network namespaces with a host name and a node-local tmpfs of their own; switches are bridges
+Hosts are network namespaces with their own host name and node-local tmpfs; switches are bridges
 of a private Open vSwitch in one more namespace, the fabric. Containers were not used: they would bring
 a runtime to install and nothing that namespaces do not have.
 """
@@ -23,15 +23,15 @@ from typing import Any
 from waystage.interconnect.graphml import read_topology, write_topology
 from waystage.machine import CpuWatch
 from waystage.topology import Topology, TopologyError
-from waystage.worlds.lab.claim import Claim, Owner
 from waystage.worlds.lab.commands import environment, require, require_root, run, run_together
 from waystage.worlds.lab.counters import Reading
 from waystage.worlds.lab.counters import read as read_counters
 from waystage.worlds.lab.daemons import Daemon
 from waystage.worlds.lab.errors import LabBusy, LabError
 from waystage.worlds.lab.lldp import start_lldp
-from waystage.worlds.lab.places import Places, netns_is_mounted
+from waystage.worlds.lab.lock import LabLock, Owner
 from waystage.worlds.lab.processes import ProcessId, uninterrupted
+from waystage.worlds.lab.resources import LabResources, netns_is_mounted
 from waystage.worlds.lab.switches import Switches
 from waystage.worlds.lab.wiring import QUIET_IPV6, Wiring
 
@@ -57,19 +57,19 @@ class Lab:
         self, name: str, topology: Topology, *, keep: bool = False, host_bytes: int = HOST_BYTES
     ) -> None:
         self.name = name
-        self.places = Places(name)
+        self.resources = LabResources(name)
         self.wiring = Wiring.of(topology)
         self.keep = keep
         self.host_bytes = host_bytes
-        self.switches = Switches(self.places.ovs, ())
-        self._claim = Claim(self.places.lock, name)
+        self.switches = Switches(self.resources.ovs, ())
+        self._lock = LabLock(self.resources.lock, name)
         self._children: list[subprocess.Popen[Any]] = []
 
     @classmethod
     def attach(cls, name: str) -> Lab:
-        """A lab that is up, whoever brought it up. Raises LabError where there is none."""
-        places = Places(name)
-        owner = Owner.read(places.owner)
+        """A lab that is up, also one of another process. Raises LabError where there is none."""
+        resources = LabResources(name)
+        owner = Owner.read(resources.owner)
         if owner is None or owner.phase != "up":
             raise LabError(f"lab '{name}' is not up: bring it up with 'waystage lab up --name {name}'")
         if not owner.alive:
@@ -77,7 +77,7 @@ class Lab:
                 f"lab '{name}' was left behind by a process that was killed: 'waystage lab down --name {name}' removes it"
             )
         try:
-            topology = read_topology(places.topology)
+            topology = read_topology(resources.topology)
         except TopologyError as error:
             raise LabError(f"lab '{name}' is damaged ({error}): take it down and up again") from None
         lab = cls(name, topology, keep=owner.kept)
@@ -93,31 +93,31 @@ class Lab:
         """
         require_root("a lab of network namespaces")
         require(*_PROGRAMS.split())
-        self._claim.take()
+        self._lock.take()
         try:
-            owner = Owner.read(self.places.owner)
+            owner = Owner.read(self.resources.owner)
             if owner is not None and owner.alive:
                 raise LabBusy(
                     f"lab '{self.name}' is up already: take it down with 'waystage lab down --name {self.name}'"
                 )
         except BaseException:
-            self._claim.release()
+            self._lock.release()
             raise
         try:
-            _remove(self.places)
+            _remove(self.resources)
             self._build()
         except BaseException:
             self._take_down()
             raise
         if self.keep:
-            self._claim.release()
+            self._lock.release()
 
     def down(self) -> None:
         """Remove the lab and whatever a killed owner left; harmless where there is nothing.
 
         Raises LabBusy where another living process owns it: ending that takes its lab down too.
         """
-        if self._claim.held:
+        if self._lock.held:
             self._take_down()
         else:
             take_down(self.name)
@@ -140,7 +140,7 @@ class Lab:
 
     @property
     def run_dir(self) -> Path:
-        return self.places.run_dir
+        return self.resources.run_dir
 
     @property
     def controller_listen(self) -> str:
@@ -154,15 +154,15 @@ class Lab:
 
     @property
     def topology_file(self) -> Path:
-        return self.places.topology
+        return self.resources.topology
 
     def exec(self, host: str, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-        """Start a program on a host, in a session of its own. Keywords are those of `subprocess.Popen`."""
-        return self._start(self.places.enter_host(self._known(host)), argv, popen)
+        """Start a program on a host, in a new session. Keywords are those of `subprocess.Popen`."""
+        return self._start(self.resources.enter_host(self._known(host)), argv, popen)
 
     def fabric_exec(self, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
         """Start a program beside the switches, as the controller is."""
-        return self._start(self.places.enter_fabric(), argv, popen)
+        return self._start(self.resources.enter_fabric(), argv, popen)
 
     def host_ip(self, host: str) -> str:
         ip = self.topology.host_by_name[self._known(host)].ip
@@ -171,14 +171,14 @@ class Lab:
 
     def host_dir(self, host: str) -> Path:
         """The host's node-local storage: a tmpfs that is full at `host_bytes`."""
-        return self.places.host_dir(self._known(host))
+        return self.resources.host_dir(self._known(host))
 
     def enter(self, host: str) -> tuple[list[str], dict[str, str]]:
         """The words before a command, and the environment, that run it on a host; or, for `fabric`,
         beside the switches, where the tools of Open vSwitch find them."""
         if host == "fabric":
-            return self.places.enter_fabric(), environment(self.switches.environment)
-        return self.places.enter_host(self._known(host)), environment()
+            return self.resources.enter_fabric(), environment(self.switches.environment)
+        return self.resources.enter_host(self._known(host)), environment()
 
     def rule_count(self, switch: str) -> int:
         """How many flow entries a switch holds."""
@@ -196,7 +196,7 @@ class Lab:
             known = ", ".join(self.wiring.wire_by_link)
             raise LabError(f"lab '{self.name}' has no link {ascii(link_name)[:80]}: there are {known}")
         end = next(e for e in wire.ends if not e.is_host)
-        run(["ip", "-n", self.places.fabric, "link", "set", end.device, "up" if up else "down"])
+        run(["ip", "-n", self.resources.fabric, "link", "set", end.device, "up" if up else "down"])
 
     def links(self) -> Reading:
         """Counters of every link now; two readings give rates. By class they are the controller's to know."""
@@ -209,7 +209,7 @@ class Lab:
     def check(self) -> None:
         """Raises LabError saying what has died."""
         self.switches.check()
-        for daemon in Daemon.read_all(self.places.daemons):
+        for daemon in Daemon.read_all(self.resources.daemons):
             if not daemon.process.alive:
                 raise LabError(
                     f"{daemon.name} of lab '{self.name}' has stopped: see {daemon.log}, then take the lab down and up"
@@ -222,8 +222,8 @@ class Lab:
         if found is None:
             raise LabError(f"{name} of lab '{self.name}' ended at once: see {log}")
         Daemon.write_all(
-            self.places.daemons,
-            [*Daemon.read_all(self.places.daemons), Daemon(name=name, process=found, log=str(log))],
+            self.resources.daemons,
+            [*Daemon.read_all(self.resources.daemons), Daemon(name=name, process=found, log=str(log))],
         )
 
     # -- below -------------------------------------------------------------------------------
@@ -241,46 +241,46 @@ class Lab:
         return subprocess.Popen([*enter, *argv], **options)
 
     def _enter_fabric(self) -> None:
-        self.switches = Switches(self.places.ovs, self.places.enter_fabric())
+        self.switches = Switches(self.resources.ovs, self.resources.enter_fabric())
 
     def _build(self) -> None:
-        places = self.places
+        resources = self.resources
         owner = Owner.me(kept=self.keep, unmount_netns=not netns_is_mounted())
-        for folder in (places.run_dir, places.ovs, places.lldp, places.uts, places.controller):
+        for folder in (resources.run_dir, resources.ovs, resources.lldp, resources.uts, resources.controller):
             folder.mkdir(mode=0o755, parents=True)
-        owner.write(places.owner)
-        write_topology(self.topology, places.topology)
+        owner.write(resources.owner)
+        write_topology(self.topology, resources.topology)
         hosts = [host.name for host in self.topology.hosts]
-        namespaces = {host: places.namespace(host) for host in hosts}
+        namespaces = {host: resources.namespace(host) for host in hosts}
         run(
             ["ip", "-batch", "-"],
-            text_in="".join(f"netns add {n}\n" for n in (places.fabric, *namespaces.values())),
+            text_in="".join(f"netns add {n}\n" for n in (resources.fabric, *namespaces.values())),
         )
         self._make_host_places(hosts)
         self._enter_fabric()
-        run([*places.enter_fabric(), "sh", "-s"], text_in="set -e\n" + QUIET_IPV6)
+        run([*resources.enter_fabric(), "sh", "-s"], text_in="set -e\n" + QUIET_IPV6)
         self.switches.start()
-        run(["ip", "-n", places.fabric, "-batch", "-"], text_in=self.wiring.link_batch(namespaces))
+        run(["ip", "-n", resources.fabric, "-batch", "-"], text_in=self.wiring.link_batch(namespaces))
         run_together(
-            {"the fabric": ([*places.enter_fabric(), "sh", "-s"], self.wiring.fabric_script())}
-            | {h: ([*places.enter_host(h), "sh", "-s"], self.wiring.host_script(h)) for h in hosts}
+            {"the fabric": ([*resources.enter_fabric(), "sh", "-s"], self.wiring.fabric_script())}
+            | {h: ([*resources.enter_host(h), "sh", "-s"], self.wiring.host_script(h)) for h in hosts}
         )
         self.switches.build(self.wiring, CONTROLLER_LISTEN)
         for host, daemon in start_lldp(self).items():
-            self.watch(f"lldpd on {host}", daemon, places.lldp / f"{host}.log")
+            self.watch(f"lldpd on {host}", daemon, resources.lldp / f"{host}.log")
         Owner(
             process=owner.process,
             phase="up",
             kept=owner.kept,
             boot_id=owner.boot_id,
             unmount_netns=owner.unmount_netns,
-        ).write(places.owner)
+        ).write(resources.owner)
 
     def _make_host_places(self, hosts: Sequence[str]) -> None:
         """A host name and a tmpfs for each host."""
         lines = ["set -e"]
         for host in hosts:
-            folder, uts = self.places.host_dir(host), self.places.uts / host
+            folder, uts = self.resources.host_dir(host), self.resources.uts / host
             folder.mkdir(parents=True)
             uts.touch()
             lines.append(
@@ -292,9 +292,9 @@ class Lab:
     def _take_down(self) -> None:
         with uninterrupted():
             try:
-                _remove(self.places)
+                _remove(self.resources)
             finally:
-                self._claim.release()
+                self._lock.release()
                 self._wait_children()
 
     def _wait_children(self) -> None:
@@ -303,25 +303,25 @@ class Lab:
 
 
 def take_down(name: str) -> bool:
-    """Remove a lab by its name alone, whoever made it and however that ended; whether there was anything.
+    """Remove a lab by its name alone, also one of a process that was killed; whether anything was removed.
 
     Raises NotRoot, LabBusy where a living process owns it, LabError.
     """
     require_root("taking a lab down")
-    places = Places(name)
-    if not places.anything_left and not places.lock.exists():
+    resources = LabResources(name)
+    if not resources.anything_left and not resources.lock.exists():
         return False
-    with Claim(places.lock, name), uninterrupted():
-        return _remove(places)
+    with LabLock(resources.lock, name), uninterrupted():
+        return _remove(resources)
 
 
-def _remove(places: Places) -> bool:
-    if not places.anything_left:
+def _remove(resources: LabResources) -> bool:
+    if not resources.anything_left:
         return False
-    owner = Owner.read(places.owner)
+    owner = Owner.read(resources.owner)
     unmount = owner is not None and owner.unmount_netns
     for _ in range(_REMOVE_ROUNDS):
-        places.remove_all(unmount_netns=unmount)
-        if not places.anything_left:
+        resources.remove_all(unmount_netns=unmount)
+        if not resources.anything_left:
             break
     return True

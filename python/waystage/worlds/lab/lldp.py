@@ -24,7 +24,7 @@ def start_lldp(lab: Lab) -> dict[str, subprocess.Popen[Any]]:
     """Start all daemons, by host; they announce themselves as soon as they have read their configuration."""
     daemons = {}
     for host in lab.topology.hosts:
-        base = lab.places.lldp / host.name
+        base = lab.resources.lldp / host.name
         config = base.with_name(f"{host.name}.conf")
         config.write_text(
             f"configure system hostname {host.name}\n"

@@ -5,7 +5,7 @@ Leaves: a running job that ends whole when it is killed.
 Must not know: when jobs start, what is measured.
 
 `mpirun` starts on the first host and reaches the others through a remote-shell agent that enters their
-namespaces. The whole job lives in a process namespace of its own, so that killing it leaves no daemon
+namespaces. The job runs in its own process namespace, so that killing it leaves no daemon
 and no hung rank behind, whatever the program did.
 """
 
@@ -53,7 +53,7 @@ def start(
     """Start `argv` with its first rank on `nodes[0]`; keywords are those of `subprocess.Popen`, in text mode."""
     launch = command(lab, nodes, argv, processes_per_node=processes_per_node, options=options)
     contained = [
-        *lab.places.enter_host(nodes[0]),
+        *lab.resources.enter_host(nodes[0]),
         program("unshare"),
         *("--pid", "--mount-proc", "--fork", "--kill-child=KILL", "--"),
         *launch,
@@ -140,7 +140,7 @@ def _agent(lab: Lab, scratch: Path) -> Path:
     """The remote-shell agent: `agent HOST COMMAND...`, as ssh would be called."""
     path = scratch / "agent.sh"
     if not path.exists():
-        enter = " ".join(lab.places.enter_host("$host"))
+        enter = " ".join(lab.resources.enter_host("$host"))
         draft = scratch / f".agent.{os.getpid()}.{threading.get_ident()}"  # jobs may start together
         draft.write_text(
             "#!/bin/sh\n"

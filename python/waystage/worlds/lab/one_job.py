@@ -103,7 +103,7 @@ class JobRun:
             self._compute(request, start, stop, took)
             self._stage(request, start, "out", stop, took)
         finally:
-            # When the run is being ended its controller may be gone, and goes anyway: nobody waits for its answer.
+            # When the run is being ended, its controller may be gone: its answer is not waited for.
             if not stop.is_set():
                 self._notifier.job_finished(start.job_id)
 

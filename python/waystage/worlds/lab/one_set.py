@@ -1,4 +1,4 @@
-"""One set of jobs on the lab: submissions in time, each job in a thread of its own.
+"""One set of jobs on the lab: submissions in time, each job in its own thread.
 
 Arrives: the jobs of the set, a queue that gives nodes, a function that runs one job.
 Leaves: a record a job.
@@ -17,8 +17,8 @@ from waystage.experiment.queue import Queue, Start
 from waystage.experiment.results import JobRecord
 from waystage.experiment.workload import JobRequest
 
-LOOK_ROUND_S = 0.5
-"""How often a set looks whether controller and switches still live."""
+CHECK_S = 0.5
+"""Interval at which controller and switches are checked."""
 
 
 class RunJob(Protocol):
@@ -28,7 +28,7 @@ class RunJob(Protocol):
 
 
 class SetRun:
-    """`done` is called in the caller's thread with each record; `look_round` may raise to end the set."""
+    """`done` is called in the caller's thread with each record; `check` may raise to end the set."""
 
     def __init__(
         self,
@@ -47,19 +47,19 @@ class SetRun:
         self._ended: queue.SimpleQueue[tuple[str, JobRecord | BaseException]] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
 
-    def run(self, done: Callable[[JobRecord], None], look_round: Callable[[], None]) -> bool:
+    def run(self, done: Callable[[JobRecord], None], check: Callable[[], None]) -> bool:
         """Run the set; False where a failed job ended it early.
 
         Whatever ends it, no job's thread is left behind.
         """
         try:
-            return self._loop(done, look_round)
+            return self._loop(done, check)
         finally:
             self._stop.set()
             for thread in self._threads:
                 thread.join()
 
-    def _loop(self, done: Callable[[JobRecord], None], look_round: Callable[[], None]) -> bool:
+    def _loop(self, done: Callable[[JobRecord], None], check: Callable[[], None]) -> bool:
         begin = time.monotonic()
         coming = sorted(self._jobs.items(), key=lambda entry: (entry[1].submit_s, entry[1].index))
         left = len(coming)
@@ -69,18 +69,18 @@ class SetRun:
                 job_id, request = coming.pop(0)
                 self._queue.submit(job_id, request.nodes)
                 self._launch()
-            wait = min(LOOK_ROUND_S, coming[0][1].submit_s - now) if coming else LOOK_ROUND_S
+            wait = min(CHECK_S, coming[0][1].submit_s - now) if coming else CHECK_S
             try:
                 job_id, outcome = self._ended.get(timeout=max(0.0, wait))
             except queue.Empty:
-                look_round()
+                check()
                 continue
             if isinstance(outcome, BaseException):
                 raise outcome
             left -= 1
             done(outcome)
             if outcome.status == "failed":
-                look_round()  # a dead controller or switch is the better explanation
+                check()  # a dead controller or switch is the better explanation
                 if self._stop_on_failure:
                     return False
             self._queue.finish(job_id)

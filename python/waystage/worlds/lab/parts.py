@@ -20,7 +20,7 @@ from waystage.worlds.lab import mpi, staging
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobFailed
-from waystage.worlds.lab.waiting import Watched, transfer_ended, why_ended
+from waystage.worlds.lab.supervision import SupervisedProcess, transfer_ended, why_ended
 
 
 class LabParts:
@@ -92,7 +92,7 @@ class LabParts:
             )
         except (LabError, OSError) as error:
             raise JobFailed(f"program {compute.program} of job {start.job_id}: {error}") from None
-        Watched(process, f"program {compute.program} of job {start.job_id}").wait(limit_s, stop)
+        SupervisedProcess(process, f"program {compute.program} of job {start.job_id}").wait(limit_s, stop)
 
     def io(self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
         assert request.io is not None and request.storage is not None

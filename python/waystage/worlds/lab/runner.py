@@ -4,7 +4,7 @@ Arrives: an experiment.
 Leaves: its results in the folder, whole or as far as they came; nothing else on the machine.
 Must not know: how namespaces, MPI and file transfers work, what a policy decides.
 
-Policies alternate set by set, each set with a controller of its own, and take turns at going first: whatever
+Policies alternate set by set, each set with its own controller, and take turns at going first: whatever
 drifts on the machine drifts for all of them.
 """
 
@@ -159,7 +159,7 @@ class _Run:
                 self.result.jobs.append(record)
                 self._report(f"{what}: {jobs_done} of {len(jobs)} jobs")
 
-            def look_round() -> None:
+            def check() -> None:
                 lab.check()
                 control.check()
 
@@ -170,8 +170,8 @@ class _Run:
                 run_job,
                 job_id=lambda job: f"{choice.shown}-{number + 1}-{job.index + 1}",
                 stop_on_failure=self._experiment.limits.on_failure == "stop",
-            ).run(done, look_round)
-            # Open vSwitch tells a packet's class with a delay: ask until what the set sent is surely told.
+            ).run(done, check)
+            # Open vSwitch reports a packet's class with a delay: wait until all that the set sent has been counted.
             self._recorder.wait_for_use_after(time.time_ns() + TOLD_LATE_NS, USE_LIMIT_S + TOLD_LATE_NS / 1e9)
         after = counters.read(lab)
         self.result.drops.append(

@@ -30,7 +30,7 @@ START_LIMIT_S = 30.0
 """From start to paths in force: about two seconds alone, several on a machine that is busy otherwise."""
 
 STOP_LIMIT_S = 5.0
-_LOOK_ROUND_S = 0.05
+_POLL_S = 0.05
 
 
 class ControlSession:
@@ -43,8 +43,8 @@ class ControlSession:
         self._lab = lab
         self._policy = policy
         self._options = dict(options)
-        # A folder of its own for every start: the journal of another policy would be taken up again.
-        self._folder = lab.places.controller / name
+        # A new folder for every start: the journal of another policy would be resumed.
+        self._folder = lab.resources.controller / name
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -114,7 +114,7 @@ class ControlSession:
                     raise LabError(
                         f"the lab's controller opened no backplane within {START_LIMIT_S:.0f} s: {error}"
                     ) from None
-            time.sleep(_LOOK_ROUND_S)
+            time.sleep(_POLL_S)
 
     def _wait_for_paths(self, deadline: float) -> None:
         while True:
@@ -130,7 +130,7 @@ class ControlSession:
                 raise LabError(
                     f"the lab's controller brought no paths in force within {START_LIMIT_S:.0f} s: {self._last_words()}"
                 )
-            time.sleep(_LOOK_ROUND_S)
+            time.sleep(_POLL_S)
 
     def _last_words(self) -> str:
         try:

@@ -102,7 +102,7 @@ class StagingServices:
         port = PORTS[service]
         try:
             return FileServer(
-                namespace=self._lab.places.namespace(host),
+                namespace=self._lab.resources.namespace(host),
                 address=self._lab.host_ip(host),
                 port=port,
                 modules=[(module, root / module, writable) for module, writable in MODULES.items()],
@@ -276,7 +276,7 @@ def _start(
         asked.append(([(here, os.fsencode(far.relative_to(root))) for here, far in pairs], times))
     try:
         moving = FileTransfer(
-            namespace=lab.places.namespace(node),
+            namespace=lab.resources.namespace(node),
             address=lab.host_ip(storage),
             port=PORTS[service],
             way="get" if way == "in" else "put",

@@ -40,7 +40,7 @@ class Switches:
         self.database = f"unix:{folder}/db.sock"
 
     def start(self) -> None:
-        """Start database and daemon; both run in sessions of their own."""
+        """Start database and daemon, each in its own session."""
         if not SCHEMA.exists():
             raise LabError(f"{SCHEMA} is missing: install with 'apt-get install openvswitch-switch'")
         database = self._folder / "conf.db"
@@ -109,7 +109,7 @@ class Switches:
             return None
 
     def check(self) -> None:
-        """Raises LabError naming the daemon that has died, and its log, or that somebody has halted."""
+        """Raises LabError naming the daemon that has died, and its log, or that is halted."""
         for daemon in ("ovsdb-server", "ovs-vswitchd"):
             process = self.process(daemon)
             if process is None:

@@ -77,7 +77,7 @@ class LinkWatch:
         self._by_class: dict[tuple[str, int], dict[TrafficClass, float]] = {}
 
     def next(self, seconds: float) -> Use:
-        """Measure for so long. Raises LabError where the lab is gone."""
+        """Measure for `seconds`. Raises LabError where the lab is gone."""
         before = self._lab.links()
         time.sleep(seconds)
         after = self._lab.links()

@@ -157,7 +157,7 @@ QUIET_IPV6 = (
     "  fi\n"
     "done\n"
 )
-"""Neighbour discovery would flood the fabric with packets that nobody asked for."""
+"""Neighbour discovery would flood the fabric with packets of no use here."""
 
 # A segment of 64 KiB, or one without checksum, must not reach a switch that reads it from a socket.
 _OFFLOADS = "tx off sg off tso off gso off gro off"

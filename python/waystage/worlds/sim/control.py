@@ -4,7 +4,7 @@ Arrives: events, the moment they happen.
 Leaves: plans, once they are in force; every envelope, for the recorder.
 Must not know: flows, jobs, how a plan becomes routes.
 
-From a decision to its paths in force passes `switch_over_s`, as on switches: flows under way stay where they are until
+From a decision to its paths in force passes `switch_over_s`, as on switches: flows in progress keep their paths until
 then. A policy that raises, answers with no action, does not answer in time or answers its own
 changes for ever ends the run with a sentence that names it.
 """

@@ -6,7 +6,7 @@ Must not know: jobs, policies, how shares are computed.
 
 A transfer is two flows: the data, and beside it the acknowledgements, which take the path of the other direction. Both
 are of one class, and each goes the way that the rule planner gives its class and hosts under the plan in force. When
-the plan changes, flows under way go on over their new links with what they have left.
+the plan changes, flows in progress continue over their new links with their remaining bytes.
 
 Fair shares know no queues. Of these one thing is kept, because it costs programs much that send a message, wait for
 it and send the next: a message that begins on a link that others fill waits behind what they have put into the
@@ -108,11 +108,13 @@ class Network:
         number = next(self._numbers)
         self._progress[number] = _Progress(list(program))
         if not self._next(number):
-            self._begin(number, FlowProgram())  # nothing to do: it ends at once, and is told as any other
+            self._begin(
+                number, FlowProgram()
+            )  # nothing to do: it ends at once, and its end is reported as any other
         return number
 
     def stop(self, number: int) -> None:
-        """End it now, with what it has under way."""
+        """End it now, with its flows."""
         del self._progress[number]
         inner = self._inner.pop(number)
         del self._outer[inner]

@@ -33,7 +33,7 @@ from waystage.worlds.sim.programs import Program
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Wait for so long."""
+    """Wait for `seconds`."""
 
     seconds: float
 

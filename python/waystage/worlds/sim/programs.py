@@ -32,7 +32,7 @@ IO_PIECE_BYTES = 16 * 1024 * 1024
 """As in the lab: I/O of a job is one transfer of at most this size after another."""
 
 _OPEN_MPI_ALLTOALL = {"1": "linear", "2": "pairwise", "4": "linear"}
-"""Values of Open MPI's parameter coll_tuned_alltoall_algorithm; 4 is linear with bounds on what is under way."""
+"""Values of Open MPI's parameter coll_tuned_alltoall_algorithm; 4 is linear with a bound on outstanding messages."""
 
 
 class Transfers(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ class SimParts:
 
 
 def alltoall_algorithm(options: SimOptions, mpirun: Sequence[str]) -> str:
-    """`pairwise` or `linear`: as the file says, else as Open MPI is told."""
+    """`pairwise` or `linear`: as the file says, else as `mpirun` selects."""
     if options.alltoall != "auto":
         return options.alltoall
     for name, value in itertools.pairwise(mpirun):

@@ -4,7 +4,7 @@ Arrives: an experiment.
 Leaves: its results in the folder, whole or as far as they came; the same experiment gives the same bytes.
 Must not know: how flows share links, what a policy decides.
 
-Sets follow each other on one time line, in the order of the lab's, each with a controller and links of its own.
+Sets follow each other on one time line, in the order of the lab's, each with its own controller and links.
 """
 
 from __future__ import annotations

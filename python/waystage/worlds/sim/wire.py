@@ -9,7 +9,7 @@ Ethernet 14 (IEEE 802.3), IPv4 20 (RFC 791), TCP 20 and its timestamps 12 (RFC 9
 is 66 bytes for 8,948, so 99.27 % of a link carries payload. A receiver acknowledges every second full segment (RFC 9293
 section 3.8.6.3), with a packet that is headers alone. The tag of 4 bytes between switches, 0.04 %, is left out.
 
-An MPI message has a head of its own: 16 bytes by which Open MPI's `ob1` matches it and 16 of its TCP transport.
+An MPI message has a header: 16 bytes by which Open MPI's `ob1` matches it and 16 of its TCP transport.
 """
 
 from __future__ import annotations

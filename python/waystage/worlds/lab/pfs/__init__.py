@@ -4,12 +4,12 @@ Arrives: a shape (targets, metadata servers, layouts), a mount point, a folder o
 Leaves: a mounted file system that answers as slowly as such servers would, and what was counted.
 Must not know: who reads from it.
 
-The serving itself is `crates/pfs`, in a process of its own for each mount.
+`crates/pfs` serves each mount, in a separate process.
 """
 
 from waystage.worlds.lab.pfs.mounts import Mounted, mount, mounted, reset, statistics, unmount
 from waystage.worlds.lab.pfs.shape import Shape, load, shipped
-from waystage.worlds.lab.pfs.verdict import LATE_LIMIT_PCT, why_invalid
+from waystage.worlds.lab.pfs.validity import LATE_LIMIT_PCT, why_invalid
 
 __all__ = [
     "LATE_LIMIT_PCT",

@@ -1,10 +1,10 @@
 """The process that serves one mount: `python -m waystage.worlds.lab.pfs.daemon`, its order on stdin.
 
-Arrives: an `Order` as JSON on stdin; SIGTERM.
+Arrives: an `MountConfig` as JSON on stdin; SIGTERM.
 Leaves: a line on stdout, `ready` or `error: ...`; a mounted file system until it ends.
 Must not know: who gave the order.
 
-It ends when the file system is unmounted by whomever, or unmounts it on SIGTERM, SIGINT and SIGHUP.
+It ends when the file system is unmounted, and unmounts it on SIGTERM, SIGINT and SIGHUP.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from waystage.experiment.problems import ExperimentError
 from waystage.worlds.lab.commands import run
 from waystage.worlds.lab.daemons import READY, read_order, report
 from waystage.worlds.lab.pfs.mountinfo import SOURCE
-from waystage.worlds.lab.pfs.order import Order
-from waystage.worlds.lab.pfs.shape import native, sizes
+from waystage.worlds.lab.pfs.shape import MountConfig, native, sizes
 
 ENDING = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-LOOK_S = 0.2
-"""How often it looks whether somebody unmounted the file system."""
+CHECK_S = 0.2
+"""Interval at which it checks whether the file system is still mounted."""
 
 
 def main() -> int:
     # Blocked before there are threads, so that none of them takes a signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    order = msgspec.json.decode(read_order(), type=Order)
+    order = msgspec.json.decode(read_order(), type=MountConfig)
     point = Path(order.point)
     folder = None if order.folder is None else Path(order.folder)
     try:
@@ -46,8 +45,8 @@ def main() -> int:
     report(READY)
     device = os.stat(point).st_dev
     while _device(point) == device and not serving.ended():
-        if signal.sigtimedwait(ENDING, LOOK_S) is not None:
-            # Where somebody is in it, they keep what they have open until this process ends.
+        if signal.sigtimedwait(ENDING, CHECK_S) is not None:
+            # Programs that use it keep their open files until this process ends.
             run(["umount", "--lazy", str(point)], check=False)
     # Another mount namespace may have a copy, for which the kernel would have this process serve on; to end the proper
     # way would wait for it.
@@ -55,7 +54,7 @@ def main() -> int:
 
 
 def _device(point: Path) -> int:
-    """What is mounted on `point`, or lies below. The kernel's list of mounts is not asked: it can leave out entries while
+    """What is mounted on `point`, or is below. The kernel's list of mounts is not used: it can omit entries while
     others mount."""
     try:
         return os.stat(point).st_dev

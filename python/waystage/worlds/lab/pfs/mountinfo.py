@@ -1,4 +1,4 @@
-"""What is mounted where, asked of the kernel: a file system that answers nobody is found too.
+"""What is mounted where, from the kernel's list: a file system that does not answer is found too.
 
 Arrives: a mount point.
 Leaves: whether one of ours is mounted there.
@@ -14,15 +14,15 @@ SOURCE = "waystage-pfs:"
 """How the source of each of our mounts begins, as `mount` shows it; the shape's name follows."""
 
 
-LOOKS = 5
+READS = 5
 PAUSE_S = 0.01
 """While others mount and unmount, the list can leave out entries: only what is missing each time is not there."""
 
 
 def is_mounted(point: Path) -> bool:
     """Whether one of ours is mounted there, as this process sees it."""
-    for look in range(LOOKS):
-        if look:
+    for attempt in range(READS):
+        if attempt:
             time.sleep(PAUSE_S)
         if _listed(str(point)):
             return True

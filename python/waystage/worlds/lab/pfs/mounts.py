@@ -1,11 +1,11 @@
-"""Mounts of emulated file systems: made, found again, mended, ended.
+"""Mounts of emulated file systems: made, found again, replaced, ended.
 
 Arrives: a shape, a mount point, a folder.
 Leaves: a process that serves it, a record of it, what it counted.
 Must not know: how files are served.
 
-The record is in /run, named after the mount point. Where the process was killed, the mount stays behind it and answers
-nobody; it is found by its record, and `unmount` or the next `mount` takes it away.
+The record is in /run, named after the mount point. Where the process was killed, the mount remains and does not
+answer; it is found by its record, and `unmount` or the next `mount` removes it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from waystage.worlds.lab import daemons
 from waystage.worlds.lab.commands import require_root, run
 from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram
 from waystage.worlds.lab.pfs.mountinfo import is_mounted
-from waystage.worlds.lab.pfs.order import Order
-from waystage.worlds.lab.pfs.shape import Shape
+from waystage.worlds.lab.pfs.shape import MountConfig, Shape
 from waystage.worlds.lab.processes import ProcessId, ask_to_end
 
 RECORDS = Path("/run/waystage-pfs")
@@ -42,7 +41,7 @@ _POLL_S = 0.02
 
 
 class Mounted(msgspec.Struct, frozen=True, kw_only=True):
-    """One mount; `serves` is its folder, or says what was made up."""
+    """One mount; `serves` is its folder, or describes the generated files."""
 
     point: str
     shape: str
@@ -68,7 +67,7 @@ def mount(point: Path, shape: Shape, folder: Path | None = None) -> Mounted:
         raise LabError(f"shape {shape.name} makes up no files: give --files and --size, or --folder")
     RECORDS.mkdir(mode=0o755, exist_ok=True)
     log = _record(point).with_suffix(".log")
-    order = Order(point=str(point), shape=shape, folder=None if folder is None else str(folder))
+    order = MountConfig(point=str(point), shape=shape, folder=None if folder is None else str(folder))
     process = None
     try:
         process = daemons.start(
@@ -126,7 +125,7 @@ def find(point: Path) -> Mounted:
 def unmount(point: Path, *, force: bool = False) -> str:
     """End the mount on `point`; returns what it was: `serving` or `stale`.
 
-    Raises LabBusy where somebody is in it, unless `force`: then they keep nothing of it.
+    Raises LabBusy where a program uses it, unless `force`: then open files are lost.
     """
     require_root("unmounting an emulated file system")
     made = find(point)
@@ -146,21 +145,21 @@ def unmount(point: Path, *, force: bool = False) -> str:
 
 
 def statistics(made: Mounted) -> dict[str, Any]:
-    """What the servers did since the mount, or since `reset`. Raises LabError where nobody answers."""
+    """What the servers did since the mount, or since `reset`. Raises LabError where its process does not answer."""
     try:
         text = (Path(made.point) / STATISTICS).read_text(encoding="ascii")
     except OSError as error:
-        raise LabError(f"{made.point}: does not say what was counted: {error.strerror}") from None
+        raise LabError(f"{made.point}: cannot be read: {error.strerror}") from None
     counted: dict[str, Any] = json.loads(text)
     return counted
 
 
 def reset(made: Mounted) -> None:
-    """Begin counting anew."""
+    """Reset the counters."""
     try:
         os.setxattr(made.point, RESET, b"1")
     except OSError as error:
-        raise LabError(f"{made.point}: does not begin counting anew: {error.strerror}") from None
+        raise LabError(f"{made.point}: cannot reset its counters: {error.strerror}") from None
 
 
 def _check_machine() -> None:

@@ -73,7 +73,7 @@ class Metadata(_Part, frozen=True, kw_only=True):
 
 
 class LayoutPart(_Part, frozen=True, kw_only=True):
-    """The bytes up to `to` (none: the rest) of a file go round so many targets in stripes of `stripe_size`."""
+    """The bytes of a file up to `to` (none: the rest) are striped over this many targets, `stripe_size` at a time."""
 
     stripes: Annotated[int, Meta(ge=1, le=1024)] | Literal["all"] = 1
     stripe_size: Bytes = 1 << 20
@@ -90,7 +90,7 @@ class Layout(_Part, frozen=True, kw_only=True):
 
 
 class Client(_Part, frozen=True, kw_only=True):
-    """What the client keeps: pages, names and attributes for so long, and how far it reads ahead."""
+    """What the client caches: pages, names and attributes with their lifetimes, and the size of its read-ahead."""
 
     pages: Literal["kept", "direct"] = "kept"
     read_ahead: Annotated[int, Meta(ge=4096, le=1 << 30)] = 1 << 20
@@ -117,7 +117,7 @@ class Tree(_Part, frozen=True, kw_only=True):
 
 
 class Shape(_Part, frozen=True, kw_only=True):
-    """A file system; `dilation` seconds of real time are one of its own."""
+    """A file system; `dilation` seconds of real time are one emulated second."""
 
     name: Name = "pfs"
     description: str = ""
@@ -128,6 +128,14 @@ class Shape(_Part, frozen=True, kw_only=True):
     tree: Tree | None = None
     dilation: Annotated[float, Meta(gt=0, le=1e6)] = 1.0
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 1
+
+
+class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a mount's process serves on `point`: a folder, or the files that the shape generates."""
+
+    point: str
+    shape: Shape
+    folder: str | None = None
 
 
 def shipped() -> tuple[str, ...]:

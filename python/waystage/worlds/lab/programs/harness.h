@@ -20,7 +20,7 @@ struct pattern {
     unsigned char *recv;
 };
 
-/* One iteration's communication; and which rank's data then lies in block number `block` of recv, or -1. */
+/* One iteration's communication; and which rank's data is then in block number `block` of recv, or -1. */
 typedef void exchange_fn(struct pattern *p);
 typedef int sender_fn(const struct pattern *p, int block);
 

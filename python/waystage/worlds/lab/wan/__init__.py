@@ -4,7 +4,7 @@ Arrives: a profile (rate, delay, buffer, loss and the rest, by direction), a see
 Leaves: a path that packets of any program cross; what became of them; whether this machine was quick enough.
 Must not know: who sends, and what.
 
-The carrying itself is `crates/wanpath`, in a process of its own for each path.
+`crates/wanpath` carries the packets, in a separate process for each path.
 """
 
 from waystage.worlds.lab.wan.paths import change, down, enter, find, known, start, status, up

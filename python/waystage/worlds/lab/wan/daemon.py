@@ -1,10 +1,10 @@
-"""The process of a path between namespaces: `python -m waystage.worlds.lab.wan.daemon`, its order on stdin.
+"""The process of a path between namespaces: `python -m waystage.worlds.lab.wan.daemon`.
 
-Arrives: an `Order` as msgpack on stdin, its length first; later a byte that says that the path is to stay; SIGTERM.
+Arrives: an `PathConfig` as msgpack on stdin, its length first; later a byte that confirms the path; SIGTERM.
 Leaves: a line on stdout, `ready` or `error: ...`; a path until it ends.
-Must not know: who gave the order.
+Must not know: which command started it.
 
-Where whoever gave the order dies before it says that the path is to stay, the path ends: its devices go with this process.
+If the starting process dies before it confirms the path, the path ends: its devices go with this process.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import msgspec
 
 from waystage._native import EmulatedPath, WanPathError
 from waystage.worlds.lab.daemons import READY, read_order, report
-from waystage.worlds.lab.wan.order import Order
-from waystage.worlds.lab.wan.places import DEVICE, Places
+from waystage.worlds.lab.wan.control import PathConfig
 from waystage.worlds.lab.wan.profile import native
+from waystage.worlds.lab.wan.resources import DEVICE, PathResources
 from waystage.worlds.lab.wan.serving import Serving, first_in_line, listen, work
 
 STAY = b"s"
 
 
 def main() -> int:
-    order = msgspec.msgpack.decode(read_order(), type=Order)
-    Places(order.name).note_process()
+    order = msgspec.msgpack.decode(read_order(), type=PathConfig)
+    PathResources(order.name).note_process()
     try:
         with first_in_line():
             path = EmulatedPath.join(

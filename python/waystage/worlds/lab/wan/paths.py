@@ -16,16 +16,16 @@ from typing import Any
 import msgspec
 
 from waystage.worlds.lab import daemons
-from waystage.worlds.lab.claim import Claim
 from waystage.worlds.lab.commands import environment, require, require_root, run
 from waystage.worlds.lab.errors import LabBusy, LabError, MissingProgram
-from waystage.worlds.lab.places import netns_is_mounted
+from waystage.worlds.lab.lock import LabLock
 from waystage.worlds.lab.processes import uninterrupted
-from waystage.worlds.lab.wan import order
+from waystage.worlds.lab.resources import netns_is_mounted
+from waystage.worlds.lab.wan import control
+from waystage.worlds.lab.wan.control import PathConfig
 from waystage.worlds.lab.wan.daemon import STAY
-from waystage.worlds.lab.wan.order import Order
-from waystage.worlds.lab.wan.places import DEVICE, SIDES, Places, Record, root
 from waystage.worlds.lab.wan.profile import WAYS, Profile, Way
+from waystage.worlds.lab.wan.resources import DEVICE, SIDES, PathResources, Record, root
 
 READY_S = 60.0
 LEAST_IPV6_MTU = 1280
@@ -38,13 +38,13 @@ QUEUE_PACKETS = 10_000
 """Frames that may wait for the process to read them: some 100 ms at 1 Gbit/s. What finds it full is counted as overflow."""
 
 TCP_BUFFER_BYTES = 256 << 20
-"""TCP may have so much under way: a peer is to be limited by the path and not by its own buffers."""
+"""Bytes that TCP may have in flight: the path limits a peer, not its own buffers."""
 
 
-def up(name: str, profile: Profile, *, device_mtu: int | None = None) -> Places:
+def up(name: str, profile: Profile, *, device_mtu: int | None = None) -> PathResources:
     """Bring a path up, or raise and leave nothing. It stays until `down`.
 
-    Raises NotRoot, MissingProgram, LabBusy (it is up, or somebody is at it), LabError.
+    Raises NotRoot, MissingProgram, LabBusy (it is up, or another command changes it), LabError.
     """
     require_root("a path between namespaces")
     require("ip", "nsenter", "setpriv")
@@ -53,73 +53,73 @@ def up(name: str, profile: Profile, *, device_mtu: int | None = None) -> Places:
             "/dev/net/tun is not there: load it with `modprobe tun`, and give it to a container with "
             "--device /dev/net/tun --cap-add NET_ADMIN"
         )
-    places = Places(name)
-    with _claimed(places):
-        record = places.read()
-        if record is not None and record.up and alive(places):
+    resources = PathResources(name)
+    with _claimed(resources):
+        record = resources.read()
+        if record is not None and record.up and alive(resources):
             raise LabBusy(f"path '{name}' is up already: take it down with `waystage lab wan down {name}`")
         with uninterrupted():
-            places.remove_all()
+            resources.remove_all()
         try:
-            _build(places, profile, device_mtu)
+            _build(resources, profile, device_mtu)
         except BaseException:
             with uninterrupted():
-                places.remove_all()
+                resources.remove_all()
             raise
-    return places
+    return resources
 
 
 def down(name: str) -> bool:
-    """Remove a path by its name alone, whoever made it and however that ended; whether there was anything."""
-    places = Places(name)
-    if not places.anything_left:
-        places.lock.unlink(missing_ok=True)
+    """Remove a path by its name alone, also one of a process that was killed; whether anything was removed."""
+    resources = PathResources(name)
+    if not resources.anything_left:
+        resources.lock.unlink(missing_ok=True)
         return False
-    record = places.read()
+    record = resources.read()
     if record is None or record.kind != "relay":
         require_root("taking a path down")
-    with _claimed(places), uninterrupted():
-        places.remove_all()
+    with _claimed(resources), uninterrupted():
+        resources.remove_all()
     return True
 
 
-def known() -> list[tuple[Places, Record]]:
+def known() -> list[tuple[PathResources, Record]]:
     """Every path of this user's that has a record."""
     found = []
     for folder in sorted(root().glob("*/record.json")):
-        places = Places(folder.parent.name)
-        record = places.read()
+        resources = PathResources(folder.parent.name)
+        record = resources.read()
         if record is not None:
-            found.append((places, record))
+            found.append((resources, record))
     return found
 
 
-def find(name: str) -> Places:
+def find(name: str) -> PathResources:
     """A path that is up. Raises LabError where there is none, or its process has died."""
-    places = Places(name)
-    record = places.read()
+    resources = PathResources(name)
+    record = resources.read()
     if record is None or not record.up:
         raise LabError(f"there is no path '{name}': bring it up with `waystage lab wan up {name}`")
-    if not alive(places):
+    if not alive(resources):
         raise LabError(
             f"the process of path '{name}' has died: `waystage lab wan down {name}` removes what is left"
         )
-    return places
+    return resources
 
 
-def alive(places: Places) -> bool:
-    process = places.process
+def alive(resources: PathResources) -> bool:
+    process = resources.process
     return process is not None and process.alive
 
 
 def status(name: str) -> dict[str, Any]:
     """What a path is like, and what it counted. Raises LabError."""
-    return order.ask(find(name).control, {"do": "status"})
+    return control.ask(find(name).control, {"do": "status"})
 
 
 def change(name: str, options: dict[str, str], ways: Sequence[Way] = WAYS) -> dict[str, Any]:
     """Make a path another, for packets that come from now on; its status after that. Raises LabError."""
-    return order.ask(find(name).control, {"do": "set", "ways": list(ways), "options": options})
+    return control.ask(find(name).control, {"do": "set", "ways": list(ways), "options": options})
 
 
 def enter(name: str, side: str) -> list[str]:
@@ -130,37 +130,37 @@ def enter(name: str, side: str) -> list[str]:
 
 
 def start(name: str, side: str, argv: Sequence[str], **popen: Any) -> subprocess.Popen[Any]:
-    """Start a program at an end of a path, in a session of its own; keywords are those of `subprocess.Popen`."""
+    """Start a program at an end of a path, in a new session; keywords are those of `subprocess.Popen`."""
     options: dict[str, Any] = {"start_new_session": True, "env": environment(), **popen}
     return subprocess.Popen([*enter(name, side), *argv], **options)
 
 
-def _build(places: Places, profile: Profile, device_mtu: int | None) -> None:
+def _build(resources: PathResources, profile: Profile, device_mtu: int | None) -> None:
     record = Record(
-        name=places.name, kind="namespaces", unmount_netns=not netns_is_mounted(), about=profile.name
+        name=resources.name, kind="namespaces", unmount_netns=not netns_is_mounted(), about=profile.name
     )
-    places.folder.mkdir(mode=0o755, parents=True)
-    places.write(record)
-    namespaces = tuple(places.namespace(side) for side in SIDES)
+    resources.folder.mkdir(mode=0o755, parents=True)
+    resources.write(record)
+    namespaces = tuple(resources.namespace(side) for side in SIDES)
     run(["ip", "-batch", "-"], text_in="".join(f"netns add {n}\n" for n in namespaces))
-    told = Order(
-        name=places.name,
-        folder=str(places.folder),
+    told = PathConfig(
+        name=resources.name,
+        folder=str(resources.folder),
         namespaces=(namespaces[0], namespaces[1]),
         profile=profile,
     )
     process = daemons.start(
         "waystage.worlds.lab.wan.daemon",
         msgspec.msgpack.encode(told),
-        places.log,
-        name=f"path '{places.name}'",
+        resources.log,
+        name=f"path '{resources.name}'",
         limit_s=READY_S,
     )
     try:
         mtu = device_mtu or profile.mtu
         for side, other in zip(SIDES, reversed(SIDES), strict=True):
-            run([*places.enter(side), "sh", "-s"], text_in=_end_script(side, other, mtu))
-        places.write(msgspec.structs.replace(record, up=True))
+            run([*resources.enter(side), "sh", "-s"], text_in=_end_script(side, other, mtu))
+        resources.write(msgspec.structs.replace(record, up=True))
         assert process.stdin is not None
         process.stdin.write(STAY)
         process.stdin.close()
@@ -171,7 +171,7 @@ def _build(places: Places, profile: Profile, device_mtu: int | None) -> None:
 
 
 def _end_script(side: str, other: str, mtu: int) -> str:
-    """For `sh` in an end's namespace: addresses, and nothing on the path that nobody sent."""
+    """For `sh` in an end's namespace: addresses, and no packets that no program sent."""
     ipv6 = mtu >= LEAST_IPV6_MTU and os.path.exists("/proc/net/if_inet6")
     conf = f"/proc/sys/net/ipv6/conf/{DEVICE}"
     lines = ["set -e"]
@@ -196,13 +196,13 @@ def _end_script(side: str, other: str, mtu: int) -> str:
 
 
 @contextmanager
-def _claimed(places: Places) -> Iterator[None]:
+def _claimed(resources: PathResources) -> Iterator[None]:
     try:
-        with Claim(places.lock, places.name):
+        with LabLock(resources.lock, resources.name):
             yield
     except LabBusy as error:
         if "is held by process" not in str(error):
             raise
         raise LabBusy(
-            f"path '{places.name}' is being brought up or taken down by another process: wait, or use another name"
+            f"path '{resources.name}' is being brought up or taken down by another process: wait, or use another name"
         ) from None

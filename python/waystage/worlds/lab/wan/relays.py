@@ -1,7 +1,7 @@
 """A relay of UDP datagrams over an emulated path, in this process, without root.
 
 Arrives: where clients send to, where datagrams go, a profile.
-Leaves: datagrams at the target, and answers, until it is told to end; the final counts.
+Leaves: datagrams at the target, and answers, until a request or signal ends it; the final counts.
 Must not know: what is in a datagram.
 """
 
@@ -19,23 +19,23 @@ from waystage._native import EmulatedPath, WanPathError
 from waystage.experiment.problems import Problem
 from waystage.worlds.lab.errors import LabBusy, LabError
 from waystage.worlds.lab.processes import uninterrupted
-from waystage.worlds.lab.wan.places import Places, Record, make_root
 from waystage.worlds.lab.wan.profile import Profile, native
+from waystage.worlds.lab.wan.resources import PathResources, Record, make_root
 from waystage.worlds.lab.wan.serving import Serving, first_in_line, listen, work
 
 
 def run(name: str, at: str, to: str, profile: Profile, ready: Callable[[str], None]) -> dict[str, Any]:
-    """Relay until a request or a signal ends it, then give the final status; `ready` is told where it listens.
+    """Relay until a request or a signal ends it, then give the final status; `ready` is called with the address where it listens.
 
     Raises Problem, LabBusy where the name is in use, LabError.
     """
     near, far = address("listen", at), address("to", to)
-    places = Places(name)
-    _claim(places)
+    resources = PathResources(name)
+    _claim(resources)
     try:
-        places.note_process()
+        resources.note_process()
         record = Record(name=name, kind="relay", about=f"{near} to {far}")
-        places.write(record)
+        resources.write(record)
         try:
             with first_in_line():
                 path, where = EmulatedPath.relay(
@@ -44,10 +44,10 @@ def run(name: str, at: str, to: str, profile: Profile, ready: Callable[[str], No
         except WanPathError as error:
             raise LabError(f"relay '{name}': {error}") from None
         try:
-            with listen(places.folder) as listener:
+            with listen(resources.folder) as listener:
                 serving = Serving(path, profile, {"name": name, "kind": "relay", "listens": where, "to": far})
                 with serving.until_told():
-                    places.write(msgspec.structs.replace(record, up=True, about=f"{where} to {far}"))
+                    resources.write(msgspec.structs.replace(record, up=True, about=f"{where} to {far}"))
                     ready(where)
                     serving.serve(listener)
         finally:
@@ -55,7 +55,7 @@ def run(name: str, at: str, to: str, profile: Profile, ready: Callable[[str], No
         return serving.status()
     finally:
         with uninterrupted():
-            shutil.rmtree(places.folder, ignore_errors=True)
+            shutil.rmtree(resources.folder, ignore_errors=True)
 
 
 def address(option: str, text: str) -> str:
@@ -79,18 +79,18 @@ def address(option: str, text: str) -> str:
     return f"[{found}]:{port}" if found.version == 6 else f"{found}:{port}"
 
 
-def _claim(places: Places) -> None:
+def _claim(resources: PathResources) -> None:
     """Make the folder, which one process at a time can; one whose process has died is taken away."""
     make_root().mkdir(mode=0o755, exist_ok=True)
     try:
-        places.folder.mkdir(mode=0o700)
+        resources.folder.mkdir(mode=0o700)
         return
     except FileExistsError:
-        process = places.process
-    if process is None or process.alive or places.namespace_files():
+        process = resources.process
+    if process is None or process.alive or resources.namespace_files():
         raise LabBusy(
-            f"path '{places.name}' is there already: take it down with `waystage lab wan down {places.name}`, "
+            f"path '{resources.name}' is there already: take it down with `waystage lab wan down {resources.name}`, "
             "or use another --name"
         )
-    shutil.rmtree(places.folder, ignore_errors=True)
-    places.folder.mkdir(mode=0o700)
+    shutil.rmtree(resources.folder, ignore_errors=True)
+    resources.folder.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""A path at work in this process: it answers who asks, and ends when it is told to.
+"""A path in this process: it answers requests, and ends on request or by a signal.
 
 Arrives: the native path, its profile; requests on a socket; SIGTERM, SIGINT, SIGHUP.
 Leaves: answers; a path that is as was last asked.
@@ -20,7 +20,7 @@ from typing import Any
 
 from waystage._native import EmulatedPath, WanPathError
 from waystage.experiment.problems import Problem
-from waystage.worlds.lab.wan import order
+from waystage.worlds.lab.wan import control
 from waystage.worlds.lab.wan.profile import WAYS, Profile, Way, check, described, native, said
 
 LOOK_S = 0.5
@@ -89,7 +89,7 @@ class Serving:
                 self._answer(listener)
 
     def status(self) -> dict[str, Any]:
-        """Everything there is to know, by direction."""
+        """All counters and properties, by direction."""
         directions = {}
         for way, report in zip(WAYS, self._path.reports(), strict=True):
             directions[way] = {"is": described(self._profile, way)} | native(self._profile, way) | report
@@ -108,13 +108,13 @@ class Serving:
     def _answer(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
-            request = order.take(connection)
+            request = control.take(connection)
             if request is None:
                 return
             try:
-                order.answer(connection, self._do(request))
+                control.answer(connection, self._do(request))
             except (Problem, WanPathError, TypeError, ValueError, KeyError) as error:
-                order.answer(connection, {"error": f"the path does not take this: {error}"})
+                control.answer(connection, {"error": f"the path does not take this: {error}"})
 
     def _do(self, request: dict[str, Any]) -> dict[str, Any]:
         match request.get("do"):
@@ -136,7 +136,7 @@ class Serving:
 
 
 def listen(folder: Path) -> socket.socket:
-    """The socket at which a path is asked, in its folder; whoever may write to it may change the path."""
+    """The socket at which a path is asked, in its folder; a process that may write to it may change the path."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(folder / "control"))
     os.chmod(folder / "control", 0o600)

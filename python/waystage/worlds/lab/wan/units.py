@@ -40,7 +40,7 @@ def time_ns(value: object) -> int:
         raise ValueError(f"{value} is no time: write a number with us, ms or s, such as 10 ms")
     nanoseconds = round(number * _TIMES.get(unit, 1))
     if nanoseconds > MOST_TIME_NS:
-        raise ValueError(f"{value} is more than 10 minutes, which no packet is under way")
+        raise ValueError(f"{value} is more than 10 minutes: no packet is in flight that long")
     return nanoseconds
 
 

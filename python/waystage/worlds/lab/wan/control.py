@@ -1,7 +1,7 @@
-"""What the process of a path is told, and how one talks to it.
+"""The configuration of a path's process, and requests to it.
 
 Arrives: a request.
-Leaves: the order's type; answers.
+Leaves: the configuration's type; answers.
 Must not know: what a path does.
 
 A request and its answer are a JSON object each, over a unix socket in the path's folder; one for each connection.
@@ -25,8 +25,8 @@ MOST_BYTES = 1 << 20
 ANSWER_S = 10.0
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Which path to be, and where."""
+class PathConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Which path to carry, and where."""
 
     name: str
     folder: str
@@ -73,7 +73,7 @@ def take(connection: socket.socket) -> dict[str, Any] | None:
 
 
 def answer(connection: socket.socket, content: dict[str, Any]) -> None:
-    """Answer; who has gone misses it."""
+    """Answer; a client that has gone misses it."""
     try:
         connection.sendall(json.dumps(content).encode())
     except OSError:

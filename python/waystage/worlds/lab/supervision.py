@@ -22,10 +22,10 @@ from waystage.worlds.lab.staging import Transfer
 KEPT_LINES = 200
 """The end of what a program says is kept: enough for its last words, however much it prints."""
 
-_LOOK_ROUND_S = 0.2
+_CHECK_STOP_S = 0.2
 
 
-class Watched:
+class SupervisedProcess:
     """A process whose output (stdout and stderr, given as one pipe) is read as it comes."""
 
     def __init__(self, process: subprocess.Popen[Any], what: str) -> None:
@@ -105,7 +105,7 @@ def until_end(pid: int, limit_s: float, stop: threading.Event) -> bool:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         while (left := deadline - time.monotonic()) > 0 and not stop.is_set():
-            if poll.poll(min(left, _LOOK_ROUND_S) * 1000):
+            if poll.poll(min(left, _CHECK_STOP_S) * 1000):
                 return True
         return False
     finally:
@@ -116,7 +116,7 @@ def transfer_ended(transfer: Transfer, limit_s: float, stop: threading.Event) ->
     """Whether the transfer ended before the limit and before `stop` was set."""
     deadline = time.monotonic() + limit_s
     while (left := deadline - time.monotonic()) > 0 and not stop.is_set():
-        if transfer.ended(min(left, _LOOK_ROUND_S)):
+        if transfer.ended(min(left, _CHECK_STOP_S)):
             return True
     return False
 

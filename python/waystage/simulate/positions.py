@@ -23,7 +23,7 @@ F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class Positions:
     """`x`, `y` by node; `wraps` by link. `height` is what a drawing of width 9 wants, in inches."""
 
     kind: str
@@ -34,7 +34,7 @@ class Places:
     shows_hosts: bool
 
 
-def place(cluster: Cluster, kind: str, params: Mapping[str, Any]) -> Places:
+def positions_of(cluster: Cluster, kind: str, params: Mapping[str, Any]) -> Positions:
     """`kind` and `params` as in the experiment file."""
     switches = len(cluster.switches)
     if kind == "dragonfly" and switches == int(params["a"]) * (int(params["a"]) * int(params["h"]) + 1):
@@ -45,7 +45,7 @@ def place(cluster: Cluster, kind: str, params: Mapping[str, Any]) -> Places:
     return _layers(cluster)
 
 
-def _dragonfly(cluster: Cluster, a: int) -> Places:
+def _dragonfly(cluster: Cluster, a: int) -> Positions:
     hosts, switches = len(cluster.hosts), len(cluster.switches)
     groups = switches // a
     number = np.arange(switches)
@@ -58,7 +58,7 @@ def _dragonfly(cluster: Cluster, a: int) -> Places:
     return _direct(cluster, "dragonfly", at, np.zeros(cluster.capacity.size, dtype=bool), 8.2, hosts)
 
 
-def _torus(cluster: Cluster, dims: list[int]) -> Places:
+def _torus(cluster: Cluster, dims: list[int]) -> Positions:
     hosts, switches = len(cluster.hosts), len(cluster.switches)
     number, coordinates = np.arange(switches), []
     for size in reversed(dims):
@@ -71,7 +71,7 @@ def _torus(cluster: Cluster, dims: list[int]) -> Places:
     x, y = coordinates[0].astype(np.float64), coordinates[1].astype(np.float64)
     wide = float(dims[-1]) + 1.5
     for level, place_in in enumerate(coordinates[2:]):
-        # Planes lie side by side, and a little higher each, so that cables between them can be told apart.
+        # Planes are side by side, each a little higher, so that cables between them are distinct.
         x += wide * place_in
         y += 0.35 * place_in * (level + 1)
         wide *= dims[-3 - level]
@@ -87,14 +87,14 @@ def _torus(cluster: Cluster, dims: list[int]) -> Places:
 
 def _direct(
     cluster: Cluster, kind: str, at: F64, wraps: NDArray[np.bool_], height: float, hosts: int
-) -> Places:
+) -> Positions:
     x, y = (np.concatenate((np.zeros(hosts), column)) for column in at)
     edges = np.array(cluster.edge_of, dtype=np.int64)
     x[:hosts], y[:hosts] = x[edges], y[edges]
-    return Places(kind, x, y, wraps, height, False)
+    return Positions(kind, x, y, wraps, height, False)
 
 
-def _layers(cluster: Cluster) -> Places:
+def _layers(cluster: Cluster) -> Positions:
     """On each level, a node stands at the mean place of what is below it."""
     hosts = len(cluster.hosts)
     level = np.full(len(cluster.names), -1, dtype=np.int64)
@@ -119,7 +119,7 @@ def _layers(cluster: Cluster) -> Places:
         )
         x[here[np.lexsort((here, mean[here]))]] = _spread(here.size)
     y = level.astype(np.float64)
-    return Places(
+    return Positions(
         "layers", x, y, np.zeros(cluster.capacity.size, dtype=bool), 1.8 + 1.2 * (y.max() + 1), True
     )
 

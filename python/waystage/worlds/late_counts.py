@@ -1,10 +1,10 @@
-"""Bytes counted late, back in the interval in which they crossed the link.
+"""Bytes counted late, redistributed to the interval in which they crossed the link.
 
 Arrives: samples of ports in the order of time, what each port carries at most.
 Leaves: the same samples, in which no port carries more than its link and no classes more than their port.
 Must not know: who counted, what the classes are.
 
-A switch counts what leaves a port at once, but adds what a flow entry matched only when it next looks at its datapath's
+A switch counts what leaves a port at once, but adds what a flow entry matched only when it next reads its datapath's
 flows, up to a second later (Open vSwitch revalidates every 500 ms), and a switch that missed a reading gives two intervals
 in one. A sample then shows 125 Mbit/s on a link of 100. Counters are late and never early, so what is too much goes to the
 intervals before, the nearest first; what the port's own reading came too early for goes to those after. What no
@@ -30,7 +30,9 @@ REACH = 4
 I64 = NDArray[np.int64]
 
 
-def settle(samples: Sequence[PortSample], capacity_bps: Mapping[tuple[str, int], int]) -> list[PortSample]:
+def redistribute(
+    samples: Sequence[PortSample], capacity_bps: Mapping[tuple[str, int], int]
+) -> list[PortSample]:
     """Samples of any policies and sets; `capacity_bps` by node and port."""
     by_port: dict[tuple[str, int, str, int], list[PortSample]] = defaultdict(list)
     moments: dict[tuple[str, int], dict[float, float]] = defaultdict(dict)

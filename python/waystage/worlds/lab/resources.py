@@ -1,10 +1,10 @@
-"""Where a lab keeps what: namespaces, folders, sockets; and removing all of it.
+"""The resources of a lab on this machine (namespaces, directories, sockets), and their removal.
 
 Arrives: a lab's name.
 Leaves: paths and command prefixes; a machine without a trace of the lab.
 Must not know: topologies, switches.
 
-Everything is named after the lab, so that it is found and removed whoever made it, however that ended.
+Everything is named after the lab, so that any process can find and remove it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNMOUNT_ROUNDS = 10
 _NAME = re.compile(r"^[A-Za-z0-9_]{1,16}$")
 
 
-class Places:
+class LabResources:
     def __init__(self, name: str) -> None:
         if not _NAME.match(name):
             raise LabError(f"lab name {ascii(name)[:40]}: use 1 to 16 letters, digits or '_'")

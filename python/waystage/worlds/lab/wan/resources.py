@@ -4,7 +4,7 @@ Arrives: a path's name.
 Leaves: names and paths; a machine without a trace of the path.
 Must not know: what a path is like.
 
-Everything is named after the path, so that it is found and removed whoever made it, however that ended. TUN devices are not
+Everything is named after the path, so that any process can find and remove it. TUN devices are not
 in the list: they go with the process that holds them.
 
 What the folder holds decides which process is ended. So it must be the user's own, and one that no other user can write to or
@@ -24,8 +24,8 @@ import msgspec
 
 from waystage.worlds.lab.commands import mark, program, run
 from waystage.worlds.lab.errors import LabError
-from waystage.worlds.lab.places import NETNS_ROOT
 from waystage.worlds.lab.processes import RecordedProcess, end_all, in_namespaces, own_children
+from waystage.worlds.lab.resources import NETNS_ROOT
 
 SIDES = ("left", "right")
 DEVICE = "wan0"
@@ -82,29 +82,27 @@ def _root() -> Path:
 
 def _check(folder: Path) -> None:
     """Raises LabError where `folder` is there and is no folder of this user's alone, or could be replaced by another's."""
-    mend = "set XDG_RUNTIME_DIR to a folder of yours, of mode 0700"
+    remedy = "set XDG_RUNTIME_DIR to a folder of yours, of mode 0700"
     try:
         above = folder.parent.stat()
         found = folder.lstat()
     except FileNotFoundError:
         return
     except OSError as error:
-        raise LabError(f"{folder}: {error.strerror}: {mend}") from None
+        raise LabError(f"{folder}: {error.strerror}: {remedy}") from None
     if not stat.S_ISDIR(found.st_mode):
-        raise LabError(f"{folder} is no folder: remove it, or {mend}")
+        raise LabError(f"{folder} is no folder: remove it, or {remedy}")
     if found.st_uid != os.geteuid():
-        raise LabError(f"{folder} belongs to another user: {mend}")
+        raise LabError(f"{folder} belongs to another user: {remedy}")
     if found.st_mode & 0o022:
-        raise LabError(
-            f"{folder} can be written to by others: look at what is in it and remove it, or {mend}"
-        )
+        raise LabError(f"{folder} can be written to by others: check its contents and remove it, or {remedy}")
     if above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
-        raise LabError(f"others could replace {folder}, since they may write to {folder.parent}: {mend}")
+        raise LabError(f"others could replace {folder}, since they may write to {folder.parent}: {remedy}")
     if above.st_uid not in (0, os.geteuid()):
-        raise LabError(f"{folder.parent} belongs to another user: {mend}")
+        raise LabError(f"{folder.parent} belongs to another user: {remedy}")
 
 
-class Places:
+class PathResources:
     def __init__(self, name: str) -> None:
         if not _NAME.match(name):
             raise LabError(f"path name {ascii(name)[:40]}: use 1 to 16 letters, digits or '_'")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from waystage.events import Envelope, LinkUse, PortUse
 from waystage.experiment.results import PortSample
 from waystage.interconnect.graphml import read_topology
+from waystage.worlds.late_counts import redistribute
 from waystage.worlds.recorder import Recorder
-from waystage.worlds.settle import settle
 
 PAPER = read_topology("paper")  # 100 Mbit/s everywhere: 12,500,000 bytes a second
 LINK = {("core1", 1): 100_000_000}
@@ -53,7 +53,7 @@ def test_a_class_counted_late_never_exceeds_the_link() -> None:
 
 
 def test_a_missed_reading_is_spread_over_the_time_that_it_covers() -> None:
-    found = settle(
+    found = redistribute(
         [
             sample(1.0, "all", 0),
             sample(2.0, "all", 20_000_000),
@@ -66,7 +66,7 @@ def test_a_missed_reading_is_spread_over_the_time_that_it_covers() -> None:
 
 
 def test_what_was_dropped_at_the_queue_did_not_cross_the_link() -> None:
-    found = settle(
+    found = redistribute(
         [sample(1.0, "all", 12_000_000), sample(1.0, "mpi", 9_000_000), sample(1.0, "staging", 9_000_000)],
         LINK,
     )
@@ -85,7 +85,7 @@ def test_other_policies_and_sets_are_left_alone() -> None:
         traffic="all",
         bytes=5,
     )
-    found = settle([sample(1.0, "all", 7), other], LINK)
+    found = redistribute([sample(1.0, "all", 7), other], LINK)
     assert {(s.policy, s.set, s.bytes) for s in found} == {("ecmp", 0, 7), ("x", 1, 5)}
 
 
@@ -106,7 +106,7 @@ def test_classes_stay_below_their_port_and_the_ports_sum_is_kept(
             sample(second, "mpi", mpi),
             sample(second, "staging", staging),
         ]
-    found = settle(samples, LINK)
+    found = redistribute(samples, LINK)
     assert sum(s.bytes for s in found if s.traffic == "all") == sum(whole for whole, _, _ in readings)
     for name, column in (("mpi", 1), ("staging", 2)):
         assert sum(s.bytes for s in found if s.traffic == name) <= sum(
@@ -120,4 +120,4 @@ def test_classes_stay_below_their_port_and_the_ports_sum_is_kept(
         assert counts["mpi"] + counts["staging"] <= counts["all"]
     if sum(whole for whole, _, _ in readings) <= 12_500_000:
         assert all(counts["all"] <= 12_500_000 for counts in at.values())
-    assert settle(found, LINK) == found
+    assert redistribute(found, LINK) == found

@@ -1,4 +1,4 @@
-"""Who holds a lab: one process at a time, found out even after it was killed.
+"""The lock and the owner of a lab: one process at a time, known also after it was killed.
 
 Arrives: a lab's name.
 Leaves: a lock while a lab is changed or owned, and a record of the owner on disk.
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.01
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """`kept` labs were brought up by a command that has ended: they belong to nobody, and stay until `down`."""
+    """`kept` labs were brought up by a command that has ended: they have no owner and stay until `down`."""
 
     process: ProcessId
     phase: Literal["starting", "up"] = "starting"
@@ -42,7 +42,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alive(self) -> bool:
-        """Whether the lab is somebody's: its owner lives, or it was made to outlive its maker."""
+        """Whether the lab is in use: its owner lives, or it was made to outlive its maker."""
         if self.boot_id != boot_id():
             return False
         return self.process.alive or (self.kept and self.phase == "up")
@@ -60,11 +60,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
             return None
 
 
-class Claim:
+class LabLock:
     """The lock of one lab; a context manager. Raises LabBusy at once where another living process holds it.
 
     A process that is killed while it starts another leaves the lock to that child until its execve(2), which closes
-    the file: so long a dead holder's lock is waited for.
+    the file; until then a dead holder's lock is waited for.
     """
 
     def __init__(self, path: Path, lab: str) -> None:
@@ -102,7 +102,9 @@ class Claim:
                 current = os.stat(self._path).st_ino == os.fstat(fd).st_ino
             except FileNotFoundError:
                 current = False
-            if not current:  # removed by the holder before us: the lock is on a file nobody else sees
+            if (
+                not current
+            ):  # removed by the holder before us: the lock is on a file that no other process sees
                 os.close(fd)
                 continue
             os.ftruncate(fd, 0)
@@ -120,7 +122,7 @@ class Claim:
         except OSError:
             pass  # other labs are there
 
-    def __enter__(self) -> Claim:
+    def __enter__(self) -> LabLock:
         self.take()
         return self
 
