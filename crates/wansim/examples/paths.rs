@@ -1,14 +1,21 @@
 //! The protocol's figures in virtual time: `cargo run --release -p waystage-wansim --example paths [PART]`.
+//!
+//! `paths controller MODE...` compares congestion controllers: alone, with random loss, beside CUBIC and beside `fair`.
 
 use waystage_protocol::congestion::Mode;
 use waystage_wansim::link::Loss;
-use waystage_wansim::study::{jain, reached_ns, run, seconds, Entry, Kind, Outcome, PathSpec};
+use waystage_wansim::scenario::{jain, reached_ns, run, seconds, Entry, Kind, Outcome, PathSpec};
 
 const GIGABIT: f64 = 1e9;
 const MS: u64 = 1_000_000;
 
 fn main() {
     let part = std::env::args().nth(1).unwrap_or_default();
+    if part == "controller" {
+        let modes: Result<Vec<Mode>, _> =
+            std::env::args().skip(2).map(|name| name.parse()).collect();
+        return modes.map_or_else(|error| eprintln!("{error}"), |modes| controllers(&modes));
+    }
     let wanted = |name: &str| part.is_empty() || part == name;
     if wanted("loss") {
         loss();
@@ -31,6 +38,36 @@ fn main() {
     }
     if wanted("reorder") {
         reorder();
+    }
+}
+
+/// Compares controllers on one path. Each line is a mode.
+fn controllers(modes: &[Mode]) {
+    let path = PathSpec::new(1e8, 20 * MS, 1.0);
+    for &mode in modes {
+        let alone = |path| {
+            let outcome =
+                run(path, &[Entry::now(Kind::Ours(mode))], seconds(5.0), seconds(15.0), 1);
+            let queued =
+                outcome.queued_bytes[outcome.queued_bytes.len() / 2..].iter().sum::<u64>() as f64;
+            (
+                outcome.bps[0] / path.forward.rate_bps,
+                queued / outcome.queued_bytes.len() as f64 * 2.0 * 8e3 / 1e8,
+            )
+        };
+        let share = |other| {
+            let entries =
+                [Entry::now(Kind::Ours(mode)), Entry { kind: other, begins_ns: seconds(5.0) }];
+            let outcome = run(path.without_phase(), &entries, seconds(15.0), seconds(75.0), 1);
+            100.0 * outcome.bps[0] / outcome.bps.iter().sum::<f64>()
+        };
+        let (used, queue_ms) = alone(path);
+        println!(
+            "{mode}: {used:.3} of the path alone, {queue_ms:.1} ms of queue; {:.3} at 1 % random loss; {:.0} % beside cubic, {:.0} % beside fair",
+            alone(with_loss(path, 0.01)).0,
+            share(Kind::Cubic),
+            share(Kind::Ours(Mode::Fair)),
+        );
     }
 }
 
@@ -93,8 +130,8 @@ fn start() {
     }
 }
 
-/// Such runs are chaotic: what counts is how the shares lie when the second flow begins at one moment or another. CUBIC needs twenty
-/// seconds to fill the larger buffers.
+/// Single runs are chaotic, so each figure is the median of runs that differ in the start of the second flow. CUBIC
+/// needs twenty seconds to fill the larger buffers.
 fn fairness() {
     for (rate_bps, rtt_ms) in [(1e8, 20), (GIGABIT, 10)] {
         for buffer in [0.05, 0.25, 0.5, 1.0, 4.0] {
@@ -140,7 +177,7 @@ fn modest() {
     }
 }
 
-/// How long `modest` takes to have half of the path after a CUBIC flow has ended.
+/// The time that `modest` needs to use half of the path after a CUBIC flow has ended.
 fn back() {
     for (rate_bps, rtt_ms) in [(1e8, 20), (1e8, 50), (2e8, 100), (1e8, 200)] {
         for buffer in [1.0, 4.0] {
@@ -162,7 +199,7 @@ fn back() {
     }
 }
 
-/// Twenty spacings: which flow's start overflows the buffer, and who has looked by then, differs from one to the next.
+/// Twenty spacings, which differ in the flow that overflows the buffer and in the flows that have drained by then.
 fn many() {
     for (rate_bps, rtt_ms) in [(GIGABIT, 20), (2e8, 10), (1e8, 20), (1e8, 50)] {
         let path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0).without_phase();
@@ -193,7 +230,7 @@ fn many() {
     }
 }
 
-/// What the first round trips lose differs most from run to run.
+/// Losses of the first round trips differ most from run to run.
 fn seeds() {
     for (rate_bps, rtt_ms) in [(2e8, 10), (2e8, 20), (GIGABIT, 20), (5e7, 100)] {
         for share in [0.01, 0.1] {

@@ -1,6 +1,6 @@
-//! A flow of the wide-area protocol: its own code at both ends.
+//! A flow of the wide-area protocol, which runs the protocol's code at both ends.
 //!
-//! Arrives: a mode, how much to send. Leaves: packets. Must not know: the path.
+//! Arrives: a mode, the extents to send. Leaves: packets. Must not know: the path.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,36 +10,36 @@ use waystage_protocol::connection::{Config, Connection, Event, Sink, Source};
 use waystage_protocol::packet::TAG_SIZE;
 use waystage_protocol::protect::{Protect, Sealed, Side, Suite};
 
-use crate::world::{Body, End, Flow, Packet};
+use crate::simulation::{Body, End, Flow, Packet};
 
 /// Headers of IPv4 and UDP.
 pub const IP_UDP_BYTES: usize = 28;
 
-/// What a flow is to do.
+/// The description of a flow.
 #[derive(Clone, Debug)]
 pub struct BulkSpec {
-    /// How fast to send.
+    /// The congestion controller.
     pub mode: Mode,
-    /// The connections with which this one takes what one would.
+    /// The connections that take the share of one together with this one.
     pub group: Option<Group>,
     /// The rate that the server grants.
     pub rate_cap_bps: f64,
     /// The lengths of the extents to send.
     pub extents: Vec<u64>,
-    /// The round trip that the handshake would have measured.
+    /// The round trip that a handshake would have measured.
     pub initial_rtt_ns: u64,
-    /// The largest UDP payload that the hosts' links take.
+    /// The largest UDP payload of the hosts' links.
     pub largest_datagram: usize,
-    /// How fast the receiver's disk is; None for as fast as data comes.
+    /// The rate of the receiver's disk; None for no limit.
     pub disk_bps: Option<f64>,
-    /// How much the receiver holds in front of its disk.
+    /// The receiver's memory for bytes that wait for the disk.
     pub memory_bytes: u64,
-    /// Whether packets are really sealed, and every byte is checked. Otherwise both are left out: they change no decision.
-    pub whole: bool,
+    /// Whether packets are sealed and every byte is checked. Both cost time and change no decision.
+    pub verify: bool,
 }
 
 impl BulkSpec {
-    /// One extent without an end in sight.
+    /// One extent that never ends.
     #[must_use]
     pub fn endless(mode: Mode, initial_rtt_ns: u64) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl BulkSpec {
             largest_datagram: 1472,
             disk_bps: None,
             memory_bytes: 1 << 30,
-            whole: false,
+            verify: false,
         }
     }
 }
@@ -69,7 +69,7 @@ pub struct Bulk {
     addresses: [SocketAddr; 2],
 }
 
-/// A tag of zeros: for studies of rates, where ciphers would cost most of the time.
+/// A tag of zeros, for simulations whose time the ciphers would dominate.
 struct Unsealed;
 
 impl Protect for Unsealed {
@@ -89,10 +89,10 @@ impl Protect for Unsealed {
     }
 }
 
-/// Bytes that follow from their place, so that the receiver can check each of them.
+/// Bytes that are a function of their offset, so that the receiver can check each of them.
 #[derive(Default)]
 struct Content {
-    whole: bool,
+    verify: bool,
     wrong_bytes: u64,
     received_bytes: u64,
 }
@@ -103,7 +103,7 @@ fn byte_at(extent: u64, offset: u64) -> u8 {
 
 impl Source for Content {
     fn read(&mut self, extent: u64, offset: u64, into: &mut [u8]) {
-        if self.whole {
+        if self.verify {
             for (index, byte) in into.iter_mut().enumerate() {
                 *byte = byte_at(extent, offset + index as u64);
             }
@@ -114,7 +114,7 @@ impl Source for Content {
 impl Sink for Content {
     fn write(&mut self, extent: u64, offset: u64, bytes: &[u8]) {
         self.received_bytes += bytes.len() as u64;
-        if self.whole {
+        if self.verify {
             let wrong =
                 |(index, byte): (usize, &u8)| *byte != byte_at(extent, offset + index as u64);
             self.wrong_bytes += bytes.iter().enumerate().filter(|&each| wrong(each)).count() as u64;
@@ -123,7 +123,7 @@ impl Sink for Content {
 }
 
 impl Bulk {
-    /// Both ends, their handshake done.
+    /// Both ends, after their handshake.
     #[must_use]
     pub fn new(now_ns: u64, spec: &BulkSpec) -> Self {
         let addresses = [1, 2].map(|host| SocketAddr::from((Ipv4Addr::new(192, 0, 2, host), 7000)));
@@ -134,7 +134,7 @@ impl Bulk {
             config.largest_datagram = spec.largest_datagram;
             config.limits.unconsumed_bytes = spec.memory_bytes;
             config.secret = [local as u8; 32];
-            let protect: Box<dyn Protect> = if spec.whole {
+            let protect: Box<dyn Protect> = if spec.verify {
                 Box::new(Sealed::new(&[9; 32], side, Suite::Aes256Gcm))
             } else {
                 Box::new(Unsealed)
@@ -154,7 +154,7 @@ impl Bulk {
         Self {
             sender,
             receiver: end(Side::Server, addresses[0], 2),
-            content: Content { whole: spec.whole, ..Content::default() },
+            content: Content { verify: spec.verify, ..Content::default() },
             disk_bps: spec.disk_bps,
             written_ns: now_ns,
             unwritten: 0.0,
@@ -173,7 +173,7 @@ impl Bulk {
         }
     }
 
-    /// One end's connection, to be told something.
+    /// One end's connection, to change it.
     pub fn end_mut(&mut self, end: End) -> &mut Connection {
         match end {
             End::Sender => &mut self.sender,
@@ -181,18 +181,18 @@ impl Bulk {
         }
     }
 
-    /// What one end's application was told so far.
+    /// The events of one end's application so far.
     #[must_use]
     pub fn events(&self, end: End) -> &[Event] {
         &self.events[end as usize]
     }
 
-    /// From now on the sender's packets come from another address, as after a change of network or of a NAT's port.
+    /// Moves the sender to another address, as a change of network or of a NAT's port does.
     pub fn move_sender(&mut self, to: SocketAddr) {
         self.addresses[0] = to;
     }
 
-    /// Bytes that arrived and were not those that were sent.
+    /// Bytes received that differ from those sent.
     #[must_use]
     pub fn wrong_bytes(&self) -> u64 {
         self.content.wrong_bytes
@@ -212,7 +212,7 @@ impl Bulk {
 }
 
 impl Flow for Bulk {
-    fn arrived(&mut self, now_ns: u64, end: End, packet: Packet) {
+    fn on_packet(&mut self, now_ns: u64, end: End, packet: Packet) {
         let Body::Datagram(mut bytes) = packet.body else { return };
         let (connection, from) = match end {
             End::Sender => (&mut self.sender, self.addresses[1]),
@@ -235,7 +235,7 @@ impl Flow for Bulk {
                     self.free.push(bytes);
                     break;
                 };
-                // A packet to where nobody is any more is lost.
+                // A packet to an address without a host is lost.
                 if self.addresses.contains(&to) {
                     let size = bytes.len() + IP_UDP_BYTES;
                     out.push((

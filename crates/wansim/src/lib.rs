@@ -1,14 +1,19 @@
-//! Wide-area paths in virtual time: what a transfer meets between two sites, without sockets or clocks.
+//! Wide-area paths in virtual time, without sockets or clocks.
 //!
-//! Arrives: a path (rate, delay, jitter, buffer, loss, reordering, duplication, corruption), flows, a seed. Leaves: what each flow
-//! delivered when. Must not know: real time, threads, files.
+//! Arrives: a path (rate, delay, jitter, buffer, loss, reordering, duplication, corruption), flows, a seed.
+//! Leaves: the bytes that each flow delivered, over time. Must not know: real time, threads, files.
 //!
-//! [`link`](mod@link) is one direction of a path, [`world`] the events, [`bulk`] a flow of the wide-area protocol, its real code at both ends,
-//! [`tcp`] its competitors, [`study`] the figures. The same seed gives the same bits. Rates are of IP packets: 28 bytes more
-//! than a UDP payload; what a flow delivered is payload alone.
+//! - [`link`](mod@link): one direction of a path.
+//! - [`simulation`]: the event queue of a path and its flows.
+//! - [`bulk`]: a flow of the wide-area protocol, which runs the protocol's code at both ends.
+//! - [`tcp`]: its competitors, CUBIC and BBR.
+//! - [`scenario`]: flows on a path, and their rates.
+//!
+//! The same seed gives the same bits. Rates are of IP packets, 28 bytes more than the UDP payload; delivered bytes are
+//! payload alone.
 
 pub mod bulk;
 pub mod link;
-pub mod study;
+pub mod scenario;
+pub mod simulation;
 pub mod tcp;
-pub mod world;

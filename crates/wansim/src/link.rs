@@ -1,56 +1,57 @@
 //! One direction of a path.
 //!
-//! Arrives: packets by size and time. Leaves: when each comes out at the other end, if at all, and how often.
-//! Must not know: what is in a packet, who sent it.
+//! Arrives: packets by size and time. Leaves: when each arrives at the far end, if at all, and how often.
+//! Must not know: the contents of a packet, its sender.
 //!
-//! A packet waits for those before it (a buffer of so many bytes, the tail is dropped), crosses at the link's rate, may be lost at random,
-//! and arrives after the delay. The queue is not simulated packet by packet: when the link will be free says how full it is.
+//! A packet queues behind earlier ones in a drop-tail buffer, leaves at the link's rate, may be lost at random, and
+//! arrives after the delay. The queue is not simulated packet by packet: the time at which the link is idle again gives
+//! its length.
 
 use waystage_flowsim::seeded::Random;
 
-/// How packets are lost at random.
+/// The model of random loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Loss {
     /// None.
     #[default]
     Never,
-    /// Each packet with this probability, whatever happened to others.
+    /// Each packet independently with this probability.
     Random(f64),
-    /// Gilbert and Elliott's two states: in the bad one packets are lost with probability `loss`.
+    /// The two states of Gilbert and Elliott: in the bad one packets are lost with probability `loss`.
     Bursts {
-        /// The probability, packet by packet, that a good spell ends.
+        /// The probability per packet that the good state ends.
         begin: f64,
-        /// The probability that a bad spell ends.
+        /// The probability per packet that the bad state ends.
         end: f64,
-        /// The loss in a bad spell.
+        /// The loss in the bad state.
         loss: f64,
     },
 }
 
-/// What one direction of a path is like.
+/// The properties of one direction of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkSpec {
-    /// Bits a second, of whole IP packets.
+    /// The rate in bits a second, of IP packets.
     pub rate_bps: f64,
-    /// From the end of the link's queue to the other end.
+    /// The propagation delay, after the queue.
     pub delay_ns: u64,
-    /// Each packet arrives later by up to this, evenly spread; packets may overtake each other.
+    /// Each packet is delayed further by up to this, uniformly; packets may overtake each other.
     pub jitter_ns: u64,
-    /// How many bytes may wait.
+    /// The size of the buffer.
     pub buffer_bytes: u64,
-    /// Random loss, behind the buffer.
+    /// Random loss, after the buffer.
     pub loss: Loss,
-    /// The share of packets that arrive later by `reorder_ns`.
+    /// The share of packets that are delayed by `reorder_ns`.
     pub reorder: f64,
-    /// How much later.
+    /// Their additional delay.
     pub reorder_ns: u64,
     /// The share of packets that arrive twice.
     pub duplicate: f64,
-    /// The share of packets in which a bit changes.
+    /// The share of packets in which a bit flips.
     pub corrupt: f64,
-    /// Packets that find more than so many bytes waiting are marked (ECN) where that is less than the buffer.
+    /// Packets that find more than this many bytes in the queue get an ECN mark.
     pub mark_bytes: u64,
-    /// Larger packets do not pass.
+    /// The largest packet that passes.
     pub largest_packet: usize,
 }
 
@@ -74,38 +75,38 @@ impl LinkSpec {
     }
 }
 
-/// How a packet comes out.
+/// The arrival of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
+    /// The time.
     pub at_ns: u64,
-    /// Marked for congestion.
+    /// Whether it has an ECN mark.
     pub marked: bool,
-    /// Not as it went in.
+    /// Whether a bit has flipped.
     pub corrupt: bool,
 }
 
-/// What a link has done so far.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that went in.
+    /// Packets sent.
     pub packets: u64,
     /// Packets that found the buffer full.
     pub overflowed: u64,
     /// Packets lost at random.
     pub lost: u64,
-    /// Bytes that crossed.
+    /// Bytes sent.
     pub bytes: u64,
 }
 
-/// A link at work.
+/// A link.
 #[derive(Clone, Debug)]
 pub struct Link {
-    /// What it is like; may be changed while it works.
+    /// Its properties, which may change at any time.
     pub spec: LinkSpec,
     random: Random,
     free_ns: u64,
-    bad_spell: bool,
+    bad_state: bool,
     counts: Counts,
 }
 
@@ -114,22 +115,22 @@ impl Link {
     #[must_use]
     pub fn new(spec: LinkSpec, seed: u64) -> Self {
         let random = Random::new(seed);
-        Self { spec, random, free_ns: 0, bad_spell: false, counts: Counts::default() }
+        Self { spec, random, free_ns: 0, bad_state: false, counts: Counts::default() }
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Bytes that wait.
+    /// Bytes in the queue.
     #[must_use]
     pub fn queued_bytes(&self, now_ns: u64) -> u64 {
         (self.free_ns.saturating_sub(now_ns) as f64 * self.spec.rate_bps / 8e9) as u64
     }
 
-    /// A packet goes in; how it comes out: not at all, once or twice.
+    /// Sends a packet; returns its arrivals: none, one or two.
     pub fn send(&mut self, now_ns: u64, bytes: usize) -> [Option<Arrival>; 2] {
         self.counts.packets += 1;
         let queued = self.queued_bytes(now_ns);
@@ -166,10 +167,10 @@ impl Link {
             Loss::Never => false,
             Loss::Random(share) => self.chance(share),
             Loss::Bursts { begin, end, loss } => {
-                if self.chance(if self.bad_spell { end } else { begin }) {
-                    self.bad_spell = !self.bad_spell;
+                if self.chance(if self.bad_state { end } else { begin }) {
+                    self.bad_state = !self.bad_state;
                 }
-                self.bad_spell && self.chance(loss)
+                self.bad_state && self.chance(loss)
             }
         }
     }

@@ -2,25 +2,26 @@
 //!
 //! Arrives: acknowledgements. Leaves: segments. Must not know: the path, other flows.
 //!
-//! Each transmission has a number and is acknowledged by it, so losses are found as selective acknowledgements find them: three later
-//! transmissions arrived. There are always bytes to send until it ends. What a real TCP loses by small buffers or interrupts it does not lose here.
+//! Each transmission has a number and is acknowledged by it, so losses are detected as with selective acknowledgements:
+//! three later transmissions arrived. A flow has bytes to send until it ends. Losses of a real TCP that small
+//! socket buffers or interrupts cause do not occur here.
 
 use std::collections::VecDeque;
 
 use waystage_protocol::congestion::controller::PACKET;
 use waystage_protocol::congestion::cubic::Cubic;
 
-use crate::world::{Body, End, Flow, Packet};
+use crate::simulation::{Body, End, Flow, Packet};
 
-/// Bytes of a segment with its headers, and the payload in it (with time stamps).
+/// Bytes of a segment with its headers, and of its payload (with time stamps).
 const SEGMENT: usize = 1500;
 const PAYLOAD: u64 = 1448;
 const ACK: usize = 52;
 
-/// Later transmissions that arrived before one counts as lost.
+/// Later transmissions acknowledged before one counts as lost.
 const REORDERING: u64 = 3;
 
-/// How a TCP chooses its window; in packets.
+/// The congestion control of a TCP, in packets.
 #[derive(Clone, Debug)]
 pub enum Control {
     /// RFC 9438, with HyStart's delay criterion (RFC 9406) at the end of slow start.
@@ -44,8 +45,8 @@ pub struct BbrControl {
     full: (f64, u32),
     phase: BbrPhase,
     phase_ns: u64,
-    least_rtt_ns: u64,
-    least_at_ns: u64,
+    bbr_min_rtt_ns: u64,
+    min_at_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +58,14 @@ enum BbrPhase {
 }
 
 impl Control {
-    /// A CUBIC flow that begins.
+    /// CUBIC at the start of a flow.
     #[must_use]
     pub fn cubic() -> Self {
         let cubic = Cubic::default();
         Self::Cubic(CubicControl { window: 10.0, threshold: f64::INFINITY, cubic })
     }
 
-    /// A BBR flow that begins.
+    /// BBR at the start of a flow.
     #[must_use]
     pub fn bbr() -> Self {
         Self::Bbr(BbrControl {
@@ -72,8 +73,8 @@ impl Control {
             full: (0.0, 0),
             phase: BbrPhase::Startup,
             phase_ns: 0,
-            least_rtt_ns: u64::MAX,
-            least_at_ns: 0,
+            bbr_min_rtt_ns: u64::MAX,
+            min_at_ns: 0,
         })
     }
 }
@@ -81,7 +82,7 @@ impl Control {
 #[derive(Clone, Copy, Debug)]
 struct Transmission {
     sent_ns: u64,
-    /// Packets delivered when it was sent, and when that was: for BBR's rate samples.
+    /// Packets delivered when it was sent, and when the last of them was, for BBR's rate samples.
     delivered: u64,
     delivered_ns: u64,
     resolved: bool,
@@ -91,19 +92,19 @@ struct Transmission {
 #[derive(Clone, Debug)]
 pub struct Tcp {
     control: Control,
-    underway: VecDeque<Transmission>,
+    transmissions: VecDeque<Transmission>,
     first: u64,
     in_flight: u64,
     delivered: u64,
     delivered_ns: u64,
-    newest_arrived: Option<u64>,
-    recover_to: u64,
+    largest_acked: Option<u64>,
+    recovery_point: u64,
     round_end: u64,
     rounds: u64,
     round_rtt_ns: u64,
-    base_rtt_ns: u64,
+    min_rtt_ns: u64,
     smoothed_ns: u64,
-    heard_ns: u64,
+    acked_ns: u64,
     next_send_ns: u64,
     acks: Vec<u64>,
     received: u64,
@@ -111,25 +112,25 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// A flow that begins now and sends nothing new after `ends_ns`.
+    /// A flow that begins now and ends at `ends_ns`.
     #[must_use]
     pub fn new(now_ns: u64, ends_ns: u64, control: Control) -> Self {
         Self {
             control,
             ends_ns,
-            underway: VecDeque::new(),
+            transmissions: VecDeque::new(),
             first: 0,
             in_flight: 0,
             delivered: 0,
             delivered_ns: now_ns,
-            newest_arrived: None,
-            recover_to: 0,
+            largest_acked: None,
+            recovery_point: 0,
             round_end: 0,
             rounds: 0,
             round_rtt_ns: u64::MAX,
-            base_rtt_ns: u64::MAX,
+            min_rtt_ns: u64::MAX,
             smoothed_ns: 0,
-            heard_ns: now_ns,
+            acked_ns: now_ns,
             next_send_ns: now_ns,
             acks: Vec::new(),
             received: 0,
@@ -137,55 +138,55 @@ impl Tcp {
     }
 
     fn next_number(&self) -> u64 {
-        self.first + self.underway.len() as u64
+        self.first + self.transmissions.len() as u64
     }
 
-    fn acknowledged(&mut self, now_ns: u64, number: u64) {
+    fn on_ack(&mut self, now_ns: u64, number: u64) {
         let Some(index) = number.checked_sub(self.first) else { return };
-        let Some(transmission) = self.underway.get_mut(index as usize) else { return };
+        let Some(transmission) = self.transmissions.get_mut(index as usize) else { return };
         if std::mem::replace(&mut transmission.resolved, true) {
             return;
         }
         let transmission = *transmission;
-        self.heard_ns = now_ns;
+        self.acked_ns = now_ns;
         self.in_flight -= 1;
         self.delivered += 1;
         self.delivered_ns = now_ns;
-        self.newest_arrived = Some(self.newest_arrived.unwrap_or(0).max(number));
+        self.largest_acked = Some(self.largest_acked.unwrap_or(0).max(number));
         let rtt_ns = now_ns - transmission.sent_ns;
-        self.base_rtt_ns = self.base_rtt_ns.min(rtt_ns);
+        self.min_rtt_ns = self.min_rtt_ns.min(rtt_ns);
         self.smoothed_ns =
             if self.smoothed_ns == 0 { rtt_ns } else { (7 * self.smoothed_ns + rtt_ns) / 8 };
         self.round_rtt_ns = self.round_rtt_ns.min(rtt_ns);
-        let lost = self.find_lost();
+        let lost = self.detect_losses();
         let round_rtt_ns = (number >= self.round_end).then_some(self.round_rtt_ns);
         if round_rtt_ns.is_some() {
             self.round_end = self.next_number();
             self.rounds += 1;
             self.round_rtt_ns = u64::MAX;
         }
-        let congested = lost.is_some_and(|newest| newest >= self.recover_to);
+        let congested = lost.is_some_and(|newest| newest >= self.recovery_point);
         if congested {
-            self.recover_to = self.next_number();
+            self.recovery_point = self.next_number();
         }
-        let recovering = number < self.recover_to;
-        let base_rtt_ns = self.base_rtt_ns;
+        let recovering = number < self.recovery_point;
+        let min_rtt_ns = self.min_rtt_ns;
         match &mut self.control {
             Control::Cubic(control) => {
-                control.acknowledged(
+                control.on_ack(
                     now_ns,
                     self.smoothed_ns,
                     congested,
                     recovering,
                     round_rtt_ns,
-                    base_rtt_ns,
+                    min_rtt_ns,
                 );
             }
             Control::Bbr(control) => {
                 let packets = (self.delivered - transmission.delivered) as f64;
                 let span_ns = (now_ns - transmission.delivered_ns).max(1) as f64;
                 let rate = packets * 1e9 / span_ns;
-                control.acknowledged(
+                control.on_ack(
                     now_ns,
                     rate,
                     rtt_ns,
@@ -197,10 +198,10 @@ impl Tcp {
         }
     }
 
-    fn find_lost(&mut self) -> Option<u64> {
-        let newest = self.newest_arrived?;
+    fn detect_losses(&mut self) -> Option<u64> {
+        let newest = self.largest_acked?;
         let mut lost = None;
-        while let Some(front) = self.underway.front() {
+        while let Some(front) = self.transmissions.front() {
             if !front.resolved {
                 if self.first + REORDERING > newest {
                     break;
@@ -208,7 +209,7 @@ impl Tcp {
                 self.in_flight -= 1;
                 lost = Some(self.first);
             }
-            self.underway.pop_front();
+            self.transmissions.pop_front();
             self.first += 1;
         }
         lost
@@ -224,15 +225,15 @@ impl Tcp {
     fn timeout_ns(&self) -> u64 {
         // Before the first measurement, a second (RFC 6298).
         let least_ns = if self.smoothed_ns == 0 { 1_000_000_000 } else { 200_000_000 };
-        self.heard_ns + (3 * self.smoothed_ns).max(least_ns)
+        self.acked_ns + (3 * self.smoothed_ns).max(least_ns)
     }
 
-    fn timed_out(&mut self, now_ns: u64) {
+    fn on_timeout(&mut self, now_ns: u64) {
         self.first = self.next_number();
-        self.underway.clear();
+        self.transmissions.clear();
         self.in_flight = 0;
-        self.heard_ns = now_ns;
-        self.recover_to = self.first;
+        self.acked_ns = now_ns;
+        self.recovery_point = self.first;
         if let Control::Cubic(control) = &mut self.control {
             control.threshold = (control.window / 2.0).max(2.0);
             control.window = 1.0;
@@ -242,14 +243,14 @@ impl Tcp {
 }
 
 impl CubicControl {
-    fn acknowledged(
+    fn on_ack(
         &mut self,
         now_ns: u64,
         rtt_ns: u64,
         congested: bool,
         recovering: bool,
         round_rtt_ns: Option<u64>,
-        base_rtt_ns: u64,
+        min_rtt_ns: u64,
     ) {
         if congested {
             self.window = (self.cubic.on_congestion(self.window * PACKET) / PACKET).max(2.0);
@@ -257,7 +258,7 @@ impl CubicControl {
         } else if recovering {
         } else if self.window < self.threshold {
             self.window += 1.0;
-            let limit_ns = base_rtt_ns + (base_rtt_ns / 8).clamp(4_000_000, 16_000_000);
+            let limit_ns = min_rtt_ns + (min_rtt_ns / 8).clamp(4_000_000, 16_000_000);
             if round_rtt_ns.is_some_and(|rtt_ns| rtt_ns > limit_ns) {
                 self.threshold = self.window;
             }
@@ -271,11 +272,11 @@ impl CubicControl {
 const BBR_STARTUP: f64 = 2.885;
 const BBR_GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const BBR_RATE_ROUNDS: u64 = 10;
-const BBR_LEAST_RTT_NS: u64 = 10_000_000_000;
+const BBR_MIN_RTT_NS: u64 = 10_000_000_000;
 const BBR_PROBE_RTT_NS: u64 = 200_000_000;
 
 impl BbrControl {
-    fn acknowledged(
+    fn on_ack(
         &mut self,
         now_ns: u64,
         rate: f64,
@@ -291,10 +292,10 @@ impl BbrControl {
         while self.rates.front().is_some_and(|&(at, _)| at + BBR_RATE_ROUNDS < round) {
             self.rates.pop_front();
         }
-        if rtt_ns <= self.least_rtt_ns {
-            (self.least_rtt_ns, self.least_at_ns) = (rtt_ns, now_ns);
+        if rtt_ns <= self.bbr_min_rtt_ns {
+            (self.bbr_min_rtt_ns, self.min_at_ns) = (rtt_ns, now_ns);
         }
-        let bdp = self.rate() * self.least_rtt_ns as f64 / 1e9;
+        let bdp = self.rate() * self.bbr_min_rtt_ns as f64 / 1e9;
         match self.phase {
             BbrPhase::Startup if round_ended => {
                 if self.rate() > 1.25 * self.full.0 {
@@ -308,21 +309,21 @@ impl BbrControl {
             }
             BbrPhase::Drain if in_flight as f64 <= bdp => self.enter(BbrPhase::Probe(2), now_ns),
             BbrPhase::Probe(index) => {
-                let passed = now_ns - self.phase_ns > self.least_rtt_ns;
+                let passed = now_ns - self.phase_ns > self.bbr_min_rtt_ns;
                 let drained = index == 1 && in_flight as f64 <= bdp;
                 if passed || drained {
                     self.enter(BbrPhase::Probe((index + 1) % 8), now_ns);
                 }
             }
             BbrPhase::ProbeRtt if now_ns - self.phase_ns > BBR_PROBE_RTT_NS => {
-                self.least_at_ns = now_ns;
+                self.min_at_ns = now_ns;
                 self.enter(BbrPhase::Probe(2), now_ns);
             }
             _ => {}
         }
         let known = !matches!(self.phase, BbrPhase::Startup | BbrPhase::ProbeRtt);
-        if known && now_ns - self.least_at_ns > BBR_LEAST_RTT_NS {
-            self.least_rtt_ns = rtt_ns;
+        if known && now_ns - self.min_at_ns > BBR_MIN_RTT_NS {
+            self.bbr_min_rtt_ns = rtt_ns;
             self.enter(BbrPhase::ProbeRtt, now_ns);
         }
     }
@@ -347,10 +348,10 @@ impl BbrControl {
     }
 
     fn window(&self, round: u64) -> f64 {
-        if self.least_rtt_ns == u64::MAX || round == 0 {
+        if self.bbr_min_rtt_ns == u64::MAX || round == 0 {
             return 10.0;
         }
-        let bdp = self.rate() * self.least_rtt_ns as f64 / 1e9;
+        let bdp = self.rate() * self.bbr_min_rtt_ns as f64 / 1e9;
         match self.phase {
             BbrPhase::ProbeRtt => 4.0,
             BbrPhase::Startup => (BBR_STARTUP * bdp).max(10.0),
@@ -360,14 +361,14 @@ impl BbrControl {
 }
 
 impl Flow for Tcp {
-    fn arrived(&mut self, now_ns: u64, end: End, packet: Packet) {
+    fn on_packet(&mut self, now_ns: u64, end: End, packet: Packet) {
         let Body::Segment(number) = packet.body else { return };
         match end {
             End::Receiver => {
                 self.received += 1;
                 self.acks.push(number);
             }
-            End::Sender => self.acknowledged(now_ns, number),
+            End::Sender => self.on_ack(now_ns, number),
         }
     }
 
@@ -379,7 +380,7 @@ impl Flow for Tcp {
             ));
         }
         if self.in_flight > 0 && now_ns >= self.timeout_ns() {
-            self.timed_out(now_ns);
+            self.on_timeout(now_ns);
         }
         let pacing = match &self.control {
             Control::Bbr(control) if control.rate() > 0.0 => Some(control.pacing()),
@@ -387,7 +388,7 @@ impl Flow for Tcp {
         };
         while now_ns < self.ends_ns && (self.in_flight as f64) < self.window().floor().max(1.0) {
             if let Some(pacing) = pacing {
-                // Up to a millisecond in advance, as the kernel's pacing does in its quanta.
+                // Up to 0.1 ms in advance, as the quanta of the kernel's pacing.
                 if self.next_send_ns > now_ns + 100_000 {
                     break;
                 }
@@ -395,9 +396,9 @@ impl Flow for Tcp {
             }
             let number = self.next_number();
             if self.in_flight == 0 {
-                (self.heard_ns, self.delivered_ns) = (now_ns, now_ns);
+                (self.acked_ns, self.delivered_ns) = (now_ns, now_ns);
             }
-            self.underway.push_back(Transmission {
+            self.transmissions.push_back(Transmission {
                 sent_ns: now_ns,
                 delivered: self.delivered,
                 delivered_ns: self.delivered_ns,
@@ -412,7 +413,7 @@ impl Flow for Tcp {
     }
 
     fn wake_ns(&self) -> Option<u64> {
-        if self.heard_ns >= self.ends_ns {
+        if self.acked_ns >= self.ends_ns {
             return None;
         }
         let paced = matches!(&self.control, Control::Bbr(control) if control.rate() > 0.0)

@@ -1,8 +1,8 @@
-//! What each mode promises, in virtual time. `cargo run --example paths` has the same at full length.
+//! The properties of each mode, in virtual time. `cargo run --example paths` prints the complete figures.
 
 use waystage_protocol::congestion::Mode;
 use waystage_wansim::link::Loss;
-use waystage_wansim::study::{jain, reached_ns, run, seconds, Entry, Kind, PathSpec};
+use waystage_wansim::scenario::{jain, reached_ns, run, seconds, Entry, Kind, PathSpec};
 
 const MS: u64 = 1_000_000;
 
@@ -11,7 +11,7 @@ fn fair() -> Entry {
 }
 
 #[test]
-fn random_loss_costs_what_it_loses_and_no_more() {
+fn random_loss_costs_its_share_and_no_more() {
     for (rtt_ms, share) in [(10, 0.0), (10, 0.01), (10, 0.1), (100, 0.05)] {
         let mut path = PathSpec::new(1e8, rtt_ms * MS, 1.0);
         path.forward.loss = Loss::Random(share);
@@ -27,7 +27,7 @@ fn random_loss_costs_what_it_loses_and_no_more() {
 
 #[test]
 fn loss_both_ways_costs_no_more_whatever_is_lost_first() {
-    // What the first round trips lose differs most; `paths seeds` has more of them.
+    // Losses of the first round trips differ most; `paths seeds` runs more of them.
     for (rate_bps, rtt_ms, share) in [(2e8, 10, 0.05), (2e8, 20, 0.1)] {
         for seed in 1..=12 {
             let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
@@ -50,8 +50,8 @@ fn a_path_of_half_a_second_is_filled_in_seconds_and_sooner_by_fast_start() {
 }
 
 #[test]
-fn packets_that_are_late_are_not_taken_for_lost() {
-    // The second path is as uneven as a busy host makes it: now and then a packet is later than any reordering window.
+fn late_packets_are_not_declared_lost() {
+    // The second path has the jitter of a busy host: some packets are later than any reordering window.
     for (rate_bps, rtt_ms, jitter_ms) in [(1e8, 50, 0), (2e8, 10, 4)] {
         let clean = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
         let mut path = clean;
@@ -79,8 +79,9 @@ fn alone_it_keeps_the_queue_short() {
 }
 
 #[test]
-fn flows_that_begin_one_after_the_other_come_to_have_the_same() {
-    // In the last three some have lost packets in the queue of the others, and compete, before all look.
+fn flows_that_begin_one_after_the_other_converge_to_equal_rates() {
+    // In the last three, some lose packets in the queue of the others, and enter the TCP-friendly phase before the
+    // first drain.
     for (rate_bps, rtt_ms, count, apart_s) in [
         (1e8, 20, 4_u32, 0.5),
         (1e8, 20, 16, 0.5),
@@ -99,8 +100,8 @@ fn flows_that_begin_one_after_the_other_come_to_have_the_same() {
     }
 }
 
-/// The share of ours beside a CUBIC flow, the median of runs in which the second flow begins at one moment or another: single runs are chaotic.
-/// CUBIC needs twenty seconds to fill a buffer of four products.
+/// The share of `fair` beside a CUBIC flow: the median of runs that differ in the start of the second flow, since
+/// single runs are chaotic. CUBIC needs twenty seconds to fill a buffer of four bandwidth-delay products.
 fn median_share(path: PathSpec, ours_first: bool, starts: u32) -> f64 {
     let (ours, cubic) = (Kind::Ours(Mode::Fair), Kind::Cubic);
     let [first, second] = if ours_first { [ours, cubic] } else { [cubic, ours] };
@@ -116,8 +117,8 @@ fn median_share(path: PathSpec, ours_first: bool, starts: u32) -> f64 {
 }
 
 #[test]
-fn a_flow_that_comes_second_seeks_its_share_of_a_deep_buffer() {
-    // Without it, twelve starts had 9 to 44 %, and 31 in the middle.
+fn a_second_flow_probes_its_share_of_a_deep_buffer() {
+    // Without share probing, twelve starts had 9 to 44 %, with a median of 31.
     let path = PathSpec::new(1e9, 10 * MS, 4.0).without_phase();
     let share = median_share(path, false, 3);
     assert!((0.36..=0.65).contains(&share), "{share:.3}");
@@ -138,7 +139,7 @@ fn beside_a_flow_that_fills_the_buffer_each_has_about_half() {
 }
 
 #[test]
-fn modest_comes_back_soon_after_the_other_flow_has_ended() {
+fn modest_returns_soon_after_the_other_flow_has_ended() {
     let (ends_s, most_rounds) = (20.0, 100.0);
     for rtt_ms in [20, 100] {
         let path = PathSpec::new(1e8, rtt_ms * MS, 1.0);
@@ -156,7 +157,7 @@ fn modest_comes_back_soon_after_the_other_flow_has_ended() {
 }
 
 #[test]
-fn connections_of_one_copy_take_together_what_one_would() {
+fn connections_of_one_copy_take_the_share_of_one() {
     let one_of = Entry::now(Kind::OneOf(Mode::Fair));
     let path = PathSpec::new(1e8, 20 * MS, 1.0);
     let alone = run(path, &[one_of; 3], seconds(4.0), seconds(12.0), 1);
@@ -169,16 +170,16 @@ fn connections_of_one_copy_take_together_what_one_would() {
             outcome.bps[1..].iter().sum::<f64>() / outcome.bps.iter().sum::<f64>()
         };
         let (three, apart) = (share(one_of, 3), share(fair(), 3));
-        // What one flow may have beside one other, however each run of it differs from the next.
+        // The share of one flow beside another, which differs from run to run.
         assert!((0.35..=0.65).contains(&three), "{other:?}: {three} for three");
         assert!(three < apart - 0.05, "{other:?}: {three} coupled, {apart} each by itself");
     }
 }
 
 #[test]
-fn connections_that_join_a_copy_hold_it_up_but_little() {
+fn connections_that_join_a_copy_delay_it_little() {
     let path = PathSpec::new(1e8, 500 * MS, 1.0);
-    // As a copy makes them: two and a half round trips after the first contents.
+    // As in a copy: two and a half round trips after the first contents.
     let begun = |begins: &[f64]| {
         let entry =
             |&begins_s: &f64| Entry { kind: Kind::OneOf(Mode::Fair), begins_ns: seconds(begins_s) };

@@ -1,6 +1,6 @@
-//! The figures of the wide-area protocol, in virtual time.
+//! Flows on a path, and their rates.
 //!
-//! Arrives: a condition. Leaves: rates and shares. Must not know: how they are shown.
+//! Arrives: a path, flows and when they begin. Leaves: rates over time. Must not know: how they are shown.
 
 use waystage_protocol::congestion::coupled::Group;
 use waystage_protocol::congestion::Mode;
@@ -8,8 +8,8 @@ use waystage_protocol::connection::Counters;
 
 use crate::bulk::{Bulk, BulkSpec};
 use crate::link::LinkSpec;
+use crate::simulation::{End, Flow, Packet, Simulation};
 use crate::tcp::{Control, Tcp};
-use crate::world::{End, Flow, Packet, World};
 
 /// Seconds as nanoseconds.
 #[must_use]
@@ -17,17 +17,17 @@ pub fn seconds(s: f64) -> u64 {
     (s * 1e9) as u64
 }
 
-/// A path between two sites: the same delay both ways, the way back wide enough.
+/// A path between two sites: the same delay in both directions, and enough capacity on the return path.
 #[derive(Clone, Copy, Debug)]
 pub struct PathSpec {
     /// The direction of the data.
     pub forward: LinkSpec,
-    /// The other one.
+    /// The return path.
     pub backward: LinkSpec,
 }
 
 impl PathSpec {
-    /// A clean path of this rate and round trip, with a buffer of so many bandwidth-delay products.
+    /// A path without loss, whose buffer has `buffer_bdp` bandwidth-delay products.
     #[must_use]
     pub fn new(rate_bps: f64, rtt_ns: u64, buffer_bdp: f64) -> Self {
         let bdp_bytes = rate_bps * rtt_ns as f64 / 8e9;
@@ -38,35 +38,35 @@ impl PathSpec {
         }
     }
 
-    /// The same with hosts that need a little time: packets on the way back are late by up to two packets' time of the way there.
-    /// Without it one flow's packets always meet a full buffer and another's never do, by how the path's numbers divide (Floyd, Jacobson: "On
-    /// Traffic Phase Effects in Packet-Switched Gateways", Internetworking 3(3), 1992).
+    /// The same path with jitter on the return path, of up to two packets' time of the forward path. Without it one
+    /// flow's packets always meet a full buffer and another's never do, depending on how the path's numbers divide
+    /// (Floyd, Jacobson: "On Traffic Phase Effects in Packet-Switched Gateways", Internetworking 3(3), 1992).
     #[must_use]
     pub fn without_phase(mut self) -> Self {
         self.backward.jitter_ns = (2.0 * 1500.0 * 8e9 / self.forward.rate_bps) as u64;
         self
     }
 
-    /// The round trip of an empty path.
+    /// The round trip of the empty path.
     #[must_use]
     pub fn rtt_ns(&self) -> u64 {
         self.forward.delay_ns + self.backward.delay_ns
     }
 }
 
-/// Any flow.
+/// A flow of either kind.
 pub enum AnyFlow {
-    /// One of ours.
+    /// The wide-area protocol.
     Bulk(Box<Bulk>),
     /// A competitor.
     Tcp(Box<Tcp>),
 }
 
 impl Flow for AnyFlow {
-    fn arrived(&mut self, now_ns: u64, end: End, packet: Packet) {
+    fn on_packet(&mut self, now_ns: u64, end: End, packet: Packet) {
         match self {
-            Self::Bulk(flow) => flow.arrived(now_ns, end, packet),
-            Self::Tcp(flow) => flow.arrived(now_ns, end, packet),
+            Self::Bulk(flow) => flow.on_packet(now_ns, end, packet),
+            Self::Tcp(flow) => flow.on_packet(now_ns, end, packet),
         }
     }
 
@@ -92,61 +92,61 @@ impl Flow for AnyFlow {
     }
 }
 
-/// Who sends.
+/// The kind of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The protocol in a mode.
     Ours(Mode),
-    /// One of the connections of one copy: all of these in a run are of the same.
+    /// One of the coupled connections of a copy. All of these in a run belong to the same copy.
     OneOf(Mode),
     /// A CUBIC flow.
     Cubic,
-    /// A CUBIC flow that sends nothing new after this time in nanoseconds.
+    /// A CUBIC flow that ends at this time in nanoseconds.
     CubicUntil(u64),
     /// A BBR flow.
     Bbr,
 }
 
-/// A flow and when it begins.
+/// A flow of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Who.
+    /// Its kind.
     pub kind: Kind,
-    /// When.
+    /// When it begins.
     pub begins_ns: u64,
 }
 
 impl Entry {
-    /// From the beginning.
+    /// A flow that begins at once.
     #[must_use]
     pub fn now(kind: Kind) -> Self {
         Self { kind, begins_ns: 0 }
     }
 }
 
-/// What a run gave.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// For each flow, payload in bits a second over the measured time.
+    /// For each flow, payload in bits a second over the measured interval.
     pub bps: Vec<f64>,
-    /// For each flow, payload bits a second in each step from the beginning.
+    /// For each flow, payload in bits a second in each step from the start.
     pub steps: Vec<Vec<f64>>,
     /// The length of a step.
     pub step_ns: u64,
-    /// What our flows did; zeros for others.
+    /// The counters of the sender of each protocol flow; zeros for others.
     pub sender: Vec<Counters>,
-    /// The same at the receiving end.
+    /// The same of the receiver.
     pub receiver: Vec<Counters>,
-    /// The phase that each of our flows was in at each step.
+    /// The phase of each protocol flow at each step.
     pub phases: Vec<Vec<&'static str>>,
-    /// Bytes in the buffer, at each step.
+    /// Bytes in the buffer at each step.
     pub queued_bytes: Vec<u64>,
 }
 
-/// Flows on a path, measured from `from_ns` to `until_ns`.
+/// Runs flows on a path, and measures from `from_ns` to `until_ns`.
 #[must_use]
 pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed: u64) -> Outcome {
-    let mut world = World::new(path.forward, path.backward, seed);
+    let mut simulation = Simulation::new(path.forward, path.backward, seed);
     let copy = Group::default();
     for entry in entries {
         let tcp =
@@ -167,7 +167,7 @@ pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed:
             Kind::CubicUntil(ends_ns) => tcp(ends_ns, Control::cubic()),
             Kind::Bbr => tcp(u64::MAX, Control::bbr()),
         };
-        world.add(entry.begins_ns, flow);
+        simulation.add(entry.begins_ns, flow);
     }
     let step_ns = (until_ns / 200).max(10_000_000);
     let count = entries.len();
@@ -182,14 +182,14 @@ pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed:
     };
     let (mut before, mut at_from) = (vec![0; count], vec![0; count]);
     let mut measured_from_ns = 0;
-    while world.now_ns() < until_ns {
-        if world.now_ns() <= from_ns {
-            measured_from_ns = world.now_ns();
+    while simulation.now_ns() < until_ns {
+        if simulation.now_ns() <= from_ns {
+            measured_from_ns = simulation.now_ns();
             at_from.copy_from_slice(&before);
         }
-        world.run_until(world.now_ns() + step_ns);
-        outcome.queued_bytes.push(world.forward.queued_bytes(world.now_ns()));
-        for (index, flow) in world.flows().iter().enumerate() {
+        simulation.run_until(simulation.now_ns() + step_ns);
+        outcome.queued_bytes.push(simulation.forward.queued_bytes(simulation.now_ns()));
+        for (index, flow) in simulation.flows().iter().enumerate() {
             let delivered = flow.delivered_bytes();
             let bits = 8.0 * (delivered - before[index]) as f64;
             outcome.steps[index].push(bits * 1e9 / step_ns as f64);
@@ -199,8 +199,8 @@ pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed:
             }
         }
     }
-    let measured_ns = (world.now_ns() - measured_from_ns) as f64;
-    for (index, flow) in world.flows().iter().enumerate() {
+    let measured_ns = (simulation.now_ns() - measured_from_ns) as f64;
+    for (index, flow) in simulation.flows().iter().enumerate() {
         outcome.bps[index] = 8e9 * (before[index] - at_from[index]) as f64 / measured_ns;
         let counters = |end| match flow {
             AnyFlow::Bulk(flow) => flow.end(end).counters(),
@@ -212,7 +212,7 @@ pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed:
     outcome
 }
 
-/// Jain's index of fairness: 1 where all are equal.
+/// Jain's fairness index: 1 for equal rates.
 #[must_use]
 pub fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
@@ -220,7 +220,7 @@ pub fn jain(rates: &[f64]) -> f64 {
     sum * sum / (rates.len() as f64 * squares)
 }
 
-/// When a flow first had this rate in two steps running.
+/// When a flow first reached a rate in two consecutive steps.
 #[must_use]
 pub fn reached_ns(outcome: &Outcome, flow: usize, bps: f64) -> Option<u64> {
     let steps = &outcome.steps[flow];

@@ -1,22 +1,23 @@
-//! Flows over one path, in virtual time.
+//! The event queue of a path and its flows, in virtual time.
 //!
-//! Arrives: the path's two directions, flows. Leaves: the flows, further on in time. Must not know: what a flow is made of.
+//! Arrives: the two directions of a path, flows, a seed. Leaves: the flows at a later time. Must not know: any kind
+//! of flow.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::link::{Link, LinkSpec};
 
-/// Which end of a flow.
+/// An end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// Where the data comes from.
+    /// The source of the data.
     Sender,
-    /// Where it goes.
+    /// Its destination.
     Receiver,
 }
 
-/// What crosses a path.
+/// The contents of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A datagram of the wide-area protocol.
@@ -25,73 +26,73 @@ pub enum Body {
     Segment(u64),
 }
 
-/// A packet and how large it is with all headers.
+/// A packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Bytes of the IP packet.
+    /// Its size with all headers.
     pub bytes: usize,
-    /// What is in it.
+    /// Its contents.
     pub body: Body,
-    /// Marked for congestion on the way.
+    /// Whether it has an ECN mark.
     pub marked: bool,
 }
 
-/// Two ends that talk across the path.
+/// A flow: two ends that exchange packets over the path.
 pub trait Flow {
-    /// A packet has come to one end.
-    fn arrived(&mut self, now_ns: u64, end: End, packet: Packet);
+    /// A packet arrives at one end.
+    fn on_packet(&mut self, now_ns: u64, end: End, packet: Packet);
 
-    /// The packets that the ends send now.
+    /// Appends the packets that the ends send now.
     fn poll(&mut self, now_ns: u64, out: &mut Vec<(End, Packet)>);
 
-    /// When to poll next, if nothing arrives before; None for never.
+    /// When to poll next, unless a packet arrives before; None for never.
     fn wake_ns(&self) -> Option<u64>;
 
-    /// Bytes of payload that the receiver has, each counted once.
+    /// Bytes of payload at the receiver, each counted once.
     fn delivered_bytes(&self) -> u64;
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum What {
+enum EventKind {
     Wake,
     Arrive(End, Packet),
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Happening {
+struct Event {
     at_ns: u64,
     order: u64,
     flow: usize,
-    what: What,
+    kind: EventKind,
 }
 
-impl Ord for Happening {
+impl Ord for Event {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at_ns, self.order).cmp(&(other.at_ns, other.order))
     }
 }
 
-impl PartialOrd for Happening {
+impl PartialOrd for Event {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
 /// A path and its flows.
-pub struct World<F> {
+pub struct Simulation<F> {
     /// From senders to receivers.
     pub forward: Link,
     /// Back.
     pub backward: Link,
     flows: Vec<F>,
     wakes: Vec<u64>,
-    happenings: BinaryHeap<Reverse<Happening>>,
+    events: BinaryHeap<Reverse<Event>>,
     order: u64,
     now_ns: u64,
     out: Vec<(End, Packet)>,
 }
 
-impl<F: Flow> World<F> {
+impl<F: Flow> Simulation<F> {
     /// An idle path.
     #[must_use]
     pub fn new(forward: LinkSpec, backward: LinkSpec, seed: u64) -> Self {
@@ -100,14 +101,14 @@ impl<F: Flow> World<F> {
             backward: Link::new(backward, seed ^ 0x5555),
             flows: Vec::new(),
             wakes: Vec::new(),
-            happenings: BinaryHeap::new(),
+            events: BinaryHeap::new(),
             order: 0,
             now_ns: 0,
             out: Vec::new(),
         }
     }
 
-    /// Adds a flow that begins at this time.
+    /// Adds a flow that begins at this time; returns its index.
     pub fn add(&mut self, begins_ns: u64, flow: F) -> usize {
         let index = self.flows.len();
         self.flows.push(flow);
@@ -116,36 +117,38 @@ impl<F: Flow> World<F> {
         index
     }
 
-    /// The flows, in the order they were added.
+    /// The flows, in the order of [`Self::add`].
     #[must_use]
     pub fn flows(&self) -> &[F] {
         &self.flows
     }
 
-    /// One of them, to be told something; it is polled at once.
-    pub fn tell(&mut self, index: usize, what: impl FnOnce(&mut F, u64)) {
-        what(&mut self.flows[index], self.now_ns);
+    /// Changes a flow, and polls it.
+    pub fn change(&mut self, index: usize, change: impl FnOnce(&mut F, u64)) {
+        change(&mut self.flows[index], self.now_ns);
         self.poll(index);
     }
 
-    /// Now.
+    /// The current time.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// Lets time pass until `end_ns`.
+    /// Advances the time to `end_ns`.
     pub fn run_until(&mut self, end_ns: u64) {
-        while let Some(Reverse(next)) = self.happenings.peek() {
+        while let Some(Reverse(next)) = self.events.peek() {
             if next.at_ns > end_ns {
                 break;
             }
-            let Some(Reverse(next)) = self.happenings.pop() else { break };
+            let Some(Reverse(next)) = self.events.pop() else { break };
             self.now_ns = next.at_ns;
-            match next.what {
-                What::Wake if self.wakes[next.flow] != next.at_ns => continue,
-                What::Wake => self.wakes[next.flow] = u64::MAX,
-                What::Arrive(end, packet) => self.flows[next.flow].arrived(next.at_ns, end, packet),
+            match next.kind {
+                EventKind::Wake if self.wakes[next.flow] != next.at_ns => continue,
+                EventKind::Wake => self.wakes[next.flow] = u64::MAX,
+                EventKind::Arrive(end, packet) => {
+                    self.flows[next.flow].on_packet(next.at_ns, end, packet)
+                }
             }
             self.poll(next.flow);
         }
@@ -178,8 +181,8 @@ impl<F: Flow> World<F> {
                 let at = (order % bytes.len() as u64) as usize;
                 bytes[at] ^= 1 << (order % 7);
             }
-            let what = What::Arrive(to, packet);
-            self.happenings.push(Reverse(Happening { at_ns: arrival.at_ns, order, flow, what }));
+            let kind = EventKind::Arrive(to, packet);
+            self.events.push(Reverse(Event { at_ns: arrival.at_ns, order, flow, kind }));
         };
         if let Some(again) = again {
             arrive(again, packet.clone(), order + 1);
@@ -196,6 +199,6 @@ impl<F: Flow> World<F> {
         self.wakes[flow] = at_ns;
         let order = self.order;
         self.order += 1;
-        self.happenings.push(Reverse(Happening { at_ns, order, flow, what: What::Wake }));
+        self.events.push(Reverse(Event { at_ns, order, flow, kind: EventKind::Wake }));
     }
 }
