@@ -11,8 +11,13 @@ pub enum Error {
     #[error("protocol violation: {0}")]
     Violation(&'static str),
     /// No congestion controller has this name: choose another.
-    #[error("there is no mode {0:?}: use fair, fast-start, modest or aggressive")]
-    UnknownMode(String),
+    #[error("there is no mode {name:?}: use one of {known}")]
+    UnknownMode {
+        /// The name.
+        name: String,
+        /// The registered names.
+        known: String,
+    },
 }
 
 impl Error {
@@ -21,7 +26,7 @@ impl Error {
     pub fn detail(&self) -> &str {
         match self {
             Self::Malformed(detail) | Self::Violation(detail) => detail,
-            Self::UnknownMode(name) => name,
+            Self::UnknownMode { name, .. } => name,
         }
     }
 }

@@ -76,8 +76,24 @@ impl FromStr for Mode {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self, Error> {
-        Self::all()
-            .find(|mode| mode.registered().name == name)
-            .ok_or_else(|| Error::UnknownMode(name.to_owned()))
+        Self::all().find(|mode| mode.registered().name == name).ok_or_else(|| Error::UnknownMode {
+            name: name.to_owned(),
+            known: REGISTRY.iter().map(|registered| registered.name).collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mode_is_found_by_its_name_and_respects_its_cap() {
+        for mode in Mode::all() {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+            assert!(mode.start(10_000_000, 1e6).control().rate_bps <= 1e6, "{mode}");
+        }
+        let unknown = "eager".parse::<Mode>().unwrap_err().to_string();
+        assert!(unknown.contains("fair, fast-start, modest, aggressive"), "{unknown}");
     }
 }
