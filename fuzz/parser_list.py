@@ -162,11 +162,11 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
 OWN: dict[str, tuple[str, ...]] = {
     "crates/catalog/src/digest.rs": ("which_zeros_are_stored_and_how_bytes_are_cut_makes_no_difference",),
     "crates/catalog/src/layout/tests.rs": (
-        "a_byte_lies_where_dealing_out_blocks_puts_it",
+        "a_byte_is_where_dealing_out_blocks_puts_it",
         "objects_without_a_list_and_gaps_between_components_are_covered",
     ),
     "crates/catalog/tests/check.rs": ("a_check_names_exactly_what_differs",),
-    "crates/catalog/tests/checksum.rs": ("each_object_is_summed_alone_and_mended_alone",),
+    "crates/catalog/tests/checksum.rs": ("each_object_is_summed_and_repaired_alone",),
     "crates/copy/src/direct.rs": ("any_range_arrives_as_it_is",),
     "crates/copy/src/time.rs": (
         "nanoseconds_are_kept_both_ways",

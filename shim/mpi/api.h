@@ -1,7 +1,7 @@
 /* The MPI library of this process, found when MPI_Init is called.
  *
  * Nothing here is linked to MPI: the library is preloaded into every process of a job, shells among them, and an MPI
- * library may also come later, by dlopen into a scope of its own, as it does under Python. So every function of
+ * library may also come later, by dlopen into its own scope, as under Python. So every function of
  * MPI that the profiler itself calls, and every handle, goes through this table.
  */
 #ifndef WAYSTAGE_API_H

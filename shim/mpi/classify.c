@@ -1,4 +1,5 @@
-/* See classify.h. The tags are those of Open MPI 4 and 5, ompi/mca/coll/base/coll_tags.h; users' tags are not negative. */
+/* See classify.h. The tags are those of Open MPI 4 and 5, ompi/mca/coll/base/coll_tags.h; users' tags are not
+ * negative. */
 #define _GNU_SOURCE
 #include "classify.h"
 

@@ -66,7 +66,7 @@ static struct comm_map *known(uintptr_t key)
     return map;
 }
 
-/* Two threads may both translate, since MPI takes locks of its own and so this one is not held; the later finding wins. */
+/* Two threads may both translate, since MPI takes its own locks and so this one is not held; the later finding wins. */
 static const struct comm_map *keep(struct recorder *recorder, uintptr_t key, struct comm_map *map, bool is_new)
 {
     if (map == NULL)

@@ -33,8 +33,8 @@ const struct comm_map *comm_map_find(struct recorder *recorder, MPI_Comm comm);
 const struct comm_map *window_map(struct recorder *recorder, MPI_Win window);
 void window_forget(MPI_Win window);
 
-/* What to do when the ranks of a communicator become known, and before they are forgotten; `own_side` is the other half of
- * an inter-communicator, or NULL. Each may be NULL.
+/* What to do when the ranks of a communicator become known, and before they are forgotten; `own_side` is the other
+ * half of an inter-communicator, or NULL. Each may be NULL.
  */
 extern struct comm_hooks {
     void (*made)(const struct comm_map *map, const struct comm_map *own_side);

@@ -32,7 +32,8 @@ static struct functions *table, real;
 
 static inline void count_at(struct recorder *recorder, uint64_t now, uintptr_t comm, int kind, const MPI_Status *status)
 {
-    /* What carries one-sided operations is not received by calls that could be seen, so not all of it could be counted. */
+    /* What carries one-sided operations is not received by calls that could be seen, so not all of it could be
+     * counted. */
     if (status->_cancelled || kind == KIND_RMA_PROTOCOL)
         return;
     uint32_t peer = comm_peer(recorder, (MPI_Comm)comm, status->MPI_SOURCE);

@@ -82,7 +82,8 @@ static void put_text(struct bytes *out, const char *text)
     put(out, text, length);
 }
 
-/* CRC-32 as in zlib (IEEE 802.3, reflected), of what gave `crc` and then `data`. Four bits at a time: the table is small, and a file is short. */
+/* CRC-32 as in zlib (IEEE 802.3, reflected), of what gave `crc` and then `data`. Four bits at a time: the table is
+ * small, and a file is short. */
 static uint32_t crc32(uint32_t crc, const unsigned char *data, size_t length)
 {
     static const uint32_t table[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,

@@ -11,7 +11,7 @@
 struct bytes {
     unsigned char *at;
     size_t length, room;
-    bool failed; /* there was no memory; what is there is incomplete */
+    bool failed; /* there was no memory; the bytes are incomplete */
 };
 
 #define HEADER_BYTES 40

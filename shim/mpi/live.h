@@ -5,8 +5,9 @@
  * Must not know: what is counted.
  *
  * Nothing is written by calls: the kernel keeps the pages when a process is killed. All room is reserved beforehand
- * (fallocate), since a page that finds no room later would end the program by SIGBUS; where a file system cannot reserve,
- * or has no room, memory is a process's own as without this. python/waystage/patterns/live.py reads the file.
+ * (fallocate), since a page that finds no room later would end the program by SIGBUS; where a file system cannot
+ * reserve, or has no room, memory is a process's own as without this. python/waystage/patterns/live.py reads the
+ * file.
  */
 #ifndef WAYSTAGE_LIVE_H
 #define WAYSTAGE_LIVE_H

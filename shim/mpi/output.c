@@ -52,7 +52,7 @@ unsigned output_claim(const char *given)
     for (unsigned world = 1; world <= MOST_WORLDS; world++) {
         if (!output_name(given, 0, world, NULL))
             return world;
-        /* First the claim, then the look: a world that has just ended publishes before it gives up its claim. */
+        /* First the claim, then the test: a world that has just ended publishes before it gives up its claim. */
         enum claim claim = live_make(live_path);
         if (claim == CLAIM_TAKEN)
             continue;

@@ -7,8 +7,8 @@
 
 #include "encode.h"
 
-/* `world` is 0, or for processes that another MPI program started the number of their world; with several programs in one world
- * its `label` instead. False where the name is too long. */
+/* `world` is 0, or for processes that another MPI program started the number of their world; with several programs in
+ * one world its `label` instead. False where the name is too long. */
 bool output_name(const char *path, int rank, unsigned world, const char *label);
 
 /* The first number of a spawned world whose name is free; it is taken from then on. Rank 0 alone asks. */

@@ -20,8 +20,8 @@
 #define TEST_TAG 0x5753
 #define TEST_BYTES 3
 
-/* mca_pml_base_module_t, ompi/mca/pml/pml.h of Open MPI 4.0 to 5.0: first this, then, where it was built to outlive the
- * failure of processes, as 5.0 is, a function to revoke communicators.
+/* mca_pml_base_module_t, ompi/mca/pml/pml.h of Open MPI 4.0 to 5.0: first this, then, where it was built to outlive
+ * the failure of processes, as 5.0 is, a function to revoke communicators.
  */
 struct pml_of_comms {
     void *add_procs, *del_procs, *enable, *progress, *add_comm;
@@ -125,8 +125,8 @@ static int own_isend_init(const void *buffer, size_t count, MPI_Datatype type, i
     return result;
 }
 
-/* The library's own persistent requests; the program's are seen where it calls MPI_Start, which does not come here in Open
- * MPI 4.
+/* The library's own persistent requests; the program's are seen where it calls MPI_Start, which does not come here in
+ * Open MPI 4.
  */
 static int own_start(size_t count, MPI_Request *requests)
 {
@@ -190,8 +190,8 @@ static int own_irecv(void *buffer, size_t count, MPI_Datatype type, int rank, in
     if (kind == KIND_RMA_PROTOCOL)
         return result;
     if ((tag < CLASSIFY_LAST_BLOCKING_TAG || kind == KIND_SETUP) && rank >= 0) {
-        /* Non-blocking collectives, and what makes communicators, look into their requests themselves, so their completion
-         * is not seen. They know what will come: what is asked for is what is received.
+        /* Non-blocking collectives, and what makes communicators, look into their requests themselves, so their
+         * completion is not seen. They know what will come: what is asked for is what is received.
          */
         uint32_t peer = comm_peer(recorder, comm, rank);
         if (peer != PEER_OUTSIDE)
@@ -297,7 +297,7 @@ static void remove_again(void)
     of_comms->del_comm = real_del_comm;
 }
 
-/* First a probe, which sends nothing: it shows that the table has this form. Then a message from this rank to itself. */
+/* First a call of probe, which sends nothing: the table has this form. Then a message from this rank to itself. */
 static bool form_is_known(void)
 {
     int flag;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "bypass.h"
+#include "offload.h"
 #include "encode.h"
 #include "fatal.h"
 #include "live.h"
@@ -36,8 +36,8 @@ static pid_t own_process;
 static atomic_flag abandoned = ATOMIC_FLAG_INIT;
 static bool sees_receives;
 
-/* Several programs make up this job, and some may lack the profiler: every rank leaves a part, since what is collective
- * over all ranks would wait for ever.
+/* Several programs make up this job, and some may lack the profiler: every rank leaves a part, since what is
+ * collective over all ranks would wait for ever.
  */
 static bool alone;
 
@@ -73,7 +73,7 @@ static bool keeps(void)
     return wanted == NULL || strcmp(wanted, "off") != 0;
 }
 
-/* Names the files. Worlds that a program spawns one after the other have names of their own, which rank 0 chooses. */
+/* Names the files. Worlds that a program spawns one after the other have different names, which rank 0 chooses. */
 static bool name_output(const char *path, bool spawned)
 {
     if (!spawned)
@@ -200,7 +200,7 @@ static void find_warnings(const char **warnings)
                  (unsigned long long)outside_messages, (unsigned long long)outside_bytes);
         warnings[count++] = outside;
     }
-    if (profile_route == ROUTE_PML && bypass_describe(bypassed, sizeof bypassed))
+    if (profile_route == ROUTE_PML && offload_describe(bypassed, sizeof bypassed))
         warnings[count++] = bypassed;
     warnings[count] = NULL;
 }

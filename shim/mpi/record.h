@@ -1,7 +1,7 @@
 /* The counters: what arrives is (peer, kind, bytes), what leaves is sorted rows.
  * Knows nothing of MPI, files or signals.
  *
- * Each thread counts into a recorder of its own, so that counting needs no lock and no atomic operation.
+ * Each thread counts into its own recorder, so that counting needs no lock and no atomic operation.
  */
 #ifndef WAYSTAGE_RECORD_H
 #define WAYSTAGE_RECORD_H
@@ -85,7 +85,8 @@ struct recorder {
 
 extern __thread struct recorder *own_recorder __attribute__((tls_model("initial-exec")));
 
-/* A phase lasts interval_ns, or for ever where that is 0; a recorder holds at most memory_bytes before it joins phases. */
+/* A phase lasts interval_ns, or for ever where that is 0; a recorder holds at most memory_bytes before it joins
+ * phases. */
 void record_start(uint64_t interval_ns, uint64_t memory_bytes);
 
 /* The calling thread's recorder, made when first asked for, or NULL where there is no memory. */

@@ -1,8 +1,8 @@
-/* Requests that the profiler must recognise later: receives under way, and persistent requests.
+/* Requests that the profiler must recognise later: receives in flight, and persistent requests.
  * Keyed by the request's address. Knows nothing of how a message is sent.
  *
- * An MPI library uses the same few addresses again and again. So what is no longer wanted keeps its place, and the table
- * grows to as many places as there were requests at once.
+ * An MPI library uses the same few addresses again and again. So what is no longer wanted keeps its place, and the
+ * table grows to as many places as there were requests at once.
  */
 #ifndef WAYSTAGE_REQUESTS_H
 #define WAYSTAGE_REQUESTS_H

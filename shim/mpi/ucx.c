@@ -49,7 +49,7 @@ static int find_library(struct dl_phdr_info *info, size_t size, void *path)
     return *(void **)path != NULL;
 }
 
-/* UCX may be in a scope of its own, with an MPI that was loaded late. */
+/* UCX may be in a separate scope, with an MPI that was loaded late. */
 static void *next_symbol(const char *name)
 {
     static void *handle;
@@ -437,11 +437,11 @@ const char *ucx_describe(int *which)
     const char *no_local = getenv("MPIR_CVAR_NOLOCAL");
     for (int i = (*which)++; i < 3; i = (*which)++) {
         if (i == 0 && nothing_seen)
-            return "MPICH moves messages within a host through shared memory of its own; 'waystage profile "
+            return "MPICH moves messages within a host through its own shared memory; 'waystage profile "
                    "--through-network' shows those beneath collectives";
         if (i == 0 && met && host_is_unseen)
-            return "messages beneath collectives between ranks of one host are missing: MPICH moves them through shared "
-                   "memory of its own; 'waystage profile --through-network' shows them";
+            return "messages beneath collectives between ranks of one host are missing: MPICH moves them through its own "
+                   "shared memory; 'waystage profile --through-network' shows them";
         if (i == 1 && met && no_local != NULL && strcmp(no_local, "0") != 0)
             return "messages within a host went through the network layer, since MPIR_CVAR_NOLOCAL was set: seen, but "
                    "slower than through MPICH's shared memory, and by other algorithms";

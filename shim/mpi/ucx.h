@@ -1,8 +1,9 @@
 /* Messages of MPICH 4 and 5, those beneath collectives too, where they enter UCX.
  *
- * MPICH hands UCX a message with the endpoint that it goes to and with bits by which it is matched. The profiler's library
- * comes before UCX in the order in which symbols are looked up, so MPICH calls it in UCX's place. Messages within a host
- * go through shared memory of MPICH's own, and are seen only where MPIR_CVAR_NOLOCAL sends them through UCX too.
+ * MPICH hands UCX a message with the endpoint that it goes to and with bits by which it is matched. The profiler's
+ * library comes before UCX in the order in which symbols are looked up, so MPICH calls it in UCX's place. Messages
+ * within a host go through shared memory of MPICH's own, and are seen only where MPIR_CVAR_NOLOCAL sends them through
+ * UCX too.
  */
 #ifndef WAYSTAGE_UCX_H
 #define WAYSTAGE_UCX_H

@@ -1,5 +1,5 @@
-/* The forms of UCX that its functions take, ucp/api/ucp.h of UCX 1.10 and later: of each as much as is read. Every field
- * that is not always there has a bit that says so.
+/* The forms of UCX that its functions take, ucp/api/ucp.h of UCX 1.10 and later: of each as much as is read. Every
+ * field that is not always there has a bit that says so.
  */
 #ifndef WAYSTAGE_UCX_FORM_H
 #define WAYSTAGE_UCX_FORM_H

@@ -37,7 +37,7 @@ static __thread struct message pending[MOST_PENDING];
 static __thread int pending_count;
 
 /* A word each, so that threads may read and write it without a lock: context without the part, tag, whether of a
- * non-blocking collective, kind. A non-blocking one has a tag of its own; a blocking one's tag may be another's in the
+ * non-blocking collective, kind. A non-blocking one has its own tag; a blocking one's tag may be another's in the
  * next call.
  */
 #define LEARNED 4096
@@ -66,7 +66,7 @@ static void learn_kind(uint64_t bits, int kind)
     __atomic_store_n(learned_slot(word), word | (uint64_t)kind, __ATOMIC_RELAXED);
 }
 
-/* One that is under way may go on within any call; only the call that begins it knows its name. */
+/* One in progress may continue within any call; only the call that begins it knows its name. */
 static int collective_kind(struct recorder *recorder, uint64_t bits)
 {
     int known = learned_kind(bits), hint = recorder->hint & 0xff;
@@ -170,7 +170,7 @@ void match_settle(struct recorder *recorder)
         const struct message *message = &pending[i];
         const struct comm_map *map = __atomic_load_n(&maps[MATCH_CONTEXT(message->bits) / 2], __ATOMIC_ACQUIRE);
         struct comm_map *part = NULL;
-        /* One of the library's own, as for a window or a file, has the ranks of the communicator that the call names. */
+        /* The library's internal one, as for a window or a file, has the ranks of the call's communicator. */
         if (map == NULL && message->within && (map = comm_map_known(recorder, recorder->scope)) != NULL &&
             is_part(message->bits))
             map = part = part_of(map, message->bits);

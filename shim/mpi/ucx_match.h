@@ -1,10 +1,10 @@
-/* What the 64 bits tell by which MPICH lets UCX match messages: the communicator, and with the calls that threads are in,
- * the kind.
+/* What the 64 bits tell by which MPICH lets UCX match messages: the communicator, and with the calls that threads are
+ * in, the kind.
  *
  * 16 bits of context, 16 of the sender's rank in the communicator, 32 of the message's tag
- * (src/mpid/ch4/netmod/ucx/ucx_types.h of MPICH 4.0 to 5.0). The context's lowest bit tells collectives' messages from
- * the others, the next two are of parts of a communicator (the ranks of one host, and one rank of each host), the next of an
- * inter-communicator's own side (src/include/mpir_contextid.h).
+ * (src/mpid/ch4/netmod/ucx/ucx_types.h of MPICH 4.0 to 5.0). The context's lowest bit tells collectives' messages
+ * from the others, the next two are of parts of a communicator (the ranks of one host, and one rank of each host),
+ * the next of an inter-communicator's own side (src/include/mpir_contextid.h).
  */
 #ifndef WAYSTAGE_UCX_MATCH_H
 #define WAYSTAGE_UCX_MATCH_H

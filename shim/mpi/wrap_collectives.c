@@ -1,10 +1,12 @@
-/* Blocking collectives: whether they send messages at all, and, where a message does not tell whose it is, whose it is. */
+/* Blocking collectives: whether they send messages at all, and, where a message does not tell whose it is, whose it
+ * is. */
 #define _GNU_SOURCE
-#include "bypass.h"
+#include "offload.h"
 #include "kinds.h"
 #include "wrap.h"
 
-/* Open MPI's messages have tags that tell. MPICH makes one operation of others, and what is asked for is the outer one. */
+/* Open MPI's messages have tags that tell. MPICH makes one operation of others, and what is asked for is the outer
+ * one. */
 static inline int enter(struct recorder *recorder, int kind, MPI_Comm comm, uintptr_t *scope)
 {
     int hint = recorder->hint;
@@ -27,14 +29,14 @@ static inline int enter(struct recorder *recorder, int kind, MPI_Comm comm, uint
         int result = next args;                                                                                        \
         recorder->hint = hint;                                                                                         \
         wrap_leave(recorder, scope);                                                                                   \
-        bypass_check(recorder, c, #symbol, empty, before);                                                             \
+        offload_check(recorder, c, #symbol, empty, before);                                                             \
         return result;                                                                                                 \
     }
 #define BLOCKING(name, kind, empty, params, args)                                                                      \
     BLOCKING_SYMBOL(MPI_##name, KIND_##kind, empty, params, args)                                                      \
     BLOCKING_SYMBOL(PMPI_##name, KIND_##kind, empty, params, args)                                                     \
 
-/* Whether there is nothing to send; true also where that cannot be told from the arguments. */
+/* Whether there is nothing to send; true also where the arguments do not show it. */
 #define UNKNOWN true
 
 BLOCKING(Barrier, BARRIER, false, (MPI_Comm c), (c))

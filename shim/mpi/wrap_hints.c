@@ -1,6 +1,6 @@
 /* Calls beneath which the library sends messages that do not tell what they are for. */
 #define _GNU_SOURCE
-#include "bypass.h"
+#include "offload.h"
 #include "classify.h"
 #include "kinds.h"
 #include "wrap.h"
@@ -14,14 +14,14 @@ static inline void made_communicator(struct recorder *recorder, MPI_Comm made)
         comm_map(recorder, made);
 }
 
-/* MPICH merges on a communicator of its own that has the new one's ranks. */
+/* MPICH merges on an internal communicator that has the new one's ranks. */
 static inline void merged_communicator(struct recorder *recorder, MPI_Comm made)
 {
     made_communicator(recorder, made);
     recorder->scope = comm_key(made);
 }
 
-/* MPICH splits by type on a communicator of its own, in the order of keys: only where they change nothing is it known. */
+/* MPICH splits by type on an internal communicator, in key order: it is known only where the keys change nothing. */
 static MPI_Comm in_order(MPI_Comm comm, int key)
 {
     int rank = -1;

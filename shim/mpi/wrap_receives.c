@@ -1,5 +1,5 @@
-/* Receives: of which communicator they are, so that what comes beneath MPI is known by its context. Open MPI's layer tells
- * that itself.
+/* Receives: of which communicator they are, so that what comes beneath MPI is known by its context. Open MPI's layer
+ * tells that itself.
  */
 #define _GNU_SOURCE
 #include "wrap.h"

@@ -102,7 +102,7 @@ static void start(MPI_Request request, MPI_Request now)
         recorder->activity++;
         count(recorder, known.peer, known.bytes);
     }
-    /* Open MPI may put another request in the place of one whose last message is still under way. */
+    /* Open MPI may put another request in the place of one whose last message is still in flight. */
     if (now != request) {
         known.key = (uintptr_t)now;
         request_put(&known);

@@ -32,13 +32,13 @@ static uint32_t own_process(void)
     return (uint32_t)syscall(SYS_getpid);
 }
 
-void program_begins(uint32_t process, const char *path, uint64_t began)
+void program_starts(uint32_t process, const char *path, uint64_t began)
 {
     if (segment == NULL)
         return;
     /* What cannot be read fails in the call itself. */
     const char *named = (uintptr_t)path >= 4096 && path[0] != '\0' ? path : "(a descriptor)";
-    say(process != 0 ? process : own_process(), RING_PROGRAM_BEGINS, named, began);
+    say(process != 0 ? process : own_process(), RING_PROGRAM_STARTS, named, began);
 }
 
 void program_failed(uint32_t process)
@@ -47,10 +47,10 @@ void program_failed(uint32_t process)
         say(process != 0 ? process : own_process(), RING_PROGRAM_FAILED, "", ring_now());
 }
 
-void program_blind(const char *what)
+void program_unobservable(const char *what)
 {
     if (segment != NULL)
-        say(own_process(), RING_PROGRAM_BLIND, what, ring_now());
+        say(own_process(), RING_PROGRAM_UNOBSERVABLE, what, ring_now());
 }
 
 /* Go calls the kernel by itself, past the C library, though it may be linked to it. Its linker leaves a note. */
@@ -75,12 +75,12 @@ static int has_go_note(struct dl_phdr_info *object, size_t size, void *found)
     return 1; /* The first is the program itself. */
 }
 
-void program_came(void)
+void program_loaded(void)
 {
     if (segment == NULL)
         return;
     bool go = false;
     dl_iterate_phdr(has_go_note, &go);
     if (!go)
-        say(own_process(), RING_PROGRAM_CAME, "", ring_now());
+        say(own_process(), RING_PROGRAM_LOADED, "", ring_now());
 }

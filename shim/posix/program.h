@@ -1,23 +1,24 @@
-/* Programs that processes become, and what this library cannot see of them.
+/* The programs that processes start, and whether this library is in them.
  *
  * Arrives: a call that replaces a program or starts one.
- * Leaves: a record before it, another where it failed; a record of each program in which this library was loaded.
+ * Leaves: a record before it, another where it failed; a record from each program in which this library was loaded.
  * Must not know: which calls there are.
  *
- * Where a program was begun and none came, the library is not in it: it is linked statically, runs with the rights of another user, or
- * was given an environment without it. So nothing need be known of the files of programs, and of scripts that name others. */
+ * A start without a record from the new program means that the library is not in it: the program is linked
+ * statically, runs with another user's rights, or has an environment without the library. So program files and
+ * scripts need not be parsed. */
 #ifndef WAYSTAGE_POSIX_PROGRAM_H
 #define WAYSTAGE_POSIX_PROGRAM_H
 
 #include "ring.h"
 
-/* Process `process` is to become the program `path`, as it names it, from `began` on; errno stays as it is. */
-void program_begins(uint32_t process, const char *path, uint64_t began);
-/* It did not. */
+/* Process `process` starts the program `path`, named as in the call, at `began`; errno stays as it is. */
+void program_starts(uint32_t process, const char *path, uint64_t began);
+/* The start failed. */
 void program_failed(uint32_t process);
-/* This library is in it, and sees what it does. */
-void program_came(void);
-/* What it does through `what` cannot be seen. */
-void program_blind(const char *what);
+/* This library was loaded in the program. */
+void program_loaded(void);
+/* The program uses `what`, whose changes cannot be observed. */
+void program_unobservable(const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* See ring.h. Nothing here allocates or takes a lock that another can hold, so all of it may run in a signal handler. */
+/* See ring.h. Nothing here allocates or takes a lock that another thread can hold: it is safe in a signal handler. */
 #define _GNU_SOURCE
 #include "ring.h"
 
@@ -10,12 +10,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define WAIT_BOUND_NS 10000000 /* What one call waits at most for room. */
+#define WAIT_BOUND_NS 10000000 /* The longest that one call waits for room. */
 #define WAIT_STEP_NS 50000
 #define TRIED_RINGS 16
-#define PATIENCE_BYTES (UINT64_C(1) << 20) /* The agent must have read so much before a call waits for it again. */
+#define PATIENCE_BYTES (UINT64_C(1) << 20) /* The agent must read this much before a call waits for it again. */
 
-/* What crates/agent/src/abi.rs counts on. */
+/* crates/agent/src/abi.rs relies on these. */
 _Static_assert(sizeof(struct ring_header) == 3 * 64 + 4 * RING_PROCESSES, "header");
 _Static_assert(offsetof(struct ring_header, consumed) == 64 && offsetof(struct ring_header, lost) == 128, "header");
 _Static_assert(sizeof(struct ring_control) == 192 && sizeof(struct ring_record) == 16 && sizeof(struct ring_stat) == 72, "records");
@@ -24,7 +24,7 @@ struct ring_header *segment;
 
 static struct ring_control *rings;
 static char *ring_data;
-/* Copies: what is in the segment, others can write. */
+/* Copies: other processes can write to the segment. */
 static uint32_t ring_count;
 static uint64_t ring_bytes;
 static _Atomic uint64_t impatient_until;
@@ -36,10 +36,10 @@ void ring_enroll(uint32_t process)
 {
     for (uint32_t step = 0; step < RING_PROCESSES; step++) {
         _Atomic uint32_t *place = &segment->processes[(process + step) % RING_PROCESSES];
-        uint32_t nobody = 0, held = atomic_load_explicit(place, memory_order_relaxed);
+        uint32_t empty = 0, held = atomic_load_explicit(place, memory_order_relaxed);
         if (held == process)
             return;
-        if (held == 0 && atomic_compare_exchange_strong(place, &nobody, process))
+        if (held == 0 && atomic_compare_exchange_strong(place, &empty, process))
             return;
     }
 }
@@ -91,15 +91,15 @@ void ring_forked(void)
         ring_enroll((uint32_t)getpid());
 }
 
-/* Take ring `index` where it is free and has room; *full says that it is free and has none. */
+/* Lock ring `index` where it is free and has room; *full is set where it is free and has none. */
 static bool claim_ring(uint32_t index, struct ring_claim *claim, bool *full)
 {
     struct ring_control *ring = &rings[index];
-    uint64_t nobody = 0;
+    uint64_t unlocked = 0;
     if (atomic_load_explicit(&ring->lock, memory_order_relaxed) != 0
-        || !atomic_compare_exchange_strong_explicit(&ring->lock, &nobody, own_thread, memory_order_acquire, memory_order_relaxed))
+        || !atomic_compare_exchange_strong_explicit(&ring->lock, &unlocked, own_thread, memory_order_acquire, memory_order_relaxed))
         return false;
-    /* A foreign hand may have left any number: only multiples of the alignment keep records within the ring. */
+    /* Another process may have written any number: only multiples of the alignment keep records within the ring. */
     uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed) & ~(uint64_t)(RING_ALIGN - 1);
     uint64_t used = head - atomic_load_explicit(&ring->tail, memory_order_acquire);
     uint64_t at = head & (ring_bytes - 1);
@@ -127,7 +127,7 @@ static bool claim_any(struct ring_claim *claim, bool *full)
     uint32_t tried = ring_count < TRIED_RINGS ? ring_count : TRIED_RINGS;
     for (uint32_t number = 0; number < tried; number++) {
         if (claim_ring((first + number) % ring_count, claim, full)) {
-            /* Whoever had to move stays: the next record finds room there too. */
+            /* Stay with this ring: the next record finds room there too. */
             own_ring = (first + number) % ring_count + 1;
             return true;
         }

@@ -1,7 +1,7 @@
 /* The writers' side of the segment.
  *
  * Arrives: what a call may change.
- * Leaves: a record in shared memory; or a count of what was lost. Never an error, never errno changed by the caller's view.
+ * Leaves: a record in shared memory, or a count of lost ones. Never an error; the caller's errno stays as it is.
  * Must not know: which calls there are. */
 #ifndef WAYSTAGE_POSIX_RING_H
 #define WAYSTAGE_POSIX_RING_H
@@ -17,14 +17,14 @@ extern struct ring_header *segment; /* NULL: nothing is recorded. */
 struct ring_claim {
     struct ring_control *ring;
     struct ring_record *record;
-    uint64_t head; /* With what was skipped up to the ring's end. */
+    uint64_t head; /* Including the bytes skipped up to the ring's end. */
 };
 
-/* Put a process of this program on the list of those that may still run at its end. */
+/* Enrol a process of this program: it may still run when the program ends. */
 void ring_enroll(uint32_t process);
 /* Attach to the segment that the environment names, if it does. */
 void ring_attach(void);
-/* The only thread of a new process is another one. */
+/* In the child of a fork, whose only thread has another id. */
 void ring_forked(void);
 
 /* False, and counted, where no ring has room within the bound. */

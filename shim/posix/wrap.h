@@ -2,9 +2,9 @@
 #ifndef WAYSTAGE_POSIX_WRAP_H
 #define WAYSTAGE_POSIX_WRAP_H
 
-#include "opened.h"
+#include "open_files.h"
 
 /* How open(2) with these flags may change or create a file that has a name. */
-enum opening opening_of(int flags);
+enum access access_of_flags(int flags);
 
 #endif

@@ -1,4 +1,5 @@
-/* Calls that change what an entry says of a file besides its content: mode, owner, times, and by extended attributes ctime.
+/* Calls that change what an entry says of a file besides its content: mode, owner, times, and by extended attributes
+ * ctime.
  *
  * By descriptor they work on files opened for reading too, whose path is asked for then: the descriptor may be any. */
 #define _GNU_SOURCE
@@ -10,13 +11,13 @@
 #include <utime.h>
 
 #include "real.h"
-#include "touch.h"
+#include "path_record.h"
 
 #define BY_PATH(symbol, params, types, args, directory, path)                                                          \
     EXPORT int symbol params                                                                                           \
     {                                                                                                                  \
         REAL(int, symbol, types);                                                                                      \
-        touch_at(RING_ATTRIBUTES, directory, path, 0);                                                                 \
+        record_path(RING_ATTRIBUTES, directory, path, 0);                                                              \
         return real_##symbol args;                                                                                     \
     }
 
@@ -24,7 +25,7 @@
     EXPORT int symbol params                                                                                           \
     {                                                                                                                  \
         REAL(int, symbol, types);                                                                                      \
-        touch_descriptor(RING_ATTRIBUTES, fd);                                                                         \
+        record_descriptor(RING_ATTRIBUTES, fd);                                                                        \
         return real_##symbol args;                                                                                     \
     }
 
@@ -32,7 +33,7 @@
     EXPORT int symbol params                                                                                           \
     {                                                                                                                  \
         REAL(int, symbol, types);                                                                                      \
-        touch_either(RING_ATTRIBUTES, fd, path);                                                                       \
+        record_path_or_descriptor(RING_ATTRIBUTES, fd, path);                                                          \
         return real_##symbol args;                                                                                     \
     }
 

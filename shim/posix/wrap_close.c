@@ -1,4 +1,4 @@
-/* Calls that close or copy descriptors. See opened.h. */
+/* Calls that close or copy descriptors. See open_files.h. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "opened.h"
+#include "open_files.h"
 #include "real.h"
 
 #ifndef CLOSE_RANGE_CLOEXEC
@@ -15,7 +15,7 @@
 
 EXPORT int close(int fd)
 {
-    closing(fd, true);
+    open_file_closing(fd, true);
     REAL(int, close, (int));
     return real_close(fd);
 }
@@ -25,13 +25,13 @@ EXPORT int close_range(unsigned first, unsigned last, int flags)
     REAL(int, close_range, (unsigned, unsigned, int));
     int result = real_close_range(first, last, flags);
     if (result == 0 && ((unsigned)flags & CLOSE_RANGE_CLOEXEC) == 0)
-        closing_range(first, last);
+        open_files_closing(first, last);
     return result;
 }
 
 EXPORT void closefrom(int first)
 {
-    closing_range(first < 0 ? 0 : (unsigned)first, ~0U);
+    open_files_closing(first < 0 ? 0 : (unsigned)first, ~0U);
     REAL(void, closefrom, (int));
     real_closefrom(first);
 }
@@ -39,7 +39,7 @@ EXPORT void closefrom(int first)
 EXPORT int fclose(FILE *stream)
 {
     if (segment != NULL)
-        closing(fileno_unlocked(stream), false);
+        open_file_closing(fileno_unlocked(stream), false);
     REAL(int, fclose, (FILE *));
     return real_fclose(stream);
 }
@@ -48,7 +48,7 @@ EXPORT int closedir(DIR *directory)
 {
     DIR *volatile given = directory; /* Declared never to be NULL, for which it fails all the same. */
     if (segment != NULL && given != NULL)
-        closing(dirfd(directory), false);
+        open_file_closing(dirfd(directory), false);
     REAL(int, closedir, (DIR *));
     return real_closedir(directory);
 }
@@ -57,7 +57,7 @@ EXPORT int dup(int fd)
 {
     REAL(int, dup, (int));
     int copy = real_dup(fd);
-    duplicated(fd, copy);
+    open_file_duplicated(fd, copy);
     return copy;
 }
 
@@ -65,23 +65,24 @@ EXPORT int dup(int fd)
 EXPORT int dup2(int fd, int copy)
 {
     if (fd != copy)
-        closing(copy, false);
+        open_file_closing(copy, false);
     REAL(int, dup2, (int, int));
     int result = real_dup2(fd, copy);
-    duplicated(fd, result);
+    open_file_duplicated(fd, result);
     return result;
 }
 
 EXPORT int dup3(int fd, int copy, int flags)
 {
-    closing(copy, false);
+    open_file_closing(copy, false);
     REAL(int, dup3, (int, int, int));
     int result = real_dup3(fd, copy, flags);
-    duplicated(fd, result);
+    open_file_duplicated(fd, result);
     return result;
 }
 
-/* The third argument is a number, a pointer or absent: it is passed on as the wider one, as the C library does itself. */
+/* The third argument is a number, a pointer or absent: it is passed on as the wider one, as the C library does
+ * itself. */
 #define FCNTL(symbol)                                                                                                  \
     EXPORT int symbol(int fd, int command, ...)                                                                        \
     {                                                                                                                  \
@@ -92,7 +93,7 @@ EXPORT int dup3(int fd, int copy, int flags)
         REAL(int, symbol, (int, int, ...));                                                                            \
         int result = real_##symbol(fd, command, argument);                                                             \
         if (command == F_DUPFD || command == F_DUPFD_CLOEXEC)                                                          \
-            duplicated(fd, result);                                                                                    \
+            open_file_duplicated(fd, result);                                                                          \
         return result;                                                                                                 \
     }
 

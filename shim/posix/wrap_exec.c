@@ -15,7 +15,7 @@
     EXPORT int symbol params                                                                                           \
     {                                                                                                                  \
         REAL(int, symbol, types);                                                                                      \
-        program_begins(0, path, ring_now());                                                                           \
+        program_starts(0, path, ring_now());                                                                           \
         int result = real_##symbol args;                                                                               \
         program_failed(0);                                                                                             \
         return result;                                                                                                 \
@@ -33,12 +33,12 @@ EXEC(execveat, (int directory, const char *path, char *const words[], char *cons
     (int, const char *, char *const *, char *const *, int), (directory, path, words, environment, flags),
     path)
 
-/* Words up to the NULL among the arguments; on the stack, as the C library has them: this may be a child of vfork(2). */
+/* The arguments up to NULL, on the stack as in the C library: this may be a child of vfork(2). */
 #define WORDS(first)                                                                                                   \
     size_t count = first != NULL ? 1 : 0;                                                                              \
     va_list rest;                                                                                                      \
     va_start(rest, first);                                                                                             \
-    while (count != 0 && va_arg(rest, char *) != NULL)                                                                             \
+    while (count != 0 && va_arg(rest, char *) != NULL)                                                                 \
         count++;                                                                                                       \
     va_end(rest);                                                                                                      \
     char **words = alloca((count + 1) * sizeof *words);                                                                \
@@ -82,9 +82,9 @@ EXPORT int execle(const char *path, const char *word, ...)
         int result = real_##symbol(&made, file, actions, attributes, words, environment);                              \
         if (result == 0 && child != NULL)                                                                              \
             *child = made;                                                                                             \
-        if (result == 0 && segment != NULL) {                                                                             \
+        if (result == 0 && segment != NULL) {                                                                          \
             ring_enroll((uint32_t)made);                                                                               \
-            program_begins((uint32_t)made, file, began);                                                     \
+            program_starts((uint32_t)made, file, began);                                                               \
         }                                                                                                              \
         return result;                                                                                                 \
     }

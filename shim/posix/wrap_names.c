@@ -10,22 +10,23 @@
 #include <unistd.h>
 
 #include "real.h"
-#include "touch.h"
+#include "path_record.h"
 
 int __xmknod(int version, const char *path, mode_t mode, dev_t *device);
 int __xmknodat(int version, int directory, const char *path, mode_t mode, dev_t *device);
 
 /* A call on one name. The record is made before it: a program may be killed within the call, when it is done already.
- * Where a symbolic link may become another, a second one follows success and says when the call began, which `time` is. */
+ * Where a symbolic link may become another, a second one follows success and says when the call began, which `time`
+ * is. */
 #define ON_NAME(kind, time, symbol, params, types, args, directory, path)                                              \
     EXPORT int symbol params                                                                                           \
     {                                                                                                                  \
         REAL(int, symbol, types);                                                                                      \
         uint64_t began = time;                                                                                         \
-        touch_at(kind, directory, path, 0);                                                                            \
+        record_path(kind, directory, path, 0);                                                                         \
         int result = real_##symbol args;                                                                               \
         if (result == 0 && began != 0)                                                                                 \
-            touch_at(kind, directory, path, began);                                                                    \
+            record_path(kind, directory, path, began);                                                                 \
         return result;                                                                                                 \
     }
 
@@ -35,12 +36,12 @@ int __xmknodat(int version, int directory, const char *path, mode_t mode, dev_t 
     {                                                                                                                  \
         REAL(int, symbol, types);                                                                                      \
         uint64_t began = time;                                                                                         \
-        touch_at(kind, from_directory, from, 0);                                                                       \
-        touch_at(kind, to_directory, to, 0);                                                                           \
+        record_path(kind, from_directory, from, 0);                                                                    \
+        record_path(kind, to_directory, to, 0);                                                                        \
         int result = real_##symbol args;                                                                               \
         if (result == 0 && began != 0) {                                                                               \
-            touch_at(kind, from_directory, from, began);                                                               \
-            touch_at(kind, to_directory, to, began);                                                                   \
+            record_path(kind, from_directory, from, began);                                                            \
+            record_path(kind, to_directory, to, began);                                                                \
         }                                                                                                              \
         return result;                                                                                                 \
     }
@@ -65,8 +66,8 @@ ON_NAMES(RING_LINKED, 0, link, (const char *from, const char *to), (const char *
 EXPORT int linkat(int old, const char *from, int new, const char *to, int flags)
 {
     REAL(int, linkat, (int, const char *, int, const char *, int));
-    touch_at(RING_LINKED, old, from, 0);
-    touch_at(RING_LINKED, new, to, 0);
+    record_path(RING_LINKED, old, from, 0);
+    record_path(RING_LINKED, new, to, 0);
     return real_linkat(old, from, new, to, flags);
 }
 
@@ -92,7 +93,7 @@ ON_NAME(RING_MADE, 0, __xmknod, (int version, const char *path, mode_t mode, dev
 ON_NAME(RING_MADE, 0, __xmknodat, (int version, int directory, const char *path, mode_t mode, dev_t *device),
     (int, int, const char *, mode_t, dev_t *), (version, directory, path, mode, device), directory, path)
 
-void touch_address(const void *address, size_t bytes)
+void record_address(const void *address, size_t bytes)
 {
     /* As long as the address says, with or without a NUL; abstract names begin with one. */
     char path[sizeof(struct sockaddr_un)];
@@ -102,7 +103,7 @@ void touch_address(const void *address, size_t bytes)
         return;
     memcpy(path, local->sun_path, bytes - before);
     path[bytes - before] = '\0';
-    touch_at(RING_MADE, AT_FDCWD, path, 0);
+    record_path(RING_MADE, AT_FDCWD, path, 0);
 }
 
 /* A local socket has a name among files. */
@@ -111,7 +112,7 @@ EXPORT int bind(int fd, __CONST_SOCKADDR_ARG address, socklen_t bytes)
     REAL(int, bind, (int, __CONST_SOCKADDR_ARG, socklen_t));
     const struct sockaddr *plain;
     memcpy(&plain, &address, sizeof plain); /* It may be a union of pointers. */
-    touch_address(plain, bytes);
+    record_address(plain, bytes);
     return real_bind(fd, address, bytes);
 }
 

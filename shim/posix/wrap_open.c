@@ -1,4 +1,4 @@
-/* Calls that open or create files. See opened.h.
+/* Calls that open or create files. See open_files.h.
  *
  * A record is made before the call: a program may be killed within it, when the file is there already. */
 #define _GNU_SOURCE
@@ -10,23 +10,23 @@
 #include <string.h>
 
 #include "real.h"
-#include "touch.h"
+#include "path_record.h"
 #include "wrap.h"
 
 /* O_TMPFILE makes a file without a name, and O_PATH opens nothing. */
-enum opening opening_of(int flags)
+enum access access_of_flags(int flags)
 {
     if ((flags & O_PATH) != 0 || (flags & O_TMPFILE) == O_TMPFILE)
-        return OPENING_READS;
+        return ACCESS_READ;
     if ((flags & O_ACCMODE) == O_WRONLY)
-        return OPENING_ONLY_WRITES;
-    return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0 ? OPENING_WRITES : OPENING_READS;
+        return ACCESS_WRITE_ONLY;
+    return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0 ? ACCESS_WRITE : ACCESS_READ;
 }
 
 /* The same for a mode of fopen(3). */
-static enum opening opening_by(const char *mode)
+static enum access access_of_mode(const char *mode)
 {
-    return strpbrk(mode, "wa+") != NULL ? OPENING_WRITES : OPENING_READS;
+    return strpbrk(mode, "wa+") != NULL ? ACCESS_WRITE : ACCESS_READ;
 }
 
 static bool has_mode(int flags)
@@ -48,9 +48,9 @@ static bool has_mode(int flags)
     {                                                                                                                  \
         MODE_OF(flags)                                                                                                 \
         REAL(int, symbol, (const char *, int, ...));                                                                   \
-        uint64_t token = opening(AT_FDCWD, path, opening_of(flags));                                                   \
+        uint64_t token = open_file_record(AT_FDCWD, path, access_of_flags(flags));                                     \
         int fd = real_##symbol(path, flags, mode);                                                                     \
-        opened(fd, token);                                                                                             \
+        open_file_add(fd, token);                                                                                      \
         return fd;                                                                                                     \
     }
 
@@ -59,9 +59,9 @@ static bool has_mode(int flags)
     {                                                                                                                  \
         MODE_OF(flags)                                                                                                 \
         REAL(int, symbol, (int, const char *, int, ...));                                                              \
-        uint64_t token = opening(directory, path, opening_of(flags));                                                  \
+        uint64_t token = open_file_record(directory, path, access_of_flags(flags));                                    \
         int fd = real_##symbol(directory, path, flags, mode);                                                          \
-        opened(fd, token);                                                                                             \
+        open_file_add(fd, token);                                                                                      \
         return fd;                                                                                                     \
     }
 
@@ -71,9 +71,9 @@ static bool has_mode(int flags)
     EXPORT int symbol(const char *path, int flags)                                                                     \
     {                                                                                                                  \
         REAL(int, symbol, (const char *, int));                                                                        \
-        uint64_t token = opening(AT_FDCWD, path, opening_of(flags));                                                   \
+        uint64_t token = open_file_record(AT_FDCWD, path, access_of_flags(flags));                                     \
         int fd = real_##symbol(path, flags);                                                                           \
-        opened(fd, token);                                                                                             \
+        open_file_add(fd, token);                                                                                      \
         return fd;                                                                                                     \
     }
 
@@ -82,9 +82,9 @@ static bool has_mode(int flags)
     EXPORT int symbol(int directory, const char *path, int flags)                                                      \
     {                                                                                                                  \
         REAL(int, symbol, (int, const char *, int));                                                                   \
-        uint64_t token = opening(directory, path, opening_of(flags));                                                  \
+        uint64_t token = open_file_record(directory, path, access_of_flags(flags));                                    \
         int fd = real_##symbol(directory, path, flags);                                                                \
-        opened(fd, token);                                                                                             \
+        open_file_add(fd, token);                                                                                      \
         return fd;                                                                                                     \
     }
 
@@ -92,9 +92,9 @@ static bool has_mode(int flags)
     EXPORT int symbol(const char *path, mode_t mode)                                                                   \
     {                                                                                                                  \
         REAL(int, symbol, (const char *, mode_t));                                                                     \
-        uint64_t token = opening(AT_FDCWD, path, OPENING_ONLY_WRITES);                                                 \
+        uint64_t token = open_file_record(AT_FDCWD, path, ACCESS_WRITE_ONLY);                                          \
         int fd = real_##symbol(path, mode);                                                                            \
-        opened(fd, token);                                                                                             \
+        open_file_add(fd, token);                                                                                      \
         return fd;                                                                                                     \
     }
 
@@ -105,7 +105,7 @@ static bool has_mode(int flags)
         REAL(int, symbol, types);                                                                                      \
         int fd = real_##symbol args;                                                                                   \
         if (fd >= 0)                                                                                                   \
-            opened(fd, opening(AT_FDCWD, name, OPENING_WRITES));                                                       \
+            open_file_add(fd, open_file_record(AT_FDCWD, name, ACCESS_WRITE));                                         \
         return fd;                                                                                                     \
     }
 
@@ -113,10 +113,10 @@ static bool has_mode(int flags)
     EXPORT FILE *symbol(const char *path, const char *mode)                                                            \
     {                                                                                                                  \
         REAL(FILE *, symbol, (const char *, const char *));                                                            \
-        opening(AT_FDCWD, path, opening_by(mode));                                                                     \
+        open_file_record(AT_FDCWD, path, access_of_mode(mode));                                                        \
         FILE *stream = real_##symbol(path, mode);                                                                      \
-        if (segment != NULL && stream != NULL)                                                                            \
-            opened(fileno_unlocked(stream), 0);                                                                        \
+        if (segment != NULL && stream != NULL)                                                                         \
+            open_file_add(fileno_unlocked(stream), 0);                                                                 \
         return stream;                                                                                                 \
     }
 
@@ -125,15 +125,15 @@ static bool has_mode(int flags)
     EXPORT FILE *symbol(const char *path, const char *mode, FILE *stream)                                              \
     {                                                                                                                  \
         REAL(FILE *, symbol, (const char *, const char *, FILE *));                                                    \
-        if (segment != NULL && stream != NULL)                                                                            \
-            closing(fileno_unlocked(stream), false);                                                                   \
+        if (segment != NULL && stream != NULL)                                                                         \
+            open_file_closing(fileno_unlocked(stream), false);                                                         \
         if (path != NULL)                                                                                              \
-            opening(AT_FDCWD, path, opening_by(mode));                                                                 \
-        else if (segment != NULL && stream != NULL && opening_by(mode) != OPENING_READS)                                  \
-            touch_descriptor(RING_OPENED, fileno_unlocked(stream));                                                    \
+            open_file_record(AT_FDCWD, path, access_of_mode(mode));                                                    \
+        else if (segment != NULL && stream != NULL && access_of_mode(mode) != ACCESS_READ)                             \
+            record_descriptor(RING_OPENED, fileno_unlocked(stream));                                                   \
         FILE *again = real_##symbol(path, mode, stream);                                                               \
-        if (segment != NULL && again != NULL)                                                                             \
-            opened(fileno_unlocked(again), 0);                                                                         \
+        if (segment != NULL && again != NULL)                                                                          \
+            open_file_add(fileno_unlocked(again), 0);                                                                  \
         return again;                                                                                                  \
     }
 
@@ -165,7 +165,7 @@ EXPORT char *mkdtemp(char *name)
     REAL(char *, mkdtemp, (char *));
     char *made = real_mkdtemp(name);
     if (made != NULL)
-        touch_at(RING_MADE, AT_FDCWD, made, 0);
+        record_path(RING_MADE, AT_FDCWD, made, 0);
     return made;
 }
 
@@ -174,8 +174,8 @@ EXPORT int posix_spawn_file_actions_addopen(
     posix_spawn_file_actions_t *restrict actions, int fd, const char *restrict path, int flags, mode_t mode)
 {
     REAL(int, posix_spawn_file_actions_addopen, (posix_spawn_file_actions_t *, int, const char *, int, mode_t));
-    if (opening_of(flags) != OPENING_READS)
-        touch_at(RING_OPENED, AT_FDCWD, path, 0);
+    if (access_of_flags(flags) != ACCESS_READ)
+        record_path(RING_OPENED, AT_FDCWD, path, 0);
     return real_posix_spawn_file_actions_addopen(actions, fd, path, flags, mode);
 }
 
@@ -184,7 +184,7 @@ EXPORT int open_by_handle_at(int mount, struct file_handle *handle, int flags)
 {
     REAL(int, open_by_handle_at, (int, struct file_handle *, int));
     int fd = real_open_by_handle_at(mount, handle, flags);
-    if (fd >= 0 && opening_of(flags) != OPENING_READS)
-        touch_descriptor(RING_OPENED, fd);
+    if (fd >= 0 && access_of_flags(flags) != ACCESS_READ)
+        record_descriptor(RING_OPENED, fd);
     return fd;
 }

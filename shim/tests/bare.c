@@ -1,4 +1,5 @@
-/* What calls cost on this machine by themselves: prints the nanoseconds of an empty system call and of fstat(2), medians. */
+/* What calls cost on this machine by themselves: prints the nanoseconds of an empty system call and of fstat(2),
+ * medians. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

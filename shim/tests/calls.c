@@ -1,7 +1,8 @@
 /* Changes the files of its working directory by one call that is named by its argument.
  *
- * There are: files `a` and `b`, directory `d` with file `x` and directory `d/e` with file `y`, symbolic links `l` to `a` and `m` to
- * `d`, hard links `h` and `d/h2` of one file, an empty directory `z`. The answer is 0 where the call succeeded. */
+ * There are: files `a` and `b`, directory `d` with file `x` and directory `d/e` with file `y`, symbolic links `l` to
+ * `a` and `m` to `d`, hard links `h` and `d/h2` of one file, an empty directory `z`. The answer is 0 where the call
+ * succeeded. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

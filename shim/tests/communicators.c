@@ -1,4 +1,4 @@
-/* A ring of messages on a communicator of every constructor, each of its own size. */
+/* A ring of messages on a communicator of every constructor, each of a different size. */
 #include "expect.h"
 
 static char out[4096], in[4096];

@@ -1,5 +1,5 @@
-/* How long messages take: `cost self MESSAGES` of a rank to itself, `cost stream MESSAGES SIZE` from rank 0 to rank 1 in
- * windows of 64. Prints nanoseconds a message, the least of several trials: what disturbs a trial only ever adds.
+/* How long messages take: `cost self MESSAGES` of a rank to itself, `cost stream MESSAGES SIZE` from rank 0 to rank 1
+ * in windows of 64. Prints nanoseconds a message, the least of several trials: what disturbs a trial only ever adds.
  */
 #include <mpi.h>
 #include <stdio.h>

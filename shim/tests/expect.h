@@ -1,7 +1,7 @@
 /* What a test program says that it sent, for the test to compare with what the profiler saw.
  *
- * Every rank writes lines `KIND SOURCE DESTINATION MESSAGES BYTES`, of ranks in MPI_COMM_WORLD, to the file named by the
- * program's first argument and its rank. Nothing of it is sent by MPI.
+ * Every rank writes lines `KIND SOURCE DESTINATION MESSAGES BYTES`, of ranks in MPI_COMM_WORLD, to the file named by
+ * the program's first argument and its rank. Nothing of it is sent by MPI.
  */
 #ifndef WAYSTAGE_TEST_EXPECT_H
 #define WAYSTAGE_TEST_EXPECT_H

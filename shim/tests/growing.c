@@ -1,5 +1,5 @@
-/* Ranks send messages of many sizes in many phases, from two threads; then rank 1 ends itself by SIGTERM, once the others have
- * nothing more to send.
+/* Ranks send messages of many sizes in many phases, from two threads; then rank 1 ends itself by SIGTERM, once the
+ * others have nothing more to send.
  */
 #define _GNU_SOURCE
 #include <mpi.h>

@@ -1,5 +1,5 @@
-/* Built as a library, this sends a message; built as a program, it loads the library, and MPI with it, into a scope of its
- * own, as Python does.
+/* Built as a library, this sends a message; built as a program, it loads the library, and MPI with it, into a
+ * separate scope, as Python does.
  */
 #ifdef PROGRAM
 

@@ -40,7 +40,7 @@ static void blocking(void)
     MPI_Sendrecv_replace(out, sent(65), MPI_BYTE, to, 1, from, 1, comm, MPI_STATUS_IGNORE);
     expect_send(world_rank, 71);
     MPI_Sendrecv(out, 71, MPI_BYTE, rank, 1, in, MOST, MPI_BYTE, rank, 1, comm, MPI_STATUS_IGNORE);
-    /* Nothing goes to nobody. */
+    /* Nothing goes to MPI_PROC_NULL. */
     MPI_Send(out, 76, MPI_BYTE, MPI_PROC_NULL, 1, comm);
     MPI_Sendrecv(out, sent(0), MPI_BYTE, to, 1, in, MOST, MPI_BYTE, from, 1, comm, MPI_STATUS_IGNORE);
 }
@@ -109,7 +109,7 @@ static void datatypes(void)
     free(more);
 }
 
-/* -- receives: each is of a message of its own size, into a larger buffer ---------------------------------- */
+/* -- receives: each message has a different size and a larger buffer ---------------------------------- */
 
 #define MANY 70 /* more than a profiler might keep on its stack */
 

@@ -1,5 +1,5 @@
-/* The ranks start one more process, in a world of its own, and rank 0 sends it 123 bytes; within their own world each sends
- * to the next. The arguments are the files of both worlds.
+/* The ranks start one more process, in a separate world, and rank 0 sends it 123 bytes; within their own world each
+ * sends to the next. The arguments are the files of both worlds.
  */
 #include "expect.h"
 

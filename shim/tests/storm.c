@@ -1,5 +1,6 @@
-/* Makes files in its working directory in every way at once: COUNT of them, by threads, forked children, children that end by
- * _exit or are killed, and programs that they become. Some are renamed, linked, truncated and removed again. */
+/* Makes files in its working directory in every way at once: COUNT of them, by threads, forked children, children
+ * that end by _exit or are killed, and programs that they become. Some are renamed, linked, truncated and removed
+ * again. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Several threads in MPI at once, each with messages of its own size to the next rank; threads come and go. */
+/* Several threads in MPI at once, each with messages of a different size to the next rank; threads come and go. */
 #define _XOPEN_SOURCE 700
 #include "expect.h"
 

@@ -1,6 +1,6 @@
-/* The program starts two more worlds of two ranks, which live at the same time, and then a third. In world k rank 0 sends
- * 100 k bytes to rank 1; the program itself is world 0 and sends 7. The first argument ends the third world: "end" as is due, or
- * "kill", where its rank 1 is killed once it has received.
+/* The program starts two more worlds of two ranks, which live at the same time, and then a third. In world k rank 0
+ * sends 100 k bytes to rank 1; the program itself is world 0 and sends 7. The first argument ends the third world:
+ * "end" as is due, or "kill", where its rank 1 is killed once it has received.
  */
 #include <mpi.h>
 #include <signal.h>

@@ -1,10 +1,11 @@
-/* What a file costs with the preloaded library and without, in one process: makes COUNT pairs of files of SIZE bytes in its
- * working directory, REPEATS times, and removes them in between. Of each pair one is opened and closed as the program's
- * linker says, that is by the library where it is preloaded, and one by the C library itself; which comes first
- * alternates. So both meet the same machine, which differs from one second to the next by far more than the library costs.
+/* What a file costs with the preloaded library and without, in one process: makes COUNT pairs of files of SIZE bytes
+ * in its working directory, REPEATS times, and removes them in between. Of each pair one is opened and closed as the
+ * program's linker says, that is by the library where it is preloaded, and one by the C library itself; which comes
+ * first alternates. So both meet the same machine, which differs from one second to the next by far more than the
+ * library costs.
  *
- * Prints the nanoseconds of opening, writing and closing a file, a line for each repetition: the median without and with,
- * and the means of all but the slowest hundredth. */
+ * Prints the nanoseconds of opening, writing and closing a file, a line for each repetition: the median without and
+ * with, and the means of all but the slowest hundredth. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -34,10 +34,10 @@ pub(crate) const ATTRIBUTES: u8 = 10;
 pub(crate) const PROGRAM: u8 = 11;
 
 /// The state in a record of a program.
-pub(crate) const PROGRAM_BEGINS: u32 = 1;
+pub(crate) const PROGRAM_STARTS: u32 = 1;
 pub(crate) const PROGRAM_FAILED: u32 = 2;
-pub(crate) const PROGRAM_CAME: u32 = 3;
-pub(crate) const PROGRAM_BLIND: u32 = 4;
+pub(crate) const PROGRAM_LOADED: u32 = 3;
+pub(crate) const PROGRAM_UNOBSERVABLE: u32 = 4;
 
 pub(crate) const ALIGN: u64 = 16;
 pub(crate) const RECORD_BYTES: usize = 16;

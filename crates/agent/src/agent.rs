@@ -21,8 +21,8 @@ use crate::resolver::PathResolver;
 use crate::ring::{Drained, RingReader};
 use crate::segment::{Segment, Shape};
 
-/// How long the thread sleeps when all rings are empty: at first, and after an idle second. A ring of half a MiB takes several
-/// ms to fill, and there are many.
+/// How long the thread sleeps when all rings are empty: at first, and after an idle second. A ring of half a MiB
+/// takes several ms to fill, and there are many.
 const SHORT_REST: Duration = Duration::from_millis(1);
 const LONG_REST: Duration = Duration::from_millis(20);
 
@@ -82,7 +82,8 @@ impl Agent {
         })
     }
 
-    /// A process was started with the library, as the program `name`. [`Agent::finish`] reports whether the library loaded.
+    /// A process was started with the library, as the program `name`. [`Agent::finish`] reports whether the library
+    /// loaded.
     pub fn started(&self, process: u32, name: &[u8]) {
         let mut started = self.started.lock();
         started.push((process, name.to_vec()));
@@ -117,7 +118,7 @@ impl Agent {
         reader.resolver.end();
         for (process, name) in self.started.lock().drain(..) {
             // Before all of the process's own records.
-            reader.programs.take(process, abi::PROGRAM_BEGINS, &name, 1);
+            reader.programs.take(process, abi::PROGRAM_STARTS, &name, 1);
         }
         let mut counts = reader.counts;
         counts.doubtful = reader.resolver.doubtful;

@@ -26,7 +26,7 @@ pub struct LookupOptions {
 #[derive(Debug)]
 struct Entry {
     state: PathState,
-    /// None before the look-up.
+    /// None before the lookup.
     found: Option<Found>,
 }
 
@@ -101,7 +101,7 @@ impl Changes {
         self.enqueue(new);
     }
 
-    /// Look up the next paths; no batch when there are none left.
+    /// Stat the next paths; no batch when there are none left.
     ///
     /// Links that programs followed are followed here too, and their targets are looked up in turn.
     pub fn look_up(&mut self) -> Vec<Batch> {

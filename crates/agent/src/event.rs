@@ -19,7 +19,8 @@ pub(crate) enum Kind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event<'a> {
-    /// The path is absolute and has no NUL. The token identifies the open, or is the time of a call that removed a name, or 0.
+    /// The path is absolute and has no NUL. The token identifies the open, or is the time of a call that removed a
+    /// name, or 0.
     Changed { kind: Kind, path: &'a [u8], token: u64 },
     /// A file was closed; the result of fstat(2) just before.
     Closed { token: u64, attributes: Attributes },

@@ -4,10 +4,10 @@
 //! Leaves: the paths below a root that changed, and the entries found there.
 //! Must not know: Python, Parquet, how programs are started.
 //!
-//! A record is a hint that a path has changed. The file's attributes come from the file system, once, when the program has ended.
-//! So neither the order of records among threads and processes matters, nor an extra or a wrong one; a lost record does, and
-//! it is counted. Entries built from the records alone were rejected: descriptors are inherited, duplicated, and written after
-//! they are closed elsewhere, which no library in a process can follow.
+//! A record is a hint that a path has changed. The file's attributes come from the file system, once, when the
+//! program has ended. So neither the order of records among threads and processes matters, nor an extra or a wrong
+//! one; a lost record does, and it is counted. Entries built from the records alone were rejected: descriptors are
+//! inherited, duplicated, and written after they are closed elsewhere, which no library in a process can follow.
 
 mod abi;
 mod agent;

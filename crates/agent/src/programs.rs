@@ -1,7 +1,8 @@
 //! Processes whose programs do not have the library. Pure: no file system, no clock.
 //!
-//! A process records that it starts a program, and the library records that it loaded in the new one. Records of a process may
-//! be read in any order, so their times decide: a start with no later record of the process is a program that cannot be observed.
+//! A process records that it starts a program, and the library records that it loaded in the new one. Records of a
+//! process may be read in any order, so their times decide: a start with no later record of the process is a program
+//! that cannot be observed.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -33,13 +34,13 @@ pub(crate) struct Programs {
 
 impl Programs {
     pub(crate) fn take(&mut self, process: u32, state: u32, name: &[u8], when_ns: u64) -> bool {
-        if state == abi::PROGRAM_BLIND {
+        if state == abi::PROGRAM_UNOBSERVABLE {
             if self.blind.len() < PROCESSES {
                 self.blind.insert((process, name.to_vec()));
             }
             return true;
         }
-        if !matches!(state, abi::PROGRAM_BEGINS | abi::PROGRAM_FAILED | abi::PROGRAM_CAME) {
+        if !matches!(state, abi::PROGRAM_STARTS | abi::PROGRAM_FAILED | abi::PROGRAM_LOADED) {
             return false;
         }
         if self.processes.len() >= PROCESSES && !self.processes.contains_key(&process) {
@@ -47,7 +48,7 @@ impl Programs {
             return true;
         }
         let of = self.processes.entry(process).or_default();
-        if state == abi::PROGRAM_BEGINS {
+        if state == abi::PROGRAM_STARTS {
             let last = of.began.as_ref().map_or(0, |(began, _)| *began);
             if when_ns > of.settled_ns && when_ns >= last {
                 of.began = Some((when_ns, name.to_vec()));
@@ -91,9 +92,9 @@ impl Programs {
 mod tests {
     use super::*;
 
-    const BEGINS: u32 = abi::PROGRAM_BEGINS;
+    const BEGINS: u32 = abi::PROGRAM_STARTS;
     const FAILED: u32 = abi::PROGRAM_FAILED;
-    const CAME: u32 = abi::PROGRAM_CAME;
+    const CAME: u32 = abi::PROGRAM_LOADED;
 
     /// The unseen programs after these records, in every order.
     fn unseen(records: &[(u32, u32, u64)]) -> u64 {
@@ -154,8 +155,8 @@ mod tests {
         assert!(!programs.take(1, 9, b"x", 1));
         for process in 1..9 {
             assert!(programs.take(process, BEGINS, b"static", 1));
-            assert!(programs.take(process, abi::PROGRAM_BLIND, b"io_uring", 1));
-            assert!(programs.take(process, abi::PROGRAM_BLIND, b"io_uring", 2));
+            assert!(programs.take(process, abi::PROGRAM_UNOBSERVABLE, b"io_uring", 1));
+            assert!(programs.take(process, abi::PROGRAM_UNOBSERVABLE, b"io_uring", 2));
         }
         assert_eq!((programs.unseen(), programs.blind()), (8, 8));
         assert_eq!(programs.names(), [b"io_uring".to_vec(), b"static".to_vec()]);

@@ -1,8 +1,9 @@
 //! Resolves the path that a program named to a path below the root.
 //!
-//! Links and `..` are resolved when a record is read, directory by directory: most records are of few directories. A program
-//! may have changed a link between the call and the reading. Records of calls that can do so carry their time: where no path
-//! through the link was resolved after it, all were resolved rightly; otherwise the link is counted as doubtful.
+//! Links and `..` are resolved when a record is read, directory by directory: most records are of few directories. A
+//! program may have changed a link between the call and the reading. Records of calls that can do so carry their
+//! time: where no path through the link was resolved after it, all were resolved rightly; otherwise the link is
+//! counted as doubtful.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::AsRawFd;

@@ -78,7 +78,8 @@ impl RingReader {
         drained
     }
 
-    /// Copy the next record of at most `available` bytes and advance past it; its length, 0 for a filler, None where it is invalid.
+    /// Copy the next record of at most `available` bytes and advance past it; its length, 0 for a filler, None where
+    /// it is invalid.
     fn record(&mut self, words: &Words<'_>, available: u64) -> Option<usize> {
         let at = self.read & (self.bytes - 1);
         let offset = self.data + usize::try_from(at).ok()?;

@@ -14,12 +14,12 @@ const HEAD: usize = 16;
 pub(crate) enum Content {
     /// All of it.
     Image(Vec<u8>),
-    /// No image; so many bytes were read to see that.
+    /// No image; the number of bytes read to find that out.
     Other(usize),
 }
 
 impl Content {
-    /// A file's bytes, or its first where it is no image: whatever else lies in a tree is not read.
+    /// A file's bytes, or its first where it is no image: other files of a tree are not read in full.
     pub(crate) fn read(file: &OwnedFd, size: u64, limits: Limits) -> Result<Self, Errno> {
         let mut data = vec![0; HEAD];
         let head = fill(file, &mut data, 0)?;
@@ -27,7 +27,7 @@ impl Content {
         if image_file::encoding_of(&data).is_err() {
             return Ok(Self::Other(head));
         }
-        // No image of so many pixels takes more: it would be larger than without any compression.
+        // An image of that many pixels takes no more: it would be larger than without compression.
         let most = limits.pixels.saturating_mul(8).saturating_add(16 << 20);
         if size > most {
             return Err(Errno::FBIG);

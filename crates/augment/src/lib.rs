@@ -4,8 +4,9 @@
 //! Leaves: new images for each file, in a tree, in a shard, or in turn to a consumer; the files that are damaged.
 //! Must not know: Python, how files were listed, what the images are for.
 //!
-//! A new image depends on the seed, its path, the number of the copy and the operations alone: threads, nodes and order do not
-//! change a byte of it. Headers of images are untrusted: dimensions are compared with a limit before anything is decoded.
+//! A new image depends on the seed, its path, the number of the copy and the operations alone: threads, nodes and
+//! order do not change a byte of it. Headers of images are untrusted: dimensions are compared with a limit before
+//! anything is decoded.
 
 mod content;
 mod counts;

@@ -39,7 +39,8 @@ impl Random {
         u32::try_from(scaled).unwrap_or(most)
     }
 
-    /// Mean 0, deviation 1: the sum of 12 numbers (Irwin and Hall), which needs no logarithm and so is the same on any machine.
+    /// Mean 0, deviation 1: the sum of 12 numbers (Irwin and Hall), which needs no logarithm and so is the same on
+    /// any machine.
     pub(crate) fn normal(&mut self) -> f32 {
         let mut sum = 0;
         for _ in 0..3 {

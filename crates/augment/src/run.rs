@@ -149,7 +149,7 @@ impl Augmentation {
         (shared.bytes.load(Ordering::Relaxed), shared.done.load(Ordering::Relaxed), of)
     }
 
-    /// The next image, waiting for at most so long: (an image, whether all have come). Of targets that are asked.
+    /// The next image within `timeout`: (an image, whether all have come). For targets that are polled.
     pub fn next(&self, timeout: Duration) -> (Option<Made>, bool) {
         let shared = &self.shared;
         let deadline = Instant::now() + timeout;
@@ -177,7 +177,7 @@ impl Augmentation {
         }
     }
 
-    /// Wait until all is written, for at most so long; whether it is.
+    /// Wait until all images are written, for at most `timeout`; whether they are.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut state = self.shared.state.lock();
@@ -190,8 +190,8 @@ impl Augmentation {
         self.shared.end();
     }
 
-    /// Wait for the end: what became of all, and what befell the first of those that could not be used. Of targets that are
-    /// asked, only after all have come or after a stop: threads wait for their images to be taken.
+    /// Wait for the end: what became of all, and what befell the first of those that could not be used. Of targets
+    /// that are asked, only after all have come or after a stop: threads wait for their images to be taken.
     #[allow(clippy::type_complexity, reason = "a pair")]
     pub fn finish(self) -> Result<(Counts, Vec<(Vec<u8>, String)>), AugmentError> {
         for thread in self.threads.lock().drain(..) {

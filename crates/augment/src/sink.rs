@@ -13,7 +13,7 @@ pub enum Target {
     Tree(PathBuf),
     /// One tar file, in the order of the images.
     Shard(PathBuf),
-    /// To whoever asks, in the order of the images: files.
+    /// To the consumer, in the order of the images: files.
     Files,
     /// The same, as pixels.
     Pixels,
@@ -26,7 +26,7 @@ pub(crate) fn name_of(path: &[u8], copy: u32, ending: &str) -> Vec<u8> {
     [path, format!("-{copy}.{ending}").as_bytes()].concat()
 }
 
-/// Write a file at one moment, with the folders it lies in.
+/// Write a file atomically, and the folders above it.
 pub(crate) fn write_file(folder: &Path, name: &[u8], bytes: &[u8]) -> io::Result<()> {
     let path = folder.join(OsStr::from_bytes(name));
     if let Some(parent) = path.parent() {
@@ -44,7 +44,7 @@ pub(crate) fn write_file(folder: &Path, name: &[u8], bytes: &[u8]) -> io::Result
     written
 }
 
-/// The unfinished form of a file. The name may be of 255 bytes already, so it is hidden by a short one of its own.
+/// The temporary name of a file. The name may have 255 bytes already, so the temporary one is short and hidden.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default();
     let short = &blake3::hash(name.as_bytes()).to_hex()[..16];
@@ -70,7 +70,7 @@ fn fresh(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A tar file under way; dropped before it is finished it leaves nothing.
+/// A tar file in progress; dropped before it is finished it is removed.
 pub(crate) struct Shard {
     tar: Option<tar::Builder<BufWriter<File>>>,
     path: PathBuf,
@@ -92,7 +92,7 @@ impl Shard {
         let mut header = tar::Header::new_gnu();
         header.set_size(bytes.len() as u64);
         header.set_mode(0o644);
-        // The same images give the same shard, whenever and by whomever.
+        // The same images give the same shard, whatever the time and the user.
         header.set_mtime(0);
         match &mut self.tar {
             Some(tar) => tar.append_data(&mut header, OsStr::from_bytes(name), bytes),

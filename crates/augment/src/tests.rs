@@ -47,7 +47,7 @@ fn a_flip_done_twice_is_none() {
 }
 
 #[test]
-fn a_flip_moves_the_first_pixel_to_the_other_end() {
+fn a_flip_moves_the_first_pixel_to_the_end() {
     let before = picture(3, 2, 3);
     assert_eq!(one("flip:1", before.clone()).data[6..9], before.data[0..3]);
     assert_eq!(one("flip-vertical:1", before.clone()).data[9..12], before.data[0..3]);
@@ -161,7 +161,7 @@ fn operations_that_are_none_are_refused() {
     }
 }
 
-/// Any operation, as somebody may write it.
+/// Any operation, as a user may write it.
 fn operation() -> impl Strategy<Value = String> {
     prop_oneof![
         (0.0..=1.0_f32).prop_map(|p| format!("flip:{p}")),

@@ -131,8 +131,8 @@ pub struct Entries {
     pub beyond: Beyond,
 }
 
-/// Times before 1677 or after 2262, which nanoseconds since 1970 do not reach in 64 bits: few entries have any, so they are
-/// listed and no columns. What the column of such a time holds says [`nanoseconds`].
+/// Times before 1677 or after 2262, which nanoseconds since 1970 do not reach in 64 bits: few entries have any, so
+/// they are listed and no columns. What the column of such a time holds says [`nanoseconds`].
 #[derive(Debug, Default)]
 pub struct Beyond {
     /// The entry.
@@ -298,8 +298,8 @@ pub(crate) fn device(stat: &Statx) -> u64 {
     rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor)
 }
 
-/// A time in nanoseconds since 1970. One that does not fit is within the first or the last second that 64 bits hold, as far behind its
-/// beginning as the time is behind its own second: with the seconds of [`Beyond`] it is exact.
+/// A time in nanoseconds since 1970. One that does not fit is within the first or the last second that 64 bits hold,
+/// as far behind its beginning as the time is behind its own second: with the seconds of [`Beyond`] it is exact.
 pub fn nanoseconds(time: &rustix::fs::StatxTimestamp) -> i64 {
     fitting(time).unwrap_or_else(|| {
         let start = if time.tv_sec < 0 { i64::MIN } else { i64::MAX - 999_999_999 };

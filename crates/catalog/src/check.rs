@@ -1,18 +1,18 @@
-//! Whether a file is still what a catalog says of it: pure, over an entry and what statx(2) answers.
+//! Whether a file still matches its entry in a catalog: pure, over the entry and the result of statx(2).
 //!
-//! Arrives: what was recorded, what is there.
-//! Leaves: in what the two differ.
+//! Arrives: an entry, the file's attributes.
+//! Leaves: the differences.
 //! Must not know: where entries are kept, how files are opened.
 //!
-//! The device's number is not compared: each node numbers a network file system's devices for itself. Nor is atime, which
-//! reading changes, nor blocks, which delayed allocation changes.
+//! The device's number is not compared: each node numbers a network file system's devices for itself. Nor is atime,
+//! which reading changes, nor blocks, which delayed allocation changes.
 
 use rustix::fs::Statx;
 
 use crate::batch::{kind, nanoseconds, signed};
 use crate::layout::reader_at;
 
-/// What a catalog says of one entry, in the units of its columns.
+/// One entry of a catalog, in the units of its columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recorded {
     /// Index into [`crate::TYPE_LETTERS`].
@@ -38,7 +38,7 @@ impl Recorded {
     }
 }
 
-/// In what a file differs from its entry: a set, empty where the entry holds.
+/// The differences between a file and its entry: a set, empty where the entry holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Differences(u16);
 
@@ -57,11 +57,11 @@ impl Differences {
     pub const INODE: Self = Self(1 << 4);
     /// The same file on other targets.
     pub const LAYOUT: Self = Self(1 << 5);
-    /// There is nothing of this name.
+    /// No file has this name.
     pub const MISSING: Self = Self(1 << 6);
-    /// A symbolic link, or something else that is no directory, lies on the way now.
+    /// A part of the path is a symbolic link or no directory now.
     pub const BLOCKED: Self = Self(1 << 7);
-    /// It is there, and may not or cannot be looked at.
+    /// It exists, and stat(2) is refused or fails.
     pub const UNREADABLE: Self = Self(1 << 8);
 
     /// Every difference with its name. Those that are columns of a catalog have the column's name.
@@ -107,8 +107,8 @@ impl Differences {
     }
 }
 
-/// In what an entry differs from what is there. `generation` is the layout's now; whoever has not asked for it passes
-/// what was recorded.
+/// The differences between an entry and the file. `generation` is the present layout's; pass the recorded one where
+/// the layout was not read.
 #[must_use]
 pub fn compare(recorded: &Recorded, now: &Statx, generation: Option<u32>) -> Differences {
     let mut found = Differences::NONE;
@@ -122,7 +122,7 @@ pub fn compare(recorded: &Recorded, now: &Statx, generation: Option<u32>) -> Dif
     found
 }
 
-/// What a catalog would record of it now, but for the layout.
+/// The entry that a catalog would record now, without the layout.
 #[must_use]
 pub fn as_recorded(now: &Statx) -> Recorded {
     Recorded {

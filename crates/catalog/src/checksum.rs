@@ -1,13 +1,14 @@
-//! Checksums of a file's objects: made, and damage mended from a copy.
+//! Checksums of a file's objects, and repair of damage from a copy.
 //!
 //! Arrives: open files, and how the file is cut into objects.
-//! Leaves: a digest for each object; damaged objects made whole.
+//! Leaves: a digest for each object; damaged objects repaired.
 //! Must not know: where digests are kept, which files are damaged.
 //!
-//! Holes are not read: what a rule says of them costs no time that grows with their size. An object is summed and not a file, because damage comes by the storage target: what is lost with a target is read again from a
-//! copy, and not the terabyte around it. The digest is XXH3 of 128 bits: it finds accidents, not forgery, at more bytes a second
-//! than any storage gives, and is here already for transfers. A cryptographic digest was rejected: whoever can forge files can
-//! forge the checksums beside them.
+//! Holes are not read: their digest takes the same time whatever their size. Checksums are of objects and not of
+//! files, because damage comes by the storage target: the objects lost with a target are read again from a copy, and
+//! not the terabyte around them. The digest is XXH3 of 128 bits: it finds accidents, not forgery, at more bytes a
+//! second than any storage gives, and is here already for transfers. A cryptographic digest was rejected: an attacker
+//! who can forge files can forge the checksums beside them.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -22,7 +23,7 @@ use crate::holes::{Extents, Run};
 
 use crate::layout::{Layout, Mirrors, Target};
 
-/// What a digest is made by, as files of checksums name it.
+/// How a digest is computed, as files of checksums name it.
 pub const ALGORITHM: &str = "xxh3-128";
 
 /// Bytes read at once: several stripes, so that small ones cost no call each.
@@ -35,7 +36,7 @@ pub struct Sum {
     pub component: Option<usize>,
     /// Its number in the component.
     pub object: u64,
-    /// Where it lies, where that is known.
+    /// Its target, where that is known.
     pub target: Option<Target>,
     /// The first byte of the file in it.
     pub offset: u64,
@@ -106,7 +107,8 @@ impl Pieces<'_> {
     }
 }
 
-/// The checksum of each object of an open file of `size` bytes. `done` grows by the bytes that are dealt with, holes among them.
+/// The checksum of each object of an open file of `size` bytes. `done` grows by the bytes that are dealt with, holes
+/// among them.
 ///
 /// # Errors
 /// `RANGE` where the file has become shorter. An object that cannot be read has no digest; the others do.
@@ -149,12 +151,12 @@ pub fn sum(
     Ok(sums)
 }
 
-/// Make objects of `damaged` whole from `donor`, a copy of the file: each is written only where the copy's bytes have the
+/// Repair objects of `damaged` from `donor`, a copy of the file: each is written only where the copy's bytes have the
 /// digest wanted. Returns which of `wanted`, by place in the list of sums, were.
 ///
 /// # Errors
-/// Where `damaged` cannot be written, or what was written not be made durable.
-pub fn mend(
+/// Where `damaged` cannot be written or synced.
+pub fn repair(
     damaged: BorrowedFd<'_>,
     donor: BorrowedFd<'_>,
     layout: Option<&Layout>,
@@ -163,14 +165,15 @@ pub fn mend(
     wanted: &[(usize, Digest)],
 ) -> Result<Vec<bool>, Errno> {
     let (_, pieces) = objects(layout, size);
-    let mut mended = Vec::with_capacity(wanted.len());
+    let mut repaired = Vec::with_capacity(wanted.len());
     for (slot, digest) in wanted {
         let whole = through(&pieces, *slot, donor, None, rule)? == Some(*digest);
         // Summed again while it is written, should the copy change meanwhile.
-        mended.push(whole && through(&pieces, *slot, donor, Some(damaged), rule)? == Some(*digest));
+        repaired
+            .push(whole && through(&pieces, *slot, donor, Some(damaged), rule)? == Some(*digest));
     }
     fsync(damaged)?;
-    Ok(mended)
+    Ok(repaired)
 }
 
 /// The digest of one object of the donor, written to `to` on the way; None where the donor cannot be read.
@@ -282,8 +285,8 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
-    /// Read from `offset` on: as much as there is room for, or where that fails no further than `end`, since what lies
-    /// behind may be on another target.
+    /// Read from `offset` on: as much as there is room for, or where that fails no further than `end`, since the
+    /// bytes behind may be on another target.
     fn fill(&mut self, offset: u64, end: u64) -> Result<(), Errno> {
         self.held = 0;
         self.start = offset;

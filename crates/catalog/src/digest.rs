@@ -4,11 +4,11 @@
 //! Leaves: a digest that hangs on the bytes alone, and not on which of their zeros are stored.
 //! Must not know: files, layouts.
 //!
-//! By the newer rule zeros cost no time that grows with their number: 2^40 of them and 4 KiB of data are summed as quickly as the
-//! data. The bytes are cut into blocks of 4 KiB from the object's first byte on. Each longest run of blocks that hold
-//! anything but zeros is hashed, followed by its first byte's place in the object and its length; at the end the object's length.
-//! All three are 64 bits, the least significant byte first. Read from its end, what is hashed says which object it was, so that two
-//! objects have it in common only where they are the same.
+//! By the newer rule zeros cost no time that grows with their number: 2^40 of them and 4 KiB of data are summed as
+//! quickly as the data. The bytes are cut into blocks of 4 KiB from the object's first byte on. Each longest run of
+//! blocks that hold anything but zeros is hashed, followed by its first byte's place in the object and its length; at
+//! the end the object's length. All three are 64 bits, the least significant byte first. Read from its end, what is
+//! hashed says which object it was, so that two objects have it in common only where they are the same.
 
 use twox_hash::XxHash3_128;
 
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_are_told_apart_by_their_number_and_data_by_their_place() {
+    fn digests_differ_by_the_number_of_zeros_and_the_position_of_data() {
         let byte = [7];
         let cases = [
             vec![],

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_something_left_out_is_covered() {
+    fn a_path_below_an_excluded_one_is_excluded() {
         let exclude = Exclude::new([b"/a/logs".to_vec(), b"*.tmp".to_vec()]);
         for path in ["a/logs", "a/logs/x", "a/logs/b/x", "x.tmp/y", "c/x.tmp"] {
             assert!(exclude.covers(path.as_bytes()), "{path}");

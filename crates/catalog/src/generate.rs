@@ -4,8 +4,9 @@
 //! Leaves: their columns, the same for the same numbers.
 //! Must not know: what is measured.
 //!
-//! Entry n is file n of directory n / 1,000, as one program after the other writes them: names, times and inodes count up,
-//! sizes are log-normal around 256 KiB, four stripes of a MiB over 24 targets above a MiB and one object below.
+//! Entry n is file n of directory n / 1,000, as one program after the other writes them: names, times and inodes
+//! count up, sizes are log-normal around 256 KiB, four stripes of a MiB over 24 targets above a MiB and one object
+//! below.
 
 use std::io::Write;
 

@@ -1,7 +1,7 @@
 //! The layouts that a walk records: read in the cheapest way that each file system offers, with targets as numbers.
 //!
-//! Opening a file costs more than stat(2), on Lustre a message to the server; so it is done only where no attribute gives
-//! the layout. The first file of a device that answers settles how the others are read.
+//! Opening a file costs more than stat(2), on Lustre a message to the server; so it is done only where no attribute
+//! gives the layout. The first file of a device that answers settles how the others are read.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -17,8 +17,8 @@ use crate::layout::{
 };
 use crate::xattr::{self, LONGEST, USUAL};
 
-/// Enough for a Lustre layout of one component and 8 objects. The kernel allocates and clears as many bytes as are asked for,
-/// which for 4 KiB takes as long as the question itself.
+/// Enough for a Lustre layout of one component and 8 objects. The kernel allocates and clears as many bytes as are
+/// asked for, which for 4 KiB takes as long as the question itself.
 const SHORT: usize = 256;
 
 /// The bit of target numbers that are not a file system's own.
@@ -74,7 +74,8 @@ impl Layouts {
 
     /// The targets met so far: their numbers and names.
     ///
-    /// Targets that their file system numbers keep that number. Others get one made from the name, alike in every walk.
+    /// Targets that their file system numbers keep that number. Others get one made from the name, alike in every
+    /// walk.
     pub fn targets(&self) -> Vec<(u32, String)> {
         let numbers = self.numbers.read();
         let mut all: Vec<_> =

@@ -4,8 +4,8 @@
 //! Leaves: batches of columns that a file of columns takes as they are, counts, and errors that name the path.
 //! Must not know: Python, Parquet, jobs, paths through the network.
 //!
-//! A batch is columns and not entries, because whoever stores millions of entries must not touch each one. A struct for each
-//! entry was rejected: its name alone would be an allocation, made in one thread and freed in another.
+//! A batch holds columns and not entries, so that millions of entries are stored without touching each. A struct for
+//! each entry was rejected: its name alone would be an allocation, made in one thread and freed in another.
 
 mod batch;
 pub mod check;
@@ -39,7 +39,7 @@ pub use paths::hash_paths;
 pub use root::Root;
 pub use walk::BATCH_ROWS;
 
-/// Let two paths of one file system change their names at one moment, so that nobody finds either absent.
+/// Exchange two paths of one file system atomically: neither is ever absent.
 pub fn exchange_paths(one: &std::path::Path, other: &std::path::Path) -> std::io::Result<()> {
     use rustix::fs::{renameat_with, RenameFlags, CWD};
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?;

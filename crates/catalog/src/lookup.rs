@@ -1,6 +1,6 @@
-//! Looking at entries that somebody names, instead of all that a walk finds.
+//! Attributes of given entries, instead of all that a walk finds.
 //!
-//! What is looked at never lies outside the root, as in a walk: directories are opened below it with no link on the way.
+//! As in a walk, no path leaves the root: directories are opened below it with no symbolic link on the way.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -16,33 +16,33 @@ use crate::layouts::{Layouts, WorkerLayouts};
 use crate::root::Root;
 use crate::stat::{stat_name, stat_open};
 
-/// Where fewer than one name in so many is asked for, reading all of a directory's costs more than looking at each.
-const FEW_IN: u64 = 32;
+/// Where fewer than one name in this number is wanted, reading the directory costs more than a stat(2) of each.
+const ONE_IN: u64 = 32;
 
-/// What a name adds to a directory's size at least: 20 bytes on tmpfs, more elsewhere.
+/// The least that a name adds to a directory's size: 20 bytes on tmpfs, more elsewhere.
 const NAME_BYTES: u64 = 20;
 
 /// What getdents64(2) may fill at once.
 const NAMES_BYTES: usize = 64 << 10;
 
-/// An entry to look at, by its name in some directory.
+/// An entry to stat, by its name in a directory.
 #[derive(Debug, Clone)]
 pub struct NamedEntry<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// What is said of it. It is believed where the directory has a regular file of this name and inode number, which is
-    /// asked of the directory and not of each file.
+    /// Attributes that are known already. They hold where the directory lists a regular file of this name and inode
+    /// number, which takes no call for each file.
     pub known: Option<Attributes>,
 }
 
-/// What there was.
+/// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// Nothing, or no way to see it.
+    /// Nothing, or it is not accessible.
     Absent,
-    /// Something that is left out of catalogs of this tree.
+    /// An entry that catalogs of this tree exclude.
     LeftOut,
-    /// A directory, and where it is mounted from does not matter.
+    /// A directory.
     Directory,
     /// A symbolic link.
     Link,
@@ -53,7 +53,7 @@ pub enum Found {
     },
 }
 
-/// Looks at entries below a root.
+/// Stats entries below a root.
 pub struct EntryLookup {
     root: Root,
     device: u64,
@@ -81,9 +81,9 @@ impl EntryLookup {
         self.layouts.as_ref().map_or_else(Vec::new, Layouts::targets)
     }
 
-    /// Look at entries of one directory, add them to `batch`, and say of each what there was.
+    /// Stat entries of one directory, and add them to `batch`; what was found of each.
     ///
-    /// The batch tells of the directory too, and that not all of its entries are known.
+    /// The batch lists the directory too, as incomplete.
     pub fn look_up(
         &self,
         directory: &[u8],
@@ -202,7 +202,7 @@ fn confirmed<'a>(fd: BorrowedFd<'_>, size: u64, asked: &'a [NamedEntry<'_>]) -> 
     let mut inodes: HashMap<&[u8], u64> = HashMap::new();
     inodes.extend(asked.iter().filter_map(|one| Some((one.name, one.known?.inode))));
     let mut same = HashSet::new();
-    if (inodes.len() as u64).saturating_mul(FEW_IN) < size / NAME_BYTES {
+    if (inodes.len() as u64).saturating_mul(ONE_IN) < size / NAME_BYTES {
         return same;
     }
     let mut buffer = Vec::with_capacity(NAMES_BYTES);

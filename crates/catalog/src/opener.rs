@@ -1,12 +1,13 @@
-//! Opening catalogued files: what the catalog says is checked, and where it is no longer so the file system is asked.
+//! Opening catalogued files: each is compared with its entry, and where they differ its layout is read again.
 //!
-//! Arrives: the root of a catalogued tree; paths below it with what the catalog says of them.
-//! Leaves: open files, each with what differs and with its layout as it is now where anything does; counts by kind of
-//! difference; the paths to be mended.
+//! Arrives: the root of a catalogued tree; paths below it with their entries.
+//! Leaves: open files, each with its differences and, where there are any, its present layout; counts by kind of
+//! difference; the paths of stale entries.
 //! Must not know: how catalogs are stored, what is read from the files.
 //!
-//! A check costs one statx(2) on the open file, besides the opening that a reader needs anyhow, and on a file system that keeps
-//! generations of layouts one attribute. No path leads out of the root: neither `..` nor symbolic links are followed.
+//! A check costs one statx(2) on the open file, besides the opening that a reader needs anyhow, and on a file system
+//! that keeps generations of layouts one attribute. No path leads out of the root: neither `..` nor symbolic links
+//! are followed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,7 +28,7 @@ use crate::paths::string;
 use crate::root::Root;
 use crate::stat::{stat_name, stat_open};
 
-/// Stale paths that are kept to be mended; more are only counted, and then the whole tree is to be refreshed.
+/// Stale paths that are kept to be refreshed; more are only counted, and the complete tree is to be refreshed.
 const STALE_PATHS: usize = 100_000;
 
 /// The index of regular files in [`crate::TYPE_LETTERS`].
@@ -65,8 +66,8 @@ pub struct Summed {
     pub differences: Differences,
     /// Index into [`crate::layout::READERS`] of its layout, -1 for none, and its generation.
     pub layout: (i8, u32),
-    /// Its objects in the order in which the file meets them, each with the number of its target; None where the file changed
-    /// while it was read.
+    /// Its objects in the order in which the file meets them, each with the number of its target; None where the file
+    /// changed while it was read.
     pub sums: Option<Vec<(Sum, Option<u32>)>>,
 }
 
@@ -150,7 +151,7 @@ impl CheckedTree {
         if kind(stat.stx_mode) != REGULAR {
             return Err(OpenFailed { differences: Differences::TYPE, error: Errno::INVAL });
         }
-        // What the file system does not tell, or tells so that nobody understands it, is no layout.
+        // An absent or unreadable layout counts as none.
         let ask = || self.layouts.of_open(file.as_fd(), stat.stx_size).ok().flatten();
         let mut layout = None;
         let mut generation = None;
@@ -167,7 +168,8 @@ impl CheckedTree {
         Ok(Opened { file, stat, differences, layout })
     }
 
-    /// The checksum of each object of the file at `path`, which is held against its entry as by [`CheckedTree::open_file`].
+    /// The checksum of each object of the file at `path`, which is held against its entry as by
+    /// [`CheckedTree::open_file`].
     ///
     /// # Errors
     /// As there.
@@ -200,13 +202,12 @@ impl CheckedTree {
         })
     }
 
-    /// Make objects of the file at `path` whole from the file of the same path in `donor`, and give it back its time of last
-    /// change. Returns which of `wanted`, (place in the list of sums, digest), were made whole.
+    /// Make objects of the file at `path` whole from the file of the same path in `donor`, and give it back its time
+    /// of last change. Returns which of `wanted`, (place in the list of sums, digest), were made whole.
     ///
-    /// # Errors
-    /// Where either file cannot be opened, or is not what it should be: the damaged one as recorded but for its ctime, the
-    /// donor's of the same size. `STALE` then.
-    pub fn mend_file(
+    /// # Errors Where either file cannot be opened, or is not what it should be: the damaged one as recorded but for
+    /// its ctime, the donor's of the same size. `STALE` then.
+    pub fn repair_file(
         &self,
         donor: &Self,
         path: &[u8],
@@ -226,23 +227,23 @@ impl CheckedTree {
             return Err(Errno::STALE);
         }
         let size = stat.stx_size;
-        let mended =
-            checksum::mend(file.as_fd(), copy.as_fd(), layout.as_ref(), size, rule, wanted)?;
+        let repaired =
+            checksum::repair(file.as_fd(), copy.as_fd(), layout.as_ref(), size, rule, wanted)?;
         let time = |at: &StatxTimestamp| Timespec { tv_sec: at.tv_sec, tv_nsec: at.tv_nsec.into() };
         let times = Timestamps {
             last_access: time(&stat.stx_atime),
             last_modification: time(&stat.stx_mtime),
         };
         futimens(&file, &times)?;
-        Ok(mended)
+        Ok(repaired)
     }
 
-    /// Look at many entries, of any type, without opening them; layouts are not asked for. One after the other: whoever wants
-    /// several threads cuts the columns.
+    /// Compare entries of any type with the file system, without opening them or reading layouts. This uses one
+    /// thread: to use several, split the columns.
     ///
     /// # Errors
     /// `INVAL` where the columns do not fit together.
-    pub fn look_at(&self, columns: &Columns<'_>) -> Result<Vec<Differences>, Errno> {
+    pub fn compare_entries(&self, columns: &Columns<'_>) -> Result<Vec<Differences>, Errno> {
         let count = columns.directory.len();
         let lengths = [
             columns.names.0.len().saturating_sub(1),

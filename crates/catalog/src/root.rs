@@ -11,10 +11,10 @@ use rustix::io::Errno;
 /// Room for a path in one call, below the kernel's PATH_MAX of 4096 with its NUL.
 const LONGEST: usize = 4000;
 
-/// Nothing but directories, and nothing that another program's exec inherits.
+/// Directories only, closed on exec.
 const HOW: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// To be read. What became a FIFO meanwhile must not keep whoever opens it until somebody writes.
+/// For reading. An entry that became a FIFO meanwhile must not block until a writer opens it.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// The top of a tree. Directories below are opened by their path from here, so that no descriptor has to stay open
@@ -27,7 +27,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// The root itself may be a symbolic link: somebody named it.
+    /// The root itself may be a symbolic link: the user named it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let fd = openat(CWD, path, HOW, Mode::empty())?;
         Ok(Self { fd, stepwise: AtomicBool::new(false) })
@@ -41,7 +41,7 @@ impl Root {
         self.below(path, HOW)
     }
 
-    /// What lies at `path` below the root, opened for reading; ELOOP where any part of it is a symbolic link.
+    /// The file at `path` below the root, opened for reading; ELOOP where any part of it is a symbolic link.
     pub(crate) fn readable(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         self.below(path, READ)
     }

@@ -4,7 +4,8 @@
 //! Leaves: the attribute's value.
 //! Must not know: what attributes mean.
 //!
-//! Linux 6.13 has getxattrat(2). Before, the way is through the directory's entry in /proc, which takes the kernel twice as long.
+//! Linux 6.13 has getxattrat(2). Before, the way is through the directory's entry in /proc, which takes the kernel
+//! twice as long.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -57,7 +58,7 @@ pub(crate) fn get<'a>(
 /// What the kernel wrote.
 fn filled(room: &[MaybeUninit<u8>], length: usize) -> &[u8] {
     let length = length.min(room.len());
-    // SAFETY: the kernel has written the first `length` bytes, and MaybeUninit<u8> lies in memory as u8 does.
+    // SAFETY: the kernel has written the first `length` bytes, and MaybeUninit<u8> has the layout of u8.
     #[allow(unsafe_code)]
     unsafe {
         std::slice::from_raw_parts(room.as_ptr().cast::<u8>(), length)
@@ -73,8 +74,8 @@ fn get_at(
     let size = u32::try_from(room.len()).unwrap_or(u32::MAX);
     // A pointer is of 64 bits at most; the kernel takes it as such on every machine.
     let arguments = Arguments { value: room.as_mut_ptr() as u64, size, flags: 0 };
-    // SAFETY: the pointers are of two strings that end with NUL and of arguments of the size given, whose value points to
-    // `size` bytes that are ours to write; all outlive the call.
+    // SAFETY: the pointers are of two strings that end with NUL and of arguments of the size given, whose value
+    // points to `size` bytes that are ours to write; all outlive the call.
     #[allow(unsafe_code)]
     let answer = unsafe {
         libc::syscall(

@@ -72,7 +72,7 @@ fn columns_that_do_not_fit_together_are_refused() {
     let tree = CheckedTree::open(&scratch.0).unwrap();
     let inode = fs::metadata(scratch.0.join("f")).unwrap().ino();
     let look = |directory: &[i32], directories: &[i32], names: (&[i32], &[u8]), inode: &[u64]| {
-        tree.look_at(&Columns {
+        tree.compare_entries(&Columns {
             directories: (directories, b""),
             directory,
             names,

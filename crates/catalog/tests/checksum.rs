@@ -1,4 +1,4 @@
-//! Damage is found in the object it is in, and mended from a copy without touching the others.
+//! Damage is found in its object, and repaired from a copy without touching the others.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something it relies on fails")]
 
@@ -86,7 +86,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
-    fn each_object_is_summed_alone_and_mended_alone(
+    fn each_object_is_summed_and_repaired_alone(
         size in 0_usize..1 << 20, border in 0_u64..3, count in 1_u32..5, hit in any::<usize>()
     ) {
         let border = border * 4 * UNIT;
@@ -119,10 +119,10 @@ proptest! {
         let wanted: Vec<_> = damaged.iter().map(|i| (*i, sums[*i].digest.unwrap())).collect();
         let bad = scratch.file("bad", &content(size, 9));
         let (fd, none, rule) = (file.as_fd(), vec![false], Rule::Every);
-        prop_assert_eq!(checksum::mend(fd, bad.as_fd(), Some(&layout), size as u64, rule, &wanted), Ok(none));
+        prop_assert_eq!(checksum::repair(fd, bad.as_fd(), Some(&layout), size as u64, rule, &wanted), Ok(none));
         prop_assert_eq!(sum(fd, Some(&layout), size as u64).unwrap(), after);
         let all = Ok(vec![true]);
-        prop_assert_eq!(checksum::mend(fd, copy.as_fd(), Some(&layout), size as u64, rule, &wanted), all);
+        prop_assert_eq!(checksum::repair(fd, copy.as_fd(), Some(&layout), size as u64, rule, &wanted), all);
         prop_assert_eq!(fs::read(scratch.0.join("file")).unwrap(), whole);
     }
 }
@@ -172,13 +172,13 @@ fn holes_are_not_read_and_the_same_bytes_have_the_same_sums_wherever_holes_are()
     }
     assert_eq!(done.into_inner(), 4 * SIZE);
 
-    // Mending lets read as zeros what is none.
+    // A repair may write zeros where there was a hole.
     let done = AtomicU64::new(0);
     let whole = checksum::sum(sparse.as_fd(), None, SIZE, Rule::Runs, &done).unwrap();
     other.write_all_at(b"damage", 1 << 38).unwrap();
     let wanted = [(0, whole[0].digest.unwrap())];
-    let mended =
-        checksum::mend(other.as_fd(), sparse.as_fd(), None, SIZE, Rule::Runs, &wanted).unwrap();
-    assert_eq!(mended, [true]);
+    let repaired =
+        checksum::repair(other.as_fd(), sparse.as_fd(), None, SIZE, Rule::Runs, &wanted).unwrap();
+    assert_eq!(repaired, [true]);
     assert_eq!(checksum::sum(other.as_fd(), None, SIZE, Rule::Runs, &done).unwrap(), whole);
 }

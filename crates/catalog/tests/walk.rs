@@ -1,4 +1,4 @@
-//! A walk finds what is there, once, whatever the names, threads and changes meanwhile.
+//! A walk finds each entry once, whatever the names, threads and concurrent changes.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something it relies on fails")]
 
@@ -234,7 +234,7 @@ fn a_tree_that_changes_meanwhile_ends_the_walk_without_errors() {
 }
 
 #[test]
-fn a_walk_that_nobody_listens_to_ends_when_it_is_dropped() {
+fn a_walk_without_a_consumer_ends_when_it_is_dropped() {
     let scratch = Scratch::new("dropped");
     for number in 0..1_000 {
         fs::create_dir(scratch.0.join(number.to_string())).unwrap();

@@ -101,8 +101,8 @@ fn joint_routing_reaches_the_optimum_of_small_networks() {
     assert!(proofs >= 9, "only {proofs} of 12 optima are proven");
 }
 
-/// Where the optimum is out of reach of a proof, the gap to the bound says what is left. Without the removals of several
-/// pairs at a time it is 1.220 and 1.154.
+/// Where the optimum is out of reach of a proof, the gap to the bound says what is left. Without the removals of
+/// several pairs at a time it is 1.220 and 1.154.
 #[test]
 fn joint_routing_comes_near_the_bound_of_larger_tori() {
     let cases = [(&[4usize, 4, 4][..], 400, 2, 1.03), (&[6, 6], 150, 2, 1.10)];

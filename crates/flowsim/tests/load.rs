@@ -242,7 +242,7 @@ fn joint_routing_finds_a_partition_that_greedy_misses() {
 }
 
 #[test]
-fn greedy_and_joint_routing_stay_clear_of_what_is_there() {
+fn greedy_and_joint_routing_avoid_links_that_are_loaded_already() {
     let network = dumbbell(2, 1);
     let between: Vec<usize> = (0..network.link_count())
         .filter(|&l| network.between_switches()[l] && network.links_from()[l] == 2)
@@ -258,7 +258,7 @@ fn greedy_and_joint_routing_stay_clear_of_what_is_there() {
 }
 
 #[test]
-fn flows_of_one_pair_can_take_paths_of_their_own() {
+fn flows_of_one_pair_can_take_different_paths() {
     let network = dumbbell(4, 1);
     let demands = Demands::between_processes(&network, &[0; 8], &[1; 8], &[1.0; 8]).unwrap();
     let options = RouteOptions { per_flow: true, ..RouteOptions::default() };

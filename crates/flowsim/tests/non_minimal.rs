@@ -32,8 +32,9 @@ fn busiest(network: &Network, demands: &Demands, router: Router, seed: u64) -> f
 
 /// Five groups of four switches with four hosts each; one cable between each two groups.
 ///
-/// The 4 hosts of group 0 whose switch has the cable to group 1 send to all 16 there: 64 bytes over that cable by shortest
-/// paths, which are the only ones; four cables leave the switch, so that no routing has less than 16 on one of them.
+/// The 4 hosts of group 0 whose switch has the cable to group 1 send to all 16 there: 64 bytes over that cable by
+/// shortest paths, which are the only ones; four cables leave the switch, so that no routing has less than 16 on one
+/// of them.
 #[test]
 fn adversarial_traffic_of_two_groups_needs_detours() {
     let network = dragonfly(4, 1, 4, CAPACITIES).unwrap();
@@ -88,7 +89,7 @@ fn ugal_stays_on_shortest_paths_where_nothing_is_loaded() {
 }
 
 #[test]
-fn ugal_avoids_what_is_there_already() {
+fn ugal_avoids_links_that_are_loaded_already() {
     let network = dragonfly(4, 1, 2, CAPACITIES).unwrap();
     let demands = demands(&network, (vec![0], vec![9]));
     let free = route(&network, &demands, Router::UgalG, &options(1)).unwrap();

@@ -1,6 +1,7 @@
-//! Memory that bytes are read into, used again when whoever had it gives it back.
+//! A pool of read buffers: a buffer that is dropped is used again.
 //!
-//! Fresh memory costs a page fault for every 4 KiB at its first touch, about as much as copying the page; so buffers come back.
+//! Fresh memory costs a page fault for every 4 KiB at its first touch, about as much as copying the page; so buffers
+//! come back.
 
 use std::sync::Arc;
 

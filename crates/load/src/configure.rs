@@ -1,13 +1,13 @@
 //! How many loaders read from a storage target at once: SwiftLoad's algorithm 1 (section IV.D).
 //!
-//! With `x` loaders on a target each needs `g(x)` times as long for an object as one alone. Together they read
-//! `x / g(x)` objects in the time of one, and that is largest where another loader costs the others as much as it brings:
+//! With `x` loaders on a target each needs `g(x)` times as long for an object as one alone. Together they read `x /
+//! g(x)` objects in the time of one, and that is largest where another loader costs the others as much as it brings:
 //! `g(x) = x g'(x)`. Loaders beyond that number stay idle.
 
 use waystage_flowsim::contention::{ContentionError, Slowdown};
 
-/// How far below the largest rate a smaller number of loaders is still chosen. A measured curve is flat at its top, and
-/// which of its points is the highest is chance; fewer loaders leave more of the target to others.
+/// How far below the largest rate a smaller number of loaders is still chosen. A measured curve is flat at its top,
+/// and which of its points is the highest is chance; fewer loaders leave more of the target to others.
 const CLOSE_ENOUGH: f64 = 0.02;
 
 /// What loaders on one target do to each other, as measured.
@@ -17,8 +17,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// A curve through (loaders, slowdown), as measured: smoothed, because a slowdown that falls as loaders are added is
-    /// noise of the measurement.
+    /// A curve through (loaders, slowdown), as measured: smoothed, because a slowdown that falls as loaders are added
+    /// is noise of the measurement.
     ///
     /// # Errors
     /// Where there is no point, the loaders do not rise from 1 on, or a slowdown is not above 0.

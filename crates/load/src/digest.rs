@@ -1,4 +1,4 @@
-//! What chunks are told apart by.
+//! Fingerprints of chunks.
 //!
 //! Arrives: bytes. Leaves: fingerprints of 160 bits. Must not know: anything else.
 

@@ -1,7 +1,7 @@
 //! The files to read, as columns, and where the bytes of each lie.
 //!
-//! A catalog names millions of files, so nothing here is allocated for one of them. A file of which nobody knows the layout
-//! is one object on a target of its own kind, the last: [`Files::UNKNOWN`].
+//! A catalog names millions of files, so nothing here is allocated for one of them. A file without a known layout is
+//! one object on the last target, [`Files::UNKNOWN`].
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -110,7 +110,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// The number of a target that nobody knows.
+    /// The number of an unknown target.
     pub const UNKNOWN: u32 = u32::MAX;
 
     /// No file yet, below `root`.
@@ -224,7 +224,7 @@ impl Files {
                     }
                 }
             }
-            // Nobody can say how the objects take turns: the first one's target stands for all.
+            // How the objects take turns is unknown: the first one's target stands for all.
             None => {
                 let target = targets.first().copied().unwrap_or(Self::UNKNOWN);
                 self.add_object(target, Object { offset: 0, length: size, unit: size, count: 1 })?;

@@ -1,7 +1,7 @@
 //! What one process delivers in one epoch, and in which order.
 //!
-//! Every process works this out for itself from the same files, seed, epoch, rank and number of processes, so that all together
-//! deliver each file or object once without a word between them.
+//! Every process works this out for itself from the same files, seed, epoch, rank and number of processes, so that
+//! all together deliver each file or object once without a word between them.
 
 use waystage_flowsim::seeded::{hash, Random};
 
@@ -34,7 +34,7 @@ pub enum Uneven {
 pub struct Share {
     /// What the order is drawn from.
     pub seed: u64,
-    /// Which pass over the files; each has an order of its own.
+    /// Which pass over the files; each has a different order.
     pub epoch: u64,
     /// Whether files come in an order drawn from the seed; else as they were added.
     pub shuffle: bool,
@@ -48,9 +48,9 @@ pub struct Share {
 
 /// The units of this process, by position: numbers of files, or of objects.
 ///
-/// Files are dealt one by one in the order of the epoch, so that all files of a training step are those of a step with one
-/// process. Objects are dealt by target: the loaders of all processes are bound to targets round robin (SwiftLoad, section
-/// IV.C), and of a target's objects each loader gets as many bytes as the others.
+/// Files are dealt one by one in the order of the epoch, so that all files of a training step are those of a step
+/// with one process. Objects are dealt by target: the loaders of all processes are bound to targets round robin
+/// (SwiftLoad, section IV.C), and of a target's objects each loader gets as many bytes as the others.
 ///
 /// # Errors
 /// Where the rank is none of the processes.
@@ -123,7 +123,8 @@ fn by_target(files: &Files, order: Vec<u32>, share: &Share, each: u32, active: u
     mine
 }
 
-/// The loaders bound to a target, of `loaders` in all: one has several targets where there are more targets than loaders.
+/// The loaders bound to a target, of `loaders` in all: one has several targets where there are more targets than
+/// loaders.
 pub fn bound_to(target: usize, targets: usize, loaders: u32) -> impl Iterator<Item = u32> {
     let few = (loaders as usize) < targets;
     let first = if few { target % loaders.max(1) as usize } else { target };

@@ -4,13 +4,14 @@
 //! Leaves: for each question a piece to read, or that there is none now, or none any more.
 //! Must not know: files, threads, clocks.
 //!
-//! Each storage target has a queue and each loader is bound to a target, round robin, as in SwiftLoad (section IV.C). With
-//! [`Binding::Strict`] that is all. With [`Binding::Steal`] a loader goes where work would otherwise last longest: to its own
-//! target while that is where it is needed, else to a straggler, as long as that one takes another reader.
+//! Each storage target has a queue and each loader is bound to a target, round robin, as in SwiftLoad (section IV.C).
+//! With [`Binding::Strict`] that is all. With [`Binding::Steal`] a loader goes where work would otherwise last
+//! longest: to its own target while that is where it is needed, else to a straggler, as long as that one takes
+//! another reader.
 //!
-//! Items are let in only as far as memory allows. In order, they are let in one after the other, so a slow target holds up
-//! the others once memory is full of what waits for it. As they come, each target lets in its own, and a target that would
-//! end last has the first claim on memory that is given back.
+//! Items are let in only as far as memory allows. In order, they are let in one after the other, so a slow target
+//! holds up the others once memory is full of what waits for it. As they come, each target lets in its own, and a
+//! target that would end last has the first claim on memory that is given back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,8 +60,8 @@ const PIECE_BYTES: u64 = 64 << 10;
 /// How much later a straggler must end than a loader's own target for the loader to leave it.
 const WORTH_LEAVING: f64 = 1.1;
 
-/// A target that nobody reads is taken to be read by half a loader: it ends late, but not never.
-const NOBODY: f64 = 0.5;
+/// A target without readers counts as read by half a loader: it ends late, but not never.
+const IDLE_READERS: f64 = 0.5;
 
 /// The weight of the newest measurement of a target's pace.
 const NEWEST: f64 = 0.1;
@@ -109,7 +110,7 @@ struct Target {
     pace: Option<f64>,
 }
 
-/// Work under way of one loader.
+/// The work in progress of one loader.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     target: u16,
@@ -218,7 +219,7 @@ impl Scheduler {
         self.held
     }
 
-    /// Pieces of items that were let in, and that nobody reads yet.
+    /// Pieces of admitted items that no loader reads yet.
     #[must_use]
     pub fn queued(&self) -> u64 {
         self.queued
@@ -263,8 +264,9 @@ impl Scheduler {
         }
     }
 
-    /// `loader` has read its piece; returns the item, its place in the order of delivery and the bytes it holds, if that was
-    /// its last piece. `used` says how many bytes the item has taken, where that is known to differ from the plan.
+    /// `loader` has read its piece; returns the item, its place in the order of delivery and the bytes it holds, if
+    /// that was its last piece. `used` says how many bytes the item has taken, where that is known to differ from the
+    /// plan.
     pub fn read(
         &mut self,
         loader: u32,
@@ -294,7 +296,7 @@ impl Scheduler {
         Some((item, sequence, held))
     }
 
-    /// Bytes of an item were given to whoever wanted it.
+    /// Bytes of an item were handed to the consumer.
     pub fn release(&mut self, held: u64) {
         self.held -= held;
     }
@@ -346,7 +348,7 @@ impl Scheduler {
     fn ends(&self, index: usize) -> f64 {
         let target = &self.targets[index];
         let pace = target.pace.unwrap_or(1.0);
-        let readers = if target.readers == 0 { NOBODY } else { f64::from(target.readers) };
+        let readers = if target.readers == 0 { IDLE_READERS } else { f64::from(target.readers) };
         target.remaining as f64 * pace / readers
     }
 
@@ -391,7 +393,8 @@ impl Scheduler {
         None
     }
 
-    /// Whether memory has room for an item of a target, and for the next of one that would end later and waits for room.
+    /// Whether memory has room for an item of a target, and for the next of one that would end later and waits for
+    /// room.
     fn fits_for(&self, index: usize, bytes: u64) -> bool {
         let kept = match self.starving {
             Some((other, bytes)) if other != index && self.ends(other) > self.ends(index) => bytes,

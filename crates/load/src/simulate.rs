@@ -1,7 +1,7 @@
 //! The scheduler against emulated targets in simulated time: how long an epoch takes, with nothing read.
 //!
-//! A target serves its readers in equal shares of a rate that depends on how many there are, after a latency each. The same
-//! targets, files and rules give the same answer on every machine.
+//! A target serves its readers in equal shares of a rate that depends on how many there are, after a latency each.
+//! The same targets, files and rules give the same answer on every machine.
 
 use crate::files::Files;
 use crate::plan::Delivery;
@@ -53,8 +53,8 @@ struct Served {
 /// Less than a byte is nothing: rounding must not leave a piece unfinished for ever.
 const NOTHING: f64 = 1e-3;
 
-/// Run an epoch to its end. Target i of the files is served by `services[i]`; what was read is consumed at once, in order
-/// where the scheduler says so.
+/// Run an epoch to its end. Target i of the files is served by `services[i]`; what was read is consumed at once, in
+/// order where the scheduler says so.
 ///
 /// Returns None where no loader finds work though some is left, which would be a defect of the scheduler.
 #[must_use]
@@ -149,11 +149,11 @@ pub fn run(
     (!left_over).then_some(outcome)
 }
 
-/// A lower bound on the makespan of any scheduler with `loaders` readers: no target is read out sooner than at the best
-/// rate its share of the loaders allows.
+/// A lower bound on the makespan of any scheduler with `loaders` readers: no target is read out sooner than at the
+/// best rate its share of the loaders allows.
 ///
-/// In a time `t`, target i needs at least `x` readers on average, where its rate, made concave, reaches its bytes over `t`;
-/// all together there are no more than `loaders`. The least such `t` is found by halving.
+/// In a time `t`, target i needs at least `x` readers on average, where its rate, made concave, reaches its bytes
+/// over `t`; all together there are no more than `loaders`. The least such `t` is found by halving.
 #[must_use]
 pub fn lower_bound_s(bytes: &[u64], services: &[Service], loaders: u32) -> f64 {
     let hulls: Vec<Vec<(f64, f64)>> = services.iter().map(concave).collect();

@@ -1,5 +1,5 @@
-//! Units one after the other, cut into what is delivered at once: made as they are wanted, so that an epoch of millions of
-//! files costs nothing before it is read.
+//! Units one after the other, cut into what is delivered at once: made as they are wanted, so that an epoch of
+//! millions of files costs nothing before it is read.
 
 use crate::files::{Extent, Extents, Files};
 use crate::plan::Delivery;
@@ -28,7 +28,7 @@ impl Item {
     }
 }
 
-/// An object under way.
+/// An object in progress.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
     position: u32,

@@ -5,7 +5,7 @@ use crate::files::{Columns, Files};
 /// (path, size, [(target, offset, length)]).
 pub(crate) type Described<'a> = (&'a str, u64, &'a [(u32, u64, u64)]);
 
-/// Files below `/nowhere`, each in a directory of its own column.
+/// Files below `/nowhere`, each in the directory of its column.
 pub(crate) fn files_of(described: &[Described<'_>]) -> Files {
     files_below("/nowhere", described)
 }

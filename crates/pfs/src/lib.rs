@@ -7,7 +7,7 @@
 //! The decision here: waiting is virtual. A [`model`] takes a time and a request and says when it is done; no
 //! thread sleeps for a request and none spins, so that hundreds of readers fit two cores, and emulated time can be
 //! slower than real time by a factor. Rejected: delaying the real files with a throttled block device. It has one
-//! queue, no slowdown by crowding, no metadata server, and its caches cannot be told apart from the emulation.
+//! queue, no slowdown by crowding, no metadata server, and its caches cannot be separated from the emulation.
 //!
 //! It shows what a way of reading does to queues. It is no Lustre, and its times are no measurement of one.
 

@@ -1,7 +1,7 @@
 //! A file system that is mounted, and its end.
 //!
 //! Arrives: a mount point, a file system.
-//! Leaves: requests served by threads, until it is unmounted by whomever.
+//! Leaves: requests served by threads, until it is unmounted.
 //! Must not know: what the file system holds.
 
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Mount {
         self.session.guard.is_finished()
     }
 
-    /// Unmount, and wait for the threads. Where somebody is in it, it is only taken out of the tree of names.
+    /// Unmount, and wait for the threads. While a process uses it, it is only detached from the tree (MNT_DETACH).
     ///
     /// # Errors
     /// Where it cannot be unmounted.

@@ -4,8 +4,8 @@
 //! Leaves: the answers, each at its emulated time; lateness.
 //! Must not know: what an answer holds.
 //!
-//! Emulated time is real time since the start over `dilation`. A few threads take turns: one sleeps until the next answer
-//! is due, and wakes the next before it answers.
+//! Emulated time is real time since the start over `dilation`. A few threads take turns: one sleeps until the next
+//! answer is due, and wakes the next before it answers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -85,13 +85,13 @@ impl Pump {
         state.waiting.insert(ticket, (Box::new(answer), now));
         let after = state.model.next_ns();
         drop(state);
-        // Whoever sleeps until then sleeps too long only where something is due sooner.
+        // The sleeper wakes too late only where a request is due sooner.
         if after.is_some() && (before.is_none() || after < before) {
             self.shared.wake.notify_all();
         }
     }
 
-    /// Look at the state; with the time that it is now.
+    /// Read or change the state, at the present time.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut State, Ns) -> T) -> T {
         let mut state = self.shared.state.lock();
         look(&mut state, self.shared.now())
@@ -125,7 +125,7 @@ impl Shared {
             if let Some((ticket, due)) = state.model.take_done(now) {
                 let Some((answer, came)) = state.waiting.remove(&ticket) else { continue };
                 drop(state);
-                self.wake.notify_one(); // somebody else looks after what is due meanwhile
+                self.wake.notify_one(); // another thread serves what is due meanwhile
                 answer();
                 let late = self.now().saturating_sub(due);
                 state = self.state.lock();

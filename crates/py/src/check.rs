@@ -144,7 +144,7 @@ impl CheckedTree {
         wanted: Vec<(usize, [u8; 16])>,
     ) -> PyResult<Vec<bool>> {
         let (recorded, rule) = (unpacked(recorded), rule_of(version)?);
-        let repaired = py.detach(|| self.0.mend_file(&donor.0, path, &recorded, rule, &wanted));
+        let repaired = py.detach(|| self.0.repair_file(&donor.0, path, &recorded, rule, &wanted));
         repaired.map_err(|error| {
             let text = std::io::Error::from(error).to_string();
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
@@ -169,7 +169,7 @@ impl CheckedTree {
             ctime: of.ctime.as_slice()?,
             inode: of.inode.as_slice()?,
         };
-        let found = py.detach(|| self.0.look_at(&columns)).map_err(|_| {
+        let found = py.detach(|| self.0.compare_entries(&columns)).map_err(|_| {
             PyValueError::new_err("the columns of entries do not fit together, or are damaged")
         })?;
         let bits = found.into_iter().map(Differences::bits).collect();

@@ -19,8 +19,9 @@ const POSIX: Sources = sources! {
     "include":
         "waystage_ring.h";
     "posix":
-        "life.c" "opened.c" "opened.h" "program.c" "program.h" "real.h" "ring.c" "ring.h" "touch.c" "touch.h" "wrap.h"
-        "wrap_attributes.c" "wrap_blind.c" "wrap_close.c" "wrap_exec.c" "wrap_names.c" "wrap_open.c" "wrap_syscall.c";
+        "open_files.c" "open_files.h" "path_record.c" "path_record.h" "process.c" "program.c" "program.h" "real.h"
+        "ring.c" "ring.h" "wrap.h" "wrap_attributes.c" "wrap_close.c" "wrap_exec.c" "wrap_io_uring.c" "wrap_names.c"
+        "wrap_open.c" "wrap_syscall.c";
 };
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

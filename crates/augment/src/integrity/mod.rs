@@ -4,10 +4,9 @@
 //! Leaves: an error that names the missing or damaged part.
 //! Must not know: pixels.
 //!
-//! A PNG has a checksum for every chunk. A JPEG has none, so its entropy-coded data is read to its end: every block of every
-//! scan, every restart marker in its turn, and the end-of-image marker. Damage that is valid code of the right
-//! length cannot be told from an image. Bytes behind the image's end (previews, second images) are
-//! ignored.
+//! A PNG has a checksum for every chunk. A JPEG has none, so its entropy-coded data is read to its end: every block
+//! of every scan, every restart marker in its turn, and the end-of-image marker. Damage that is valid code of the
+//! right length is not detected. Bytes behind the image's end (previews, second images) are ignored.
 
 mod bits;
 mod bytes;

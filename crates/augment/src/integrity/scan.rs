@@ -1,4 +1,5 @@
-//! One scan of a JPEG, read to its end (ITU-T T.81: F.2.2 sequential, G.2 progressive; libjpeg's reading where it is silent).
+//! One scan of a JPEG, read to its end (ITU-T T.81: F.2.2 sequential, G.2 progressive; libjpeg's reading where it is
+//! silent).
 
 use super::bits::{Bits, Stop};
 use super::frame::{Component, Frame};

@@ -82,7 +82,7 @@ fn every_changed_bit_of_a_png_is_seen() {
 }
 
 #[test]
-fn the_place_of_damage_is_told() {
+fn the_position_of_damage_is_reported() {
     let data = jpeg(64, 64, false);
     assert!(words(check_jpeg(&data[..data.len() / 2], LIMITS)).starts_with("it is cut off after "));
     let missing = words(check_jpeg(&data[..data.len() - 2], LIMITS));

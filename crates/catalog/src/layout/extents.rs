@@ -17,7 +17,7 @@ pub enum Mirrors {
 /// Bytes that follow one another in the file and in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent<'a> {
-    /// Where they lie; None where `flags` say why there is no such place.
+    /// Their target; None where `flags` say why there is none.
     pub target: Option<&'a Target>,
     /// The number of the object in its component.
     pub object: u64,

@@ -1,7 +1,7 @@
 //! The registry of layout readers, and which of them serves a device.
 //!
-//! The magic number of statfs(2) names the file system, once for each device. FUSE hides it: there the readers that are
-//! mounted through FUSE are tried in turn, and the one that answers is kept.
+//! The magic number of statfs(2) names the file system, once for each device. FUSE hides it: there the readers that
+//! are mounted through FUSE are tried in turn, and the one that answers is kept.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -98,8 +98,8 @@ impl FileSystems {
         Self::default()
     }
 
-    /// The layout of an open file or directory; None where its file system discloses none, for anything that is neither a
-    /// file nor a directory, and for a file that has no object yet.
+    /// The layout of an open file or directory; None where its file system discloses none, for anything that is
+    /// neither a file nor a directory, and for a file that has no object yet.
     ///
     /// # Errors
     /// Where the file system fails, or its answer is not a layout.

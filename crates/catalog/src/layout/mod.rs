@@ -6,8 +6,8 @@
 //! size, and what each object holds of it.
 //! Must not know: paths, catalogs, who reads the objects.
 //!
-//! A kind of file system is one file here that implements [`LayoutReader`], and a line in [`READERS`]; [`null`] is the
-//! template.
+//! A kind of file system is one file here that implements [`LayoutReader`], and a line in [`READERS`]; [`null`] is
+//! the template.
 //!
 //! A layout is a rule, not a list: a terabyte in stripes of 64 KiB has 16 million extents, so they are
 //! computed one at a time, and a layout never takes more memory than its input did. What a file

@@ -1,8 +1,8 @@
 //! `null`: a file system that discloses no layout, and the template for your own reader.
 //!
-//! Copy this file to `layout/NAME.rs`, rename [`Reader`]'s `name`, declare `pub mod NAME;` in `layout/mod.rs` and append
-//! `&NAME::Reader` to `READERS` in `layout/file_systems.rs`. Catalogs, loaders, Python and `waystage catalog layout` then
-//! know the file system; nothing else changes. This reader itself is not registered.
+//! Copy this file to `layout/NAME.rs`, rename [`Reader`]'s `name`, declare `pub mod NAME;` in `layout/mod.rs` and
+//! append `&NAME::Reader` to `READERS` in `layout/file_systems.rs`. Catalogs, loaders, Python and `waystage catalog
+//! layout` then know the file system; nothing else changes. This reader itself is not registered.
 //!
 //! Arrives: an open file, or the bytes with which a file system answered.
 //! Leaves: a [`Layout`]. Here: none, ever.
@@ -26,8 +26,8 @@ impl LayoutReader for Reader {
         &[]
     }
 
-    // True where clients mount it through FUSE. `read` is then called on files of any FUSE file system: it must answer
-    // None, not an error, for one that is not its own.
+    // True where clients mount it through FUSE. `read` is then called on files of any FUSE file system: it must
+    // answer None, not an error, for one that is not its own.
     fn tried_on_fuse(&self) -> bool {
         false
     }
@@ -37,13 +37,14 @@ impl LayoutReader for Reader {
         false
     }
 
-    // The cheapest way that works: a walk asks for millions of files. An attribute needs no open; `parse` gets its value.
+    // The cheapest way that works: a walk asks for millions of files. An attribute needs no open; `parse` gets its
+    // value.
     fn access(&self) -> Access {
         Access::Open
     }
 
-    // Pure, and total: the bytes come from a file system that may be damaged or hostile. Check every length before use,
-    // allocate no more than the input justifies, and never panic; `fuzz/parser_list.py` wants a property test.
+    // Pure, and total: the bytes come from a file system that may be damaged or hostile. Check every length before
+    // use, allocate no more than the input justifies, and never panic; `fuzz/parser_list.py` wants a property test.
     //
     //   - `LayoutError::truncated`   the bytes end early
     //   - `LayoutError::unsupported` a form that this reader does not know, perhaps of a later release
@@ -66,8 +67,8 @@ impl LayoutReader for Reader {
     }
 }
 
-/// A layout of one object on one target. Stripes: set `striping` and list an object for each; copies: one component each,
-/// with its own `mirror`; parts of a file: one component each, with `start` and `end`.
+/// A layout of one object on one target. Stripes: set `striping` and list an object for each; copies: one component
+/// each, with its own `mirror`; parts of a file: one component each, with `start` and `end`.
 ///
 /// # Errors
 /// Where [`Layout::new`] finds a contradiction.

@@ -75,7 +75,8 @@ pub struct OpenFile<'a> {
 }
 
 impl OpenFile<'_> {
-    /// What an extended attribute says, parsed in place; None where the file or the file system has none of this name.
+    /// What an extended attribute says, parsed in place; None where the file or the file system has none of this
+    /// name.
     ///
     /// # Errors
     /// Where the attribute cannot be read, and those of `parse`.

@@ -6,7 +6,7 @@ use super::{Component, Flags, Layout, Mirrors, Striping, Target, EOF};
 /// What one object holds of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share<'a> {
-    /// Where it lies; None where `flags` say why there is no such place.
+    /// Its target; None where `flags` say why there is none.
     pub target: Option<&'a Target>,
     /// The number of the object in its component.
     pub object: u64,

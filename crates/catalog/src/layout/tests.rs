@@ -87,7 +87,7 @@ fn dealt(striping: Striping, offset: u64) -> (u64, u64) {
 
 proptest! {
     #[test]
-    fn a_byte_lies_where_dealing_out_blocks_puts_it(striping in any_striping(), offset in 0..20_000_000_u64) {
+    fn a_byte_is_where_dealing_out_blocks_puts_it(striping in any_striping(), offset in 0..20_000_000_u64) {
         let place = striping.place(offset);
         prop_assert_eq!((place.object, place.offset), dealt(striping, offset));
         prop_assert!(place.run > 0);

@@ -4,9 +4,9 @@
 //! Leaves: batches, in no order, at the pace of their consumer; counts at any time.
 //! Must not know: where batches go.
 //!
-//! A walk never leaves its root: directories are opened by path with no symbolic link on the way, and stat(2) does not follow
-//! links. The tree may change meanwhile: vanished entries are counted, and an entry whose type changed is recorded as its
-//! new type. Only directories that are being read hold a descriptor.
+//! A walk never leaves its root: directories are opened by path with no symbolic link on the way, and stat(2) does
+//! not follow links. The tree may change meanwhile: vanished entries are counted, and an entry whose type changed is
+//! recorded as its new type. Only directories that are being read hold a descriptor.
 
 mod batches;
 mod known;

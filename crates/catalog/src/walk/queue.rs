@@ -53,8 +53,8 @@ impl<T> Queue<T> {
             return (!self.is_stopped()).then_some(task);
         }
         let mut sleep = self.sleep.lock();
-        // Announced before the queues are searched again: a push from here on sees a sleeper and wakes it. `stop` and the
-        // last `done` notify under this lock.
+        // Announced before the queues are searched again: a push from here on sees a sleeper and wakes it. `stop` and
+        // the last `done` notify under this lock.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let task = loop {
             if self.is_stopped() || self.pending.load(Ordering::SeqCst) == 0 {

@@ -37,7 +37,7 @@ struct Loader {
 /// Who reads which file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dealing {
-    /// A loader that has read a file takes the next that nobody has taken.
+    /// A loader that has read a file takes the next one from the queue.
     Queue,
     /// Loader `l` of `n` reads files `l`, `l + n`, `l + 2 n`, ...
     Cyclic,

@@ -96,7 +96,7 @@ fn a_loader_that_arrives_later_leaves_later() {
 }
 
 #[test]
-fn from_a_queue_whoever_is_free_takes_the_next_file() {
+fn from_a_queue_a_free_loader_takes_the_next_file() {
     let sizes = [5 * MIB, MIB, MIB, MIB];
     let placement = Placement::new(layout(&[(u64::MAX, 1)], 4), &sizes, 0).expect("files");
     let slowdown = flat(2);

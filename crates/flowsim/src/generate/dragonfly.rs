@@ -1,7 +1,7 @@
 //! Dragonflies: groups of switches, each switch joined to all of its group, each group to all groups.
 //!
-//! Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008, with the largest number
-//! of groups, one cable between each two, dealt out in the order of the groups ("consecutive").
+//! Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008, with the largest
+//! number of groups, one cable between each two, dealt out in the order of the groups ("consecutive").
 
 use crate::generate::builder::{at_least_one, product, Builder, Capacities};
 use crate::network::{Network, NetworkError};

@@ -1,6 +1,7 @@
 //! Tori of any number of dimensions, with hosts at every switch.
 //!
-//! PFSim's torus lets hosts forward and has no switches; here each place has a switch, as machines with such networks do.
+//! PFSim's torus lets hosts forward and has no switches; here each place has a switch, as machines with such networks
+//! do.
 
 use crate::generate::builder::{at_least_one, product, Builder, Capacities};
 use crate::network::{Network, NetworkError};

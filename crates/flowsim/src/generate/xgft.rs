@@ -1,9 +1,10 @@
 //! Extended generalised fat trees, and the k-ary fat tree as one of them.
 //!
-//! XGFT(h; m1..mh; w1..wh) as Öhring, Ibel, Das and Kumar define it ("On generalized fat trees", IPPS 1995): a node of level
-//! l has m(l) children and w(l + 1) parents. Its address is a digit for each level, below m(i) above its own level and
-//! below w(i) up to it; nodes of neighbouring levels are joined where all digits but that level's agree. PFSim's class
-//! of this name joins every top switch to every top of a subtree instead: the same up to two levels, denser above.
+//! XGFT(h; m1..mh; w1..wh) as Öhring, Ibel, Das and Kumar define it ("On generalized fat trees", IPPS 1995): a node
+//! of level l has m(l) children and w(l + 1) parents. Its address is a digit for each level, below m(i) above its own
+//! level and below w(i) up to it; nodes of neighbouring levels are joined where all digits but that level's agree.
+//! PFSim's class of this name joins every top switch to every top of a subtree instead: the same up to two levels,
+//! denser above.
 
 use crate::generate::builder::{at_least_one, numbered, product, Builder, Capacities};
 use crate::network::{Network, NetworkError};
@@ -35,7 +36,8 @@ pub fn xgft(m: &[usize], w: &[usize], capacities: Capacities) -> Result<Network,
         }
     }
     for level in 0..height {
-        // Digits below `level` and above `level` stay; digit `level` is a child's on one end and a parent's on the other.
+        // Digits below `level` and above `level` stay; digit `level` is a child's on one end and a parent's on the
+        // other.
         let below = product(&w[..level])?;
         let above = product(&m[level + 1..])?;
         for high in 0..above {

@@ -2,12 +2,12 @@
 //!
 //! Arrives: demands, initial loads.
 //! Leaves: routes over shortest paths.
-//! Must not know: what lies beyond the next link.
+//! Must not know: loads beyond the next link.
 //!
-//! What routers of tori and fat trees do that look at their own queues only (Duato, "A new theory of deadlock-free adaptive
-//! routing in wormhole networks", 1993; Dally and Towles, "Principles and Practices of Interconnection Networks", 2004,
-//! section 10.2): unlike `greedy-max`, which sees whole paths. Here a pair of hosts is one flow, the load of a link stands for
-//! its queue, and every pair chooses again once all others have chosen.
+//! What routers of tori and fat trees do that look at their own queues only (Duato, "A new theory of deadlock-free
+//! adaptive routing in wormhole networks", 1993; Dally and Towles, "Principles and Practices of Interconnection
+//! Networks", 2004, section 10.2): unlike `greedy-max`, which sees whole paths. Here a pair of hosts is one flow, the
+//! load of a link stands for its queue, and every pair chooses again once all others have chosen.
 
 use crate::load::greedy::{scales, MOST_CACHED_LINKS};
 use crate::load::paths::PathCollector;

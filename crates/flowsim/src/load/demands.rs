@@ -71,7 +71,7 @@ impl Demands {
         Ok(demands)
     }
 
-    /// One demand for each entry, as if each were a flow with a path of its own.
+    /// One demand for each entry, as if each were a flow with a separate path.
     ///
     /// # Errors
     /// [`NetworkError`] names the entry whose host or bytes cannot be.
@@ -130,8 +130,8 @@ impl Demands {
 
     /// All demands, those to the same group of hosts together, and among these by the sending group.
     ///
-    /// They are copied and sorted by both ends: routed in any order, ten million between a hundred thousand hosts would wait
-    /// for memory at every link.
+    /// They are copied and sorted by both ends: routed in any order, ten million between a hundred thousand hosts
+    /// would wait for memory at every link.
     pub(crate) fn by_group(&self, network: &Network) -> Vec<Demand> {
         let demands: Vec<Demand> = (0..self.len())
             .map(|at| Demand {
@@ -193,8 +193,8 @@ fn sorted_by(demands: &[Demand], count: usize, key: impl Fn(&Demand) -> u32) -> 
     sorted
 }
 
-/// Hashes a pair of hosts by mixing its bits: ten million pairs take a second less than with the default, which guards
-/// against keys that an attacker chose; host numbers are positions in a list.
+/// Hashes a pair of hosts by mixing its bits: ten million pairs take a second less than with the default, which
+/// guards against keys that an attacker chose; host numbers are positions in a list.
 #[derive(Default)]
 struct PairHasher(u64);
 

@@ -1,8 +1,8 @@
 //! ECMP: each node hashes the pair and takes the way the hash names (RFC 2992, "modulo-N").
 //!
-//! The node's own number goes into the hash, as switches are configured with seeds of their own; without it every
+//! The node's own number goes into the hash, as switches are configured with different seeds; without it every
 //! level of a fat tree would choose alike and leave most of its links idle. Where every demand is a flow
-//! with a path of its own, the flow's position stands for its ports.
+//! with a separate path, the flow's position stands for its ports.
 
 use crate::load::fixed::{Hop, HopChoice};
 use crate::network::{Hops, Network};
@@ -13,7 +13,7 @@ use crate::seeded;
 pub struct EcmpHash {
     /// Another seed gives other paths.
     pub seed: u64,
-    /// Whether each demand is a flow of its own, and not all that goes between two hosts.
+    /// Whether each demand is a flow, and not all traffic between two hosts together.
     pub per_flow: bool,
 }
 

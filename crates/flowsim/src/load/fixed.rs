@@ -4,8 +4,8 @@
 //! Leaves: routes.
 //! Must not know: which rule chooses.
 //!
-//! Pairs are taken destination by destination, so that the hops of one destination at a time are in memory. A pair costs the
-//! length of its path; a pod of edge switches costs a search, which visits every link.
+//! Pairs are taken destination by destination, so that the hops of one destination at a time are in memory. A pair
+//! costs the length of its path; a pod of edge switches costs a search, which visits every link.
 
 use crate::load::demands::Demand;
 use crate::load::paths::PathCollector;

@@ -5,12 +5,12 @@
 //! Must not know: time, jobs, where the demands come from.
 //!
 //! Every router but those of `non_minimal` takes shortest paths only, and never lists them: from each switch the hops
-//! towards a group of hosts give the links that begin a shortest way, which is all that a choice needs. Each draws from a
-//! stream of its own, named after it. What each file chooses:
+//! towards a group of hosts give the links that begin a shortest way, which is all that a choice needs. Each draws
+//! from its own random stream, named after it. What each file chooses:
 //!
 //! | file | choice |
 //! |---|---|
-//! | `d_mod_k`, `s_mod_k`, `ecmp_hash`, `random` | at each node by host number or hash; pairs do not affect each other |
+//! | `d_mod_k`, `s_mod_k`, `ecmp_hash`, `random` | at each node by host number or hash; pairs are independent |
 //! | `greedy` | pair after pair, the heaviest first: the least sum, or the least busiest link ("dynamic") |
 //! | `adaptive` | pair after pair, at each node the least loaded link |
 //! | `joint` | all pairs together, towards the bound of `splittable` |

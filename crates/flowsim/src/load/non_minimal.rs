@@ -4,15 +4,15 @@
 //! Leaves: routes of one path a pair, at most the length of two shortest ones.
 //! Must not know: kinds of topologies.
 //!
-//! Dragonflies and tori have few shortest paths: all that one group of a dragonfly sends to another crosses one cable.
-//! Valiant and Brebner ("Universal schemes for parallel communication", STOC 1981) route to a random intermediate node
-//! first, which makes any traffic random at the price of twice the load. UGAL (Singh, "Load-balanced routing in
-//! interconnection networks", PhD thesis, Stanford 2005, section 3.4; for dragonflies Kim, Dally, Scott and Abts, ISCA 2008,
-//! section 4.2) chooses for each packet between a shortest path and Valiant's by queue length times hops. Here a pair of
-//! hosts is one flow, and the load of a link stands for its queue.
+//! Dragonflies and tori have few shortest paths: all that one group of a dragonfly sends to another crosses one
+//! cable. Valiant and Brebner ("Universal schemes for parallel communication", STOC 1981) route to a random
+//! intermediate node first, which makes any traffic random at the price of twice the load. UGAL (Singh,
+//! "Load-balanced routing in interconnection networks", PhD thesis, Stanford 2005, section 3.4; for dragonflies Kim,
+//! Dally, Scott and Abts, ISCA 2008, section 4.2) chooses for each packet between a shortest path and Valiant's by
+//! queue length times hops. Here a pair of hosts is one flow, and the load of a link stands for its queue.
 //!
-//! An intermediate is a switch with hosts, as in Valiant's scheme, drawn for each pair; where it is the pair's own switch,
-//! the path is a shortest one. A path that meets a switch twice is cut short there.
+//! An intermediate is a switch with hosts, as in Valiant's scheme, drawn for each pair; where it is the pair's own
+//! switch, the path is a shortest one. A path that meets a switch twice is cut short there.
 
 use crate::load::fixed;
 use crate::load::greedy::scales;
@@ -54,7 +54,8 @@ pub fn valiant(
     Ok(Routes { loads, paths: options.keep_paths.then_some(paths) })
 }
 
-/// Every pair by the candidate whose hops times load are least: `options.candidates` shortest and as many of Valiant's.
+/// Every pair by the candidate whose hops times load are least: `options.candidates` shortest and as many of
+/// Valiant's.
 ///
 /// # Errors
 /// [`NetworkError::Unreachable`] names the two hosts that no path joins.
@@ -207,7 +208,7 @@ fn intermediates(network: &Network) -> Vec<u32> {
     (0..network.host_count()).filter(alone).collect()
 }
 
-/// Leave out what lies between two visits of one node.
+/// Cut the loops: the part between two occurrences of one node.
 fn cut_circles(network: &Network, path: &mut Vec<u32>) {
     let mut kept: Vec<u32> = Vec::with_capacity(path.len());
     for &link in path.iter() {

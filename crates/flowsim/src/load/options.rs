@@ -82,7 +82,7 @@ pub struct RouteOptions {
     pub seed: u64,
     /// Loads already on the links, which greedy and joint routing avoid; empty for none.
     pub initial: Vec<f64>,
-    /// Each demand is a flow with a path of its own, even between the same two hosts.
+    /// Each demand is a flow with a separate path, even between the same two hosts.
     pub per_flow: bool,
     /// Compare loads by bytes per capacity, not by bytes. PFSim compares bytes.
     pub by_capacity: bool,

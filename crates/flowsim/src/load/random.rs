@@ -13,7 +13,7 @@ use crate::seeded;
 pub struct Random {
     /// Another seed gives other paths.
     pub seed: u64,
-    /// Whether each demand draws a path of its own, and not each pair of hosts.
+    /// Whether a path is drawn for each demand, and not for each pair of hosts.
     pub per_flow: bool,
 }
 

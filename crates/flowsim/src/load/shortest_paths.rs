@@ -4,8 +4,8 @@
 //! Leaves: the links of the cheapest way.
 //! Must not know: what costs mean.
 //!
-//! Hosts that hang on the same switches share one [`PathDag`]; [`PathDagCache`] builds each once. A torus has more ways than could
-//! be listed; the graph has no more links than the network.
+//! Hosts that hang on the same switches share one [`PathDag`]; [`PathDagCache`] builds each once. A torus has more
+//! ways than could be listed; the graph has no more links than the network.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -117,7 +117,8 @@ impl PathDag {
         costs[..self.entries()].iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    /// The links of the cheapest way, into `path`; returns its cost. Ties go to lower link numbers, from the sender on.
+    /// The links of the cheapest way, into `path`; returns its cost. Ties go to lower link numbers, from the sender
+    /// on.
     ///
     /// That is the first of PFSim's paths in a fat tree whose links are listed in the order of its file.
     pub fn cheapest(

@@ -4,12 +4,13 @@
 //! Leaves: a mapping that fills the same hosts no further than their slots.
 //! Must not know: routers, jobs, how the first mapping was made.
 //!
-//! A partitioner of graphs (METIS, called from Python) finds groups that speak much among themselves; what it minimises is
-//! the sum of all cuts, and what hurts is the busiest link. [`refine`] therefore takes its answer, or any other, and lets two
-//! processes change places as long as `sum over links of (load / reference)^p` falls, p rising from 2 to 32. Loads are
-//! those of an even split at every switch: linear in the traffic, so that an exchange costs only the links it
-//! changes, and the same for every topology. Then processes change hosts below one switch, to keep bytes off the
-//! network altogether. Simulated annealing was rejected: to be better than several starts it needs many times the time.
+//! A partitioner of graphs (METIS, called from Python) finds groups that speak much among themselves; what it
+//! minimises is the sum of all cuts, and what hurts is the busiest link. [`refine`] therefore takes its answer, or
+//! any other, and lets two processes change places as long as `sum over links of (load / reference)^p` falls, p
+//! rising from 2 to 32. Loads are those of an even split at every switch: linear in the traffic, so that an exchange
+//! costs only the links it changes, and the same for every topology. Then processes change hosts below one switch, to
+//! keep bytes off the network altogether. Simulated annealing was rejected: to be better than several starts it needs
+//! many times the time.
 
 mod exchange;
 mod split;
@@ -35,7 +36,8 @@ const VISITS: f64 = 1e8;
 /// Powers of the sum, one after the other: from "less in all" to "less on the busiest".
 const POWERS: [i32; 5] = [2, 4, 8, 16, 32];
 
-/// Let processes change places, so that the busiest link carries less or as much as before, beginning with `host_of`; host `h` has `slots[h]` places.
+/// Let processes change places, so that the busiest link carries less or as much as before, beginning with `host_of`;
+/// host `h` has `slots[h]` places.
 ///
 /// # Errors
 /// [`NetworkError::NoHost`] for a process on no host, [`NetworkError::Shape`] for one on a host that is full,

@@ -4,8 +4,8 @@
 //! Leaves: [`Hops`].
 //! Must not know: who asks.
 //!
-//! A breadth-first search visits every link of the network, so that one for each edge switch would cost the square of the
-//! network's size. Edge switches of one pod have the same neighbours; exchanging two such *twins* changes nothing
+//! A breadth-first search visits every link of the network, so that one for each edge switch would cost the square of
+//! the network's size. Edge switches of one pod have the same neighbours; exchanging two such *twins* changes nothing
 //! else, and [`Network::aim_at`] turns the hops to one into those to the other without a search.
 
 use super::Network;
@@ -13,7 +13,8 @@ use super::Network;
 /// Hops of a switch from which a group of hosts cannot be reached.
 pub const UNREACHABLE: u16 = u16::MAX;
 
-/// How many hops each switch is from the switches that deliver to a group of hosts, and by which links one gets there.
+/// How many hops each switch is from the switches that deliver to a group of hosts, and by which links one gets
+/// there.
 #[derive(Clone, Debug)]
 pub struct Hops {
     from_switch: Vec<u16>,

@@ -5,7 +5,7 @@
 //! Must not know: what the links carry.
 //!
 //! Nodes are numbered hosts first, then switches. A host sends and receives and never forwards. A cable
-//! is two links. Switches between the same two nodes by several cables are told apart by link number.
+//! is two links. Parallel links between two nodes differ by their number.
 
 mod hops;
 

@@ -96,7 +96,8 @@ impl FlowClock {
         Ok(first)
     }
 
-    /// Let `keys[i]` stand for the i-th of these routes from now on. Active flows move over with the bytes they have left.
+    /// Let `keys[i]` stand for the i-th of these routes from now on. Active flows move over with the bytes they have
+    /// left.
     ///
     /// # Errors
     /// If a key or a resource does not exist, or the offsets do not fit; nothing has changed then.

@@ -10,7 +10,7 @@ struct Span {
     length: usize,
     /// How many resources fit here without moving.
     room: usize,
-    /// The first of the flows under way by this key.
+    /// The first of the active flows of this key.
     head: u32,
 }
 
@@ -83,7 +83,7 @@ impl Routes {
         }
     }
 
-    /// The flows under way by a key.
+    /// The active flows of a key.
     pub(super) fn flows(&self, key: u32) -> impl Iterator<Item = u32> + '_ {
         let first = self.spans[key as usize].head;
         std::iter::successors((first != NONE).then_some(first), |&flow| {

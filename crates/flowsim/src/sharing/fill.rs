@@ -7,8 +7,8 @@ use super::flow::{LIMITED, UNSOLVED};
 use super::scratch::{Share, NOWHERE};
 use super::table::Sharing;
 
-/// After so many rounds the neighbours of all that was reached join at once, so that a change which runs along a
-/// chain of resources does not cost a round for each of them.
+/// After this number of rounds the neighbours of all that was reached join at once, so that a change which runs along
+/// a chain of resources does not cost a round for each of them.
 const PATIENT_ROUNDS: u32 = 6;
 
 impl Sharing {

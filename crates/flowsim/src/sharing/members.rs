@@ -1,4 +1,4 @@
-//! Who crosses what: the routes of flows, and for each resource the flows on it.
+//! The routes of flows, and for each resource the flows on it.
 
 use super::error::SharingError;
 use super::flow::{Flow, INLINE_HOPS};
@@ -7,7 +7,7 @@ use super::flow::{Flow, INLINE_HOPS};
 #[derive(Clone, Copy, Debug)]
 struct Crossing {
     flow: u32,
-    /// The crossing's place in `hops`, to mend `place` when it moves.
+    /// The crossing's position in `hops`, to update `place` when it moves.
     hop: u32,
 }
 

@@ -3,8 +3,8 @@
 //! With a tolerance that matters, most changes end where they began: a flow that ends gives a hundred others 1 % more
 //! each, and what these cross feels a ten-thousandth. Filling one resource alone needs one pass over the flows on it
 //! and no queue. Taken in turn, resources come to the max-min fair levels from any start (Charny, Clark and Jain,
-//! 1995, "Congestion control with explicit rate indication"); how soon nobody promises, so there is a budget, and
-//! past it the exact way takes over from whatever state this has left.
+//! 1995, "Congestion control with explicit rate indication"); there is no bound on how soon, so there is a budget,
+//! and past it the exact method takes over from the state reached.
 
 use super::flow::{LIMITED, UNSOLVED};
 use super::scratch::Claim;
@@ -13,7 +13,7 @@ use super::table::Sharing;
 /// From this tolerance on, the rough way is tried first. Below it, nearly everything is reached anyway.
 pub const ROUGH: f64 = 1e-5;
 
-/// Crossings looked at, for each flow under way, before the exact way takes over.
+/// Crossings visited, for each active flow, before the exact method takes over.
 const PATIENCE: usize = 8;
 
 impl Sharing {

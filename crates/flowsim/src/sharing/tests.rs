@@ -4,7 +4,7 @@ use super::*;
 
 /// What a flow asks for, as a naive model keeps it.
 #[derive(Clone, Debug)]
-struct Wish {
+struct Wanted {
     route: Vec<u32>,
     copies: u32,
     weight: f64,
@@ -13,7 +13,7 @@ struct Wish {
 
 /// Progressive filling as the textbook has it: raise all levels together until something is full; hold what it
 /// holds; go on.
-fn naive(capacities: &[f64], wishes: &[Wish]) -> Vec<f64> {
+fn naive(capacities: &[f64], wishes: &[Wanted]) -> Vec<f64> {
     let mut levels: Vec<Option<f64>> = vec![None; wishes.len()];
     loop {
         let mut next: Option<(f64, usize, bool)> = None;
@@ -54,7 +54,7 @@ fn naive(capacities: &[f64], wishes: &[Wish]) -> Vec<f64> {
 /// A change to a set of flows.
 #[derive(Clone, Debug)]
 enum Change {
-    Add(Wish),
+    Add(Wanted),
     Remove(prop::sample::Index),
     Reroute(prop::sample::Index, Vec<u32>),
     Capacity(u32, f64),
@@ -67,10 +67,10 @@ fn route() -> impl Strategy<Value = Vec<u32>> {
     prop::collection::vec(0..RESOURCES, 1..5)
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn wish() -> impl Strategy<Value = Wanted> {
     let weight = prop_oneof![4 => Just(1.0), 1 => 0.1..10.0];
     let limit = prop_oneof![3 => Just(f64::INFINITY), 1 => 0.5..50.0];
-    (route(), 1..4_u32, weight, limit).prop_map(|(route, copies, weight, limit)| Wish {
+    (route(), 1..4_u32, weight, limit).prop_map(|(route, copies, weight, limit)| Wanted {
         route,
         copies,
         weight,
@@ -96,10 +96,10 @@ fn change() -> impl Strategy<Value = Change> {
 /// Capacity as the model sees it: a line from (1, a) to (9, b), or constant.
 type Line = (f64, f64);
 
-fn model_capacities(lines: &[Line], wishes: &[Wish]) -> Vec<f64> {
+fn model_capacities(lines: &[Line], wishes: &[Wanted]) -> Vec<f64> {
     let on = |r: usize| -> f64 {
         let each =
-            |w: &Wish| w.copies as usize * w.route.iter().filter(|&&x| x as usize == r).count();
+            |w: &Wanted| w.copies as usize * w.route.iter().filter(|&&x| x as usize == r).count();
         wishes.iter().map(each).sum::<usize>() as f64
     };
     lines
@@ -174,7 +174,7 @@ fn assert_balanced(sharing: &Sharing, slots: &[u32], tolerance: f64) {
 fn play(changes: Vec<Change>, capacities: Vec<f64>, tolerance: f64, every: usize, exact: bool) {
     let mut sharing = Sharing::new(&capacities, tolerance).expect("resources");
     let mut lines: Vec<Line> = capacities.into_iter().map(|c| (c, c)).collect();
-    let mut wishes: Vec<Wish> = Vec::new();
+    let mut wishes: Vec<Wanted> = Vec::new();
     let mut slots: Vec<u32> = Vec::new();
     for (at, change) in changes.into_iter().enumerate() {
         match change {
@@ -289,8 +289,8 @@ fn a_change_runs_down_a_long_chain() {
     sharing.solve();
     sharing.remove(first);
     sharing.solve();
-    let wishes: Vec<Wish> = (0..links as u32)
-        .map(|i| Wish {
+    let wishes: Vec<Wanted> = (0..links as u32)
+        .map(|i| Wanted {
             route: vec![i, i + 1],
             copies: 1,
             weight: 1.0 + f64::from(i) * 1e-3,

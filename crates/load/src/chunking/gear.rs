@@ -1,8 +1,9 @@
 //! Where chunks of the fast method may end: a gear hash of the last 32 bytes.
 //!
-//! Gear hashing is of Xia et al., "Ddelta" (2014) and FastCDC (2016): each byte adds a number, and the sum moves up by a bit. Here
-//! exclusive-or adds and the numbers of bytes are sums of the numbers of their bits, so that the hash is linear over bits and many places
-//! can be computed at once. A hash of 32 bits has forgotten a byte after 32 more: the place of a mark depends on content alone.
+//! Gear hashing is of Xia et al., "Ddelta" (2014) and FastCDC (2016): each byte adds a number, and the sum moves up
+//! by a bit. Here exclusive-or adds and the numbers of bytes are sums of the numbers of their bits, so that the hash
+//! is linear over bits and many places can be computed at once. A hash of 32 bits has forgotten a byte after 32 more:
+//! the place of a mark depends on content alone.
 
 use super::lanes::{self, Rolling};
 use super::matrices::{Matrices, BITS};
@@ -16,7 +17,8 @@ const SHIFT: u32 = 32 - BITS;
 
 static GEAR: [u32; 256] = gear();
 
-/// What each bit of a byte gives: numbers without a pattern, the same for ever: splitmix64 (Steele et al., 2014) from 0.
+/// What each bit of a byte gives: numbers without a pattern, the same for ever: splitmix64 (Steele et al., 2014) from
+/// 0.
 const fn of_bits() -> [u32; 8] {
     let mut numbers = [0; 8];
     let mut seed: u64 = 0;
@@ -60,7 +62,8 @@ const fn matrices() -> Matrices<WINDOW> {
     Matrices::new(&given)
 }
 
-/// Append to `marks` every place `p` where a chunk may end by the window `data[p - 32..p]`, beyond the first, in rising order.
+/// Append to `marks` every place `p` where a chunk may end by the window `data[p - 32..p]`, beyond the first, in
+/// rising order.
 pub(super) fn marks(data: &[u8], marks: &mut Vec<u32>) {
     let done = MATRICES.marks(data, marks);
     lanes::marks::<WINDOW, Gear>(&data[done..], done, marks);

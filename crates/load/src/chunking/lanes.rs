@@ -1,7 +1,7 @@
-//! Marks by a rolling hash, on any machine: several runs of the data at once.
+//! Marks by a rolling hash, on any machine: several runs of the data at once, each in a lane.
 //!
-//! What each step of a hash must wait for, the step before it, is hidden by the steps of the other runs. A hash of a window depends on
-//! no byte before it, so each run begins with a window of its own.
+//! Each step of a hash waits for the step before it; the steps of the other lanes fill that latency. A hash of a window
+//! depends on no byte before it, so each lane begins with its own window.
 
 /// A hash of the last `WINDOW` bytes.
 pub(super) trait Rolling<const WINDOW: usize> {
@@ -25,7 +25,8 @@ const LONG: usize = 4160;
 /// The same for what is left at the end, and for small files.
 const SHORT: usize = 544;
 
-/// Append to `marks` every place `p`, beyond the first window, where a chunk may end, in rising order; places count from `base`.
+/// Append to `marks` every place `p`, beyond the first window, where a chunk may end, in rising order; places count
+/// from `base`.
 pub(super) fn marks<const WINDOW: usize, R: Rolling<WINDOW>>(
     data: &[u8],
     base: usize,
@@ -48,8 +49,8 @@ pub(super) fn marks<const WINDOW: usize, R: Rolling<WINDOW>>(
 
 /// Scan as many blocks of four runs as there are from `at`; returns where the next would begin.
 ///
-/// A block's marks end within `at + WINDOW + 1 ..= at + WINDOW + LANES * RUN`: the place after the first window belongs to the block
-/// before.
+/// A block's marks end within `at + WINDOW + 1 ..= at + WINDOW + LANES * RUN`: the place after the first window
+/// belongs to the block before.
 fn scan_all<const WINDOW: usize, const RUN: usize, R: Rolling<WINDOW>>(
     data: &[u8],
     mut at: usize,

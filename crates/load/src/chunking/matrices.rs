@@ -1,8 +1,10 @@
-//! Marks by a hash that is linear over bits, many places at once, where the processor multiplies bytes by matrices (GFNI).
+//! Marks by a hash that is linear over bits, many places at once, where the processor multiplies bytes by matrices
+//! (GFNI).
 //!
-//! Such a hash is the exclusive-or of what each byte of its window gives by itself, and what a byte gives at a distance is a matrix of bits
-//! times that byte. So nothing rolls: 128 places are computed side by side, byte of the window by byte of the window. Eight bits of the
-//! hash are computed first; the others only for the 32 places around one where those eight are set, which is one of eight.
+//! Such a hash is the exclusive-or of what each byte of its window gives by itself, and what a byte gives at a
+//! distance is a matrix of bits times that byte. So nothing rolls: 128 places are computed side by side, byte of the
+//! window by byte of the window. Eight bits of the hash are computed first; the others only for the 32 places around
+//! one where those eight are set, which is one of eight.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
@@ -14,7 +16,8 @@ use std::arch::x86_64::{
 /// Bits of a hash that are all set at a mark: one place in 8192.
 pub(super) const BITS: u32 = 13;
 
-/// For each byte of a window, the newest first, the matrix that gives the lower eight bits and the one for those above.
+/// For each byte of a window, the newest first, the matrix that gives the lower eight bits and the one for those
+/// above.
 pub(super) struct Matrices<const WINDOW: usize> {
     lower: [u64; WINDOW],
     upper: [u64; WINDOW],
@@ -28,7 +31,8 @@ const BLOCK: usize = 4 * LANE;
 const LANE: usize = 32;
 
 impl<const WINDOW: usize> Matrices<WINDOW> {
-    /// `given[i][j]`: what bit `j` of the byte `i` bytes before the newest gives to the hash, in its lower [`BITS`] bits.
+    /// `given[i][j]`: what bit `j` of the byte `i` bytes before the newest gives to the hash, in its lower [`BITS`]
+    /// bits.
     pub(super) const fn new(given: &[[u16; 8]; WINDOW]) -> Self {
         let mut matrices = Self { lower: [0; WINDOW], upper: [0; WINDOW] };
         let mut byte = 0;
@@ -56,8 +60,8 @@ impl<const WINDOW: usize> Matrices<WINDOW> {
 
     /// Append the marks of as many whole blocks as there are, beyond the first window, in rising order.
     ///
-    /// Returns from where on another scan is to go on, with the bytes of a window before its first place; 0 where the processor
-    /// cannot do it.
+    /// Returns from where on another scan is to go on, with the bytes of a window before its first place; 0 where the
+    /// processor cannot do it.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn marks(&self, data: &[u8], marks: &mut Vec<u32>) -> usize {
         if !(is_x86_feature_detected!("gfni") && is_x86_feature_detected!("avx2")) {

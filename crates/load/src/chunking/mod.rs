@@ -1,12 +1,13 @@
-//! Cutting data into chunks, so that equal data gives equal chunks wherever it lies.
+//! Content-defined chunking: equal data gives equal chunks at any offset.
 //!
 //! Arrives: data from the beginning of a chunk on, as much of it as there is.
 //! Leaves: where chunks end.
 //! Must not know: files, digests, who counts.
 //!
-//! Marks, places where a chunk may end, depend on a few bytes before them alone. They are found first, for a whole buffer, by
-//! a scan that has no branch for a chunk's beginning or end, many places at once; chunks are cut at them afterwards. The rejected alternative scans each
-//! chunk from its minimum on: it looks at a fifth less, but at one place after the other, each waiting for the last.
+//! Marks, places where a chunk may end, depend on a few bytes before them alone. They are found first, for a whole
+//! buffer, by a scan that has no branch for a chunk's beginning or end, many places at once; chunks are cut at them
+//! afterwards. The rejected alternative scans each chunk from its minimum on: it reads a fifth less, but each
+//! position waits for the one before.
 
 mod gear;
 mod lanes;
@@ -22,7 +23,7 @@ pub enum Method {
     FscCdc8,
     /// The same sizes by a hash that is faster to compute.
     Fast,
-    /// Every so many bytes, at most [`LARGEST`].
+    /// Fixed size: every given number of bytes, at most [`LARGEST`].
     Fixed(usize),
 }
 
@@ -32,7 +33,8 @@ pub const LARGEST: usize = 1 << 16;
 const SMALLEST: usize = 2 << 10;
 const MOST: usize = 32 << 10;
 
-/// FS-C begins to look for a mark one window before the minimum, with an empty window; so a chunk may have 2001 bytes.
+/// FS-C begins to look for a mark one window before the minimum, with an empty window; so a chunk may have 2001
+/// bytes.
 const FSC_BLIND: usize = SMALLEST - rabin::WINDOW;
 
 impl Method {
@@ -47,8 +49,8 @@ impl Method {
 
     /// Append to `ends` where the chunks of `data` end; returns the end of the last.
     ///
-    /// `data` begins where a chunk begins. Unless it is `last`, what the bytes after it could change is left: never more than
-    /// [`Method::most`] bytes, to be given again with more behind them. `marks` is room to work in.
+    /// `data` begins where a chunk begins. Unless it is `last`, what the bytes after it could change is left: never
+    /// more than [`Method::most`] bytes, to be given again with more behind them. `marks` is room to work in.
     pub fn cut(
         self,
         data: &[u8],
@@ -84,7 +86,7 @@ impl Method {
 
 /// Cut at the first mark from the minimum on, at the maximum where there is none.
 ///
-/// `early` looks at the chunk's first bytes and finds an end before the minimum, where the method has any.
+/// `early` reads the chunk's first bytes and finds an end before the minimum, where the method has any.
 fn cut(
     data: &[u8],
     last: bool,

@@ -1,8 +1,8 @@
 //! Where FS-C's chunks may end: Rabin's fingerprint of the last 48 bytes, as FS-C computes it.
 //!
 //! The polynomial, the window and the mask are those of FS-C's sources (github.com/dmeister/fs-c: `Rabin.scala`,
-//! `RabinWindow.scala`, `RabinChunker.scala`); the polynomial is LBFS's. This code is not theirs: a fingerprint depends on its window
-//! alone, and is linear over bits, so that many places are computed at once.
+//! `RabinWindow.scala`, `RabinChunker.scala`); the polynomial is LBFS's. This code is not theirs: a fingerprint
+//! depends on its window alone, and is linear over bits, so that many places are computed at once.
 
 use super::lanes::{self, Rolling};
 use super::matrices::{Matrices, BITS};
@@ -43,7 +43,8 @@ const fn tables() -> Tables {
     let mut tables = Tables { top: [0; 512], leaving: [0; 256] };
     let mut byte = 0;
     while byte < 256 {
-        // Shifted by 8, a fingerprint of 63 bits loses its top 8; the lowest of them stays as bit 63 and is taken away.
+        // Shifted by 8, a fingerprint of 63 bits loses its top 8; the lowest of them stays as bit 63 and is taken
+        // away.
         tables.top[byte] = times_x(byte as u64, 63) ^ ((byte as u64) << 63);
         tables.leaving[byte] = times_x(byte as u64, 8 * WINDOW) ^ BREAKMARK ^ (BREAKMARK << 8);
         byte += 1;
@@ -77,7 +78,8 @@ const fn matrices() -> Matrices<WINDOW> {
     Matrices::new(&given)
 }
 
-/// Append to `marks` every place `p` where a chunk may end by the window `data[p - 48..p]`, beyond the first, in rising order.
+/// Append to `marks` every place `p` where a chunk may end by the window `data[p - 48..p]`, beyond the first, in
+/// rising order.
 pub(super) fn marks(data: &[u8], marks: &mut Vec<u32>) {
     let done = MATRICES.marks(data, marks);
     lanes::marks::<WINDOW, Rabin>(&data[done..], done, marks);

@@ -1,8 +1,9 @@
 //! How much is redundant, estimated in memory that does not grow with the data.
 //!
-//! After Harnik, Khaitzin and Sotnikov, "Estimating unseen deduplication, from theory to practice" (FAST'16), and the two-phase
-//! scheme of Harnik, Margalit, Naor, Sotnikov and Vernik (MSST'12) that FS-C has: sample chunks first, then count in a second pass how
-//! often each one of the sample occurs. A chunk that occurs n times stands for 1/n of distinct data.
+//! After Harnik, Khaitzin and Sotnikov, "Estimating unseen deduplication, from theory to practice" (FAST'16), and the
+//! two-phase scheme of Harnik, Margalit, Naor, Sotnikov and Vernik (MSST'12) that FS-C has: sample chunks first, then
+//! count in a second pass how often each one of the sample occurs. A chunk that occurs n times stands for 1/n of
+//! distinct data.
 
 use std::collections::HashMap;
 use std::path::Path;

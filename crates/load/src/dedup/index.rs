@@ -1,8 +1,8 @@
 //! Which chunks were seen, in little memory.
 //!
-//! An entry takes 20 bytes: 128 bits of the fingerprint, the type and the size bin it was first seen in. Tables are between 58 % and
-//! 88 % full, so that a distinct chunk takes 23 to 35 bytes; one that is met in further types or bins takes as much again for
-//! each. Two different chunks among 10^12 share 128 bits with a probability of 10^-15.
+//! An entry takes 20 bytes: 128 bits of the fingerprint, the type and the size bin it was first seen in. Tables are
+//! between 58 % and 88 % full, so that a distinct chunk takes 23 to 35 bytes; one that is met in further types or
+//! bins takes as much again for each. Two different chunks among 10^12 share 128 bits with a probability of 10^-15.
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -177,7 +177,7 @@ fn key(fingerprint: &Fingerprint) -> u128 {
 
 /// 128 bits that differ in half of all places between any two tags.
 ///
-/// The shard of the sum is not used: what is kept of a chunk elsewhere lies in the chunk's own shard.
+/// The shard of the sum is not used: the rest of a chunk's entry is in the chunk's own shard.
 fn mixed(tag: u64) -> u128 {
     let half = |seed: u64| {
         let mut value = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -165,7 +165,7 @@ pub(super) fn replay(
 
 /// Join parts into one report, exactly: the same chunks go in as if one node had read everything.
 ///
-/// `seen` is told of every block, with the number of chunks so far, and stops it by saying false.
+/// `seen` is called for every block with the number of chunks so far; it returns false to stop.
 pub fn merge(
     parts: &[impl AsRef<Path>],
     mut seen: impl FnMut(u64) -> bool,

@@ -4,9 +4,9 @@
 //! Leaves: a report, an estimate in bounded memory, or a part to be joined with others.
 //! Must not know: how files were listed, who asked, how answers are shown.
 //!
-//! What is distinct is defined without order: a type's distinct bytes are those of chunks that differ within the type, and likewise for
-//! sizes. FS-C gives a chunk to the type that has it first; the answer then hangs on the order in which threads read, and
-//! parts could not be joined exactly.
+//! What is distinct is defined without order: a type's distinct bytes are those of chunks that differ within the
+//! type, and likewise for sizes. FS-C gives a chunk to the type that has it first; the answer then hangs on the order
+//! in which threads read, and parts could not be joined exactly.
 
 mod harnik;
 mod index;
@@ -33,7 +33,8 @@ pub fn question_of(part: &Path) -> Result<Question, LoadError> {
     Ok(trace::Reader::open(part)?.question)
 }
 
-/// Cut `data` as a whole and take the fingerprint of every chunk, as a run does with each piece it reads; how many there are.
+/// Cut `data` as a whole and take the fingerprint of every chunk, as a run does with each piece it reads; how many
+/// there are.
 pub fn digests(
     method: Method,
     digest: Digest,

@@ -41,7 +41,7 @@ pub struct Task {
     pub device: u64,
     /// How many names it has.
     pub links: u32,
-    /// The storage target of its first byte, 0 where nobody knows.
+    /// The storage target of its first byte, 0 where it is unknown.
     pub target: u32,
 }
 
@@ -181,7 +181,7 @@ impl Profile {
         }
     }
 
-    /// Wait until it is over, for at most so long; whether it is.
+    /// Wait for the end, for at most `timeout`; whether it has come.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut state = self.shared.state.lock();

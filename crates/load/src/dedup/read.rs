@@ -39,7 +39,7 @@ pub(super) enum Ended {
 /// Whether chunks are to go on being read, and who takes them: fingerprint, bytes, whether all are zero.
 pub(super) trait Taker {
     fn chunk(&mut self, fingerprint: Fingerprint, bytes: u32, zeros: bool) -> Result<(), Ended>;
-    /// Told when so many bytes have been read.
+    /// Called when this number of bytes has been read.
     fn read(&mut self, bytes: usize) -> Result<(), Ended>;
 }
 
@@ -55,7 +55,7 @@ impl Room {
         }
     }
 
-    /// Read a file. Its holes are not read: what lies in them is worked out, as the zeros a reader would see.
+    /// Read a file. Its holes are not read: their chunks of zeros are computed.
     pub(super) fn file(
         &mut self,
         fd: impl AsFd,
@@ -113,7 +113,7 @@ impl Room {
     }
 }
 
-/// Whether every byte is 0; most chunks are told by their first.
+/// Whether every byte is 0; the first byte decides for most chunks.
 fn is_zero(chunk: &[u8]) -> bool {
     chunk.first() == Some(&0) && chunk.last() == Some(&0) && chunk.iter().all(|byte| *byte == 0)
 }
@@ -202,8 +202,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The fingerprint of a whole file: of its chunks' fingerprints, runs of the largest chunk of zeros by their number, so that a
-/// file and its copy without holes have the same.
+/// The fingerprint of a whole file: of its chunks' fingerprints, runs of the largest chunk of zeros by their number,
+/// so that a file and its copy without holes have the same.
 #[derive(Default)]
 struct Whole {
     hasher: blake3::Hasher,

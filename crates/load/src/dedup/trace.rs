@@ -78,7 +78,7 @@ pub(super) type Chunk = (Fingerprint, u32);
 /// One file: the fingerprint of its content, its size and its group.
 pub(super) type Whole = (Fingerprint, u64, Group);
 
-/// A part under way. Dropped before [`Writer::finish`], it leaves nothing.
+/// A part in progress. Dropped before [`Writer::finish`], it is removed.
 pub(super) struct Writer {
     to: BufWriter<File>,
     check: blake3::Hasher,

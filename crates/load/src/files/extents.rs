@@ -45,12 +45,12 @@ pub(super) struct Group {
     pub(super) unit: u64,
 }
 
-/// How the objects of a file of `size` bytes take turns, from the first byte and the length of each; None where they do
-/// not cover the file.
+/// How the objects of a file of `size` bytes take turns, from the first byte and the length of each; None where they
+/// do not cover the file.
 ///
-/// A catalog keeps two numbers of an object, and they suffice: the objects of a group are those whose lengths add up to where
-/// the next one begins. A smaller number of them never does, because the first holds more than one run wherever a second
-/// round has begun.
+/// A catalog keeps two numbers of an object, and they suffice: the objects of a group are those whose lengths add up
+/// to where the next one begins. A smaller number of them never does, because the first holds more than one run
+/// wherever a second round has begun.
 pub(super) fn groups(offsets: &[i64], lengths: &[i64], size: u64) -> Option<Vec<Group>> {
     let mut found = Vec::new();
     let mut first = 0;

@@ -45,7 +45,7 @@ struct State {
     first: u64,
     progress: Progress,
     counts: Counts,
-    /// Of each target how many read from it, and since when anybody does.
+    /// For each target: its readers, and since when it has had any.
     readers: Vec<(u32, Instant)>,
     sleeping: u32,
     reading: u32,

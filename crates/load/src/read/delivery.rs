@@ -10,13 +10,13 @@ pub struct Delivered {
     pub position: u32,
     /// The file.
     pub file: u32,
-    /// Where in the file its first byte lies.
+    /// The offset of its first byte in the file.
     pub offset: u64,
     /// Its bytes; None for a part that no longer exists.
     pub bytes: Result<Option<Buffer>, Failure>,
 }
 
-/// The answer to whoever waits for an item.
+/// The answer to a wait for an item.
 #[derive(Debug)]
 pub enum Next {
     /// An item.
@@ -34,13 +34,13 @@ pub struct TargetCounts {
     pub bytes: u64,
     /// Pieces.
     pub pieces: u64,
-    /// Nanoseconds in which somebody read from it.
+    /// Nanoseconds in which it had a reader.
     pub busy_ns: u64,
     /// Nanoseconds of all its readers together.
     pub reading_ns: u64,
 }
 
-/// How far it is.
+/// The progress of an epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Units, delivered before or not.

@@ -39,7 +39,7 @@ impl Source {
     }
 }
 
-/// What became of a piece.
+/// The result of a piece.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// What is delivered, where this was the last piece of its item.
@@ -55,7 +55,7 @@ pub(super) struct Outcome {
 pub(super) struct Assembly {
     opened: OnceLock<Result<Opened, Failure>>,
     region: OnceLock<Option<Region>>,
-    /// Pieces that nobody has read yet.
+    /// Pieces not read yet.
     left: AtomicUsize,
     /// Whether a piece was not all there: then the file is read anew as a whole.
     broken: AtomicBool,
@@ -141,7 +141,7 @@ fn part(extent: Extent, recorded: u64, now: u64) -> Option<(u64, u64)> {
     (offset < end || offset == 0 && now == 0).then(|| (offset, end - offset))
 }
 
-/// One extent of an item of several; whoever reads the last one finishes the item.
+/// One extent of an item of several; the loader of the last one finishes the item.
 fn together(
     source: &Source,
     item: &Item,
@@ -237,7 +237,7 @@ fn open(source: &Source, file: u32) -> Result<Opened, Failure> {
         } else if differences.contains(Differences::TYPE) {
             (Trouble::NotAFile, "it is no regular file any more".to_owned())
         } else if differences.contains(Differences::BLOCKED) {
-            let message = "a symbolic link, or no directory, lies on the way to it now";
+            let message = "a part of its path is a symbolic link or no directory now";
             (Trouble::NotAFile, message.to_owned())
         } else {
             (Trouble::Unreadable, said(error))

@@ -1,4 +1,4 @@
-//! Measuring a target: so many readers, so many pieces of its objects, and how long they took.
+//! Measures a target: the time that a number of readers needs for pieces of its objects.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -66,7 +66,8 @@ pub fn measure(files: &Files, of: &Measurement) -> Result<Measured, LoadError> {
     Ok(done.into_inner())
 }
 
-/// The pieces to read, of different files as far as there are any: neighbours of one file are read ahead by the kernel.
+/// The pieces to read, of different files as far as there are any: neighbours of one file are read ahead by the
+/// kernel.
 fn pieces(files: &Files, of: &Measurement) -> Vec<(u32, Extent)> {
     let objects = 0..u32::try_from(files.objects()).unwrap_or(u32::MAX);
     let of_target = objects.filter(|object| files.object(*object).0 == of.target);

@@ -4,9 +4,9 @@
 //! Leaves: items with their bytes, in order or as they come; counts, by target.
 //! Must not know: Python, what is done with the bytes.
 //!
-//! Files are opened through [`CheckedTree`], below their root, and compared with their entries. A file whose size differs, or
-//! that becomes shorter while it is read, is a failure. Where the rules accept resized files, its present contents are
-//! delivered: a file as one item; of objects the parts that still exist, the last one up to the new end.
+//! Files are opened through [`CheckedTree`], below their root, and compared with their entries. A file whose size
+//! differs, or that becomes shorter while it is read, is a failure. Where the rules accept resized files, its present
+//! contents are delivered: a file as one item; of objects the parts that still exist, the last one up to the new end.
 
 mod coordinator;
 mod delivery;

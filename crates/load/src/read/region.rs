@@ -1,4 +1,4 @@
-//! Memory that several loaders fill, each a range of its own, and reading into memory that holds nothing yet.
+//! Memory that several loaders fill, each another range, and reading into uninitialised memory.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -71,8 +71,8 @@ impl Region {
         if at.checked_add(length).is_none_or(|end| end > self.length) {
             return Err(Errno::FBIG);
         }
-        // SAFETY: the range lies within the buffer's capacity, checked above, and the buffer is neither moved nor read before
-        // every loader is done with its range. No other reference covers the range: ranges do not overlap.
+        // SAFETY: the range is within the buffer's capacity, checked above, and the buffer is neither moved nor read
+        // before every loader is done with its range. No other reference covers the range: ranges do not overlap.
         #[allow(unsafe_code)]
         let range = unsafe {
             let start = self.start.load(Ordering::Relaxed).add(at).cast::<MaybeUninit<u8>>();
@@ -84,7 +84,8 @@ impl Region {
     /// The buffer, after every range that together make it up was filled.
     pub(super) fn filled(&self) -> Option<Buffer> {
         let mut buffer = self.buffer.lock().take()?;
-        // SAFETY: ranges that cover all `length` bytes were written, as the caller says; they are within the capacity.
+        // SAFETY: ranges that cover all `length` bytes were written, as the caller says; they are within the
+        // capacity.
         #[allow(unsafe_code)]
         unsafe {
             buffer.bytes.set_len(self.length);

@@ -130,7 +130,7 @@ fn a_file_of_another_size_is_a_failure_where_the_rules_say_so() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_in_its_place() {
+fn an_unreadable_file_is_reported_in_its_place() {
     let scratch = Scratch::new("trouble");
     fs::write(scratch.0.join("a"), b"a").unwrap();
     fs::create_dir(scratch.0.join("folder")).unwrap();

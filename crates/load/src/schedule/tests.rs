@@ -94,7 +94,8 @@ fn little_memory_does_not_keep_a_straggler_from_being_read_all_the_time() {
     let files = singles(2_400, 1 << 20, 24);
     let services = services(24);
     let bound = lower_bound_s(&bytes_of(&files), &services, 24);
-    // Memory for fewer items than there are loaders: whoever lets in its own first keeps the stragglers waiting.
+    // Memory for fewer items than there are loaders: a loader that admits its own items first keeps the stragglers
+    // waiting.
     let rules = Rules { most_readers: Some(3), memory_bytes: 20 << 20, ..rules(24) };
     let outcome = simulated(&files, &services, rules);
     assert!(outcome.makespan_s <= 1.15 * bound, "{} against {bound}", outcome.makespan_s);
@@ -122,7 +123,8 @@ fn the_bound_is_exact_where_it_can_be_worked_out() {
 }
 
 proptest! {
-    /// Whatever the rules, every byte is read once and memory is bounded: the simulation fails where a loader is stuck.
+    /// Whatever the rules, every byte is read once and memory is bounded: the simulation fails where a loader is
+    /// stuck.
     #[test]
     fn everything_is_read_once_whatever_the_rules(
         count in 0_u64..60, targets in 1_u64..7, loaders in 1_u32..12, unit in 0_u64..3000,

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_come_so_many_in_a_message_and_none_is_asked_for_twice() {
+    fn entries_come_in_messages_of_bounded_size_and_none_is_requested_twice() {
         let item = |n| Item { ino: n, kind: FileType::RegularFile, name: format!("f{n}").into() };
         let listing = Listing::new((0..10).map(item).collect());
         let (mut at, mut messages, mut names) = (0, 0, Vec::new());

@@ -4,10 +4,10 @@
 //! Leaves: replies, when the model says that they are due.
 //! Must not know: how servers serve, where files are.
 //!
-//! Which request costs which message follows a Lustre client: a look-up is a message, and with it an open by name, which
-//! Linux asks for in two steps; `stat` of a file asks the targets for its size besides (a glimpse); closing is a
-//! message; entries come many in a message; reads and writes go to the targets alone. What the client knows it keeps,
-//! under the locks that it would hold, for the times of [`Client`].
+//! Which request costs which message follows a Lustre client: a lookup is a message, and with it an open by name,
+//! which Linux asks for in two steps; `stat` of a file asks the targets for its size besides (a glimpse); closing is
+//! a message; entries come many in a message; reads and writes go to the targets alone. What the client knows it
+//! keeps, under the locks that it would hold, for the times of [`Client`].
 
 mod changing;
 mod handles;
@@ -72,7 +72,7 @@ pub struct Pfs {
     files: Handles<OpenFile>,
     listings: Handles<Listing>,
     snapshots: Handles<String>,
-    /// By thread, the file that it looked up last: opened next, the look-up was the open's.
+    /// By thread, the file that it looked up last: opened next, the lookup was the open's.
     looked_up: Mutex<HashMap<u32, u64>>,
     counted_since: AtomicU64,
 }
@@ -114,7 +114,7 @@ fn done(reply: ReplyEmpty, result: Result<(), Errno>) {
 
 impl Filesystem for Pfs {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Several look-ups in one directory at once, as Lustre's clients do. An old kernel does without.
+        // Several lookups in one directory at once, as Lustre's clients do. An old kernel does without.
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.set_max_background(BACKGROUND);

@@ -50,7 +50,8 @@ impl Pfs {
         self.looked_up.lock().remove(&thread)
     }
 
-    /// Answer with an entry. The size of a file is asked for when somebody wants it, and not by whoever opens it.
+    /// Answer with an entry. The size of a file is a separate message, sent when a program asks for it and not on
+    /// open.
     pub(super) fn entry(
         &self,
         reply: ReplyEntry,

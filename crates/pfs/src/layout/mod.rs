@@ -251,7 +251,7 @@ struct Striped {
     pool: Option<Arc<str>>,
 }
 
-/// Where a file lies.
+/// The striping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Striping {
     components: Vec<Striped>,

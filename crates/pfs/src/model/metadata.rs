@@ -87,7 +87,7 @@ impl MetadataServer {
         (self.free_at.ceil() as u64).saturating_add(self.latency_ns[operation as usize])
     }
 
-    /// A look-up turns out to have been an open: how much longer that takes.
+    /// A lookup turns out to have been an open: how much longer that takes.
     pub(super) fn open_looked_up(&mut self) -> Ns {
         let (lookup, open) = (Operation::Lookup as usize, Operation::Open as usize);
         self.asked[lookup] = self.asked[lookup].saturating_sub(1);

@@ -76,7 +76,7 @@ impl Model {
         &self.metadata
     }
 
-    /// Forget what was counted; what is under way stays.
+    /// Reset the counts; requests in progress stay.
     pub fn reset_counts(&mut self, now: Ns) {
         self.targets.iter_mut().for_each(|target| target.reset_counts(now));
         self.metadata.iter_mut().for_each(MetadataServer::reset_counts);
@@ -95,8 +95,8 @@ impl Model {
         ticket
     }
 
-    /// The rest of an open whose look-up was answered just now: both are one message (an intent), and the look-up was its
-    /// first half.
+    /// The rest of an open whose lookup was answered just now: both are one message (an intent), and the lookup was
+    /// its first half.
     pub fn open_looked_up(&mut self, now: Ns, key: u64) -> Ticket {
         let rest = self.server(key).open_looked_up();
         self.wait(now, rest)

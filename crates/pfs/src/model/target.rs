@@ -1,9 +1,9 @@
 //! One storage target: requests share it, and slow one another down by the curve g(x) (SwiftLoad, section III.A).
 //!
-//! A request that has the target for itself needs `latency + bytes / rate`. With x requests in service each goes on
-//! 1 / g(x) as fast. More than `slots` wait in the order in which they came. Progress is kept as one number for all,
-//! the work that a request in service since the beginning would have got: a request ends when that number has grown by
-//! its own work, so that an arrival costs a logarithm and no loop over the others (Demers, Keshav, Shenker 1989,
+//! A request that has the target for itself needs `latency + bytes / rate`. With x requests in service each goes on 1
+//! / g(x) as fast. More than `slots` wait in the order in which they came. Progress is kept as one number for all,
+//! the work that a request in service since the beginning would have got: a request ends when that number has grown
+//! by its own work, so that an arrival costs a logarithm and no loop over the others (Demers, Keshav, Shenker 1989,
 //! "Analysis and simulation of a fair queueing algorithm").
 
 use std::cmp::Reverse;

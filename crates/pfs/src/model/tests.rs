@@ -98,7 +98,7 @@ fn metadata_servers_take_turns_by_key_and_each_answers_in_order() {
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_services_are_refused() {
     for broken in [
         Service { read_rate_bps: 0.0, ..service(1, &[(1.0, 1.0)]) },
         Service { write_rate_bps: f64::NAN, ..service(1, &[(1.0, 1.0)]) },

@@ -1,8 +1,8 @@
 //! A real folder behind the file system: what is written is there afterwards, as ordinary files.
 //!
-//! Where a file lies follows from its inode number there, so that a rename moves no object and a new mount finds the
-//! same layout. A template that was set is kept in the attribute `trusted.waystage.lov` of the file or directory; new
-//! entries inherit their directory's, as in Lustre.
+//! The striping of a file follows from its inode number there, so that a rename moves no object and a new mount finds
+//! the same layout. A template that was set is kept in the attribute `trusted.waystage.lov` of the file or directory;
+//! new entries inherit their directory's, as in Lustre.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -79,7 +79,7 @@ impl Folder {
         open.get(&handle).map(|(_, file)| Arc::clone(file)).ok_or(Errno::EBADF)
     }
 
-    /// The number by which the kernel knows it. What another device holds would have numbers of its own.
+    /// The number by which the kernel knows it. Files of another device could have the same numbers.
     fn ino(&self, metadata: &Metadata) -> Result<u64, Errno> {
         match (metadata.dev() == self.device, metadata.ino()) {
             (true, ino) if ino == self.top_ino => Ok(ROOT),
@@ -94,7 +94,7 @@ impl Folder {
         let by_path = self.path(ino).and_then(|path| Ok(fs::symlink_metadata(path)?));
         match by_path {
             Ok(metadata) if self.ino(&metadata) == Ok(ino) => Ok(metadata),
-            // Its name is gone or somebody else's; whoever has it open may go on.
+            // Its name is gone or another file's; open handles stay valid.
             other => {
                 let open = self.open.read();
                 match open.values().find(|(of, _)| *of == ino) {

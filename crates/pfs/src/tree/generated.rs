@@ -1,9 +1,9 @@
 //! Files that are nowhere: names, sizes and bytes follow from a seed, so that 100,000 files of 1 MB need no disk.
 //!
-//! Directories `d00000`, `d00001`, ... hold so many files each, `f000000000` and so on. Entries come in the order of a hash
-//! of their names, as ldiskfs gives them out, and not in the order in which the files were placed on targets. The bytes of
-//! a file are a window into a pool of random ones that starts elsewhere for each MiB of each file: two files do not agree,
-//! but parts of them do, as the pool is shorter than all files together.
+//! Directories `d00000`, `d00001`, ... hold an equal number of files each, `f000000000` and so on. Entries come in
+//! the order of a hash of their names, as ldiskfs gives them out, and not in the order in which the files were placed
+//! on targets. The bytes of a file are a window into a pool of random ones that starts elsewhere for each MiB of each
+//! file: two files do not agree, but parts of them do, as the pool is shorter than all files together.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 
 use super::ROOT;
 
-/// Places by inode number, each counting the look-ups that the kernel has not taken back.
+/// Places by inode number, each counting the lookups that the kernel has not taken back.
 #[derive(Debug)]
 pub(super) struct Inodes {
     top: PathBuf,

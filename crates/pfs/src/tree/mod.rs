@@ -78,7 +78,7 @@ pub trait Tree: Send + Sync + 'static {
         length: usize,
         give: &mut dyn FnMut(&[u8]),
     ) -> Result<(), Errno>;
-    /// Where a file lies.
+    /// The striping of a file.
     fn striping(&self, ino: u64) -> Result<Striping, Errno>;
     /// How new files of a directory are striped.
     fn template(&self, ino: u64) -> Result<Template, Errno>;

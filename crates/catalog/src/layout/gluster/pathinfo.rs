@@ -7,7 +7,7 @@
 //! ((<DISTRIBUTE:v-dht> <POSIX...> ...) (v-dht-layout (v-client-0 0 4294967295)))        a directory
 //! ```
 //! Each brick of a replica set has a whole copy, save arbiters, which the text does not tell apart.
-//! Under an erasure code no byte of the file lies anywhere as it is, so the set is the target. On a
+//! Under an erasure code no brick stores a plain byte of the file, so the set is the target. On a
 //! sharded volume the text is of the first block; block n is the file `.shard/GFID.n`, on the bricks
 //! that its own text names.
 

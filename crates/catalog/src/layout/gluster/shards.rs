@@ -1,4 +1,4 @@
-//! Sharded GlusterFS files: where each block lies.
+//! Sharded GlusterFS files: the brick of each block.
 //!
 //! An ordinary mount hides both the size of blocks and the folder `.shard` that holds them, and tells
 //! of a sharded file only where its first block is. A mount for maintenance (`-o client-pid=-1`, as

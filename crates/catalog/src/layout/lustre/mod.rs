@@ -52,8 +52,8 @@ pub fn ost(index: u32) -> Target {
 /// What no target has as its index: the slot of an object that was lost.
 const NO_OST: u32 = u32::MAX;
 
-/// More copies than Lustre makes (`LUSTRE_MIRROR_COUNT_MAX` is 16): it bounds what a hostile layout
-/// costs whoever compares them.
+/// More copies than Lustre makes (`LUSTRE_MIRROR_COUNT_MAX` is 16): it bounds the cost of
+/// comparing the mirrors of a hostile layout.
 const MAX_MIRRORS: usize = 64;
 
 /// The layout of a file or directory.

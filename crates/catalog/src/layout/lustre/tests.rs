@@ -109,7 +109,7 @@ fn components_count_their_stripes_from_the_start_of_the_file() {
     let expected = vec![
         row("mdt", 0, 0, MIB),
         row("ost:4", MIB, MIB, 4 * MIB),
-        // Block 5 of the file: 5 mod 3 = 2, and one round of stripes lies before it.
+        // Block 5 of the file: 5 mod 3 = 2, and one round of stripes is before it.
         row("ost:2", 5 * MIB, MIB, MIB),
         row("ost:0", 6 * MIB, 2 * MIB, MIB),
     ];

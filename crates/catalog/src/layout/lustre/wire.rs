@@ -219,7 +219,7 @@ impl Plain {
         (!name.is_empty()).then(|| String::from_utf8_lossy(name).into())
     }
 
-    /// Whether this says how new files are to be striped: nothing in it lies anywhere.
+    /// Whether this is the template of new files, which has no objects.
     #[must_use]
     pub fn is_template(&self) -> bool {
         self.objects.is_empty() && self.pattern & (pattern::RELEASED | pattern::MDT) == 0

@@ -7,18 +7,19 @@
 //! Greedy routing cannot take back what it did. Here every pair may move again:
 //!
 //! 1. The bound of [`splittable`](crate::load::splittable) says what to aim at, and when to stop.
-//! 2. Pairs are placed, the heaviest first, and then moved in rounds, each to the path that adds least to
-//!    `sum over links of exp(sharpness * load / bound)`. The sharpness rises from round to round, so that early
-//!    rounds spread everything and late ones look at the busiest links only. The sum falls with every move, so rounds end.
-//! 3. Pairs on the busiest link move where every link they meet stays below it; where none can, two pairs change places.
-//! 4. Where that ends above the bound, some pairs are taken out, those on the busiest links and those that are in their
-//!    way, and put back one after the other (Shaw, "Using constraint programming and local search methods to solve
-//!    vehicle routing problems", 1998); or a few are moved at random, from the seed. 3 goes on; what is much worse is taken
-//!    back. Should greedy routing do better after all, its routes are given.
+//! 2. Pairs are placed, the heaviest first, and then moved in rounds, each to the path that adds least to `sum over
+//!    links of exp(sharpness * load / bound)`. The sharpness rises from round to round, so that early rounds spread
+//!    everything and late ones look at the busiest links only. The sum falls with every move, so rounds end.
+//! 3. Pairs on the busiest link move where every link they meet stays below it; where none can, two pairs change
+//!    places.
+//! 4. Where that ends above the bound, some pairs are taken out, those on the busiest links and those that are in
+//!    their way, and put back one after the other (Shaw, "Using constraint programming and local search methods to
+//!    solve vehicle routing problems", 1998); or a few are moved at random, from the seed. 3 goes on; what is much
+//!    worse is taken back. Should greedy routing do better after all, its routes are given.
 //!
 //! A pair costs one pass over the links of its shortest ways in each round. To round the split of the bound at random
-//! (Raghavan and Thompson, 1987) was rejected: it forgets which pairs are large, and the rounds mend what it leaves at the
-//! same cost. Multiplicative weights over paths were, too: they need the paths listed.
+//! (Raghavan and Thompson, 1987) was rejected: it forgets which pairs are large, and the rounds repair its result at
+//! the same cost. Multiplicative weights over paths were, too: they need the paths listed.
 
 mod placement;
 
@@ -50,7 +51,8 @@ const RETURN_AFTER: f64 = 200.0;
 /// The rounds that are made whatever they cost.
 const LEAST_ROUNDS: f64 = 6.0;
 
-/// Sharpness of the rounds. Beyond 200 a link that carries 2 % less is fifty times as cheap, and step 3 does the rest.
+/// Sharpness of the rounds. Beyond 200 a link that carries 2 % less is fifty times as cheap, and step 3 does the
+/// rest.
 const SHARPNESS: [f64; 5] = [8.0, 25.0, 60.0, 120.0, 200.0];
 
 /// Relative distance from the bound that is not worth a search: bytes of a packet on a link that carries gigabytes.

@@ -204,7 +204,8 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Take pairs off the busiest link, and others that are in their way, and put all of them back one after the other.
+    /// Take pairs off the busiest link, and others that are in their way, and put all of them back one after the
+    /// other.
     pub fn ruin(&mut self, pairs: usize, sharpness: f64, random: &mut Random) {
         self.make_lists();
         let near = self.busiest() * (1.0 - SAME);

@@ -1,4 +1,5 @@
-//! Made-up files: found by name and by number, the same each time, with bytes that do not depend on how they are read.
+//! Made-up files: found by name and by number, the same each time, with bytes that do not depend on how they are
+//! read.
 
 use waystage_catalog::layout::EOF;
 

@@ -1,4 +1,4 @@
-/* Beginning, forking, and moving about. Nothing is done at the end: what was recorded is in shared memory already. */
+/* Start-up, fork, and changes of directory. Nothing is done at exit: all records are in shared memory already. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -7,11 +7,11 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "opened.h"
+#include "open_files.h"
 #include "program.h"
 #include "real.h"
 #include "ring.h"
-#include "touch.h"
+#include "path_record.h"
 
 static long absent(void)
 {
@@ -19,7 +19,7 @@ static long absent(void)
     return -1;
 }
 
-void *real_find(_Atomic(void *) *kept, const char *name)
+void *next_function(_Atomic(void *) *kept, const char *name)
 {
     int error = errno;
     void *found = dlsym(RTLD_NEXT, name);
@@ -32,8 +32,8 @@ void *real_find(_Atomic(void *) *kept, const char *name)
 
 static void after_fork(void)
 {
-    touch_forked();
-    opened_forked();
+    directory_cache_forked();
+    open_files_after_fork();
     ring_forked();
 }
 
@@ -42,13 +42,13 @@ __attribute__((constructor)) static void begin(void)
     int error = errno;
     ring_attach();
     if (segment != NULL) {
-        pthread_atfork(opened_forking, NULL, after_fork);
-        program_came();
+        pthread_atfork(open_files_before_fork, NULL, after_fork);
+        program_loaded();
     }
     errno = error;
 }
 
-/* The child puts itself on the list too, but perhaps only after this program has ended. */
+/* The child enrols itself too, but perhaps only after this program has ended. */
 EXPORT pid_t fork(void)
 {
     REAL(pid_t, fork, (void));
@@ -62,7 +62,7 @@ EXPORT int chdir(const char *path)
 {
     REAL(int, chdir, (const char *));
     int result = real_chdir(path);
-    touch_forget(AT_FDCWD);
+    directory_cache_drop(AT_FDCWD);
     return result;
 }
 
@@ -70,16 +70,16 @@ EXPORT int fchdir(int fd)
 {
     REAL(int, fchdir, (int));
     int result = real_fchdir(fd);
-    touch_forget(AT_FDCWD);
+    directory_cache_drop(AT_FDCWD);
     return result;
 }
 
-/* Within another root, paths mean other files: what changes there is lost, and counted. */
+/* Below another root, paths mean other files: changes are only counted. */
 EXPORT int chroot(const char *path)
 {
     REAL(int, chroot, (const char *));
     int result = real_chroot(path);
     if (result == 0)
-        touch_elsewhere();
+        record_root_changed();
     return result;
 }

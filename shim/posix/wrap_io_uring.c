@@ -1,4 +1,4 @@
-/* Calls after which changes come past the C library: io_uring. That there are such is said, not which. */
+/* io_uring, whose changes bypass the C library: its use is recorded, the changes are not. */
 #define _GNU_SOURCE
 #include <stddef.h>
 
@@ -13,7 +13,7 @@
         REAL(int, symbol, types);                                                                                      \
         int result = real_##symbol args;                                                                               \
         if (result >= 0)                                                                                               \
-            program_blind("io_uring");                                                                                 \
+            program_unobservable("io_uring");                                                                          \
         return result;                                                                                                 \
     }
 

@@ -1,6 +1,6 @@
-/* See opened.h. */
+/* See open_files.h. */
 #define _GNU_SOURCE
-#include "opened.h"
+#include "open_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,12 +9,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "touch.h"
+#include "path_record.h"
 
-#define DESCRIPTORS 65536 /* Higher ones are not told of. */
+#define DESCRIPTORS 65536 /* The close of higher ones is not recorded. */
 #define SHARED_TOKEN 1    /* Open twice or through a stream; real tokens are larger. */
 
-/* By descriptor: the token of an opening, and how many forks there had been. */
+/* By descriptor: the token of its open, and the number of forks before it. */
 static _Atomic uint64_t tokens[DESCRIPTORS];
 static _Atomic uint32_t forks_then[DESCRIPTORS];
 static _Atomic uint32_t forks;
@@ -25,7 +25,7 @@ static uint64_t token_make(void)
     uint64_t token = atomic_fetch_add_explicit(&next_token, 1, memory_order_relaxed);
     if (token != 0)
         return token;
-    /* Processes must not use each other's tokens: 32 bits by chance, 32 counted. */
+    /* Tokens must differ among processes: 32 random bits, 32 counted. */
     uint32_t chance = 0;
     if (syscall(SYS_getrandom, &chance, sizeof chance, 1 /* GRND_NONBLOCK */) != sizeof chance) {
         struct timespec now;
@@ -45,21 +45,21 @@ static void remember(int fd, uint64_t token)
     }
 }
 
-uint64_t opening(int directory, const char *path, enum opening how)
+uint64_t open_file_record(int directory, const char *path, enum access how)
 {
-    if (segment == NULL || how == OPENING_READS)
+    if (segment == NULL || how == ACCESS_READ)
         return 0;
     uint64_t token = 0;
-    if (ring_stats() && how == OPENING_ONLY_WRITES) {
+    if (ring_stats() && how == ACCESS_WRITE_ONLY) {
         int error = errno;
         token = token_make();
         errno = error;
     }
-    touch_at(RING_OPENED, directory, path, token);
+    record_path(RING_OPENED, directory, path, token);
     return token;
 }
 
-void opened(int fd, uint64_t token)
+void open_file_add(int fd, uint64_t token)
 {
     if (ring_stats() && fd >= 0)
         remember(fd, token);
@@ -94,11 +94,11 @@ static void tell(int fd, uint64_t token)
     ring_end(&claim, RING_CLOSED, token, 0, sizeof(struct ring_stat));
 }
 
-void closing(int fd, bool tells)
+void open_file_closing(int fd, bool tells)
 {
     if (segment == NULL || fd < 0)
         return;
-    touch_forget(fd);
+    directory_cache_drop(fd);
     if (!ring_stats() || fd >= DESCRIPTORS || atomic_load_explicit(&tokens[fd], memory_order_relaxed) == 0)
         return;
     int error = errno;
@@ -110,11 +110,11 @@ void closing(int fd, bool tells)
     errno = error;
 }
 
-void closing_range(unsigned first, unsigned last)
+void open_files_closing(unsigned first, unsigned last)
 {
     if (segment == NULL)
         return;
-    touch_forget_range(first, last);
+    directory_cache_drop_range(first, last);
     if (!ring_stats())
         return;
     unsigned end = last < DESCRIPTORS ? last + 1 : DESCRIPTORS;
@@ -122,26 +122,26 @@ void closing_range(unsigned first, unsigned last)
         atomic_store_explicit(&tokens[fd], 0, memory_order_relaxed);
 }
 
-void opened_shared(int fd)
+void open_file_shared(int fd)
 {
     if (ring_stats() && fd >= 0 && fd < DESCRIPTORS && atomic_load_explicit(&tokens[fd], memory_order_relaxed) != 0)
         atomic_store_explicit(&tokens[fd], SHARED_TOKEN, memory_order_relaxed);
 }
 
-void duplicated(int fd, int copy)
+void open_file_duplicated(int fd, int copy)
 {
     if (!ring_stats() || copy < 0 || fd == copy)
         return;
-    opened_shared(fd);
+    open_file_shared(fd);
     remember(copy, 0);
 }
 
-void opened_forking(void)
+void open_files_before_fork(void)
 {
     atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
 }
 
-void opened_forked(void)
+void open_files_after_fork(void)
 {
     atomic_store(&next_token, 0);
 }

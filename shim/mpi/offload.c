@@ -1,6 +1,6 @@
-/* See bypass.h. */
+/* See offload.h. */
 #define _GNU_SOURCE
-#include "bypass.h"
+#include "offload.h"
 
 #include <stdio.h>
 
@@ -10,7 +10,7 @@
 static uint64_t calls;
 static const char *first;
 
-void bypass_check(struct recorder *recorder, MPI_Comm comm, const char *name, bool empty, uint64_t before)
+void offload_check(struct recorder *recorder, MPI_Comm comm, const char *name, bool empty, uint64_t before)
 {
     if (profile_route != ROUTE_PML || empty || recorder->activity != before)
         return;
@@ -22,7 +22,7 @@ void bypass_check(struct recorder *recorder, MPI_Comm comm, const char *name, bo
     __atomic_fetch_add(&calls, 1, __ATOMIC_RELAXED);
 }
 
-bool bypass_describe(char *text, size_t room)
+bool offload_describe(char *text, size_t room)
 {
     if (calls == 0)
         return false;
