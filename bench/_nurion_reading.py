@@ -8,13 +8,13 @@ loader as it is shipped.
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Literal
 
 from waystage._native import read_layout
@@ -52,28 +52,6 @@ class Done:
     pieces: int = 0
     known_s: float = 0.0
     total_s: float = 0.0
-
-
-class Queue:
-    """The pieces of one loader; closed when no more come."""
-
-    def __init__(self) -> None:
-        self._pieces: deque[Piece] = deque()
-        self._closed = False
-        self._changed = threading.Condition()
-
-    def put(self, pieces: Iterable[Piece], *, last: bool = False) -> None:
-        with self._changed:
-            self._pieces.extend(pieces)
-            self._closed = self._closed or last
-            self._changed.notify()
-
-    def get(self) -> Piece | None:
-        """The next piece; None where all have been taken."""
-        with self._changed:
-            while not self._pieces and not self._closed:
-                self._changed.wait()
-            return self._pieces.popleft() if self._pieces else None
 
 
 def by_files(work: Work) -> Done:
@@ -200,7 +178,7 @@ def _walk(top: Path) -> Iterator[tuple[str, int]]:
 def _run(work: Work, find: Callable[[Deal], None], began: float | None = None) -> Done:
     """Start the loaders, give them what `find` deals out, and wait for all."""
     began = time.monotonic() if began is None else began
-    queues = [Queue() for _ in range(work.loaders)]
+    queues: list[SimpleQueue[Piece | None]] = [SimpleQueue() for _ in range(work.loaders)]
     parts = [Done() for _ in range(work.loaders)]
     known: list[float] = []
 
@@ -213,14 +191,19 @@ def _run(work: Work, find: Callable[[Deal], None], began: float | None = None) -
                 time.sleep(work.compute_s)
 
     def deal() -> None:
-        dealt: list[list[Piece]] = [[] for _ in queues]
-        if work.overlapped:
-            find(lambda loader, piece: queues[loader].put([piece]))
-        else:
-            find(lambda loader, piece: dealt[loader].append(piece))
-        known.append(time.monotonic())
-        for queue, pieces in zip(queues, dealt, strict=True):
-            queue.put(pieces, last=True)
+        held: list[tuple[int, Piece]] = []
+        try:
+            find(
+                (lambda loader, piece: queues[loader].put(piece))
+                if work.overlapped
+                else lambda *piece: held.append(piece)
+            )
+            known.append(time.monotonic())
+            for loader, piece in held:
+                queues[loader].put(piece)
+        finally:
+            for queue in queues:
+                queue.put(None)  # the end, also where the search fails
 
     _together([*(partial(load, loader) for loader in range(work.loaders)), deal])
     return Done(
@@ -242,20 +225,7 @@ def _read(piece: Piece) -> int:
 
 def _together(tasks: Sequence[Callable[[], None]]) -> None:
     """Each in its own thread. Raises the exception of the first that failed."""
-    failures: list[BaseException] = []
-
-    def guarded(task: Callable[[], None]) -> None:
-        try:
-            task()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(task,), daemon=True) for task in tasks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        # In turns, so that Ctrl-C is heard; a failed task must not leave others waiting for pieces.
-        while thread.is_alive():
-            thread.join(0.1)
-            if failures:
-                raise failures[0]
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        running = [pool.submit(task) for task in tasks]
+    for task in running:
+        task.result()

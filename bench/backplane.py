@@ -96,17 +96,20 @@ def _tiers(folder: Path, count: int) -> list[float]:
 
 
 def _send(publisher: Backplane, child: _Child, count: int) -> list[float]:
+    _paced(count, lambda number: publisher.publish(JobStarted(job_id=str(number), nodes=("c1", "c2", "c3"))))
+    times = json.loads(_line(child))
+    if len(times) != count:
+        raise RuntimeError(f"the subscriber got {len(times)} of {count} events")
+    return list(times)
+
+
+def _paced(count: int, send: Callable[[int], object]) -> None:
     time.sleep(0.5)  # until the subscription is known everywhere
     due = time.perf_counter()
     for number in range(count):
-        publisher.publish(JobStarted(job_id=str(number), nodes=("c1", "c2", "c3")))
+        send(number)
         due += 1.0 / RATE_HZ
         time.sleep(max(0.0, due - time.perf_counter()))
-    assert child.stdout is not None
-    times: list[float] = json.loads(child.stdout.readline())
-    if len(times) != count:
-        raise RuntimeError(f"the subscriber got {len(times)} of {count} events")
-    return times
 
 
 def _plain(folder: Path, count: int) -> list[float]:
@@ -116,17 +119,10 @@ def _plain(folder: Path, count: int) -> list[float]:
     endpoint = f"unixsock-stream/{folder}/plain.sock"
     with _child("plain", endpoint, str(count)) as child:
         _ready(child)
-        settings = _plain_settings("client", "connect", endpoint)
-        with zenoh.open(settings) as session:
-            time.sleep(0.5)
-            due = time.perf_counter()
-            for _ in range(count):
-                session.put("bench/plain", time.time_ns().to_bytes(8, "big") + b" " * 200)
-                due += 1.0 / RATE_HZ
-                time.sleep(max(0.0, due - time.perf_counter()))
-            assert child.stdout is not None
-            times: list[float] = json.loads(child.stdout.readline())
-            return times
+        with zenoh.open(_plain_settings("client", "connect", endpoint)) as session:
+            filler = b" " * 200
+            _paced(count, lambda _: session.put("bench/plain", time.time_ns().to_bytes(8, "big") + filler))
+            return list(json.loads(_line(child)))
 
 
 def _plain_settings(mode: str, side: str, endpoint: str) -> Any:
@@ -173,8 +169,7 @@ def _lost(folder: Path, agents: int, kills: int) -> dict[str, Any]:
             down_s.append(time.monotonic() - killed)
         unconfirmed = 0
         for child in children:
-            assert child.stdout is not None
-            unconfirmed += int(child.stdout.readline())
+            unconfirmed += int(_line(child))
         controller.terminate()
         controller.wait(60)
     journal = Journal(folder / "state" / "journal.db")
@@ -215,45 +210,53 @@ def _controller(state: Path, tier: str, endpoint: str, above: str | None) -> _Ch
     return child
 
 
-def _ready(child: _Child) -> None:
+def _line(child: _Child) -> str:
+    """The next line that it prints."""
     assert child.stdout is not None
-    if not child.stdout.readline().startswith("ready"):
+    return child.stdout.readline()
+
+
+def _ready(child: _Child) -> None:
+    if not _line(child).startswith("ready"):
         raise RuntimeError(f"{child.args!r} did not start")
 
 
+class _Latencies:
+    """Collects the latency of each event, in ms, and prints them when all have come."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._times: list[float] = []
+        self._done = threading.Event()
+
+    def add(self, sent_ns: int) -> None:
+        self._times.append((time.time_ns() - sent_ns) / 1e6)
+        if len(self._times) == self._count:
+            self._done.set()
+
+    def report(self) -> None:
+        print("ready", flush=True)
+        self._done.wait(60 + self._count / RATE_HZ)
+        print(json.dumps(self._times), flush=True)
+
+
 def _subscriber(side: str, endpoint: str, count: int) -> None:
-    times: list[float] = []
-    done = threading.Event()
-
-    def got(item: Any) -> None:
-        times.append((time.time_ns() - item.time_ns) / 1e6)
-        if len(times) == count:
-            done.set()
-
+    found = _Latencies(count)
     config = BackplaneConfig(name="subscriber", **{side: (endpoint,)})  # type: ignore[arg-type]
     with Backplane.open(config) as backplane:
-        backplane.subscribe("JobStarted", got)
-        print("ready", flush=True)
-        done.wait(60 + count / RATE_HZ)
-        print(json.dumps(times), flush=True)
+        backplane.subscribe("JobStarted", lambda item: found.add(item.time_ns))
+        found.report()
 
 
 def _plain_subscriber(endpoint: str, count: int) -> None:
     import zenoh
 
-    times: list[float] = []
-    done = threading.Event()
-
-    def got(sample: Any) -> None:
-        times.append((time.time_ns() - int.from_bytes(bytes(sample.payload)[:8], "big")) / 1e6)
-        if len(times) == count:
-            done.set()
-
+    found = _Latencies(count)
     with zenoh.open(_plain_settings("router", "listen", endpoint)) as session:
-        session.declare_subscriber("bench/plain", got)
-        print("ready", flush=True)
-        done.wait(60 + count / RATE_HZ)
-        print(json.dumps(times), flush=True)
+        session.declare_subscriber(
+            "bench/plain", lambda sample: found.add(int.from_bytes(bytes(sample.payload)[:8], "big"))
+        )
+        found.report()
 
 
 def _agents(endpoint: str, first: int, count: int, seconds: float) -> None:

@@ -11,27 +11,19 @@ that does to the answer is measured against exact runs of a size where these are
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _load_scale import SHAPES, load_part
 from numpy.typing import NDArray
 
 from waystage._native import FlowClock, FlowProgram, Network
 from waystage.bench import BenchError, BenchOptions, measure_apart
 from waystage.machine import peak_gib
 from waystage.native_options import RouteOptions
-
-SHAPES = {
-    512: ([16, 8, 4], [1, 8, 8]),
-    1_024: ([16, 8, 8], [1, 8, 8]),
-    10_240: ([20, 16, 32], [1, 16, 16]),
-}
-"""Hosts -> children and parents by level: fat trees with full or nearly full bisection, as in `_load_scale.py`."""
 
 LINK_BYTES_PER_S = 12.5e9
 """100 Gbit/s; only the simulated times depend on it."""
@@ -85,7 +77,6 @@ def _difference(exact: list[float], rough: list[float]) -> dict[str, float]:
 
 
 def _load(quick: bool) -> dict[str, Any]:
-    load_part = importlib.import_module("_load_scale").load_part
     seconds, details = load_part(BenchOptions(quick=quick))
     return {"seconds": seconds, "details": details, "peak_gib": peak_gib()}
 
@@ -174,7 +165,4 @@ def _main(arguments: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.path.append(
-        str(Path(__file__).parent)
-    )  # at the end: bench/copy.py has the name of a module of Python's
     print(json.dumps(_main(sys.argv[1:])))

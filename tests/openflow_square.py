@@ -66,6 +66,7 @@ class World:
 
     def __init__(self, ovs: Any) -> None:
         self.ovs = ovs
+        self.topology = fabric_topology()
         self.events: list[Event] = []
         self.controller: InterconnectController | None = None
 
@@ -87,6 +88,11 @@ class World:
         self.connect()
         self.await_event(PathsChanged)
         return controller
+
+    def square(self, **arguments: Any) -> InterconnectController:
+        """Build the square fabric, and have it under control."""
+        build(self.ovs, self.topology)
+        return self.ready(self.topology, **arguments)
 
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for event in list(self.events) if isinstance(event, kind)]

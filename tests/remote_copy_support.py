@@ -204,6 +204,12 @@ class Middlebox:
         for thread in self._threads:
             thread.start()
 
+    def __enter__(self) -> Middlebox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self._stop.set()
         for thread in self._threads:

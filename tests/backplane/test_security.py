@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trustme
 
+from certificates import Authority
 from harness import wait_until
 from waystage.backplane import AccessRule, Backplane, BackplaneConfig, BackplaneError, NotConfirmed, Tls, wire
 from waystage.backplane.access import check_access
@@ -32,15 +32,11 @@ RULES = (
 
 @pytest.fixture
 def certify(tmp_path: Path) -> Certify:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    authority = Authority(tmp_path)
 
     def make(name: str) -> Tls:
-        issued = authority.issue_cert("127.0.0.1", "localhost", common_name=name)
-        key, certificate = tmp_path / f"{name}.key", tmp_path / f"{name}.pem"
-        issued.private_key_pem.write_to_path(str(key))
-        certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
-        return Tls(ca=str(tmp_path / "ca.pem"), certificate=str(certificate), key=str(key))
+        issued = authority.issue(name, "127.0.0.1", "localhost")
+        return Tls(ca=authority.ca, certificate=issued.certificate, key=issued.key)
 
     return make
 
@@ -74,18 +70,11 @@ def test_certificates_of_the_site_let_in_and_events_pass(certify: Certify, endpo
 
 
 def test_another_authority_is_refused(certify: Certify, endpoint: str, tmp_path: Path) -> None:
-    foreign = trustme.CA()
-    issued = foreign.issue_cert("127.0.0.1", common_name="controller.site")
-    issued.private_key_pem.write_to_path(str(tmp_path / "foreign.key"))
-    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "foreign.pem"))
-    stolen = Tls(
-        ca=str(tmp_path / "ca.pem"),
-        certificate=str(tmp_path / "foreign.pem"),
-        key=str(tmp_path / "foreign.key"),
-    )
+    issued = Authority(tmp_path / "foreign").issue("controller.site", "127.0.0.1")
+    stolen = Tls(ca=str(tmp_path / "ca.pem"), certificate=issued.certificate, key=issued.key)
     config = BackplaneConfig(name="x", connect=(endpoint,), tls=stolen, connect_timeout_s=1.0)
     with _router(endpoint, certify("controller.site")):
-        with pytest.raises(BackplaneError, match=r"foreign\.pem cannot be used with .*ca\.pem"):
+        with pytest.raises(BackplaneError, match=r"controller\.site\.pem cannot be used with .*ca\.pem"):
             Backplane.open(config)
         with pytest.raises(BackplaneError, match="certificates"):
             wire.open_session(config)  # one that does not check its own certificate

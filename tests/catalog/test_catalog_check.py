@@ -36,12 +36,6 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def catalog(tree: Path, tmp_path: Path) -> Catalog:
-    build(tree, tmp_path / "catalog")
-    return Catalog(tmp_path / "catalog")
-
-
 def settle() -> None:
     """A catalog doubts directories that changed within two seconds before its walk."""
     time.sleep(2.1)

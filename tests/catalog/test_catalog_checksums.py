@@ -28,12 +28,6 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.fixture
-def catalog(tree: Path, tmp_path: Path) -> Catalog:
-    build(tree, tmp_path / "catalog")
-    return Catalog(tmp_path / "catalog")
-
-
 def damage(path: Path, at: int) -> None:
     """Change a byte as a failing target does: the times stay as they were."""
     before = path.stat()

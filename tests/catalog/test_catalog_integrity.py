@@ -285,8 +285,7 @@ def test_another_trees_catalog_is_replaced_only_when_asked(
 ) -> None:
     (tmp_path / "other").mkdir()
     assert waystage("catalog", "build", "tree", "c").code == 0
-    ran = waystage("catalog", "build", "other", "c")
-    assert ran.code == 3
+    ran = waystage("catalog", "build", "other", "c").expect(3)
     assert f"{tmp_path}/tree" in ran.err and "--replace" in ran.err
     assert Catalog(tmp_path / "c").root == tree
     (tmp_path / "same").symlink_to("tree")

@@ -105,8 +105,7 @@ def test_what_is_no_file_has_no_layout_and_is_not_waited_for(tmp_path: Path) -> 
 
 
 def test_the_command_shows_objects_and_extents(waystage: Waystage) -> None:
-    ran = waystage("catalog", "layout", "--hex", V1.hex(), "--size", str(3 * MIB + 5))
-    assert ran.code == 0
+    ran = waystage("catalog", "layout", "--hex", V1.hex(), "--size", str(3 * MIB + 5)).expect()
     assert [line.split()[0] for line in ran.out.splitlines()[5:]] == ["target", "ost:7", "ost:12"]
     ran = waystage(
         "catalog", "layout", "--hex", V1.hex(), "--size", str(9 * MIB), "--extents", "--limit", "2"

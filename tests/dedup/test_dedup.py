@@ -258,8 +258,7 @@ def test_what_cannot_be_read_is_counted_and_told(tree: Path) -> None:
         for folder in (tree, *tree.parents):
             if folder.stat().st_uid == 0 and "pytest" in str(folder):
                 folder.chmod(0o755)
-    done = ran(program)
-    assert done.code == 0, done.err
+    done = ran(program).expect()
     found = json.loads(done.out)
     assert found["files"]["unreadable"] == 1
     assert found["errors"] == [

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from harness import halt, wait_until
+from openflow_peer import Recorder
 from openflow_square import World
+from waystage.interconnect.openflow import OpenFlowServer
 
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -169,3 +171,16 @@ def world(ovs: PrivateOvs, caplog: pytest.LogCaptureFixture) -> Iterator[World]:
         world.controller.stop()
     errors = [r.getMessage() for r in caplog.get_records("call") if r.levelname == "ERROR"]
     assert not errors, "the controller must meet nothing unforeseen"
+
+
+@pytest.fixture
+def seen() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def server(seen: Recorder) -> Iterator[OpenFlowServer]:
+    server = OpenFlowServer(seen, ("127.0.0.1", 0))
+    server.start()
+    yield server
+    server.stop()

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness import wait_until
-from openflow_square import SEPARATED, TOGETHER, Stream, World, build, fabric_topology
+from openflow_square import SEPARATED, TOGETHER, Stream, World
 from waystage.events import (
     AssignPaths,
     CablingError,
@@ -25,25 +25,21 @@ pytestmark = pytest.mark.lab
 
 
 def test_every_pair_talks_and_learns_labels_not_addresses(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    controller = world.ready(topology)
+    controller = world.square()
     for src in (1, 2, 3, 4):
         for dst in (1, 2, 3, 4):
             assert src == dst or world.ping(src, dst), f"h{src} to h{dst}"
-    label = labels.format_mac(labels.label_of(topology, "h3"))
+    label = labels.format_mac(labels.label_of(world.topology, "h3"))
     neighbours = world.ovs.run("ip", "-n", f"{world.ovs.name}-h1", "neigh", inside=False)
     assert f"10.9.0.3 dev eth0 lladdr {label}" in neighbours
     assert controller.arp_counts.answered >= 12
     assert not world.of(CablingError)
     assert not world.of(LinkDown)
-    assert world.of(TopologyChanged)[0].topology == topology
+    assert world.of(TopologyChanged)[0].topology == world.topology
 
 
 def test_a_request_for_an_unknown_host_is_dropped_and_reaches_no_other_host(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    controller = world.ready(topology, options=Options(announce_s=60, poll_s=0))
+    controller = world.square(options=Options(announce_s=60, poll_s=0))
 
     def received() -> list[str]:
         path = "/sys/class/net/eth0/statistics/rx_packets"
@@ -65,9 +61,7 @@ def test_a_request_for_an_unknown_host_is_dropped_and_reaches_no_other_host(worl
 
 
 def test_switch_overs_lose_no_packet_and_report_their_parts(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    world.ready(topology)
+    world.square()
     assert world.ping(1, 3)
     assert world.ping(4, 1)
     with Stream(world, 1, 3) as mpi, Stream(world, 4, 1) as staging:
@@ -83,9 +77,7 @@ def test_switch_overs_lose_no_packet_and_report_their_parts(world: World) -> Non
 
 
 def test_use_is_counted_by_port_and_class(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    world.ready(topology, options=Options(poll_s=0.2))
+    world.square(options=Options(poll_s=0.2))
     world.assign(SEPARATED)
     assert world.ping(1, 3)
     with Stream(world, 1, 3), Stream(world, 4, 1):
@@ -100,9 +92,7 @@ def used(event: LinkUse, node: str, port: int, traffic: str) -> int:
 
 
 def test_envelopes_time_the_first_part(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    controller = world.ready(topology)
+    controller = world.square()
     cause = Envelope(event=StagingStarted(job_id="1"), event_id="e", time_ns=time.time_ns() - 10**9)
     controller.apply(AssignPaths(plan=SEPARATED), cause)
     changed = world.await_event(PathsChanged, lambda e: e.cause_id == "e")

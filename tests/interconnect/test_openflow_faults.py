@@ -30,9 +30,7 @@ pytestmark = pytest.mark.lab
 
 
 def test_a_failed_link_is_routed_around_and_used_again_when_it_returns(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    world.ready(topology)
+    world.square()
     world.assign(PathPlan(cores={"mpi": ("core1",)}))
     assert world.ping(1, 3)
     with Stream(world, 1, 3) as stream:
@@ -66,9 +64,7 @@ def through(world: World, core: str, src: int, dst: int) -> bool:
 
 
 def test_a_controller_that_restarts_changes_nothing_and_interrupts_nothing(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    world.ready(topology)
+    world.square()
     world.assign(SEPARATED)
     assert world.ping(1, 3)
     with Stream(world, 1, 3) as stream:
@@ -83,11 +79,9 @@ def test_a_controller_that_restarts_changes_nothing_and_interrupts_nothing(world
 
 
 def test_addresses_are_learnt_back_from_the_rules(world: World) -> None:
-    known = fabric_topology()
-    build(world.ovs, known)
-    world.ready(known)
+    world.square()
     assert world.ping(1, 3)
-    held = {switch.name: world.ovs.flows(switch.name) for switch in known.switches}
+    held = {switch.name: world.ovs.flows(switch.name) for switch in world.topology.switches}
     assert world.controller is not None
     world.controller.stop()
     world.events.clear()
@@ -95,7 +89,7 @@ def test_addresses_are_learnt_back_from_the_rules(world: World) -> None:
     world.connect()
     assert world.await_event(PathsChanged).messages == 0
     time.sleep(0.3)  # what is no longer wanted is removed a little later
-    assert {switch.name: world.ovs.flows(switch.name) for switch in known.switches} == held
+    assert {switch.name: world.ovs.flows(switch.name) for switch in world.topology.switches} == held
     assert world.ping(1, 3)
 
 
@@ -152,9 +146,7 @@ def test_a_controller_killed_at_any_moment_is_replaced_without_a_packet_lost(
 
 
 def test_a_switch_that_refuses_a_rule_is_named_and_the_plan_in_force_stays(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    controller = world.ready(topology)
+    controller = world.square()
     held = world.ovs.flows("core1")
     table = ("flow_limit=1", "overflow_policy=refuse")
     world.ovs.vsctl(
@@ -176,9 +168,7 @@ def test_a_switch_that_refuses_a_rule_is_named_and_the_plan_in_force_stays(world
 
 
 def test_a_lost_control_channel_is_no_reason_to_route_around(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    controller = world.ready(topology)
+    controller = world.square()
     assert world.ping(1, 3)
     with Stream(world, 1, 3) as stream:
         world.ovs.disconnect("core1")
@@ -192,9 +182,7 @@ def test_a_lost_control_channel_is_no_reason_to_route_around(world: World) -> No
 
 
 def test_an_edge_switch_that_is_away_is_named_and_catches_up_when_it_returns(world: World) -> None:
-    topology = fabric_topology()
-    build(world.ovs, topology)
-    controller = world.ready(topology)
+    controller = world.square()
     assert world.ping(1, 3)  # from now on both know each other's label
     world.ovs.disconnect("edge1")
     wait_until(lambda: "edge1" not in controller.connected_switches(), what="the loss")

@@ -34,19 +34,6 @@ COOKIE = OURS[0] | 0x1234
 
 
 @pytest.fixture
-def seen() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
-def server(seen: Recorder) -> Iterator[OpenFlowServer]:
-    server = OpenFlowServer(seen, ("127.0.0.1", 0), ours=OURS)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
 def fabric_server(ovs: Any, seen: Recorder) -> Iterator[OpenFlowServer]:
     server = OpenFlowServer(seen, ("127.0.0.1", 0), ours=OURS)
     with ovs.within():
@@ -280,28 +267,3 @@ def test_stopping_ends_every_thread_and_frees_the_port(seen: Recorder) -> None:
         again.start()
         again.stop()
     assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        b"GET / HTTP/1.1\r\n\r\n" * 10,
-        bytes.fromhex("05000000 00000001"),
-        bytes.fromhex("05000004 00000001"),
-        bytes.fromhex("ff000008 00000001"),
-        bytes.fromhex("05000008 00000001 0506000c 00000002 ffffffff"),
-        bytes(range(256)) * 16,
-    ],
-)
-def test_a_stranger_that_speaks_no_openflow_is_disconnected(
-    server: OpenFlowServer, seen: Recorder, garbage: bytes
-) -> None:
-    with socket.create_connection(("127.0.0.1", server.port)) as stranger:
-        stranger.settimeout(10)
-        stranger.sendall(garbage)
-        stranger.shutdown(socket.SHUT_WR)
-        while stranger.recv(4096):
-            pass
-    assert not seen.up
-    with socket.create_connection(("127.0.0.1", server.port)) as other:
-        assert other.recv(8)[1] == 0, "the next one is greeted"

@@ -7,7 +7,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,19 +19,6 @@ from waystage.interconnect.openflow import Access, AccessError, OpenFlowServer
 from waystage.interconnect.openflow_access import Gate, check_listening
 from waystage.interconnect.openflow_admission import TELL_EVERY_S, TOLD_AT_MOST, Budget, Told, Waiting
 from waystage.interconnect.port_rate import PORTS_KEPT, PortRate
-
-
-@pytest.fixture
-def seen() -> Recorder:
-    return Recorder()
-
-
-@pytest.fixture
-def server(seen: Recorder) -> Iterator[OpenFlowServer]:
-    server = OpenFlowServer(seen, ("127.0.0.1", 0))
-    server.start()
-    yield server
-    server.stop()
 
 
 def ended(peer: Peer) -> bool:
@@ -58,6 +44,10 @@ BAD_STARTS = {
     "another version than agreed": hello() + message(5, 6, bytes(24)),
     "an error instead of features": hello() + message(4, 1, struct.pack("!HH", 1, 1)),
     "many bytes and no name": hello() + message(4, 30, bytes(40)) * 100,
+    "HTTP": b"GET / HTTP/1.1\r\n\r\n" * 10,
+    "an unknown version": message(255, 0),
+    "a request after a hello": bytes.fromhex("05000008 00000001 0506000c 00000002 ffffffff"),
+    "any bytes": bytes(range(256)) * 16,
     "TLS where none is spoken": bytes.fromhex("1603010200010001fc0303") + bytes(64),
 }
 

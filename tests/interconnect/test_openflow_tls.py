@@ -8,13 +8,12 @@ import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
+from certificates import Authority, Issued
 from harness import wait_until
 from openflow_peer import Peer, Recorder, message
 from openflow_square import World
@@ -27,28 +26,8 @@ from waystage.interconnect.openflow_access import Gate, Tls
 BOUND: dict[str, int | str] = {"edge1.site": 1, "edge2.site": "0x2"}
 
 
-@dataclass(frozen=True)
-class Issued:
-    certificate: str
-    key: str
-
-
-class Site:
-    """An authority and what it has signed, as PEM files in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self._folder = folder
-        self._authority = trustme.CA()
-        self.ca = str(folder / "ca.pem")
-        self._authority.cert_pem.write_to_path(self.ca)
-
-    def issue(self, name: str) -> Issued:
-        made = self._authority.issue_cert(name, common_name=name)
-        key, certificate = self._folder / f"{name}.key", self._folder / f"{name}.pem"
-        made.private_key_pem.write_to_path(str(key))
-        certificate.write_bytes(b"".join(pem.bytes() for pem in made.cert_chain_pems))
-        return Issued(str(certificate), str(key))
+class Site(Authority):
+    """An authority, and what a controller and switches make of its certificates."""
 
     def access(self, switches: dict[str, int | str] | None = None) -> Access:
         own = self.issue("controller.site")
@@ -71,11 +50,6 @@ def site(tmp_path: Path) -> Site:
 @pytest.fixture
 def foreign(tmp_path: Path) -> Site:
     return Site(tmp_path / "foreign")
-
-
-@pytest.fixture
-def seen() -> Recorder:
-    return Recorder()
 
 
 @pytest.fixture

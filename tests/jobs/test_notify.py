@@ -150,8 +150,7 @@ def endpoint(tmp_path: Path) -> Iterator[tuple[str, Backplane]]:
 
 @pytest.mark.parametrize("job_id", ["x" * 10_000, "17\n18", "a\x1b[2Jb"], ids=["10 kB", "newline", "escape"])
 def test_the_command_refuses_a_bad_id_in_one_printable_sentence(waystage: Waystage, job_id: str) -> None:
-    ran = waystage("notify", "job-end", job_id)
-    assert ran.code == 2
+    ran = waystage("notify", "job-end", job_id).expect(2)
     assert ran.err.startswith("waystage: error: the job id ") and ran.err.count("\n") == 1
     assert len(ran.err) < 200 and ran.err.strip().isprintable()
 
@@ -176,8 +175,7 @@ def test_a_notification_that_no_controller_hears_fails_and_says_where_it_went(
     waystage: Waystage, tmp_path: Path
 ) -> None:
     nowhere = f"unixsock-stream/{tmp_path}/absent.sock"
-    ran = waystage("notify", "job-end", "17", "--endpoint", nowhere)
-    assert ran.code == 1
+    ran = waystage("notify", "job-end", "17", "--endpoint", nowhere).expect(1)
     assert "absent.sock" in ran.err and ran.err.count("\n") == 1
 
 

@@ -16,8 +16,7 @@ def test_load_reads_everything_and_says_what_each_target_gave(
 ) -> None:
     total = sum(map(len, contents.values()))
     for source, mode in ((tree, "object"), (catalog, "catalog")):
-        ran = waystage("load", str(source), "--json")
-        assert ran.code == 0, ran.err
+        ran = waystage("load", str(source), "--json").expect()
         assert (ran.json["bytes"], ran.json["mode"], ran.json["failures"]) == (total, mode, [])
         assert sum(target["bytes"] for target in ran.json["targets"]) == total
     shared = [
@@ -31,8 +30,7 @@ def test_load_reads_everything_and_says_what_each_target_gave(
 
 def test_load_tells_what_it_could_not_read(waystage: Waystage, tree: Path, catalog: Path) -> None:
     (tree / "large").unlink()
-    ran = waystage("load", str(catalog))
-    assert ran.code == 1
+    ran = waystage("load", str(catalog)).expect(1)
     assert "1 gone" in ran.out and "large: it is no longer there" in ran.err
     ran = waystage("load", str(catalog), "--rank", "3", "--world", "2")
     assert (ran.code, "ranks are 0 to 1" in ran.err) == (3, True)
@@ -47,8 +45,7 @@ def test_a_profile_is_measured_with_few_bytes_and_taken_by_the_loader(
     tree.mkdir()
     for number in range(400):
         (tree / f"f{number}").write_bytes(bytes(20_000))
-    ran = waystage("profile-targets", str(tree), "-o", "p.json", "--most", "4", "--json")
-    assert ran.code == 0, ran.err
+    ran = waystage("profile-targets", str(tree), "-o", "p.json", "--most", "4", "--json").expect()
     assert 0 < ran.json["share"] <= 0.05
     assert ran.json["points"][0][0] == 1
     profile = Profile.load(tmp_path / "p.json")

@@ -28,8 +28,7 @@ def shape(tmp_path: Path) -> str:
 def test_it_is_mounted_looked_into_and_unmounted(waystage: Waystage, point: Path) -> None:
     made = waystage(
         "lab", "pfs", "mount", str(point), "--files", "30", "--size", "2.7 kB", "--dilation", "1.5", "--json"
-    )
-    assert made.code == 0, made.out
+    ).expect()
     assert (made.json["shape"], made.json["state"], made.json["dilation"]) == ("nurion", "serving", 1.5)
     assert (point / "d00000" / "f000000029").stat().st_size == 2700
     (point / "d00000" / "f000000000").read_bytes()
@@ -114,8 +113,7 @@ def test_a_run_whose_emulation_was_late_is_declared_invalid(
     for folder in point.iterdir():
         for file in folder.iterdir():
             file.read_bytes()
-    shown = waystage("lab", "pfs", "status", str(point), "--json")
-    assert shown.code == 7
+    shown = waystage("lab", "pfs", "status", str(point), "--json").expect(7)
     assert "give a --dilation above 0.001" in shown.out
 
 
@@ -159,8 +157,7 @@ def test_without_fuse_it_says_how_to_get_it(point: Path, shape: str) -> None:
         "mount -t tmpfs none /dev && mknod /dev/null c 1 3 && mknod /dev/urandom c 1 9 && "
         f"exec {sys.executable} -m waystage lab pfs mount {point} --shape {shape}"
     )
-    done = ran(["unshare", "--mount", "sh", "-c", script])
-    assert done.code == 4, done.err
+    done = ran(["unshare", "--mount", "sh", "-c", script]).expect(4)
     assert "/dev/fuse cannot be opened" in done.err and "modprobe fuse" in done.err
 
 

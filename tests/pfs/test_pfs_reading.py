@@ -142,10 +142,8 @@ def test_a_catalog_of_it_knows_the_targets(
     mount: Mount, point: Path, tmp_path: Path, waystage: Waystage
 ) -> None:
     mount()
-    built = waystage("catalog", "build", str(point), str(tmp_path / "catalog"), "--json")
-    assert built.code == 0, built.out
-    asked = waystage("catalog", "query", str(tmp_path / "catalog"), "--by", "target", "--json")
-    assert asked.code == 0, asked.out
+    waystage("catalog", "build", str(point), str(tmp_path / "catalog"), "--json").expect()
+    asked = waystage("catalog", "query", str(tmp_path / "catalog"), "--by", "target", "--json").expect()
     assert "ost:0" in asked.out and "ost:3" in asked.out
 
 

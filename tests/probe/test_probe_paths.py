@@ -154,23 +154,17 @@ def drop(to_server: bool) -> Mangle:
 
 def test_blocked_udp_is_reported_with_its_direction_and_the_rest_is_measured(site: Site) -> None:
     with probing(site):
-        box = Middlebox(site.port, drop(to_server=False))
-        try:
+        with Middlebox(site.port, drop(to_server=False)) as box:
             only = ("--only", "loss", "--only", "tcp", "--duration", "0.3", "--udp-wait", "1")
             found = probe(site, *only, port=box.port, code=8)
             assert found["blocked"] == ["down"] and "blocked on the way back" in found["notes"][0]
             assert found["directions"]["up"]["loss"]["received"] > 0
             assert found["directions"]["down"]["loss"] is None
             assert found["directions"]["down"]["tcp"]["rate_bps"] > 0
-        finally:
-            box.close()
-        box = Middlebox(site.port)
-        try:
+        with Middlebox(site.port) as box:
             found = probe(site, "--no-tcp", "--udp-wait", "1", port=box.port, code=8)
             assert found["blocked"] == ["up", "down"] and found["udp"] is False
             assert f"have UDP port {box.port} let through" in found["notes"][0]
-        finally:
-            box.close()
     with probing(site, udp=False):
         found = probe(site, "--only", "rtt", code=8)
         assert found["udp"] is False and "switched off" in found["notes"][0]
@@ -226,12 +220,9 @@ class Policer:
 
 def test_a_policed_path_is_recognised(site: Site) -> None:
     with measuring(), probing(site):
-        box = Middlebox(site.port, Policer(3e6, 20_000))
-        try:
+        with Middlebox(site.port, Policer(3e6, 20_000)) as box:
             only = ("--only", "rate", "--direction", "up", "--duration", "3", "--max-rate", "20Mbit")
             rate = probe(site, *only, port=box.port)["directions"]["up"]["rate"]
-        finally:
-            box.close()
         if rate["limit"] == "machine":
             pytest.skip(f"the machine was too busy to send at a rate: {rate['why']}")
         assert rate["limit"] == "policed", rate

@@ -42,8 +42,7 @@ def test_bytes_are_the_same_over_a_path_that_loses_and_reorders(proxies: Proxies
         return [datagram, *late]
 
     proxies.serve()
-    box = Middlebox(proxies.port, mangle)
-    try:
+    with Middlebox(proxies.port, mangle) as box:
         with listening(echo) as port:
             running = proxies.proxy("--forward", f"0:127.0.0.1:{port}", port=box.port)
             threads = [
@@ -54,8 +53,6 @@ def test_bytes_are_the_same_over_a_path_that_loses_and_reorders(proxies: Proxies
             for thread in threads:
                 thread.join(WAIT_S)
             told = running.end()
-    finally:
-        box.close()
     assert [notice["end"] for notice in told if notice["event"] == "connection"] == ["closed"] * 4
     assert told[-1]["connection"]["lost_packets"] > 0
 
@@ -89,15 +86,12 @@ def test_bytes_are_the_same_over_the_relay_of_an_emulated_path(proxies: Proxies)
 
 def test_where_udp_is_blocked_it_goes_over_tcp_and_says_so(proxies: Proxies) -> None:
     proxies.serve()
-    box = Middlebox(proxies.port)
-    try:
+    with Middlebox(proxies.port) as box:
         with listening(echo) as port:
             running = proxies.proxy("--forward", f"0:127.0.0.1:{port}", "--udp-wait", "0.3", port=box.port)
             for _ in range(3):
                 fetch(running.port("forward"), 2_000_000)
             told = running.end()
-    finally:
-        box.close()
     assert told[0]["udp"] is False
     assert "nothing came back over UDP" in told[0]["notes"][0]
     assert told[-1]["connection"]["udp"] == 0

@@ -63,8 +63,7 @@ def test_who_may_reach_nothing_reaches_nothing(proxies: Proxies) -> None:
         connection, code = socks(running.port("socks"), "127.0.0.1", port)
         connection.close()
         assert code == 2
-    refused = proxies.run("--reverse", f"0:127.0.0.1:{port}")
-    assert refused.code == 1
+    refused = proxies.run("--reverse", f"0:127.0.0.1:{port}").expect(1)
     assert "the server does not let this user listen at 127.0.0.1:0" in refused.err
 
 

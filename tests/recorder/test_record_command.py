@@ -25,8 +25,7 @@ HEADER, RING_WORDS = 4288, 192
 
 def test_output_and_status_are_the_programs(waystage: Waystage, tree: Path, catalogued: Path) -> None:
     script = f"echo out; echo err >&2; echo x > {tree}/n; exit 7"
-    ran = waystage("catalog", "record", "-c", str(catalogued), "--", "sh", "-c", script)
-    assert ran.code == 7
+    ran = waystage("catalog", "record", "-c", str(catalogued), "--", "sh", "-c", script).expect(7)
     assert ran.out == "out\n"
     assert ran.err.startswith("err\n") and "entries" in ran.err
     assert not differences(catalogued)

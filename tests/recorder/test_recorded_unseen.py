@@ -70,8 +70,9 @@ def test_a_static_program_is_a_gap_however_it_is_started(
 def test_the_command_names_what_it_could_not_see(
     waystage: Waystage, hidden: Path, tree: Path, catalogued: Path
 ) -> None:
-    said = waystage("catalog", "record", "-c", str(catalogued), "--", "env", "-C", str(tree), str(hidden))
-    assert said.code == 0
+    said = waystage(
+        "catalog", "record", "-c", str(catalogued), "--", "env", "-C", str(tree), str(hidden)
+    ).expect()
     assert "warning" in said.err and str(hidden) in said.err and "waystage catalog refresh" in said.err
     said = waystage("catalog", "record", "-c", str(catalogued), "--json", "--", str(hidden))
     value = json.loads(said.err.splitlines()[-1])

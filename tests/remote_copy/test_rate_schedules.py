@@ -159,7 +159,6 @@ def test_either_ends_schedule_holds_in_both_directions(
     site.serve(f'{way}\nrate = "{schedule}"' if whose == "server" else way)
     words = ("--bandwidth-limit", schedule) if whose == "client" else ()
     ends = (source, f"127.0.0.1:{site.data}") if push else (f"127.0.0.1:{source}", tmp_path / "here")
-    ran = site.copy(*ends, *words)
-    assert ran.code == 0, ran
+    ran = site.copy(*ends, *words).expect()
     assert time.time() >= end, "it obeyed no limit"
     assert ran.json["counts"]["bytes"] == 40 << 20

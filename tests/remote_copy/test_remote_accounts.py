@@ -50,8 +50,7 @@ def test_what_a_user_writes_is_its_accounts_and_bound_by_its_rights(
     (tree / "large").write_bytes(os.urandom(5 << 20))
     (tree / "link").symlink_to("large")
     os.link(tree / "large", tree / "hard")
-    done = site.copy(tree, f"127.0.0.1:{site.data}/new", "--no-owners")
-    assert done.code == 0, done
+    site.copy(tree, f"127.0.0.1:{site.data}/new", "--no-owners").expect()
     for path in (site.data / "new", *(site.data / "new").rglob("*")):
         status = path.lstat()
         assert (status.st_uid, status.st_gid) == (UID, GID), path

@@ -79,8 +79,7 @@ def test_what_is_wrong_is_named_with_file_and_key(
 def test_init_makes_a_key_of_its_owner_alone_and_a_configuration_that_is_right(
     waystage: Waystage, tmp_path: Path
 ) -> None:
-    made = waystage("serve", "--init", "server", "--json")
-    assert made.code == 0, made
+    made = waystage("serve", "--init", "server", "--json").expect()
     folder = Path(made.json["config"]).parent
     folder = folder if folder.is_absolute() else tmp_path / folder
     assert waystage("serve", "--init", "server").code == 3, "no key is written over"

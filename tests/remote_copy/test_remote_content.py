@@ -47,8 +47,7 @@ def test_only_what_differs_is_sent(site: Site, tmp_path: Path, push: bool) -> No
     inodes = {path.name: path.stat().st_ino for path in copy.rglob("*")}
     site.serve()
     ends = (tree, f"127.0.0.1:{copy}") if push else (f"127.0.0.1:{tree}", copy)
-    ran = site.copy(*ends, "--update", "content")
-    assert ran.code == 0, ran
+    ran = site.copy(*ends, "--update", "content").expect()
     counts = ran.json["counts"]
     # One part of `large`, the rest of `grown`, nothing of `shrunk`, and two small files.
     assert counts["bytes"] == PART + (2 * PART + 100) + len(b"the same") + len(b"longer than before"), counts
@@ -58,8 +57,7 @@ def test_only_what_differs_is_sent(site: Site, tmp_path: Path, push: bool) -> No
     there, wanted = snapshot(copy, times=False), snapshot(tree, times=False)
     assert there == wanted
     assert leftovers(copy) == []
-    ran = site.copy(*ends, "--update", "content")
-    assert ran.code == 0, ran
+    ran = site.copy(*ends, "--update", "content").expect()
     again = ran.json["counts"]
     assert (again["files"], again["bytes"], again["same"]) == (0, 0, 8)
 
@@ -80,12 +78,9 @@ def test_digests_may_overtake_the_answers_that_want_them(site: Site, tmp_path: P
         return [] if to_server != push and chance.random() < 1 / 3 else [datagram]
 
     site.serve()
-    box = Middlebox(site.port, mangle)
-    try:
+    with Middlebox(site.port, mangle) as box:
         ends = (tree, f"127.0.0.1:{copy}") if push else (f"127.0.0.1:{tree}", copy)
         ran = site.copy(*ends, "--update", "content", port=box.port)
-    finally:
-        box.close()
     assert ran.code == 0, ran
     assert (ran.json["counts"]["same"], ran.json["counts"]["files"]) == (1200, 40)
     assert snapshot(copy, times=False) == snapshot(tree, times=False)
@@ -109,8 +104,7 @@ def test_it_goes_on_with_the_journal_and_compares_the_rest(site: Site, tmp_path:
     process.kill()
     process.communicate()
     assert (site.data / "large").read_bytes() == content
-    ran = site.copy(tmp_path / "large", f"127.0.0.1:{site.data}", *words)
-    assert ran.code == 0, ran
+    ran = site.copy(tmp_path / "large", f"127.0.0.1:{site.data}", *words).expect()
     counts = ran.json["counts"]
     assert counts["resumed"] == 1 and counts["resumed_bytes"] >= 4 * PART
     # What is in the journal is neither sent nor compared again, and what is alike is not sent.

@@ -21,19 +21,16 @@ def test_a_tree_with_everything_goes_there_and_comes_back(site: Site, tmp_path: 
     tree = tmp_path / "tree"
     make_everything(tree)
     site.serve()
-    there = site.copy(tree, f"ada@127.0.0.1:{site.data}/copy")
-    assert there.code == 0, there
+    there = site.copy(tree, f"ada@127.0.0.1:{site.data}/copy").expect()
     assert snapshot(site.data / "copy") == snapshot(tree)
     value = there.json
     assert (value["connection"]["way"], value["problems"]) == ("UDP", [])
     assert value["limited_by"] is not None and int(value["digest"], 16) != 0
     assert leftovers(site.data) == []
-    again = site.copy(tree, f"127.0.0.1:{site.data}/copy")
-    assert again.code == 0, again
+    again = site.copy(tree, f"127.0.0.1:{site.data}/copy").expect()
     assert (again.json["counts"]["files"], again.json["counts"]["bytes"]) == (0, 0)
     assert again.json["counts"]["same"] == value["counts"]["files"] + value["counts"]["hard_links"]
-    back = site.copy("ada@127.0.0.1:copy", tmp_path / "back", "--verify", "--privileged")
-    assert back.code == 0, back
+    back = site.copy("ada@127.0.0.1:copy", tmp_path / "back", "--verify", "--privileged").expect()
     assert snapshot(tmp_path / "back") == snapshot(tree)
     assert back.json["counts"]["verified"] == value["counts"]["files"]
     assert site.end() == 0
@@ -44,8 +41,7 @@ def test_statistics_tell_each_second(site: Site, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(3 << 20))
     site.serve()
     words = ("--bandwidth-limit", "1M", "--statistics", tmp_path / "lines")
-    there = site.copy(tmp_path / "large", f"127.0.0.1:{site.data}/new", *words)
-    assert there.code == 0, there
+    there = site.copy(tmp_path / "large", f"127.0.0.1:{site.data}/new", *words).expect()
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text(encoding="utf-8").splitlines()]
     assert len(lines) >= 3
     assert all(line["connection"]["sent_packets"] > 0 for line in lines[1:])
@@ -67,18 +63,14 @@ def test_one_file_many_small_ones_and_large_ones_arrive(site: Site, tmp_path: Pa
         file.seek(4 * PART + 5)
         file.write(b"in the middle")
     site.serve("workers = 3")
-    there = site.copy(tree, f"127.0.0.1:{site.data}/new", "--workers", 3)
-    assert there.code == 0, there
+    site.copy(tree, f"127.0.0.1:{site.data}/new", "--workers", 3).expect()
     assert snapshot(site.data / "new") == snapshot(tree)
     assert (site.data / "new/sparse").stat().st_blocks * 512 < PART
-    one = site.copy(tree / "large", f"127.0.0.1:{site.data}/renamed")
-    assert one.code == 0, one
+    site.copy(tree / "large", f"127.0.0.1:{site.data}/renamed").expect()
     assert (site.data / "renamed").read_bytes() == (tree / "large").read_bytes()
-    into = site.copy("127.0.0.1:new/large", tmp_path)
-    assert into.code == 0, into
+    site.copy("127.0.0.1:new/large", tmp_path).expect()
     assert (tmp_path / "large").read_bytes() == (tree / "large").read_bytes()
-    chosen = site.copy("127.0.0.1:new", tmp_path / "chosen", "-i", "1*", "-x", "3")
-    assert chosen.code == 0, chosen
+    site.copy("127.0.0.1:new", tmp_path / "chosen", "-i", "1*", "-x", "3").expect()
     names = {path.name for path in (tmp_path / "chosen").rglob("*") if path.is_file()}
     assert names == {str(n) for n in range(400) if str(n).startswith("1") and n % 7 != 3}
 
@@ -98,8 +90,7 @@ def test_a_client_that_was_killed_goes_on_where_it_was(site: Site, tmp_path: Pat
     process.kill()
     process.communicate()
     assert not (to / "large").exists()
-    ran = site.copy(*ends)
-    assert ran.code == 0, ran
+    ran = site.copy(*ends).expect()
     assert (to / "large").read_bytes() == source.read_bytes()
     counts = ran.json["counts"]
     assert counts["resumed"] == 1 and counts["resumed_bytes"] >= 2 * PART
@@ -120,8 +111,7 @@ def test_a_server_that_was_killed_is_gone_on_with(site: Site, tmp_path: Path) ->
     said = ended_json(process)
     assert process.returncode == 1 and "goes on where it stopped" in said["error"]
     site.serve()
-    ran = site.copy(tree, f"127.0.0.1:{site.data}/copy")
-    assert ran.code == 0, ran
+    ran = site.copy(tree, f"127.0.0.1:{site.data}/copy").expect()
     assert snapshot(site.data / "copy") == snapshot(tree)
     assert ran.json["counts"]["resumed_bytes"] >= 2 * PART
     assert leftovers(site.data) == []
@@ -167,14 +157,11 @@ def test_where_udp_is_blocked_that_is_said_and_tcp_carries_the_data(site: Site, 
     make_everything(tree)
     (tree / "large").write_bytes(random.Random(4).randbytes(PART + 1))
     site.serve()
-    box = Middlebox(site.port)
-    try:
+    with Middlebox(site.port) as box:
         ran = site.copy(tree, f"127.0.0.1:{site.data}/copy", "--udp-wait", "0.5", port=box.port)
         back = site.copy(
             "127.0.0.1:copy", tmp_path / "back", "--privileged", "--udp-wait", "0", port=box.port
         )
-    finally:
-        box.close()
     assert ran.code == 0, ran
     assert ran.json["connection"]["way"] == "TCP"
     assert "something on the way blocks it" in ran.err and ran.err.count("note:") == 1
@@ -217,8 +204,9 @@ def test_the_lower_memory_of_both_ends_bounds_the_data_in_flight(
 ) -> None:
     (tmp_path / "file").write_bytes(os.urandom(PART))
     site.serve(top=given)
-    ran = site.copy(tmp_path / "file", f"127.0.0.1:{site.data}/file", "--memory", asked, "--udp-wait", "30")
-    assert ran.code == 0, ran
+    ran = site.copy(
+        tmp_path / "file", f"127.0.0.1:{site.data}/file", "--memory", asked, "--udp-wait", "30"
+    ).expect()
     assert ran.json["connection"]["memory_bytes"] == agreed << 20
 
 
@@ -244,8 +232,7 @@ def test_directories_that_several_workers_make_are_counted_once(site: Site, tmp_
         (tree / f"{number}/file").write_bytes(b"contents")
     site.serve()
     for number in range(2):
-        done = site.copy(tree, f"127.0.0.1:{site.data}/to{number}")
-        assert done.code == 0, done
+        done = site.copy(tree, f"127.0.0.1:{site.data}/to{number}").expect()
         assert done.json["counts"]["directories"] == 400
 
 
@@ -262,8 +249,7 @@ def test_what_messages_cannot_say_is_counted_as_lost(site: Site, tmp_path: Path,
     held = (tree / "far").stat().st_mtime == 9_300_000_000
     site.serve()
     words = (tree, f"127.0.0.1:{site.data}/new") if push else (f"127.0.0.1:{tree}", tmp_path / "new")
-    ran = site.copy(*words)
-    assert ran.code == 8, ran
+    ran = site.copy(*words).expect(8)
     lost = sorted((p["path"], p["text"]) for p in ran.json["problems"] if p["kind"] == "lost")
     # Of two names the one that is met first is kept.
     assert [path.removesuffix("-too") for path, text in lost if "hard link" in text] == ["link", "pipe"], lost

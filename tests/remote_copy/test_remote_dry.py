@@ -33,8 +33,7 @@ def made(counts: dict[str, int]) -> dict[str, int]:
 def test_a_plan_says_what_a_copy_then_does(site: Site, tree: Path, tmp_path: Path, push: bool) -> None:
     site.serve()
     between, to = ends(site, tree, tmp_path, push)
-    dry = site.copy(*between, "--privileged", "--dry-run")
-    assert dry.code == 0, dry
+    dry = site.copy(*between, "--privileged", "--dry-run").expect()
     assert not to.exists()
     value = dry.json
     assert (value["dry_run"], value["limited_by"]) == ("plan", None)
@@ -46,8 +45,7 @@ def test_a_plan_says_what_a_copy_then_does(site: Site, tree: Path, tmp_path: Pat
         "bytes": 2 * PART + 4,
     }
     assert by_path["a/dangling"]["kind"] == "symbolic link"
-    done = site.copy(*between, "--privileged")
-    assert done.code == 0, done
+    done = site.copy(*between, "--privileged").expect()
     assert made(value["counts"]) == made(done.json["counts"])
     assert value["counts"]["directories"] == sum(
         path.is_dir() for path in tree.rglob("*") if not path.is_symlink()
@@ -76,8 +74,7 @@ def test_the_disk_alone_and_the_network_alone_are_measured(
     )
 
     def tried(what: str) -> Any:
-        ran = site.copy(*between, "--privileged", f"--dry-run={what}")
-        assert ran.code == 0, ran
+        ran = site.copy(*between, "--privileged", f"--dry-run={what}").expect()
         assert not to.exists() and ran.json["counts"]["bytes"] == sizes, ran
         return ran.json
 
@@ -98,8 +95,7 @@ def test_a_dry_run_needs_the_same_rights_as_a_copy(site: Site, tree: Path, tmp_p
     assert denied.code == 1 and "lies in no directory of yours" in denied.json["error"]
     (site.data / "there").mkdir()
     (site.data / "there/large").mkdir()
-    clash = site.copy(tree, f"127.0.0.1:{site.data}/there", "--dry-run")
-    assert clash.code == 8
+    clash = site.copy(tree, f"127.0.0.1:{site.data}/there", "--dry-run").expect(8)
     assert "a directory has this name" in clash.json["problems"][0]["text"]
     one = site.copy(tree / "large", f"127.0.0.1:{site.data}/one", "--dry-run=network")
     assert one.code == 0 and one.json["counts"]["files"] == 1, one

@@ -25,8 +25,7 @@ def test_a_list_is_obeyed_in_both_directions(site: Site, tree: Path, tmp_path: P
     to = site.data / "copy" if push else tmp_path / "copy"
     ends = (tree, f"127.0.0.1:{to}") if push else (f"127.0.0.1:{tree}", to)
     words = ("--files-from", tmp_path / "list", "--null", "--privileged")
-    ran = site.copy(*ends, *words)
-    assert ran.code == 0, ran
+    site.copy(*ends, *words).expect()
     below = {path for path in snapshot(tree) if path.startswith(b"a/b/c/")}
     assert set(snapshot(to)) == {b"", b"a", b"a/b", *listed, *below}
     again = site.copy(*ends, *words)
@@ -41,8 +40,7 @@ def test_a_list_longer_than_a_message_is_sent_in_pieces_and_bounded_by_the_serve
     (tmp_path / "list").write_text("\n".join(names))
     site.serve()
     words = ("--files-from", tmp_path / "list")
-    ran = site.copy(f"127.0.0.1:{tree}", tmp_path / "copy", *words)
-    assert ran.code == 8, ran
+    ran = site.copy(f"127.0.0.1:{tree}", tmp_path / "copy", *words).expect(8)
     assert ran.json["counts"]["errors"] == 30_000
     assert set(snapshot(tmp_path / "copy")) == {b"", b"a", b"a/secret"}
     site.end()

@@ -71,8 +71,7 @@ def grown_mib(site: Site, *words: object) -> float:
     pid = site.process.pid
     before = status_kib(pid, "VmRSS")
     Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
-    done = site.copy(*words)
-    assert done.code == 0, done.err
+    site.copy(*words).expect()
     return (status_kib(pid, "VmHWM") - before) / 1024
 
 

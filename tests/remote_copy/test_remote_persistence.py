@@ -135,8 +135,7 @@ def test_a_copy_that_is_turned_away_tries_again(site: Site, tmp_path: Path, way:
     with gate(site.port, AT_ONCE, AFTER_HELLO, AFTER_TLS) as before:
         far = f"127.0.0.1:{site.data}"
         ends = (tree, f"{far}/copy") if way == "push" else (f"{far}/there", tmp_path / "copy")
-        ran = site.copy(*ends, "--udp-wait", "0", port=before.port)
-        assert ran.code == 0, ran
+        site.copy(*ends, "--udp-wait", "0", port=before.port).expect()
         assert before.taken == 4
     copied = site.data / "copy" if way == "push" else tmp_path / "copy"
     assert (copied / "file").stat().st_size == 100_000

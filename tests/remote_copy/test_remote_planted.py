@@ -87,8 +87,7 @@ def test_no_other_account_opens_what_is_on_its_way(site: Site, folder: Path, tmp
     peeking = as_other(PEEK, folder, over)
     assert peeking.stdout is not None and peeking.stdout.readline() == "ready\n"
     try:
-        done = site.copy(source(tmp_path), f"127.0.0.1:{folder}", "--bandwidth-limit", "24M")
-        assert done.code == 0, done.err
+        site.copy(source(tmp_path), f"127.0.0.1:{folder}", "--bandwidth-limit", "24M").expect()
     finally:
         over.write_bytes(b"")
         out, _ = peeking.communicate(timeout=WAIT_S)
@@ -111,8 +110,7 @@ def test_a_file_in_the_place_of_one_that_was_interrupted_is_not_gone_on_with(
     planting = as_other(PLANT, draft)
     assert planting.stdout is not None and planting.stdout.readline() == "planted\n"
     # A server that has not noticed yet is waited for.
-    done = site.copy(*ends)
-    assert done.code == 0, done.err
+    site.copy(*ends).expect()
     assert planting.communicate("now\n", timeout=WAIT_S)[0] == "nothing\n"
     status = (folder / "large").stat()
     assert (folder / "large").read_bytes() == SECRET

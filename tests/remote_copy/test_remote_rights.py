@@ -72,8 +72,7 @@ def test_a_server_gives_no_rights_to_a_clients_files(
         to.mkdir(exist_ok=True)
         (to / name).write_bytes(contents)
     for _ in range(2):
-        done = site.copy(f"ada@127.0.0.1:{site.given}", to, *more)
-        assert done.code == 8, done.err
+        done = site.copy(f"ada@127.0.0.1:{site.given}", to, *more).expect(8)
         assert rights(to) == {}
     assert (to / "large").read_bytes() == LARGE
     assert stat.S_IMODE((to / "large").stat().st_mode) == 0o755
@@ -93,8 +92,7 @@ def test_a_client_takes_rights_from_a_server_where_it_says_so(site: Site, tmp_pa
     hostile(site.given)
     site.serve()
     to = tmp_path / "to"
-    done = site.copy(f"ada@127.0.0.1:{site.given}", to, "--privileged")
-    assert done.code == 0, done.err
+    site.copy(f"ada@127.0.0.1:{site.given}", to, "--privileged").expect()
     for name in (".", "large", "linked", "directory", "directory/small", "fifo", "link", "device"):
         one, other = (site.given / name).lstat(), (to / name).lstat()
         assert (one.st_mode, one.st_uid, one.st_gid) == (other.st_mode, other.st_uid, other.st_gid), name
@@ -107,6 +105,5 @@ def test_a_single_file_brings_no_rights_either(site: Site, tmp_path: Path) -> No
     site.serve()
     (tmp_path / "to").mkdir()
     for name in ("large", "directory/small"):
-        done = site.copy(f"ada@127.0.0.1:{site.given}/{name}", tmp_path / "to/file")
-        assert done.code == 8, done.err
+        site.copy(f"ada@127.0.0.1:{site.given}/{name}", tmp_path / "to/file").expect(8)
         assert rights(tmp_path / "to") == {}

@@ -60,8 +60,7 @@ def test_three_connections_carry_one_tree_there_and_back(site: Site, tmp_path: P
 def test_a_server_caps_the_connections_of_a_copy_and_counts_them_as_one(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(random.Random(2).randbytes(PART))
     site.serve("copy_connections = 2\nconnections = 1")
-    ran = site.copy(tmp_path / "file", f"127.0.0.1:{site.data}", "--connections", 5)
-    assert ran.code == 0, ran
+    ran = site.copy(tmp_path / "file", f"127.0.0.1:{site.data}", "--connections", 5).expect()
     (note,) = ran.json["notes"]
     assert "allows 2 connections for one copy, not 5" in note
     assert (site.data / "file").read_bytes() == (tmp_path / "file").read_bytes()
@@ -87,8 +86,7 @@ def test_what_three_connections_had_brought_is_not_sent_again_after_a_crash(
         assert site.end(signal.SIGKILL) == -signal.SIGKILL
         assert "goes on where it stopped" in ended_json(process)["error"]
         site.serve()
-    ran = site.copy(*words)
-    assert ran.code == 0, ran
+    ran = site.copy(*words).expect()
     assert snapshot(site.data / "copy") == snapshot(tree)
     assert ran.json["counts"]["resumed_bytes"] >= 2 * PART
     assert leftovers(site.data) == []
@@ -102,6 +100,5 @@ def test_what_comes_on_a_new_connection_before_its_welcome_is_not_lost(site: Sit
     # Over TCP the server may send on a connection at once.
     for number in range(3):
         to = tmp_path / f"to{number}"
-        done = site.copy(f"127.0.0.1:{tree}", to, "--connections", 2, "--udp-wait", 0)
-        assert done.code == 0, done
+        site.copy(f"127.0.0.1:{tree}", to, "--connections", 2, "--udp-wait", 0).expect()
         assert snapshot(to) == snapshot(tree)

@@ -129,12 +129,10 @@ def servers_of(site: Site) -> list[int]:
 
 def test_both_directions_and_nothing_stays(site: Site, shell: str) -> None:
     source = tree(site.folder / "source")
-    pushed = copy(site, shell, source, f"ada@localhost:{site.data}/there")
-    assert pushed.code == 0, pushed.err
+    pushed = copy(site, shell, source, f"ada@localhost:{site.data}/there").expect()
     assert same(source, site.data / "there")
     assert json.loads(pushed.out)["connection"]["way"] == "UDP"
-    pulled = copy(site, shell, f"localhost:{site.data}/there", site.folder / "back")
-    assert pulled.code == 0, pulled.err
+    copy(site, shell, f"localhost:{site.data}/there", site.folder / "back").expect()
     assert same(source, site.folder / "back")
     calls = (site.folder / "calls").read_text(encoding="utf-8").splitlines()
     assert calls == [f"-l ada localhost {REMOTE} serve --on-demand", f"localhost {REMOTE} serve --on-demand"]
@@ -143,8 +141,7 @@ def test_both_directions_and_nothing_stays(site: Site, shell: str) -> None:
 
 def test_a_relative_path_is_below_home(site: Site, shell: str) -> None:
     source = tree(site.folder / "source")
-    pushed = copy(site, shell, source, "localhost:there")
-    assert pushed.code == 0, pushed.err
+    copy(site, shell, source, "localhost:there").expect()
     assert same(source, site.folder / "home" / "there")
 
 
@@ -162,16 +159,14 @@ def test_an_interrupted_one_goes_on(site: Site, shell: str) -> None:
     slow.send_signal(signal.SIGKILL)
     slow.wait(WAIT_S)
     wait_until(lambda: not servers_of(site))
-    again = copy(site, shell, f"localhost:{source}", site.folder / "back")
-    assert again.code == 0, again.err
+    copy(site, shell, f"localhost:{source}", site.folder / "back").expect()
     assert same(source, site.folder / "back")
 
 
 @real_ssh
 def test_by_a_real_ssh(site: Site, sshd: str) -> None:
     source = tree(site.folder / "source")
-    pushed = copy(site, sshd, source, f"localhost:{site.data}/there")
-    assert pushed.code == 0, pushed.err
+    copy(site, sshd, source, f"localhost:{site.data}/there").expect()
     assert same(source, site.data / "there")
 
 
@@ -181,8 +176,7 @@ def test_through_ssh_where_the_port_cannot_be_reached(site: Site, sshd: str) -> 
     source = tree(site.folder / "source")
     (site.folder / "jump.py").write_text(JUMP, encoding="utf-8")
     proxied = f"{sshd} -o ProxyCommand='{sys.executable} {site.folder}/jump.py %p' -o HostName=192.0.2.1"
-    pushed = copy(site, proxied, source, f"localhost:{site.data}/there")
-    assert pushed.code == 0, pushed.err
+    pushed = copy(site, proxied, source, f"localhost:{site.data}/there").expect()
     assert same(source, site.data / "there")
     assert json.loads(pushed.out)["connection"]["way"] == "TCP"
     assert "through ssh" in pushed.err

@@ -92,8 +92,7 @@ def test_a_job_of_several_programs_leaves_parts_and_does_not_wait(
     first = ["-np", "2", "-x", f"LD_PRELOAD={profiler}", "-x", f"WAYSTAGE_PROFILE_OUTPUT={tmp_path}/p"]
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", *first, program, str(tmp_path / "e")]
     command += [":", "-np", "1", "env", "-u", "LD_PRELOAD", program, str(tmp_path / "e")]
-    done = ran(command)
-    assert done.code == 0, done.err
+    ran(command).expect()
     merged = merge(sorted(tmp_path.glob("p.part-*")), tmp_path / "merged")
     assert merged.missing == (2,) and not merged.unfinished
 

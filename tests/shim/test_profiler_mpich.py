@@ -68,8 +68,7 @@ def mpich_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], P
         binary = folder / source.replace(".", "-")
         if not binary.exists():
             compile_line = ["mpicc.mpich", "-std=c11", "-O1", "-w", "-o", str(binary), str(PROGRAMS / source)]
-            done = ran([*compile_line, "-lpthread"])
-            assert done.code == 0, done.err
+            ran([*compile_line, "-lpthread"]).expect()
         return binary
 
     return program
@@ -172,8 +171,9 @@ def test_the_route_and_a_changed_transport_are_said(
 ) -> None:
     program = [str(mpich_program("collectives.c")), str(tmp_path / "said")]
     mpiexec = ["mpiexec.mpich", "-launcher", "fork", "-n", "3"]
-    ran = waystage("profile", "-o", "a.pattern", "--through-network", "--", *mpiexec, *program, timeout=150)
-    assert ran.code == 0, ran.err
+    waystage(
+        "profile", "-o", "a.pattern", "--through-network", "--", *mpiexec, *program, timeout=150
+    ).expect()
     pattern = Pattern.read(tmp_path / "a.pattern")
     assert pattern.run["route"] == "ucx"
     [warning] = pattern.warnings
@@ -187,8 +187,7 @@ def test_where_ucx_is_not_seen_the_calls_are_counted_and_the_result_says_so(
     output = tmp_path / "run.pattern"
     passed = ["-env", "LD_PRELOAD", str(build("mpicc.mpich")), "-env", "WAYSTAGE_PROFILE_OUTPUT", str(output)]
     command = ["mpiexec.mpich", "-launcher", "fork", "-n", "1", *passed]
-    done = ran([*command, str(mpich_program("collectives.c")), str(tmp_path / "said")])
-    assert done.code == 0, done.err
+    ran([*command, str(mpich_program("collectives.c")), str(tmp_path / "said")]).expect()
     pattern = Pattern.read(output)
     assert pattern.run["route"] == "pmpi"
     assert any("messages beneath collectives are missing" in warning for warning in pattern.warnings)

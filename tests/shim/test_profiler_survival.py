@@ -120,8 +120,9 @@ def test_every_spawned_world_is_delivered_under_a_separate_name(
     mpi: None, waystage: Waystage, compiled: Callable[[str], Path], tmp_path: Path
 ) -> None:
     program = str(compiled("worlds.c"))
-    ran = waystage("profile", "-o", "w.pattern", "--", *LAUNCH, "-np", "2", program, "end", timeout=150)
-    assert ran.code == 0, ran.err
+    ran = waystage(
+        "profile", "-o", "w.pattern", "--", *LAUNCH, "-np", "2", program, "end", timeout=150
+    ).expect()
     assert totals(tmp_path / "w.pattern") == [[0, 7], [0, 0]]
     names = ["w.pattern.spawned", "w.pattern.spawned-2", "w.pattern.spawned-3"]
     # Which of the two that live together is the first is theirs to find out.

@@ -22,8 +22,7 @@ pytestmark = pytest.mark.lab
 def test_up_status_set_exec_down(waystage: Waystage, new_name: str) -> None:
     made = waystage(
         "lab", "wan", "up", new_name, "--profile", "satellite", "--rtt", "20ms", "--back", "loss=3%", "--json"
-    )
-    assert made.code == 0, made.err
+    ).expect()
     forward, back = made.json["directions"]["forward"], made.json["directions"]["back"]
     assert (forward["delay_ns"], forward["rate_bps"], forward["loss"]) == (10_000_000, 20e6, 0.01)
     assert (back["delay_ns"], back["rate_bps"], back["loss"]) == (10_000_000, 100e6, 0.03)

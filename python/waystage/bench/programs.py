@@ -40,12 +40,21 @@ def run_program(command: Sequence[object], **settings: Any) -> str:
     return done.stdout
 
 
-def own_process(file: str, *arguments: object) -> list[str]:
-    """The command that runs a benchmark's file by itself.
+_RUN = """
+import runpy, sys
+sys.path.append(sys.argv[1])
+del sys.argv[:2]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
-    Its folder is not on the module path: bench/copy.py has the name of a module of Python's.
+
+def own_process(file: str, *arguments: object) -> list[str]:
+    """The command that runs a benchmark's file by itself; what is beside it can be imported.
+
+    Its folder comes last on the module path: bench/copy.py has the name of a module of Python's.
     """
-    return [sys.executable, "-P", str(Path(file).resolve()), *map(str, arguments)]
+    path = Path(file).resolve()
+    return [sys.executable, "-P", "-c", _RUN, str(path.parent), str(path), *map(str, arguments)]
 
 
 def measure_apart(file: str, *arguments: object) -> Any:
