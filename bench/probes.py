@@ -20,13 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from _switch_overs import SwitchOvers, switch_overs
+
 from waystage._native import ProbeError, Prober, ProbeReport, ProbeStream
-from waystage.backplane import Backplane, BackplaneConfig
 from waystage.bench import BenchError, BenchOptions
-from waystage.events import PathsChanged, RuleStyle, TrafficClass
+from waystage.events import RuleStyle, TrafficClass
 from waystage.interconnect.graphml import read_topology
 from waystage.interconnect.marks import DEFAULT_MARKS
-from waystage.jobs.notify import Notifier
 from waystage.machine import CpuWatch
 from waystage.stats import median, percentile
 from waystage.topology import Topology
@@ -44,7 +44,6 @@ LEAST_IDLE_PCT = 10.0
 PAUSE_S = 0.02
 """Between switch-overs, so that packets cross in every state and not only in the change."""
 
-CHANGE_TIMEOUT_S = 10.0
 PORTS: dict[TrafficClass, int] = {"mpi": 9100, "staging": 9101}
 DSCP = {mark.traffic: mark.dscp for mark in DEFAULT_MARKS if mark.dscp is not None}
 JOB = "probes"
@@ -109,11 +108,11 @@ def groups_of(flows: Sequence[Flow], count: int) -> list[list[Flow]]:
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
-    switch_overs = options.repetitions or (10 if options.quick else SWITCH_OVERS)
-    found = _measure("labelled", options.part("labelled", 0.0, 1.0 if options.quick else 0.6), switch_overs)
+    count = options.repetitions or (10 if options.quick else SWITCH_OVERS)
+    found = _measure("labelled", options.part("labelled", 0.0, 1.0 if options.quick else 0.6), count)
     if not options.quick:
         part = options.part("per-pair", 0.6, 1.0)
-        per_pair = _measure("per-pair", part, switch_overs, groups=found["details"]["groups"])
+        per_pair = _measure("per-pair", part, count, groups=found["details"]["groups"])
         found["peers"] |= {
             "per_pair_lost": per_pair["figures"]["lost"],
             "per_pair_duplicated": per_pair["figures"]["duplicated"],
@@ -124,27 +123,24 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 
 def _measure(
-    style: RuleStyle, options: BenchOptions, switch_overs: int, groups: int | None = None
+    style: RuleStyle, options: BenchOptions, count: int, groups: int | None = None
 ) -> dict[str, Any]:
     """One rule style, in a new lab."""
     topology = read_topology("paper")
     options.progress("starting cluster and controller", 0.02)
     with Lab("probes", topology) as lab:
         start_controller(lab, f"link-separation:style={style}")
-        config = BackplaneConfig(connect=(lab.backplane_endpoint,))
-        with Notifier.connect(lab.backplane_endpoint) as notifier, Backplane.open(config) as backplane:
-            notifier.job_started(JOB, topology.compute_hosts[:3])
-            bench = _Bench(lab, notifier, backplane, options)
-            return bench.measure(flows_of(topology), switch_overs, groups)
+        with switch_overs(lab) as announcer:
+            announcer.notifier.job_started(JOB, topology.compute_hosts[:3])
+            return _Bench(lab, announcer, options).measure(flows_of(topology), count, groups)
 
 
 class _Bench:
     """The lab with everything open."""
 
-    def __init__(self, lab: Lab, notifier: Notifier, backplane: Backplane, options: BenchOptions) -> None:
+    def __init__(self, lab: Lab, announcer: SwitchOvers, options: BenchOptions) -> None:
         self._lab = lab
-        self._notifier = notifier
-        self._changes = backplane.watch(PathsChanged)
+        self._announcer = announcer
         self._options = options
         self._switch_ms: list[float] = []
 
@@ -158,9 +154,9 @@ class _Bench:
             )
             with self._probing(group, moved):
                 began = time.monotonic()
-                for _ in range(switch_overs):
-                    self._switch(on=True)
-                    self._switch(on=False)
+                for on in (True, False) * switch_overs:
+                    self._switch_ms.append(self._announcer.switch(JOB, on=on)[1])
+                    time.sleep(PAUSE_S)
                 took = time.monotonic() - began
             with self._probing(group, rest):
                 time.sleep(took)
@@ -247,26 +243,4 @@ class _Bench:
             port=PORTS[flow.traffic],
             dscp=DSCP.get(flow.traffic, 0),
             rate_pps=RATE_PPS,
-        )
-
-    def _switch(self, *, on: bool) -> None:
-        """Announce that staging begins or ends, and wait until the paths have changed accordingly."""
-        if on:
-            announced = self._notifier.staging_started(JOB, "in")
-        else:
-            announced = self._notifier.staging_finished(JOB, "in")
-        deadline = time.monotonic() + CHANGE_TIMEOUT_S
-        while (left := deadline - time.monotonic()) > 0:
-            change = self._changes.get(left)
-            if change is None:
-                break
-            assert isinstance(change.event, PathsChanged)
-            if change.event.cause_id == announced.event_id and change.event.plan.separated == on:
-                self._switch_ms.append((change.time_ns - announced.time_ns) / 1e6)
-                time.sleep(PAUSE_S)
-                return
-        state = "begins" if on else "ends"
-        raise BenchError(
-            f"within {CHANGE_TIMEOUT_S:.0f} s of the news that staging {state} the paths did not change: see "
-            f"{self._lab.resources.controller}/controller.log"
         )

@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from waystage.backplane import Backplane, BackplaneConfig
-from waystage.bench import BenchError, BenchOptions
+from _switch_overs import SwitchOvers, switch_overs
+
+from waystage.bench import BenchOptions
 from waystage.events import PathsChanged
 from waystage.interconnect.graphml import read_topology
-from waystage.jobs.notify import Notifier
 from waystage.stats import median, percentile
-from waystage.topology import Topology
 from waystage.worlds.lab.controller_process import start_controller
 from waystage.worlds.lab.lab import Lab
 
@@ -37,7 +35,6 @@ ROUNDS = 2
 """Each style gets its controller this many times, so that a slow moment of the machine meets both."""
 
 NODES_PER_JOB = 3
-CHANGE_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 20.0
 PAPER_S = {
     "on": 2.20,
@@ -102,9 +99,9 @@ def run(options: BenchOptions) -> dict[str, Any]:
         turns = [variants for _ in range(rounds) for variants in ((one, hundred), (pairs,))]
         for turn, variants in enumerate(turns):
             options.progress(f"switching, style {variants[0].style}", turn / len(turns))
-            with _controlled(lab, variants[0].style, turn, unstoppable) as driver:
+            with _controlled(lab, variants[0].style, turn, unstoppable) as announcer:
                 for variant in variants:
-                    driver.measure(variant, -(-count // rounds))
+                    _measure(lab, announcer, variant, -(-count // rounds))
     on_p99 = one.on.p99()
     figures = {
         "on_p99_ms": on_p99,
@@ -131,18 +128,16 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 
 @contextmanager
-def _controlled(lab: Lab, style: str, turn: int, unstoppable: list[str]) -> Iterator[_Driver]:
+def _controlled(lab: Lab, style: str, turn: int, unstoppable: list[str]) -> Iterator[SwitchOvers]:
     """A fresh controller of that style, with nothing restored from the one before.
 
     One that does not end when asked to is killed and noted: its figures stand.
     """
     state_dir = lab.resources.controller / f"turn-{turn}"
-    policy = f"link-separation:style={style}"
-    process = start_controller(lab, policy, ["--state-dir", str(state_dir)])
+    process = start_controller(lab, f"link-separation:style={style}", ["--state-dir", str(state_dir)])
     try:
-        config = BackplaneConfig(connect=(lab.backplane_endpoint,))
-        with Notifier.connect(lab.backplane_endpoint) as notifier, Backplane.open(config) as backplane:
-            yield _Driver(lab.topology, notifier, backplane)
+        with switch_overs(lab) as announcer:
+            yield announcer
     finally:
         process.terminate()
         try:
@@ -153,40 +148,16 @@ def _controlled(lab: Lab, style: str, turn: int, unstoppable: list[str]) -> Iter
             unstoppable.append(style)
 
 
-class _Driver:
-    """Announces jobs and staging, and waits for the paths to change."""
-
-    def __init__(self, topology: Topology, notifier: Notifier, backplane: Backplane) -> None:
-        self._topology = topology
-        self._notifier = notifier
-        self._changes = backplane.watch(PathsChanged)
-
-    def measure(self, variant: Variant, count: int) -> None:
-        choices = itertools.cycle(itertools.combinations(self._topology.compute_hosts, NODES_PER_JOB))
-        jobs = [f"job-{number}" for number in range(variant.jobs)]
-        for job, nodes in zip(jobs, choices, strict=False):
-            self._notifier.job_started(job, nodes)
-        self._switch(jobs[0], on=True)  # the first one computes what is kept afterwards
-        self._switch(jobs[0], on=False)
-        for number in range(count):
-            job = jobs[number % len(jobs)]
-            variant.on.add(self._switch(job, on=True))
-            variant.off.add(self._switch(job, on=False))
-        for job in jobs:
-            self._notifier.job_finished(job)
-
-    def _switch(self, job: str, *, on: bool) -> PathsChanged:
-        announce = self._notifier.staging_started if on else self._notifier.staging_finished
-        cause = announce(job, "in")
-        deadline = time.monotonic() + CHANGE_TIMEOUT_S
-        while (left := deadline - time.monotonic()) > 0:
-            arrived = self._changes.get(left)
-            change = None if arrived is None else arrived.event
-            if not isinstance(change, PathsChanged) or change.cause_id != cause.event_id:
-                continue
-            if change.plan.separated == on:
-                return change
-        state = "begins" if on else "ends"
-        raise BenchError(
-            f"{CHANGE_TIMEOUT_S:.0f} s after the news that staging {state} the paths had not changed"
-        )
+def _measure(lab: Lab, announcer: SwitchOvers, variant: Variant, count: int) -> None:
+    choices = itertools.cycle(itertools.combinations(lab.topology.compute_hosts, NODES_PER_JOB))
+    jobs = [f"job-{number}" for number in range(variant.jobs)]
+    for job, nodes in zip(jobs, choices, strict=False):
+        announcer.notifier.job_started(job, nodes)
+    for on in (True, False):  # the first switch-over computes what is kept afterwards
+        announcer.switch(jobs[0], on=on)
+    for number in range(count):
+        job = jobs[number % len(jobs)]
+        for times, on in ((variant.on, True), (variant.off, False)):
+            times.add(announcer.switch(job, on=on)[0])
+    for job in jobs:
+        announcer.notifier.job_finished(job)
