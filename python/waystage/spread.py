@@ -21,7 +21,7 @@ from typing import Literal
 from waystage.topology import Topology
 
 MAX_PATHS = 128
-"""Path indexes and host keys fit in 7 bits of a label; cores beyond 128 get no path index of their own."""
+"""Path indexes and host keys fit in 7 bits of a label; core switches beyond 128 get no path index."""
 
 MAX_COLUMNS = 16
 MAX_ROWS = 12

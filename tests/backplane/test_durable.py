@@ -198,7 +198,7 @@ def test_a_gap_is_repaired_before_publishers_that_may_have_missed_nothing(tmp_pa
     known.save([("a", "JobFinished", 1)])
     with Subscription(Slow(), Wanted(None), capacity=10, cursors=known) as subscription:
         for source in ("gone-1", "gone-2", "gone-3"):
-            subscription.mend(source)
+            subscription.recover(source)
         assert begun.wait(10)
         item = Envelope(event=JobFinished(job_id="j"), event_id="e", source="a", seq=3, time_ns=1)
         subscription.offer(Arrival(item, "JobFinished", 2))

@@ -9,7 +9,7 @@ publish, also to announce itself, to answer replays and to ask for confirmation;
 ask for replays. Only a `controller` may answer for the journal and the state, and acknowledge.
 
 A source is `NAME.` and random digits. Unless a rule says otherwise, NAME is the name in the certificate of the very
-connection: each name of a rule gets rules of its own, so that none may speak for another of the same rule.
+connection: each name of a rule gets separate rules, so that none can publish as another of the same rule.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SOURCE = re.compile(r"[A-Za-z0-9_.=-]{1,128}")
 
 
 class AccessError(ValueError):
-    """Rules that give rights to the wrong clients; the message names the rule and the mend."""
+    """Rules that give rights to the wrong clients; the message names the rule and the fix."""
 
 
 class AccessRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

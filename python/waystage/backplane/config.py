@@ -1,15 +1,15 @@
-"""How a process joins the backplane.
+"""Configuration of a process on the backplane.
 
-Arrives: endpoints, certificates, bounds, access rights, as an operator writes them.
-Leaves: a checked configuration in Zenoh's own words.
+Arrives: endpoints, certificates, bounds and access rights in the operator's format.
+Leaves: a validated configuration in Zenoh's format.
 Must not know: sessions, events.
 
-A process that names no endpoint is alone and opens no socket. One that only connects is a client; one
-that listens is a router, since only routers carry events between clients. Multicast and gossip stay off:
-nobody is found who was not named.
+A process without endpoints is isolated and opens no socket. One that only connects is a client; one that listens is a
+router, because only routers forward events between clients. Multicast and gossip scouting stay off, so that all peers
+are explicit.
 
-On one machine, processes meet at a unix socket, whose owner and mode the kernel compares with the credentials of each that
-connects. A loopback address has neither, so that it counts as any other without TLS: refused, unless `insecure`.
+On one machine, processes connect by a unix socket, for which the kernel checks owner and mode against the credentials of
+each client. A loopback address has no such check; it is refused without TLS, like any other, unless `insecure`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ a confirmation: one frozen subscriber made the notifications of all others fail.
 
 
 class BackplaneError(RuntimeError):
-    """A backplane that cannot be opened or used; the message names the endpoint or option and the mend."""
+    """A backplane that cannot be opened or used; the message names the endpoint or option and the fix."""
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,7 +119,7 @@ class BackplaneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             raise BackplaneError(str(error)) from None
         if self.access and any(protocols[e] in PLAIN_PROTOCOLS for e in self.listen):
             raise BackplaneError(
-                "access rules hold only where clients can be told apart: listen on tls endpoints and unix sockets alone"
+                "access rules need authenticated clients: listen only on tls endpoints and unix sockets"
             )
         if self.tls is not None:
             for what, file in (

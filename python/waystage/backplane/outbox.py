@@ -1,4 +1,4 @@
-"""What a publisher keeps of its own control events, so that they can be sent again.
+"""A publisher's cache of its control events, for replay.
 
 Arrives: encoded events in order; acknowledgements.
 Leaves: sequence numbers, and the events after a cursor.

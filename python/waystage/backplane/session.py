@@ -1,4 +1,4 @@
-"""A process's door to the backplane.
+"""A process's session on the backplane.
 
 Arrives: a configuration, events to publish, subscriptions.
 Leaves: envelopes on the network, arrivals to subscriptions, answers to replays.
@@ -162,7 +162,7 @@ class Backplane:
         state_dir: Path | None = None,
         capacity: int | None = None,
     ) -> Subscription:
-        """Events with these properties, to `callback` (in a thread of its own), to `queue`, or to iterate over.
+        """Events with these properties, to `callback` (in a separate thread), to `queue`, or to iterate over.
 
         `durable` names a subscriber whose place is kept in `state_dir`: after a crash it gets what it has
         missed since, at least once, or `Missed`.
@@ -201,7 +201,7 @@ class Backplane:
         if cursors is not None:
             known = cursors.load() if cursors.asks_journal else {}
             for source in dict.fromkeys((*present, *known)):  # the living first: they may be waiting
-                subscription.mend(source)
+                subscription.recover(source)
         return subscription
 
     def wait(
@@ -236,7 +236,7 @@ class Backplane:
         raise BackplaneError(f"no controller answered within {timeout:g} s: is one running and connected?")
 
     def close(self) -> None:
-        """Leave the backplane. Callbacks under way are waited for."""
+        """Leave the backplane. Waits for running callbacks."""
         with self._lock:
             if self._closed:
                 return
@@ -244,7 +244,7 @@ class Backplane:
             subscriptions = list(self._subscriptions)
         for subscription in subscriptions:
             subscription.close()
-        self._undeclare(self._declared)  # this waits for callbacks under way; closing the session does not
+        self._undeclare(self._declared)  # waits for running callbacks, unlike closing the session
         with contextlib.suppress(zenoh.ZError):
             self._session.close()  # type: ignore[no-untyped-call]
 
@@ -362,7 +362,7 @@ class Backplane:
                 return
             if self._closed:
                 break
-            time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))  # nobody there yet: no busy loop
+            time.sleep(min(0.05, max(0.0, deadline - time.monotonic())))  # no peer yet: no busy loop
         who = "this certificate" if self.config.tls is not None else "clients of its unix socket"
         raise NotConfirmed(
             f"no controller confirmed the event within {timeout:g} s: is `waystage controller` running and "
@@ -413,7 +413,7 @@ class Backplane:
             if not appeared:
                 subscription.gone(source)
             elif source != self.source:
-                subscription.mend(source)
+                subscription.recover(source)
 
     def _arrived(self, sample: zenoh.Sample, subscription: Subscription) -> None:
         parts = str(sample.key_expr).split("/")

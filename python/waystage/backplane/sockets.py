@@ -29,7 +29,7 @@ _FOLDER_MODE = 0o755
 
 
 class SocketError(ValueError):
-    """A socket that cannot be used safely; the message names the path and the mend."""
+    """A socket that cannot be used safely; the message names the path and the fix."""
 
 
 def check_path(path: str) -> None:
@@ -112,12 +112,10 @@ def open_to(path: Path, group: int | None) -> None:
             path.chmod(0o660)
         found = path.lstat()
     except OSError as error:
-        mend = (
+        fix = (
             "run as a member of that group, or as root" if group is not None else "is its folder still there?"
         )
-        raise SocketError(
-            f"unix socket {path}: cannot give it its rights: {error.strerror}: {mend}"
-        ) from None
+        raise SocketError(f"unix socket {path}: cannot give it its rights: {error.strerror}: {fix}") from None
     wanted = 0o600 if group is None else 0o660
     if (
         not stat.S_ISSOCK(found.st_mode)

@@ -61,7 +61,7 @@ class SubscriptionStats(msgspec.Struct, kw_only=True):
 
 
 class Link(Protocol):
-    """How a subscription has events sent again. None: nobody answered."""
+    """Requests a replay of events. None: no answer."""
 
     def replay(
         self, source: str, types: tuple[str, ...], request: ReplayRequest
@@ -91,7 +91,7 @@ class Subscription:
         self._inbox = Inbox(places, strict=cursors is not None, whole=wanted.types == ("*",))
         self._entries: deque[tuple[Envelope, str]] = deque()
         self._taken: list[tuple[str, str, int]] = []
-        self._to_mend: OrderedDict[str, None] = OrderedDict()
+        self._to_recover: OrderedDict[str, None] = OrderedDict()
         self._gone: dict[str, None] = {}
         self._unanswered: dict[str, float] = {}
         self._changed = threading.Condition()
@@ -99,7 +99,7 @@ class Subscription:
         if cursors is not None and cursors.lost:
             with self._changed:
                 self._tell_missed("*", wanted.types)
-        self._threads = [threading.Thread(target=self._mend_all, name="waystage-mender", daemon=True)]
+        self._threads = [threading.Thread(target=self._recover_all, name="waystage-recovery", daemon=True)]
         sink = callback or (queue and self._into(queue))
         if sink:
             self._threads.append(
@@ -140,7 +140,7 @@ class Subscription:
         return len(self._entries)
 
     def close(self) -> None:
-        """Stop; waits for a callback under way, unless called from it."""
+        """Stop; waits for a running callback, unless called from it."""
         with self._changed:
             if self._closed:
                 return
@@ -179,9 +179,9 @@ class Subscription:
                 self.stats.duplicates += 1
             elif verdict is Verdict.GAP:
                 self.stats.gaps += 1
-                self._mend_later(item.envelope.source)
+                self._recover_later(item.envelope.source)
                 # Its events wait, and who published them may: ahead of those that may have missed nothing.
-                self._to_mend.move_to_end(item.envelope.source, last=False)
+                self._to_recover.move_to_end(item.envelope.source, last=False)
             elif verdict is Verdict.DEFERRED:
                 if self.stats.deferred == 0:
                     log.warning(
@@ -192,11 +192,11 @@ class Subscription:
                 self.stats.deferred += 1
                 self._changed.notify_all()
 
-    def mend(self, source: str) -> None:
+    def recover(self, source: str) -> None:
         """Ask `source` for whatever this subscriber has not had of it."""
         with self._changed:
             self._gone.pop(source, None)
-            self._mend_later(source)
+            self._recover_later(source)
 
     def gone(self, source: str) -> None:
         """`source` is gone, or only the way to it: its place is remembered until many others are gone too."""
@@ -222,37 +222,37 @@ class Subscription:
             self._entries.append((item.envelope, item.type))
             self._changed.notify_all()
 
-    def _mend_later(self, source: str) -> None:
-        self._to_mend[source] = None
+    def _recover_later(self, source: str) -> None:
+        self._to_recover[source] = None
         self._changed.notify_all()
 
-    def _mend_all(self) -> None:
+    def _recover_all(self) -> None:
         """The mender's thread: one source after the other is asked for what is missing of it."""
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._closed or self._to_mend or self._behind_with_room(),
+                    lambda: self._closed or self._to_recover or self._behind_with_room(),
                     ASK_AGAIN_S if self._unanswered else None,
                 )
                 if self._closed:
                     return
                 for source in (*self._behind_with_room(), *self._unanswered):
-                    self._to_mend.setdefault(source)
-                if not self._to_mend:
+                    self._to_recover.setdefault(source)
+                if not self._to_recover:
                     continue
-                source = next(iter(self._to_mend))
-                del self._to_mend[source]
+                source = next(iter(self._to_recover))
+                del self._to_recover[source]
                 missing = self._inbox.hold(source) or source in self._unanswered
                 request = ReplayRequest(last=self._inbox.last(source), since_ns=self._since_ns)
             try:
-                self._mend(source, request, missing)
+                self._recover(source, request, missing)
             except Exception:
                 log.exception("fetching events of %s again failed", source)
 
     def _behind_with_room(self) -> list[str]:
         return self._inbox.behind() if len(self._entries) <= self._capacity // 2 else []
 
-    def _mend(self, source: str, request: ReplayRequest, missing: bool) -> None:
+    def _recover(self, source: str, request: ReplayRequest, missing: bool) -> None:
         answer = self._link.replay(source, self.wanted.types, request)
         give_up = False
         with self._changed:

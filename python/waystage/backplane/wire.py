@@ -135,7 +135,7 @@ def living(session: zenoh.Session, key: str, timeout: float) -> list[str]:
 
 
 def callback(function: Callable[[Any], None]) -> zenoh.handlers.Callback[Any]:
-    """`function` in a thread of its own, for whatever asks or answers in turn; arriving events are only queued.
+    """`function` in a separate thread, for queries and replies; arriving events are only queued.
 
     Called directly in Zenoh's receiving thread it would wait there for the interpreter's lock, with Zenoh's own
     locks held; a thread that has the interpreter's lock and enters Zenoh, if only to let go of a query,

@@ -49,11 +49,11 @@ def command(
     refuse_both(null, output)
     with output.progress() as progress:
         found = check(Catalog(target), sample=sample, threads=threads, seed=seed, progress=progress)
-        mended = None
+        refreshed = None
         if mend and found:
-            # Where not all stale paths are known, only a look at every entry mends them.
+            # If the list of stale paths is incomplete, every entry must be checked.
             stale = found.stale if found.complete else None
-            mended = refresh(target, BuildOptions(threads), progress, stale=stale)
+            refreshed = refresh(target, BuildOptions(threads), progress, stale=stale)
     counts = found.counts
     if null:
         print_null(found.stale, output)
@@ -64,14 +64,14 @@ def command(
         said = ", ".join(f"{name} {n:,}" for name, n in differing.items())
         text = f"{counts['checked']:,} entries checked, {counts['stale']:,} stale"
         output.say(text + (f": {said}" if said else ""))
-        if mended is not None:
-            output.say(f"refreshed: {mended.entries:,} entries, {mended.kept:,} of them unchanged")
+        if refreshed is not None:
+            output.say(f"refreshed: {refreshed.entries:,} entries, {refreshed.kept:,} of them unchanged")
     output.result(
         {
             "counts": counts,
             **named_lists(stale=found.stale),
             "complete": found.complete,
-            "mended": None if mended is None else {"entries": mended.entries, "kept": mended.kept},
+            "mended": None if refreshed is None else {"entries": refreshed.entries, "kept": refreshed.kept},
         }
     )
-    return ExitCode.FAILED if found and mended is None else ExitCode.OK
+    return ExitCode.FAILED if found and refreshed is None else ExitCode.OK

@@ -76,7 +76,7 @@ def verify_sums(target: Path, repair_from: Path | None, threads: int | None, out
 
     with output.progress() as progress:
         found = checksums.verify(Catalog(target), threads, progress, repair_from=repair_from)
-    mended = sum(damage.mended for damage in found.damaged)
+    repaired = sum(damage.mended for damage in found.damaged)
     for damage in found.damaged[:SHOWN]:
         where = f"object {damage.object} at {damage.offset:,}, {damage.length:,} bytes"
         target_said = "" if damage.target is None else f", target {damage.target}"
@@ -96,6 +96,6 @@ def verify_sums(target: Path, repair_from: Path | None, threads: int | None, out
             "failed": [named(path) | {"error": why} for path, why in found.failed],
         },
         f"{found.files:,} files, {found.objects:,} objects verified; {len(found.damaged):,} objects damaged,"
-        f" {mended:,} of them repaired; {len(found.changed):,} files changed since",
+        f" {repaired:,} of them repaired; {len(found.changed):,} files changed since",
     )
     return ExitCode.FAILED if found else ExitCode.OK

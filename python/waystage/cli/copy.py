@@ -51,7 +51,7 @@ PARTS = (
     ("hard_links", "hard links"),
     ("specials", "devices and FIFOs"),
     ("directories", "directories"),
-    ("mended", "files mended"),
+    ("mended", "files repaired"),
     ("verified", "read back"),
     ("same", "there already"),
     ("leftovers", "leftovers removed"),

@@ -1,7 +1,7 @@
-"""`waystage lab wan`: an emulated wide-area path, brought up, looked into, changed, taken down.
+"""`waystage lab wan`: start, inspect, change and remove an emulated wide-area path.
 
-Arrives: a path's name, a profile, options that say what the path is like, a command to run at an end.
-Leaves: a path that stays until `down`, or a relay until Ctrl-C; what it counted.
+Arrives: a path's name, a profile, properties of the path, a command to run at an end.
+Leaves: a path that runs until `down`, or a relay until Ctrl-C; its counters.
 Must not know: how packets are carried.
 """
 
@@ -23,36 +23,36 @@ if TYPE_CHECKING:
 
 DEFAULT_NAME = "wan"
 
-LATE_HINT = "lower the rate, leave the machine alone, or give a longer --late if the delay allows it"
+LATE_HINT = "lower the rate, reduce the load of this machine, or raise --late if the delay allows it"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PROPERTIES = {
     "rate": (
         "RATE",
-        "Bits a second of whole IP packets, such as 100Mbit, or none (docs/reference/units.md).",
+        "Rate in bit/s, counting complete IP packets, e.g. 100Mbit, or none (docs/reference/units.md).",
     ),
-    "delay": ("TIME", "One way, in each direction, such as 10ms: a round trip takes twice as long."),
-    "jitter": ("TIME", "Each packet is later by up to this; packets may overtake each other."),
-    "buffer": ("SIZE", "What may wait for the link: bytes, such as 64kB, or '0.5 BDP'.  [default: 1 BDP]"),
-    "loss": ("SHARE", "Packets lost at random, such as 1%."),
-    "bursts": ("BEGIN,END[,LOSS]", "Loss in bursts (Gilbert-Elliott), such as 0.1%,5%."),
-    "reorder": ("SHARE,BY", "So many packets later by so much, such as 25%,5ms."),
-    "duplicate": ("SHARE", "Packets that arrive twice."),
-    "corrupt": ("SHARE", "Packets in which a bit of the payload changes."),
-    "mtu": ("BYTES", "Larger IP packets do not pass.  [default: 1500]"),
+    "delay": ("TIME", "One-way delay of each direction, e.g. 10ms; the RTT is twice that."),
+    "jitter": ("TIME", "Maximum additional random delay of a packet; reorders packets."),
+    "buffer": ("SIZE", "Size of the queue: bytes, e.g. 64kB, or '0.5 BDP'.  [default: 1 BDP]"),
+    "loss": ("SHARE", "Random loss, e.g. 1%."),
+    "bursts": ("BEGIN,END[,LOSS]", "Burst loss (Gilbert-Elliott), e.g. 0.1%,5%."),
+    "reorder": ("SHARE,BY", "Share of packets delayed by a further time, e.g. 25%,5ms."),
+    "duplicate": ("SHARE", "Share of duplicated packets."),
+    "corrupt": ("SHARE", "Share of packets with a bit error in the payload."),
+    "mtu": ("BYTES", "Largest IP packet.  [default: 1500]"),
 }
 
 
 def _properties(function: F) -> F:
-    """An option for each property of a path; the function receives `said: dict[str, str]`."""
+    """One option for each property of a path."""
     for name, (metavar, text) in reversed(_PROPERTIES.items()):
         function = click.option(f"--{name}", metavar=metavar, help=text)(function)
     return function
 
 
 def _take(options: dict[str, Any]) -> dict[str, str]:
-    """The properties among a command's options that were given."""
+    """Take the given properties out of a command's options."""
     found = {name: options.pop(name) for name in _PROPERTIES}
     return {name: text for name, text in found.items() if text is not None}
 
@@ -65,13 +65,13 @@ def _complete_profile(ctx: click.Context, param: click.Parameter, incomplete: st
 
 
 _profile_options = (
-    click.option("--profile", "source", shell_complete=_complete_profile, help="A file, or a shipped one by name."),
-    click.option("--rtt", metavar="TIME", help="The round trip without queues; half of it is each way's --delay."),
-    click.option("--seed", type=click.IntRange(min=0), help="Decides which packets are lost and the like.  [default: 1]"),
-    click.option("--forward", multiple=True, metavar="NAME=VALUE", help="For this direction alone, such as rate=10Mbit."),
-    click.option("--back", multiple=True, metavar="NAME=VALUE", help="The same for the other one."),
-    click.option("--tick", metavar="TIME", help="How often it looks while packets come.  [default: by the delay]"),
-    click.option("--late", metavar="TIME", help="Packets later than this count as late.  [default: 1ms]"),
+    click.option("--profile", "source", shell_complete=_complete_profile, help="Profile file, or name of a shipped profile."),
+    click.option("--rtt", metavar="TIME", help="RTT without queueing; each direction's --delay is half of it."),
+    click.option("--seed", type=click.IntRange(min=0), help="Seed of all random decisions.  [default: 1]"),
+    click.option("--forward", multiple=True, metavar="NAME=VALUE", help="Property of the forward direction, e.g. rate=10Mbit (repeatable)."),
+    click.option("--back", multiple=True, metavar="NAME=VALUE", help="Property of the return direction (repeatable)."),
+    click.option("--tick", metavar="TIME", help="Polling interval under load.  [default: from the delay]"),
+    click.option("--late", metavar="TIME", help="Lateness above which a packet counts as late.  [default: 1ms]"),
 )  # fmt: skip
 
 
@@ -85,9 +85,9 @@ def _with_profile(function: F) -> F:
 def wan() -> None:
     """Emulate a wide-area path: rate, delay, loss and the rest, for any program.
 
-    `up` joins two network namespaces, `left` and `right`, for any IP traffic; it needs root. `relay` passes UDP datagrams on and
-    needs nothing. Every decision follows from a seed and the packet's number. It counts what this machine was too slow
-    for, and past 0.1 % calls the run invalid.
+    `up` connects two network namespaces, `left` and `right`, for any IP traffic; it needs root. `relay` forwards UDP
+    datagrams and needs no privileges. Each decision is a function of the seed and the packet number. Packets that this
+    machine handles too late are counted; above 0.1 % the run is invalid.
     """
 
 
@@ -95,13 +95,15 @@ def wan() -> None:
 @click.argument("name", default=DEFAULT_NAME)
 @_with_profile
 @click.option(
-    "--device-mtu", type=click.IntRange(68, 65535), help="Of the ends' devices.  [default: the path's]"
+    "--device-mtu",
+    type=click.IntRange(68, 65535),
+    help="MTU of the devices in the namespaces.  [default: the path's]",
 )
 @output_options
 def up(name: str, device_mtu: int | None, output: Output, **options: Any) -> None:
-    """Bring path NAME up (default: wan). It stays until `waystage lab wan down`.
+    """Start path NAME (default: wan). It runs until `waystage lab wan down`.
 
-    `forward` is from left to right. Without options the path is without limits and delay.
+    `forward` is from left to right. Without options, the path has no limits and no delay.
     """
     needs_root("a path between namespaces")
     with _usage():
@@ -110,7 +112,7 @@ def up(name: str, device_mtu: int | None, output: Output, **options: Any) -> Non
         profile = _profile(options)
         began = time.monotonic()
         with output.progress() as progress:
-            progress("making the path", 0.0)
+            progress("creating the path", 0.0)
             paths.up(name, profile, device_mtu=device_mtu)
             progress("up", 1.0)
         found = paths.status(name)
@@ -126,13 +128,13 @@ def up(name: str, device_mtu: int | None, output: Output, **options: Any) -> Non
 @click.argument("name", default=DEFAULT_NAME)
 @output_options
 def down(name: str, output: Output) -> None:
-    """Remove path NAME, and whatever a killed one has left behind. Harmless where there is nothing."""
+    """Remove path NAME, or the remains of a killed one. Succeeds if there is none."""
     with _usage():
         from waystage.worlds.lab.wan import paths
 
         found = paths.down(name)
     output.result(
-        {"path": name, "removed": found}, f"path '{name}' is down" if found else f"there is no path '{name}'"
+        {"path": name, "removed": found}, f"path '{name}' is down" if found else f"no path '{name}'"
     )
 
 
@@ -140,10 +142,9 @@ def down(name: str, output: Output) -> None:
 @click.argument("name", required=False)
 @output_options
 def status(name: str | None, output: Output) -> None:
-    """Show what path NAME did, or which paths there are.
+    """Show the counters of path NAME, or list all paths.
 
-    Status 7 where more than 0.1 % of the packets were late, or lost by this machine and not by the path; 1 where its process
-    has died.
+    Exit status 7 if this machine delayed or lost more than 0.1 % of the packets, 1 if the process of the path has died.
     """
     with _usage():
         from waystage.worlds.lab.wan import paths
@@ -166,14 +167,14 @@ def status(name: str | None, output: Output) -> None:
     type=click.Choice(["both", "forward", "back"]),
     default="both",
     show_default=True,
-    help="Which of them changes.",
+    help="Direction to change.",
 )
 @_properties
 @output_options
 def set_(name: str, direction: str, output: Output, **options: Any) -> None:
-    """Change path NAME while it carries packets; what is not named stays.
+    """Change properties of path NAME while it runs; others are kept.
 
-    Packets under way keep their times. Seed and packet numbers go on.
+    Packets in flight keep their departure times. Seed and packet numbers continue.
     """
     said = _take(options)
     if not said:
@@ -201,7 +202,7 @@ def set_(name: str, direction: str, output: Output, **options: Any) -> None:
 @click.argument("side", type=click.Choice(["left", "right"]))
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def exec_(name: str, side: str, argv: tuple[str, ...]) -> None:
-    """Run COMMAND at an end of path NAME, with this terminal; its exit status is this command's."""
+    """Run COMMAND at an end of path NAME in this terminal; exits with its status."""
     needs_root("entering an end of a path")
     with _usage():
         from waystage.worlds.lab.commands import environment
@@ -217,16 +218,16 @@ def exec_(name: str, side: str, argv: tuple[str, ...]) -> None:
 
 @wan.command()
 @click.option(
-    "--listen", required=True, metavar="ADDRESS:PORT", help="Where clients send to; port 0 chooses one."
+    "--listen", required=True, metavar="ADDRESS:PORT", help="Address for clients; port 0 chooses a free port."
 )
-@click.option("--to", required=True, metavar="ADDRESS:PORT", help="Where the datagrams go.")
+@click.option("--to", required=True, metavar="ADDRESS:PORT", help="Address of the target.")
 @click.option("--name", default="relay", show_default=True, help="For status, set and down.")
 @_with_profile
 @output_options
 def relay(listen: str, to: str, name: str, output: Output, **options: Any) -> None:
-    """Pass UDP datagrams on over an emulated path, without root, until Ctrl-C or `waystage lab wan down`.
+    """Forward UDP datagrams over an emulated path, without root, until Ctrl-C or `waystage lab wan down`.
 
-    `forward` is from the clients to the target; all clients share the path. Ends with the final counts.
+    `forward` is from the clients to the target; all clients share the path. Prints the final counters.
     """
     with _usage():
         from waystage.worlds.lab.wan import relays
@@ -241,7 +242,7 @@ def relay(listen: str, to: str, name: str, output: Output, **options: Any) -> No
 
 
 def _profile(options: dict[str, Any]) -> Profile:
-    """What a command line says, over the file it names."""
+    """The profile of the file, overridden by the command line."""
     import msgspec
 
     from waystage.experiment.problems import Problem
@@ -298,10 +299,10 @@ def _show(found: dict[str, Any], output: Output) -> None:
 
 
 def why_invalid(found: dict[str, Any]) -> str | None:
-    """None where what was seen was the path."""
+    """Why the counters are invalid; None if they are valid."""
     for way, d in found["directions"].items():
         if d["ended"] is not None:
-            return f"{way} has ended by itself: {d['ended']}"
+            return f"{way} has failed: {d['ended']}"
         if not d["valid"]:
             late, lost = d["late"] + d["read_late"], d["overflow"]
             return (
@@ -312,7 +313,7 @@ def why_invalid(found: dict[str, Any]) -> str | None:
 
 
 def shown(found: dict[str, Any]) -> str:
-    """A path's status for people."""
+    """A path's status as text."""
     rows = []
     for key, label in (
         ("in", "packets in"),
@@ -324,7 +325,7 @@ def shown(found: dict[str, Any]) -> str:
         ("duplicated", "duplicated"),
         ("corrupted", "corrupted"),
         ("reordered", "reordered"),
-        ("under_way", "under way"),
+        ("under_way", "in flight"),
         ("queued_bytes", "bytes queued"),
         ("most_queued_bytes", "bytes queued at most"),
         ("late", "late"),
@@ -342,7 +343,7 @@ def shown(found: dict[str, Any]) -> str:
 
 @contextmanager
 def _usage() -> Iterator[None]:
-    """What is wrong with an option, with the exit status that belongs to it."""
+    """Map errors in options to usage errors."""
     from waystage.experiment.problems import Problem
 
     try:

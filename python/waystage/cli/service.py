@@ -32,7 +32,7 @@ def appended_log(path: Path) -> Iterator[TextIO]:
 def write_line(log: TextIO, text: str) -> None:
     """Write a line with the time."""
     now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    # What the other end says must not look like lines of ours.
+    # Text of the peer must not look like our own lines.
     clean = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
     log.write(f"{now} {clean}\n")
 

@@ -48,7 +48,7 @@ class PolicyEngine:
         return actions
 
     def fold(self, item: Envelope, decided: tuple[Action, ...]) -> None:
-        """Repeat what was done before: fold the event and the decision taken on it, ask nobody."""
+        """Replay: fold the event and its recorded decision, without calling the policy."""
         self.state.apply(item)
         self.record(decided)
 

@@ -1,7 +1,7 @@
 """The controller of a whole system: the one place where events become decisions.
 
 Arrives: every event on the backplane, through the intake.
-Leaves: `Decided` events, actions to actuators, snapshots of the state to whoever asks.
+Leaves: `Decided` events, actions to actuators, snapshots of the state on request.
 Must not know: OpenFlow, how an actuator works, what a policy thinks.
 
 Two threads. The intake journals; the engine folds, asks the policy, records its decision and acts. A slow
@@ -51,7 +51,7 @@ ENGINE_QUEUE = 4096
 """Journalled events that wait for the engine; when it is full the intake waits, and publishers hold the rest."""
 
 ERROR_LENGTH, FAILURES_TOLD = 200, 20
-"""Of a policy that fails, so much of each message and so many messages are published; the log has all."""
+"""Published length and number of a failing policy's messages; the log has all."""
 
 ERRORS_BETWEEN_LINES = 1000
 """Failures of the journal for each report: writing is tried after every event."""

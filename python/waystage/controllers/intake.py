@@ -1,12 +1,12 @@
-"""The way into a controller: from the backplane, through the journal, to whoever acts.
+"""Intake of a controller: from the backplane, through the journal, to the engine.
 
-Arrives: every event on the backplane, and questions whether one has been journalled.
+Arrives: every event on the backplane, and queries whether an event is journalled.
 Leaves: accepted events, in the order of the journal, each exactly once; acknowledgements.
 Must not know: policies, states, actuators.
 
-One thread takes what there is, writes it in one transaction and hands it on. Another flushes what was written,
-and only then says that it is journalled. So no decision waits for the disk, nor for the flush of the event
-before it, and who was told `journalled` was told the truth.
+One thread takes all queued events, writes them in one transaction and forwards them. Another flushes the writes and
+only then confirms the events as journalled. No decision waits for the disk or for an earlier flush, and a confirmation
+is never premature.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ BATCH = 256
 """Events written in one transaction: bounds the delay of the first by the time of the others, about 5 ms."""
 
 ACK_EVERY, ACK_WITHIN_S = 64, 0.5
-"""An acknowledgement a publisher after so many events, or so long: its cache holds over 100 times as many."""
+"""Events and seconds between acknowledgements to a publisher, whose cache holds over 100 times as many events."""
 
 FLUSH_EVERY = 1024
-"""A flush after so many events, after ACK_WITHIN_S, or as soon as somebody waits for a confirmation."""
+"""Events between flushes; a flush also happens after ACK_WITHIN_S and for each pending confirmation."""
 
 RETRY_S = 1.0
 """A disk that refuses is tried again after this long; meanwhile publishers hold what is not written."""
@@ -233,7 +233,7 @@ class Intake:
 
     def _replay(self, key: str, payload: bytes, attachment: bytes, reply: wire.Reply) -> None:
         if self._stopping.is_set():
-            return  # whoever asks, asks again, and then the next controller
+            return  # the requester retries, with the next controller
         request = wire.decode_request(payload)
         source, asked = key.split("/")[-2:]
 

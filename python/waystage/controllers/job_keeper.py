@@ -37,7 +37,7 @@ class JobKeeper:
         self._stopping = threading.Event()
         cursors = FileCursors(state_dir, "job-database")
         if cursors.lost:
-            for item in known():  # what is told twice changes nothing
+            for item in known():  # repeated notifications change nothing
                 self._record(item)
         self._told = backplane.subscribe(JOB_EVENTS, self._record, durable=cursors)
 

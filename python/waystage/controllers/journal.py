@@ -1,18 +1,17 @@
-"""What a controller has accepted, on disk: nothing that is in it is ever accepted twice or lost.
+"""The journal of accepted events on disk: no event in it is accepted twice or lost.
 
 Arrives: envelopes in order; decisions taken on them; snapshots of the state.
-Leaves: those that were new; after a restart, the last snapshot and what came after it.
+Leaves: the new envelopes; after a restart, the last snapshot and the events after it.
 Must not know: Zenoh, policies.
 
-SQLite with a write-ahead log, one transaction a batch. A committed batch survives the death of the process at
-once. `flush` makes it survive a power failure (with `sync="full"`, the default): one fsync for all batches
-before it, before anyone is told that an event is journalled, but not before decisions are taken. A torn
-or corrupt tail of the log is cut off by SQLite's checksums at the last whole transaction; publishers that
-live send the rest again. A file that is damaged, found at the start or later, is put aside; a new one begins with what can
-still be read of it, and publishers send the rest.
+SQLite with a write-ahead log, one transaction a batch. A committed batch survives the death of the process. `flush`
+makes it survive a power failure (with `sync="full"`, the default): one fsync for all batches before it, before an event
+is confirmed as journalled, but not before decisions are taken. SQLite's checksums cut a torn or corrupt tail of the log
+at the last complete transaction; live publishers resend the rest. A damaged file, found at the start or later, is
+renamed; the new one starts with the readable part of it, and publishers resend the rest.
 
-Bounded: after `compact_after` events a snapshot is taken and older events go, but for the last
-`history`, kept for subscribers whose publisher is gone.
+Bounded: after `compact_after` events a snapshot is taken and older events are deleted, except the last `history`, which
+are kept for subscribers whose publisher has exited.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ CREATE TABLE about (key TEXT PRIMARY KEY, value INTEGER);
 
 
 class JournalError(RuntimeError):
-    """A journal that cannot be opened or written; the message names the file and the mend."""
+    """A journal that cannot be opened or written; the message names the file and the fix."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,7 +295,7 @@ class Journal:
                 db.execute("PRAGMA locking_mode = EXCLUSIVE")
                 if new:
                     db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
-                # Whether indexes fit their tables would be a look at a million ids.
+                # Checking indexes against their tables would read a million ids.
                 statefile.check(db, _COLUMNS, quick=True)
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = NORMAL")

@@ -208,7 +208,7 @@ class RelayController:
                 self.stats.up += 1
 
     def _run_checkpoint(self) -> None:
-        """In a thread of its own, so that no event waits while the tier above is asked."""
+        """Runs in a separate thread, so that no event waits for a query to the tier above."""
         stopping = False
         while not stopping:
             with self._changed:

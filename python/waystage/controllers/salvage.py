@@ -44,7 +44,7 @@ def salvage(old: Path, new: sqlite3.Connection) -> Salvaged:
             part = Path(f"{old}{suffix}")
             if part.is_file():
                 shutil.copyfile(part, f"{copy}{suffix}")
-        _mend_header(copy)
+        _repair_header(copy)
         try:
             source = stack.enter_context(contextlib.closing(sqlite3.connect(copy)))
         except sqlite3.Error:
@@ -61,7 +61,7 @@ def salvage(old: Path, new: sqlite3.Connection) -> Salvaged:
     return found
 
 
-def _mend_header(copy: Path) -> None:
+def _repair_header(copy: Path) -> None:
     """Give the file the header that a journal has (sqlite.org/fileformat.html, section 1.3), and its true length."""
     with contextlib.suppress(OSError), open(copy, "r+b") as file:
         head = bytearray(file.read(100))

@@ -59,7 +59,7 @@ class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class SiteError(ValueError):
-    """A configuration that makes no controller; the message says which option and how to mend it."""
+    """An invalid configuration; the message names the option and the fix."""
 
 
 class Site:
@@ -90,7 +90,7 @@ def start(config: SiteConfig) -> Site:
     """Raises SiteError, BackplaneError, JournalError, DatabaseError, PolicyError, TopologyError or OpenFlowError."""
     if config.tier == "global":
         if config.above is not None:
-            raise SiteError("the global controller is the highest tier: it listens, and connects to nobody")
+            raise SiteError("the global controller is the highest tier: it listens and does not connect")
         return _start_global(config)
     if config.above is None or not config.above.connect:
         raise SiteError(f"a controller of tier {config.tier} needs --connect: where the tier above listens")

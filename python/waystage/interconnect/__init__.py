@@ -4,5 +4,5 @@ Arrives: GraphML, path plans, what switches report and hold.
 Leaves: flow rules and groups on switches, in an order that loses no packet; link use by port and class.
 Must not know: why a policy wants a path.
 
-`planner.py` is the door to the pure part, `controller.py` to the part that talks to switches.
+`planner.py` is the interface of the pure part, `controller.py` of the part that talks to switches.
 """

@@ -75,7 +75,7 @@ class Responder:
             self.counts.unknown += 1
             return None
         if (entry.dpid, entry.port) == (dpid, port):
-            # A host that probes for its own address (RFC 5227) must hear that nobody else has it.
+            # An address probe (RFC 5227) for the host's own address must get no answer.
             self.counts.ignored += 1
             return None
         self.counts.answered += 1

@@ -6,7 +6,7 @@ Must not know: jobs, policies, the backplane (it is given a function to publish 
 
 One worker thread owns discovery and installer. Everything that happens is put into its queue; it takes
 all there is, then plans once: so requests that came while it was busy are served by the last of them.
-ARP is answered in the thread of the switch that asked; `watch.py` has a thread of its own.
+ARP is answered in the thread of the requesting switch; `watch.py` runs in a separate thread.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ASK_AGAIN_S = 5.0
 OURS = (cookies.MAGIC << 56, 0xFF << 56)
 
 LLDP_PER_S = 20
-"""Frames looked at for each port and second: four times what anybody honest sends when a cable is plugged in."""
+"""LLDP frames inspected per port and second: four times what an honest neighbour sends after a cable is plugged in."""
 
 MAX_INPUTS = 20_000
 """Frames that are heard while this many inputs wait are dropped: they are sent again every second."""
@@ -64,7 +64,7 @@ Publish = Callable[[Event], object]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan somebody asked for; times are wall-clock ns, as in envelopes."""
+    """A requested plan; times are wall-clock ns, as in envelopes."""
 
     plan: PathPlan
     cause_id: str = ""
@@ -389,7 +389,7 @@ class InterconnectController:
     def _answer_for(self, view: View) -> None:
         """Let ARP answer with the labels of this topology."""
         entries: dict[int, arp.Entry] = {}
-        reachable = self._installer.macs(view)  # others would be sent packets that nobody delivers
+        reachable = self._installer.macs(view)  # without a MAC rule, packets to a host are not delivered
         for name, ip in view.ips.items():
             if name in view.topology.attachment and name in reachable:
                 switch, port = view.topology.attachment[name]

@@ -5,7 +5,7 @@ Leaves: `LinkUse` events: bytes that left each port in the interval, in all and 
 Must not know: sockets, threads, which rules there are; it reads cookies only.
 
 A rule's cookie says whether it counts what came in by a port or what goes out of one. What comes in
-at one end of a cable left the other end, so either end's rules give the use of both directions.
+at one port of a cable left the opposite port, so the rules of either port give the use of both directions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Sample = tuple[Iterable[FlowLike], Iterable[PortLike]]
 
 
 class _Total(msgspec.Struct):
-    """What left one end of a cable in the interval; None where only the other end can tell."""
+    """Traffic out of one port of a cable in the interval; None if only the opposite port can count it."""
 
     bytes: int = 0
     packets: int = 0
@@ -144,7 +144,7 @@ class Counters:
             key = (switch, flow.key, flow.cookie)
             seen[key] = flow.bytes
             end = (switch, cookie.port)
-            # What an entry counted before the first look at its switch belongs to no interval.
+            # Counts before the first reading of a switch belong to no interval.
             grown = _since(self._flows.get(key, 0), flow.bytes) if known else 0
             if not grown or end not in self._ends:
                 continue

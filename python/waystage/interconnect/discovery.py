@@ -261,7 +261,7 @@ class Discovery:
         return [CablingError(switch=switch, port=port, expected=expected, found=found)]
 
     def _expected(self, switch: str, port: int) -> str:
-        """`NODE:PORT` at the other end of the cable in this port, or nothing."""
+        """`NODE:PORT` of the port's neighbour, or an empty string."""
         topology = self._topology
         for link in () if topology is None else topology.adjacency.get(switch, ()):
             if link.port_at(switch) == port:
@@ -299,7 +299,7 @@ class Discovery:
         return seen is not None and seen.connected
 
     def _allow_silence(self, dpid: int, port: int, now_s: float) -> None:
-        """Count silence from now at this port, and at the other end of its cable, which hears us only from now."""
+        """Restart the silence timers of this port and of its neighbour, which receives LLDP frames only from now on."""
         self._alive_s[dpid, port] = now_s
         if self._topology is None:
             return

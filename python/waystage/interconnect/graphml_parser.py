@@ -1,6 +1,6 @@
 """GraphML's XML to plain elements, with line numbers.
 
-Arrives: bytes, from anybody.
+Arrives: untrusted bytes.
 Leaves: nodes and edges with their data by attribute name, or `GraphmlError` with a line.
 Must not know: what the attributes mean.
 

@@ -166,7 +166,7 @@ class Installer:
         live = view.live
         if around:
             without = live.without(switches=around)
-            # Better a switch that may not answer than hosts that nobody reaches.
+            # A switch that may not answer is better than unreachable hosts.
             if _reach(without) >= _reach(live):
                 live = without
         return planner.desired(
@@ -221,7 +221,7 @@ class Installer:
             self.held[switch] = held
 
     def _fall_back(self, before: dict[str, SwitchRules]) -> None:
-        """Undo on the switches that can be reached; what they refuse now stays for the next plan to mend."""
+        """Roll back on the reachable switches; the next plan repairs what they refuse."""
         for phase in planner.difference(self.held, before):
             if phase.name != "clean":
                 self._record(phase.changes, self._send(phase.changes))

@@ -5,7 +5,7 @@ Leaves: frames; what a frame says of who sent it.
 Must not know: topologies, switches, sockets, time.
 
 A frame of ours carries a keyed digest over its switch and port, so that a host cannot pretend to be
-a switch by writing a frame of its own. It can still play back a frame it has heard, which says
+a switch by forging a frame. It can still replay a received frame, which says
 nothing but where that host is; only two hosts working together could fake a cable.
 """
 
@@ -27,7 +27,7 @@ SENDER = bytes.fromhex("0257fffffffe")  # locally administered; no label has thi
 TTL_S = 120
 """How long a host's LLDP daemon shows us after the last frame; ours counts silence by itself."""
 
-_OUI = bytes.fromhex("025753")  # locally administered, so nobody else's
+_OUI = bytes.fromhex("025753")  # locally administered
 _OUI_SUBTYPE = 1
 _OWN = struct.Struct("!QI8s")
 _END, _CHASSIS, _PORT, _TTL, _SYSTEM_NAME, _MANAGEMENT, _ORGANISATION = 0, 1, 2, 3, 5, 8, 127

@@ -338,7 +338,7 @@ class OpenFlowServer:
         channel = PlainChannel(sock) if context is None else TlsChannel(sock, context)
         connection = Connection(channel, where, self, self._budget)
         with self._lock:
-            # Those that were told to end take a moment: they count too.
+            # Connections that are closing still count.
             crowded = len(self._threads) >= 2 * MAX_WAITING + len(self._holders)
             oldest = None if crowded else self._waiting.enter(connection, host)
             if not crowded:
@@ -400,10 +400,10 @@ def _listen(host: str, port: int, gate: Gate) -> socket.socket:
         raise
     except (OSError, OverflowError) as error:
         listener.close()
-        mend = "stop the other controller or choose another port"
+        fix = "stop the other controller or choose another port"
         if not (isinstance(error, OSError) and error.errno == errno.EADDRINUSE):
-            mend = "choose an address and port of this machine"
-        raise OpenFlowError(f"cannot listen for switches on {host}:{port} ({error}): {mend}") from error
+            fix = "choose an address and port of this machine"
+        raise OpenFlowError(f"cannot listen for switches on {host}:{port} ({error}): {fix}") from error
     return listener
 
 

@@ -24,7 +24,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_NAME, MAX_NAMES = 253, 16
-"""Characters of a name in a certificate, and names of one: they are told in events and in the log."""
+"""Limits of the names of a certificate that appear in events and the log."""
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
-"""Bounds on connections that have not said who they are, and on what is told of those refused.
+"""Bounds on unidentified connections and on reports of refused ones.
 
 Arrives: connections that come, are identified, or go; the time.
-Leaves: which connection must make room; whether a refusal is told.
+Leaves: which connection to evict; whether to report a refusal.
 Must not know: os_ken, sockets. Callers of `Waiting` and `Told` hold a lock.
 
 A stranger cannot keep switches out by opening connections: the oldest of the address that has most gives way to a
@@ -95,17 +95,17 @@ class Told:
         self._window_s, self._in_window = 0.0, 0
 
     def times(self, key: Hashable, now_s: float) -> int:
-        """How often it happened since it was last told, this time included; 0 where it is not to be told now."""
-        told_s, held_back = self._last.get(key, (-TELL_EVERY_S, 0))
+        """Occurrences since the last report, including this one; 0 if it is not to be reported now."""
+        told_s, suppressed = self._last.get(key, (-TELL_EVERY_S, 0))
         if now_s - self._window_s >= TELL_EVERY_S:
             self._window_s, self._in_window = now_s, 0
         if now_s - told_s < TELL_EVERY_S or self._in_window >= TOLD_AT_MOST:
             if key in self._last:
-                self._last[key] = (told_s, held_back + 1)
+                self._last[key] = (told_s, suppressed + 1)
             return 0
         self._in_window += 1
         self._last[key] = (now_s, 0)
         self._last.move_to_end(key)
         if len(self._last) > TOLD_KEPT:
             self._last.popitem(last=False)
-        return held_back + 1
+        return suppressed + 1

@@ -135,7 +135,7 @@ Channel = PlainChannel | TlsChannel
 
 
 def why_no_handshake(error: OSError) -> str:
-    """A failed handshake in the words of one who can mend it."""
+    """A failed handshake as a message for the operator."""
     if isinstance(error, TimeoutError):
         return "its TLS handshake took too long"
     if isinstance(error, ssl.SSLCertVerificationError):

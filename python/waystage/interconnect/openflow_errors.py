@@ -17,4 +17,4 @@ class OpenFlowError(RuntimeError):
 
 
 class AccessError(OpenFlowError):
-    """A listening configuration that would let strangers in, or names what cannot be used; and the mend."""
+    """A listening configuration that is open to unknown switches or unusable; the message gives the fix."""

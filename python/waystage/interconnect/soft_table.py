@@ -35,7 +35,7 @@ from waystage.interconnect.rules import (
 from waystage.topology import Topology
 
 MAX_HOPS = 64
-"""More switches than any tree is deep; a packet that passes so many is in a loop."""
+"""More hops than the depth of any tree: a packet with more is in a loop."""
 
 Outcome = Literal["delivered", "dropped", "loop", "controller"]
 

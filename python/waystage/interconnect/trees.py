@@ -83,8 +83,8 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 class Forest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Every tree of a live topology, by root; core switches that reach no edge switch have none.
 
-    Edge switches that reach one another but no core switch are served by a tree of their own, rooted at
-    the switch of the highest level among them.
+    Edge switches that reach one another but no core switch get a separate tree, rooted at a switch of the highest
+    level among them.
     """
 
     trees: dict[str, Tree]

@@ -4,7 +4,7 @@ Arrives: which switches are connected; what they have counted.
 Leaves: LLDP frames out of every port; `LinkUse`; the controller's ticks.
 Must not know: plans, rules, how what was heard is judged.
 
-It has a thread of its own, because a switch may take seconds to answer for its counters.
+It runs in a separate thread, because a switch may take seconds to return its counters.
 """
 
 from __future__ import annotations

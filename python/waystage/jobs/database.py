@@ -1,13 +1,13 @@
 """The job information database (Endo et al. 2020, section IV.C.2): job id, nodes, staging flag, times.
 
 Arrives: envelopes of job, staging and I/O events, in any order, any number of times.
-Leaves: what is known of each job, in one SQLite file that survives restarts.
-Must not know: where events come from, policies, paths.
+Leaves: the state of each job, in one SQLite file.
+Must not know: the origin of events, policies, paths.
 
-Each activity of a job (its run, a stage-in, a stage-out, its I/O) keeps the latest start and the latest
-end it was told of; it is under way where the start is later. So the same events in any order give the same
-database, a repeated event changes nothing, and `state.State` and this file agree. A damaged file is put aside,
-and the events that are still to be had make a new one.
+For each activity of a job (its run, a stage-in, a stage-out, its I/O), the database keeps the latest start and the latest
+end; the activity is in progress if the start is later. The same events in any order therefore give the same database, a
+repeated event has no effect, and `state.State` agrees with it. A damaged file is renamed, and a new one is built from the
+events still available.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _NODES = "UPDATE jobs SET nodes = ?2, nodes_ns = ?3 WHERE job_id = ?1 AND nodes_
 
 
 class DatabaseError(RuntimeError):
-    """A database file that cannot be used; the message names it and the mend."""
+    """A database file that cannot be used; the message names it and the fix."""
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def io(self) -> bool:
-        """I/O under way; the end of the job ends it also where nobody said so."""
+        """I/O in progress; the end of the job ends it too."""
         run, io = self.activities.get("run"), self.activities.get("io")
         if io is None or not io.active:
             return False
@@ -209,7 +209,7 @@ class JobDatabase:
         return self._select("", ())
 
     def prune(self, before_ns: int) -> int:
-        """Forget jobs nothing of which is under way and which were last heard of before `before_ns`; how many."""
+        """Delete inactive jobs whose last event is before `before_ns`; returns their number."""
         old = [
             row.job_id
             for row in self.jobs()

@@ -30,7 +30,7 @@ from waystage.events import (
 )
 
 DEFAULT_ENDPOINT = SITE_ENDPOINT
-"""Where a site's controller listens unless it is told otherwise."""
+"""Default endpoint of a site's controller."""
 
 
 class Publisher(Protocol):
@@ -56,7 +56,7 @@ class Notifier:
 
     @classmethod
     def connect(cls, endpoint: str = DEFAULT_ENDPOINT) -> Notifier:
-        """A notifier of its own session. Raises BackplaneError where nobody answers at `endpoint`."""
+        """A notifier with its own session. Raises BackplaneError if no controller answers at `endpoint`."""
         return cls(Backplane.open(BackplaneConfig(connect=(endpoint,))))
 
     def __enter__(self) -> Notifier:

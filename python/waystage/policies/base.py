@@ -55,8 +55,8 @@ def policy_factory(name: str) -> Callable[..., Any]:
     except ImportError as error:
         # Only what is on the path is found: a program's own folder is, the folder it was started in is not.
         absent = isinstance(error, ModuleNotFoundError) and error.name == module_name.partition(".")[0]
-        mend = ": is its folder in PYTHONPATH (PYTHONPATH=. for this one)?" if absent else ""
-        raise PolicyError(f"policy {name!r}: cannot import {module_name}: {error}{mend}") from error
+        fix = ": is its folder in PYTHONPATH (PYTHONPATH=. for this one)?" if absent else ""
+        raise PolicyError(f"policy {name!r}: cannot import {module_name}: {error}{fix}") from error
     except AttributeError:
         raise PolicyError(f"policy {name!r}: module {module_name} has no {attribute}") from None
     except (Exception, SystemExit) as error:  # the user's own module ran, and may raise anything

@@ -175,7 +175,7 @@ def _reach(topology: Topology, usable: tuple[str, ...], groups: list[Group]) -> 
 def _crossing(
     topology: Topology, sources: frozenset[str], targets: frozenset[str]
 ) -> tuple[dict[str, int], dict[str, int], int]:
-    """edge switch -> out(e) and in(e) of one group, and its rate; not to be changed by whoever asks."""
+    """edge switch -> out(e) and in(e) of one group, and its rate; callers must not change it."""
     out_links, in_links = _links_by_edge(topology, sources), _links_by_edge(topology, targets)
     all_out, all_in = sum(out_links.values()), sum(in_links.values())
     out = {e: min(here, all_in - in_links.get(e, 0)) for e, here in out_links.items()}

@@ -49,7 +49,7 @@ from waystage.state import State
 LIGHT = 0.25
 """Below a quarter of a core switch, sharing costs the others less than giving one away."""
 
-LOOKS_AT: tuple[type[Event], ...] = (
+RELEVANT_EVENTS: tuple[type[Event], ...] = (
     JobStarted,
     JobFinished,
     StagingStarted,
@@ -68,7 +68,7 @@ class DemandSeparation(PathPolicy):
     name = "demand-separation"
 
     def __call__(self, event: Event, state: State) -> Sequence[Action]:
-        if state.requested is not None and not isinstance(event, LOOKS_AT):
+        if state.requested is not None and not isinstance(event, RELEVANT_EVENTS):
             return ()
         settled = self.settled(event, state)
         if settled and isinstance(event, LinkUse) and state.time_ns - state.requested_ns < SETTLE_NS:
@@ -91,7 +91,7 @@ class DemandSeparation(PathPolicy):
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """Who gets core switches of their own, with their demand; who shares one; who goes where staging goes."""
+    """Classes with dedicated core switches and their demand; classes that share one; classes that follow staging."""
 
     heavy: dict[TrafficClass, float]
     light: tuple[TrafficClass, ...] = ()
@@ -142,7 +142,7 @@ def _is_light(now: Cores, traffic: TrafficClass) -> bool:
 
 
 def divide(heavy: dict[TrafficClass, float], cores: int) -> dict[TrafficClass, int]:
-    """How many core switches each class gets of its own. Ties go to the earlier class."""
+    """Number of dedicated core switches of each class. Ties go to the earlier class."""
     shares = dict.fromkeys(heavy, 1)
     for _ in range(cores - len(heavy)):
         neediest = max(heavy, key=lambda traffic: (heavy[traffic] / shares[traffic], -CLASSES.index(traffic)))

@@ -1,4 +1,4 @@
-"""`link-separation`: staging and inter-node communication on core switches of their own while any staging runs.
+"""`link-separation`: staging and inter-node communication on separate core switches while any staging runs.
 
 Arrives: events and the state. Leaves: path plans. Must not know: rules, switches, worlds.
 
@@ -7,7 +7,7 @@ path searcher (core switch allocation, subnetwork formation, path search) and Al
 of running jobs are searched and listed as there. In style `labelled` the first two steps suffice: a plan
 names each class's core switches and needs no path of any job.
 
-Beyond the paper: a third class, I/O of computing jobs, has core switches of its own where there are three or
+Beyond the paper: a third class, I/O of computing jobs, has dedicated core switches if there are three or
 more, and otherwise shares those of staging. ON status holds while there is staging or I/O. A class of which there is
 none is not restricted: that would cost messages and gain nothing.
 """

@@ -40,7 +40,7 @@ class Null:
     #   - draw random numbers only from a generator seeded with what arrives;
     #   - read `state`, never write to it.
     #
-    # Quick: the next event waits. Look at the event's type first and return at once where it does
+    # Quick: the next event waits. Check the event's type first and return at once where it does
     # not matter: `LinkUse`, for one, comes every second.
     #
     # Whole: an action states the wanted end (`AssignPaths` carries the whole plan), not a step

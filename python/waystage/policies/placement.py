@@ -7,7 +7,7 @@ A hash spreads host pairs blindly: with nine flows over four uplinks one uplink 
 known, so the load of every bundle (the pairs of one class, one edge switch and one path index) is known up to a factor: a node
 divides its link among those it sends to. Bundles, the heaviest first, move to the core switch on which the sum of
 (load / capacity)^4 over all links between edge and core switches falls most: a smooth stand-in for the busiest link. It is
-a local search from the placement in force, so few bundles move; and none does unless the busiest link gets
+a local search from the placement in force, so that few bundles move; and none does unless the busiest link gets
 a sixth less to carry. Path indexes and groups stay as many as they were: only what the groups point to changes.
 
 Works where every edge switch has a link to every core switch in use; elsewhere, and where nothing is
