@@ -54,7 +54,7 @@ def test_listed_tests_take_the_number_of_inputs_that_is_asked_for() -> None:
     for file in PARSERS:
         text = (REPOSITORY / file).read_text(encoding="utf-8")
         fixed += [f"{file}: {found[0]}" for found in re.finditer(r"with_cases\(\s*\d+\s*\)", text)]
-    assert not fixed, f"take the number from the environment (as crates/agent/src/lane_tests.rs): {fixed}"
+    assert not fixed, f"take the number from the environment (as crates/agent/src/ring_tests.rs): {fixed}"
 
 
 def test_every_file_of_fuzz_takes_the_number_of_inputs_that_is_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""Benchmarks that measure in processes of their own: a file beside them may have the name of a module of Python's."""
+"""Benchmarks that measure in separate processes: a file beside them may have the name of a module of Python's."""
 
 from __future__ import annotations
 

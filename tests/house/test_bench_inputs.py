@@ -1,4 +1,4 @@
-"""Files given to a benchmark instead of its own."""
+"""Files given to a benchmark instead of its defaults."""
 
 from __future__ import annotations
 

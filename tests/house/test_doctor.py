@@ -34,7 +34,7 @@ def test_where_the_lab_runs_the_doctor_says_so_and_leaves_nothing(waystage: Ways
     assert left() == set()
 
 
-def test_a_user_without_root_is_told_what_root_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_root_sees_what_root_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     found = {c.name: c.finding() for c in CHECKS if c.name in ("root", "namespaces", "links", "cluster")}
     assert all(f.status == "missing" and "root" in f.detail + f.remedy for f in found.values())

@@ -76,7 +76,7 @@ def test_crates_and_wheel_carry_the_licence() -> None:
 
 @pytest.fixture
 def scratch_copy(tmp_path: Path) -> Path:
-    """The tracked scripts and manifests in a place of their own, as a clone has them."""
+    """The tracked scripts and manifests in a separate directory, as a clone has them."""
     copy = tmp_path / "clone"
     shutil.copytree(REPOSITORY / "scripts", copy / "scripts")
     for name in ("Makefile", "requirements.lock", "pyproject.toml", "Cargo.toml", "Cargo.lock"):
@@ -85,7 +85,7 @@ def scratch_copy(tmp_path: Path) -> Path:
     return copy
 
 
-def test_a_user_without_root_is_told_the_packages_in_one_sentence(scratch_copy: Path, tmp_path: Path) -> None:
+def test_a_user_without_root_sees_the_packages_in_one_sentence(scratch_copy: Path, tmp_path: Path) -> None:
     """An empty PATH but for what the script itself needs: everything is missing, and there is no root."""
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()

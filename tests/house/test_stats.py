@@ -24,7 +24,7 @@ samples = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 
 
 @given(samples)
-def test_half_of_a_sample_lies_on_each_side_of_its_median(values: list[float]) -> None:
+def test_half_of_a_sample_is_on_each_side_of_its_median(values: list[float]) -> None:
     middle = median(values)
     assert sum(v <= middle for v in values) * 2 >= len(values)
     assert sum(v >= middle for v in values) * 2 >= len(values)

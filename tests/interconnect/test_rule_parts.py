@@ -92,7 +92,7 @@ def test_an_operators_own_marks_replace_the_defaults() -> None:
         assert core in journey.path, headers
 
 
-# -- generated topologies -----------------------------------------------------------------------------------------
+# -- generated topologies ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_shape_that_cannot_be_built_is_an_error(build: Callable[[], Topology])
         build()
 
 
-# -- path indexes ---------------------------------------------------------------------------------------------------------
+# -- path indexes ----------------------------------------------------------------
 
 
 @given(cores=st.integers(1, 200), data=st.data())
@@ -163,7 +163,7 @@ def test_the_pair_table_is_bounded_balanced_and_seeded() -> None:
     assert spread.pair_table(4, 1) != spread.pair_table(4, 2)
 
 
-# -- the order in which a pair's path changes --------------------------------------------------------------------------
+# -- the order in which a pair's path changes ----------------------------------------------------------------
 
 
 def mesh() -> Topology:
