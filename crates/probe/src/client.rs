@@ -18,14 +18,14 @@ use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::tls;
 use waystage_transport::wire::{Reader, Writer};
 
-use super::counting::Count;
-use super::ear::{Ear, Echo};
-use super::line::Line;
-use super::packet::{Kind, Mark, Packet};
-use super::serve::filling;
-use super::stream::{self, Order, Streamed};
-use super::train::{send, Sent, Train, UNSEEN_IPV4, UNSEEN_IPV6};
-use super::words::{self, kinds, Hello, Welcome};
+use crate::counting::Count;
+use crate::messages::{self, kinds, Hello, Welcome};
+use crate::packet::{Kind, Mark, Packet};
+use crate::probe_socket::ProbeSocket;
+use crate::receiver::{Echo, Receiver};
+use crate::serve::padding;
+use crate::stream::{self, Order, Streamed};
+use crate::train::{send, Sent, Train, HEADERS_IPV4, HEADERS_IPV6};
 
 /// Between packets that ask to be heard.
 const BETWEEN_KNOCKS: Duration = Duration::from_millis(25);
@@ -43,7 +43,7 @@ const LEAST_ECHO_WAIT: Duration = Duration::from_millis(200);
 const ADVICE: &str = "give the same command again";
 
 /// Bytes of an echo: what a small message is.
-const ECHO_FILLING: usize = 12;
+const ECHO_PADDING: usize = 12;
 
 /// Whom to probe.
 #[derive(Debug, Clone)]
@@ -75,9 +75,9 @@ pub struct Reached {
 pub struct Probe {
     request: ProbeRequest,
     control: Control,
-    ear: Ear,
+    receiver: Receiver,
     welcome: Welcome,
-    filling: Vec<u8>,
+    padding: Vec<u8>,
     trains: AtomicU32,
     stop: AtomicBool,
     /// A stream that is running.
@@ -92,19 +92,19 @@ impl Probe {
             .ok_or_else(|| Error::lost("the server's TLS gives no tags for packets"))?;
         let control = Control::start(tls, stream, Arc::new(MessageQueue::default()), ADVICE)?;
         let no_socket = |error: std::io::Error| Error::io("open a UDP socket", &error);
-        let line = Line::to(address).map_err(no_socket)?;
-        let port = line.address().map_err(no_socket)?.port();
+        let socket = ProbeSocket::to(address).map_err(no_socket)?;
+        let port = socket.address().map_err(no_socket)?.port();
         let hello = Hello { user: request.user.clone(), port };
         control.send(kinds::HELLO, &hello.encode());
         let welcome = Welcome::read(&expect(&control, kinds::WELCOME)?)?;
         let [ours, theirs] = tags.map(|tag| Mark { connection: welcome.connection, tag });
-        let ear = Ear::start(Arc::new(line), [theirs, ours]).map_err(no_socket)?;
+        let receiver = Receiver::start(Arc::new(socket), [theirs, ours]).map_err(no_socket)?;
         Ok(Self {
             request,
             control,
-            ear,
+            receiver,
             welcome,
-            filling: filling(),
+            padding: padding(),
             trains: AtomicU32::new(1),
             stop: AtomicBool::new(false),
             stream: Mutex::default(),
@@ -125,18 +125,18 @@ impl Probe {
 
     /// Headers of IP and UDP: what a datagram is larger by on the path.
     #[must_use]
-    pub fn unseen_bytes(&self) -> u32 {
-        if self.ear.line().peer().is_ipv4() {
-            UNSEEN_IPV4
+    pub fn header_bytes(&self) -> u32 {
+        if self.receiver.socket().peer().is_ipv4() {
+            HEADERS_IPV4
         } else {
-            UNSEEN_IPV6
+            HEADERS_IPV6
         }
     }
 
     /// Where the server is.
     #[must_use]
     pub fn server(&self) -> std::net::SocketAddr {
-        self.ear.line().peer()
+        self.receiver.socket().peer()
     }
 
     fn stopped(&self) -> bool {
@@ -160,7 +160,7 @@ impl Probe {
         self.control.send(kinds::REACH, &out.0);
         let mut number = 0;
         let (began, mut heard) = (Instant::now(), None);
-        let answered = || self.ear.whole() > 0;
+        let answered = || self.receiver.whole() > 0;
         while heard.is_none() || (heard == Some(true) && !answered() && began.elapsed() < wait) {
             self.still_on()?;
             if began.elapsed() > wait + ANSWER_TIME {
@@ -187,7 +187,7 @@ impl Probe {
             }
             self.control.send(kinds::CALLED, &[u8::from(answered())]);
         }
-        self.ear.echoes();
+        self.receiver.echoes();
         Ok(Reached { offered: true, up, down: answered() })
     }
 
@@ -201,8 +201,8 @@ impl Probe {
             heard_ns: 0,
         };
         let mut out = Vec::new();
-        self.ear.mark().write(&packet, &self.filling[..ECHO_FILLING], &mut out);
-        self.ear.line().send(&out);
+        self.receiver.mark().write(&packet, &self.padding[..ECHO_PADDING], &mut out);
+        self.receiver.socket().send(&out);
     }
 
     /// Small packets there and back, `interval` apart on average and unevenly, so that nothing periodic is met in step (RFC 2330, section
@@ -213,7 +213,7 @@ impl Probe {
         interval: Duration,
         wait: Duration,
     ) -> Result<Vec<Echo>, Error> {
-        self.ear.echoes();
+        self.receiver.echoes();
         let mut due = Instant::now();
         for number in 0..count {
             while Instant::now() < due {
@@ -226,7 +226,7 @@ impl Probe {
             // From half to one and a half of it.
             due += interval.mul_f64(0.5 + f64::from(u16::from_be_bytes(share)) / 65_536.0);
         }
-        let (until, mut found) = (Instant::now() + wait, self.ear.echoes());
+        let (until, mut found) = (Instant::now() + wait, self.receiver.echoes());
         let mut last = Instant::now();
         while found.len() < count as usize && Instant::now() < until {
             self.still_on()?;
@@ -237,7 +237,7 @@ impl Probe {
                 break;
             }
             std::thread::sleep(LOOK_ROUND);
-            let more = self.ear.echoes();
+            let more = self.receiver.echoes();
             if !more.is_empty() {
                 last = Instant::now();
             }
@@ -262,25 +262,25 @@ impl Probe {
         }
         self.still_on()?;
         let number = self.trains.fetch_add(1, Ordering::Relaxed);
-        let asked = words::train(number, &train);
+        let asked = messages::train(number, &train);
         let quiet_ms = u32::try_from(quiet.as_millis()).unwrap_or(u32::MAX);
-        let (line, mark) = (self.ear.line(), self.ear.mark());
+        let (socket, mark) = (self.receiver.socket(), self.receiver.mark());
         let stopped = || self.stopped();
         let patience = ANSWER_TIME + 2 * train.duration();
         let found = if up {
             self.control.send(kinds::ARM, &asked);
             expect(&self.control, kinds::ARMED)?;
-            let sent = send(line, mark, number, &train, &self.filling, &stopped);
+            let sent = send(socket, mark, number, &train, &self.padding, &stopped);
             self.still_on()?;
-            self.control.send(kinds::SENT, &words::sent(&sent, quiet_ms));
+            self.control.send(kinds::SENT, &messages::sent(&sent, quiet_ms));
             let body = expect_within(&self.control, kinds::COUNT, patience + quiet)?;
             (sent, Count::read(&mut Reader(&body)).map_err(|_| protocol_violation())?)
         } else {
-            self.ear.arm(number, train.packets);
+            self.receiver.arm(number, train.packets);
             self.control.send(kinds::SEND, &asked);
             let (sent, _) =
-                words::read_sent(&expect_within(&self.control, kinds::SENT, patience)?)?;
-            (sent, self.ear.count(sent.packets, quiet, &stopped))
+                messages::read_sent(&expect_within(&self.control, kinds::SENT, patience)?)?;
+            (sent, self.receiver.count(sent.packets, quiet, &stopped))
         };
         self.still_on()?;
         Ok(found)

@@ -12,22 +12,22 @@
 
 mod client;
 mod counting;
-mod ear;
-mod line;
+mod messages;
 mod packet;
+mod probe_socket;
+mod receiver;
 mod serve;
 mod stream;
 mod train;
-mod words;
 
 use std::time::Duration;
 
 pub use client::{Probe, ProbeRequest, Reached};
 pub use counting::{Count, Delays, Part, PARTS};
-pub use ear::Echo;
-pub use serve::{hello, serve, serve_stream, Guest, Probes};
+pub use receiver::Echo;
+pub use serve::{hello, serve, serve_stream, ProbeClient, Probes};
 pub use stream::Streamed;
-pub use train::{Sent, Train, LATE_NS, UNSEEN_IPV4, UNSEEN_IPV6};
+pub use train::{Sent, Train, HEADERS_IPV4, HEADERS_IPV6, LATE_NS};
 
 /// Who may probe a server, and how much.
 #[derive(Debug, Clone, Default)]

@@ -65,7 +65,7 @@ pub(crate) struct Mark {
 
 impl Mark {
     /// Append a packet with its filling.
-    pub(crate) fn write(self, packet: &Packet, filling: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn write(self, packet: &Packet, padding: &[u8], out: &mut Vec<u8>) {
         let begin = out.len();
         out.push(FIRST);
         out.extend_from_slice(&self.connection.to_be_bytes());
@@ -76,9 +76,9 @@ impl Mark {
         out.extend_from_slice(&packet.sent_ns.to_be_bytes());
         out.extend_from_slice(&packet.asked_ns.to_be_bytes());
         out.extend_from_slice(&packet.heard_ns.to_be_bytes());
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&out[begin..]), filling);
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&out[begin..]), padding);
         out.extend_from_slice(&sum.to_be_bytes());
-        out.extend_from_slice(filling);
+        out.extend_from_slice(padding);
     }
 
     /// What a datagram is.
@@ -86,12 +86,12 @@ impl Mark {
         if datagram.len() < HEADER_BYTES {
             return Opened::Strange;
         }
-        let (header, filling) = datagram.split_at(HEADER_BYTES);
+        let (header, padding) = datagram.split_at(HEADER_BYTES);
         let tag = u64_at(header, 8);
         if (tag ^ self.tag).count_ones() > NEAR_BITS {
             return Opened::Strange;
         }
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&header[..CRC.start]), filling);
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&header[..CRC.start]), padding);
         let known = tag == self.tag
             && sum == u32_at(header, CRC.start)
             && header[0] == FIRST
@@ -139,9 +139,9 @@ mod tests {
         })
     }
 
-    fn bytes(mark: Mark, packet: &Packet, filling: &[u8]) -> Vec<u8> {
+    fn bytes(mark: Mark, packet: &Packet, padding: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        mark.write(packet, filling, &mut out);
+        mark.write(packet, padding, &mut out);
         out
     }
 
@@ -169,9 +169,9 @@ mod tests {
     proptest! {
         #[test]
         fn packets_are_read_as_they_were_written(
-            packet in packet(), filling in prop::collection::vec(any::<u8>(), 0..300),
+            packet in packet(), padding in prop::collection::vec(any::<u8>(), 0..300),
         ) {
-            prop_assert_eq!(MARK.read(&bytes(MARK, &packet, &filling)), Opened::Whole(packet));
+            prop_assert_eq!(MARK.read(&bytes(MARK, &packet, &padding)), Opened::Whole(packet));
         }
 
         #[test]
@@ -181,10 +181,10 @@ mod tests {
 
         #[test]
         fn changed_bits_are_seen_wherever_they_are(
-            packet in packet(), filling in prop::collection::vec(any::<u8>(), 0..300),
+            packet in packet(), padding in prop::collection::vec(any::<u8>(), 0..300),
             flips in prop::collection::vec(any::<prop::sample::Index>(), 1..=3),
         ) {
-            let mut changed = bytes(MARK, &packet, &filling);
+            let mut changed = bytes(MARK, &packet, &padding);
             let bits = changed.len() * 8;
             let flips: std::collections::BTreeSet<usize> =
                 flips.iter().map(|flip| flip.index(bits)).collect();
@@ -196,10 +196,10 @@ mod tests {
 
         #[test]
         fn what_was_cut_or_is_of_another_session_or_direction_is_not_taken(
-            packet in packet(), filling in prop::collection::vec(any::<u8>(), 1..300), tag in any::<u64>(),
+            packet in packet(), padding in prop::collection::vec(any::<u8>(), 1..300), tag in any::<u64>(),
             connection in any::<u32>(), cut in any::<prop::sample::Index>(),
         ) {
-            let whole = bytes(MARK, &packet, &filling);
+            let whole = bytes(MARK, &packet, &padding);
             prop_assert!(!matches!(MARK.read(&whole[..cut.index(whole.len())]), Opened::Whole(_)));
             prop_assume!(tag != MARK.tag && connection != MARK.connection);
             let other = Mark { tag, ..MARK };

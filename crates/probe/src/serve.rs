@@ -19,12 +19,12 @@ use waystage_transport::socket::Arrived;
 use waystage_transport::tls::random;
 use waystage_transport::wire::{Reader, Writer};
 
-use super::ear::Ear;
-use super::line::Line;
-use super::packet::{Kind, Mark, Opened, Packet, HEADER_BYTES};
-use super::stream::{Streamed, PATIENCE};
-use super::train::{send, Train, UNSEEN_IPV4, UNSEEN_IPV6};
-use super::words::{self, kinds, Hello, Token, Welcome};
+use crate::messages::{self, kinds, Hello, Token, Welcome};
+use crate::packet::{Kind, Mark, Opened, Packet, HEADER_BYTES};
+use crate::probe_socket::ProbeSocket;
+use crate::receiver::Receiver;
+use crate::stream::{Streamed, PATIENCE};
+use crate::train::{send, Train, HEADERS_IPV4, HEADERS_IPV6};
 
 /// The client is asked for its next wish this often whether the session is to end.
 const LOOK_ROUND: Duration = Duration::from_millis(100);
@@ -62,16 +62,16 @@ impl Probes {
 }
 
 /// The server's only session, until it is dropped.
-struct Held<'a>(&'a Probes, Arc<Running>);
+struct SessionGuard<'a>(&'a Probes, Arc<Running>);
 
-impl Drop for Held<'_> {
+impl Drop for SessionGuard<'_> {
     fn drop(&mut self) {
         *self.0.lock() = None;
     }
 }
 
 /// A client that may probe.
-pub struct Guest<'a> {
+pub struct ProbeClient<'a> {
     /// The server's sessions.
     pub probes: &'a Probes,
     /// The TLS connection.
@@ -100,13 +100,13 @@ pub fn hello(body: &[u8]) -> Result<(String, u16), Error> {
 }
 
 /// Waits for the first packet of the client, at the socket of all connections.
-struct Door {
+struct AddressValidation {
     mark: Mark,
     heard: Mutex<Option<(SocketAddr, Option<IpAddr>)>>,
     changed: Condvar,
 }
 
-impl DatagramSink for Door {
+impl DatagramSink for AddressValidation {
     fn datagrams(&self, arrived: Arrived) {
         let shown = |datagram| matches!(self.mark.read(datagram), Opened::Whole(_));
         if arrived.bytes.chunks(arrived.stride).any(shown) {
@@ -118,104 +118,108 @@ impl DatagramSink for Door {
 }
 
 /// The door's number at the endpoint, given back in the end.
-struct Listed<'a>(&'a Endpoint, u32);
+struct Registration<'a>(&'a Endpoint, u32);
 
-impl Drop for Listed<'_> {
+impl Drop for Registration<'_> {
     fn drop(&mut self) {
         self.0.remove(self.1);
     }
 }
 
 /// Serve one probe to its end; a line for the log.
-pub fn serve(guest: &Guest<'_>) -> Result<String, Error> {
+pub fn serve(client: &ProbeClient<'_>) -> Result<String, Error> {
     let running = Arc::new(Running {
         token: random(),
-        rate: guest.rate,
+        rate: client.rate,
         streamed: Mutex::default(),
         changed: Condvar::new(),
     });
     {
-        let mut held = guest.probes.lock();
+        let mut held = client.probes.lock();
         if held.is_some() {
             return Err(Error::Busy("somebody else probes this server, and two would measure one another: try again in a minute".into(),
             ));
         }
         *held = Some(Arc::clone(&running));
     }
-    let held = Held(guest.probes, running);
-    let marks = guest.tags.map(|tag| Mark { connection: u32::from_be_bytes(random()), tag });
+    let held = SessionGuard(client.probes, running);
+    let marks = client.tags.map(|tag| Mark { connection: u32::from_be_bytes(random()), tag });
     // One number for both directions: the client has a socket of its own and need not choose.
     let marks = [marks[0], Mark { connection: marks[0].connection, ..marks[1] }];
-    let door = Arc::new(Door { mark: marks[0], heard: Mutex::default(), changed: Condvar::new() });
-    let listed = guest.endpoint.and_then(|endpoint| {
-        let added = endpoint.add(marks[0].connection, Arc::<Door>::clone(&door));
-        added.then_some(Listed(endpoint, marks[0].connection))
+    let validation = Arc::new(AddressValidation {
+        mark: marks[0],
+        heard: Mutex::default(),
+        changed: Condvar::new(),
+    });
+    let registration = client.endpoint.and_then(|endpoint| {
+        let added = endpoint.add(marks[0].connection, Arc::<AddressValidation>::clone(&validation));
+        added.then_some(Registration(endpoint, marks[0].connection))
     });
     let welcome = Welcome {
         connection: marks[0].connection,
-        udp: listed.is_some(),
-        rate: guest.rate,
-        seconds: u32::try_from(guest.longest.as_secs()).unwrap_or(u32::MAX),
+        udp: registration.is_some(),
+        rate: client.rate,
+        seconds: u32::try_from(client.longest.as_secs()).unwrap_or(u32::MAX),
         token: held.1.token,
     };
-    guest.control.send(kinds::WELCOME, &welcome.encode());
+    client.control.send(kinds::WELCOME, &welcome.encode());
     let mut session = Session {
-        guest,
+        client,
         running: &held.1,
         marks,
-        ear: None,
-        proved: false,
+        receiver: None,
+        validated: false,
         began: Instant::now(),
         armed: 0,
-        filling: filling(),
+        padding: padding(),
         sent: 0,
         received: 0,
     };
-    session.turn(&door)?;
+    session.turn(&validation)?;
     Ok(format!("probed: {} packets sent, {} received", session.sent, session.received))
 }
 
 /// What packets are filled with: nothing that a link could make shorter.
-pub(super) fn filling() -> Vec<u8> {
+pub(super) fn padding() -> Vec<u8> {
     random::<LARGEST_DATAGRAM>().to_vec()
 }
 
 struct Session<'a> {
-    guest: &'a Guest<'a>,
+    client: &'a ProbeClient<'a>,
     running: &'a Running,
     marks: [Mark; 2],
-    ear: Option<Ear>,
+    receiver: Option<Receiver>,
     /// Whether whoever is at the line's other end has shown that it wants to be sent to.
-    proved: bool,
+    validated: bool,
     began: Instant,
     armed: u32,
-    filling: Vec<u8>,
+    padding: Vec<u8>,
     sent: u64,
     received: u64,
 }
 
 impl Session<'_> {
     fn over(&self) -> bool {
-        let guest = self.guest;
-        (guest.stopped)() || guest.control.ended() || self.began.elapsed() > guest.longest
+        let client = self.client;
+        (client.stopped)() || client.control.ended() || self.began.elapsed() > client.longest
     }
 
     /// Why nothing more is to be done, if so.
     fn still_on(&self) -> Result<(), Error> {
-        if (self.guest.stopped)() {
+        if (self.client.stopped)() {
             return Err(Error::lost("the server ends"));
         }
-        if self.began.elapsed() > self.guest.longest {
+        if self.began.elapsed() > self.client.longest {
             return Err(Error::Denied(format!(
                 "the server lets a probe last {} s: ask for less, or have `probe_s` raised there",
-                self.guest.longest.as_secs()
+                self.client.longest.as_secs()
             )));
         }
         Ok(())
     }
 
-    fn turn(&mut self, door: &Door) -> Result<(), Error> {
-        let control = self.guest.control;
+    fn turn(&mut self, validation: &AddressValidation) -> Result<(), Error> {
+        let control = self.client.control;
         let mut idle = Instant::now();
         loop {
             let message = control.receive(LOOK_ROUND)?;
@@ -227,23 +231,23 @@ impl Session<'_> {
                 continue;
             };
             match kind {
-                kinds::REACH => self.reach(&body, door)?,
+                kinds::REACH => self.reach(&body, validation)?,
                 kinds::CALLED => {
-                    self.proved = body.first() == Some(&1);
-                    if !self.proved {
-                        self.ear = None;
+                    self.validated = body.first() == Some(&1);
+                    if !self.validated {
+                        self.receiver = None;
                     }
                 }
                 kinds::ARM => {
                     let (number, train) = self.allowed(&body)?;
-                    self.ear()?.arm(number, train.packets);
+                    self.receiver()?.arm(number, train.packets);
                     self.armed = number;
                     control.send(kinds::ARMED, &[]);
                 }
                 kinds::SENT => {
-                    let (sent, quiet_ms) = words::read_sent(&body)?;
+                    let (sent, quiet_ms) = messages::read_sent(&body)?;
                     let quiet = Duration::from_millis(u64::from(quiet_ms)).min(MOST_WAIT);
-                    let count = self.ear()?.count(sent.packets, quiet, &|| self.over());
+                    let count = self.receiver()?.count(sent.packets, quiet, &|| self.over());
                     self.received += count.received + count.duplicated;
                     self.still_on()?;
                     let mut out = Writer::default();
@@ -252,14 +256,20 @@ impl Session<'_> {
                 }
                 kinds::SEND => {
                     let (number, train) = self.allowed(&body)?;
-                    let ear = self.ear()?;
+                    let receiver = self.receiver()?;
                     let stopped = || self.over();
-                    let sent =
-                        send(ear.line(), ear.mark(), number, &train, &self.filling, &stopped);
+                    let sent = send(
+                        receiver.socket(),
+                        receiver.mark(),
+                        number,
+                        &train,
+                        &self.padding,
+                        &stopped,
+                    );
                     self.sent += sent.packets;
                     // Half a train is no answer.
                     self.still_on()?;
-                    control.send(kinds::SENT, &words::sent(&sent, 0));
+                    control.send(kinds::SENT, &messages::sent(&sent, 0));
                 }
                 kinds::STREAM => self.streamed()?,
                 kinds::BYE => return Ok(()),
@@ -269,16 +279,17 @@ impl Session<'_> {
         }
     }
 
-    fn ear(&self) -> Result<&Ear, Error> {
-        self.ear.as_ref().filter(|_| self.proved).ok_or_else(protocol_violation)
+    fn receiver(&self) -> Result<&Receiver, Error> {
+        self.receiver.as_ref().filter(|_| self.validated).ok_or_else(protocol_violation)
     }
 
     /// A train that the client may ask for.
     fn allowed(&self, body: &[u8]) -> Result<(u32, Train), Error> {
-        let (number, train) = words::read_train(body)?;
-        let unseen = if self.ear()?.line().peer().is_ipv4() { UNSEEN_IPV4 } else { UNSEEN_IPV6 };
-        let most = self.guest.rate as f64 * 8.0;
-        if train.rate_bps(unseen) > most * RATE_SLACK {
+        let (number, train) = messages::read_train(body)?;
+        let header_bytes =
+            if self.receiver()?.socket().peer().is_ipv4() { HEADERS_IPV4 } else { HEADERS_IPV6 };
+        let most = self.client.rate as f64 * 8.0;
+        if train.rate_bps(header_bytes) > most * RATE_SLACK {
             return Err(Error::Denied(format!(
                 "the server lets a probe use {:.1} Mbit/s: ask for less",
                 most / 1e6
@@ -288,45 +299,45 @@ impl Session<'_> {
     }
 
     /// Say whether the client was heard; call it where it was not.
-    fn reach(&mut self, body: &[u8], door: &Door) -> Result<(), Error> {
+    fn reach(&mut self, body: &[u8], validation: &AddressValidation) -> Result<(), Error> {
         let wait_ms = Reader(body).u32().map_err(|_| protocol_violation())?;
         let until = Instant::now() + Duration::from_millis(u64::from(wait_ms)).min(MOST_WAIT);
         let heard = loop {
-            let mut held = door.heard.lock();
-            door.changed.wait_while_for(&mut held, |heard| heard.is_none(), LOOK_ROUND);
+            let mut held = validation.heard.lock();
+            validation.changed.wait_while_for(&mut held, |heard| heard.is_none(), LOOK_ROUND);
             let heard = *held;
             if heard.is_some() || Instant::now() >= until || self.over() {
                 break heard;
             }
         };
         if let Some((from, at)) = heard {
-            self.listen(at.unwrap_or(self.guest.local.ip()), from)
+            self.listen(at.unwrap_or(self.client.local.ip()), from)
                 .map_err(|error| Error::io("open a UDP socket for the probe", &error))?;
-            self.proved = true;
-            self.guest.control.send(kinds::HEARD, &[1]);
+            self.validated = true;
+            self.client.control.send(kinds::HEARD, &[1]);
             return Ok(());
         }
-        let told = SocketAddr::new(self.guest.from.ip(), self.guest.port);
+        let told = SocketAddr::new(self.client.from.ip(), self.client.port);
         // Where there is no way to it at all it cannot be called, and that is all there is to say.
-        if self.guest.endpoint.is_some() && self.listen(self.guest.local.ip(), told).is_ok() {
+        if self.client.endpoint.is_some() && self.listen(self.client.local.ip(), told).is_ok() {
             self.call();
         }
-        self.guest.control.send(kinds::HEARD, &[0]);
+        self.client.control.send(kinds::HEARD, &[0]);
         Ok(())
     }
 
     fn listen(&mut self, at: IpAddr, peer: SocketAddr) -> std::io::Result<()> {
-        let port = match self.guest.endpoint {
+        let port = match self.client.endpoint {
             Some(endpoint) => endpoint.address()?.port(),
             None => return Err(std::io::ErrorKind::Unsupported.into()),
         };
-        let line = Line::beside(SocketAddr::new(at, port), peer)?;
-        self.ear = Some(Ear::start(Arc::new(line), self.marks)?);
+        let socket = ProbeSocket::beside(SocketAddr::new(at, port), peer)?;
+        self.receiver = Some(Receiver::start(Arc::new(socket), self.marks)?);
         Ok(())
     }
 
     fn call(&self) {
-        let Some(ear) = &self.ear else { return };
+        let Some(receiver) = &self.receiver else { return };
         for number in 0..CALLS {
             let packet = Packet {
                 kind: Kind::Call,
@@ -337,8 +348,8 @@ impl Session<'_> {
                 heard_ns: 0,
             };
             let mut out = Vec::with_capacity(HEADER_BYTES);
-            ear.mark().write(&packet, &[], &mut out);
-            ear.line().send(&out);
+            receiver.mark().write(&packet, &[], &mut out);
+            receiver.socket().send(&out);
             std::thread::sleep(BETWEEN_CALLS);
         }
     }
@@ -351,7 +362,7 @@ impl Session<'_> {
             self.running.changed.wait_for(&mut held, LOOK_ROUND);
         }
         let streamed = held.take().ok_or_else(|| Error::lost("the TCP stream did not end"))??;
-        self.guest.control.send(kinds::STREAMED, &streamed.encode());
+        self.client.control.send(kinds::STREAMED, &streamed.encode());
         Ok(())
     }
 }
@@ -363,7 +374,7 @@ pub fn serve_stream(
     stream: &std::net::TcpStream,
     stopped: &dyn Fn() -> bool,
 ) -> Result<String, Error> {
-    let mut order = super::stream::asked(&mut tls, stream)?;
+    let mut order = crate::stream::asked(&mut tls, stream)?;
     let running = probes.lock().clone().filter(|running| running.token == order.token);
     let running = running
         .ok_or_else(|| Error::Denied("a TCP stream belongs to no probe that is running".into()))?;
@@ -371,10 +382,11 @@ pub fn serve_stream(
     // It ends with its session.
     let stopped =
         || stopped() || !probes.lock().as_ref().is_some_and(|held| Arc::ptr_eq(held, &running));
-    let streamed = super::stream::grant(tls, stream, &order, &stopped);
-    let line = streamed.as_ref().map(|streamed| format!("stream: {} bytes came", streamed.bytes));
-    let line = line.map_err(Clone::clone);
+    let streamed = crate::stream::grant(tls, stream, &order, &stopped);
+    let log_line =
+        streamed.as_ref().map(|streamed| format!("stream: {} bytes came", streamed.bytes));
+    let log_line = log_line.map_err(Clone::clone);
     *running.streamed.lock() = Some(streamed);
     running.changed.notify_all();
-    line
+    log_line
 }

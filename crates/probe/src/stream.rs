@@ -15,7 +15,7 @@ use rustls::Connection;
 use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::wire::{Read, Reader, Writer};
 
-use super::words::Token;
+use crate::messages::Token;
 
 /// What a call writes or reads.
 const PIECE_BYTES: usize = 128 << 10;

@@ -10,9 +10,9 @@ use waystage_transport::clock::now_ns;
 use waystage_transport::parameters::LARGEST_DATAGRAM;
 use waystage_transport::wire::{Malformed, Read, Reader, Writer};
 
-use super::counting::MOST_PACKETS;
-use super::line::Line;
-use super::packet::{Kind, Mark, Packet, HEADER_BYTES};
+use crate::counting::MOST_PACKETS;
+use crate::packet::{Kind, Mark, Packet, HEADER_BYTES};
+use crate::probe_socket::ProbeSocket;
 
 /// Packets that are due within so much leave together: a thread that sleeps for less wakes up as late. At 1 Gbit/s 17 of 1,500 bytes.
 const TOGETHER_NS: u64 = 200_000;
@@ -30,10 +30,10 @@ const LOOK_ROUND_NS: u64 = 50_000_000;
 const MOST_TOGETHER_BYTES: usize = 60_000;
 
 /// Headers of IPv4 and UDP. Rates are of whole packets, as links count them.
-pub const UNSEEN_IPV4: u32 = 28;
+pub const HEADERS_IPV4: u32 = 28;
 
 /// Headers of IPv6 and UDP.
-pub const UNSEEN_IPV6: u32 = 48;
+pub const HEADERS_IPV6: u32 = 48;
 
 /// What to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +50,8 @@ pub struct Train {
 
 impl Train {
     /// Bits a second of whole packets.
-    pub(crate) fn rate_bps(&self, unseen: u32) -> f64 {
-        f64::from(self.bytes + unseen) * 8e9 / self.interval_ns.max(1) as f64
+    pub(crate) fn rate_bps(&self, header_bytes: u32) -> f64 {
+        f64::from(self.bytes + header_bytes) * 8e9 / self.interval_ns.max(1) as f64
     }
 
     /// From its first packet to its end.
@@ -128,20 +128,20 @@ impl Sent {
 
 /// Send a train; ends early where `stopped` says so.
 pub(crate) fn send(
-    line: &Line,
+    socket: &ProbeSocket,
     mark: Mark,
     number: u32,
     train: &Train,
-    filling: &[u8],
+    padding: &[u8],
     stopped: &dyn Fn() -> bool,
 ) -> Sent {
     // Sleeps are to end when they should: the kernel's slack of 50 us is a quarter of a burst.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    let mut sent = Sent { bare: line.set_checksums(train.checksum), ..Sent::default() };
+    let mut sent = Sent { bare: socket.set_checksums(train.checksum), ..Sent::default() };
     let bytes = train.bytes as usize;
-    let filling = &filling[..bytes - HEADER_BYTES];
+    let padding = &padding[..bytes - HEADER_BYTES];
     let most = (MOST_TOGETHER_BYTES / bytes).max(1);
-    let most = if sent.bare { most } else { most.min(line.most_segments()) };
+    let most = if sent.bare { most } else { most.min(socket.most_segments()) };
     let together = (TOGETHER_NS / train.interval_ns).clamp(1, most as u64) as u32;
     let mut batch = Vec::with_capacity(bytes * together as usize);
     let (mut began, mut next) = (now_ns(), 0);
@@ -168,7 +168,7 @@ pub(crate) fn send(
                 asked_ns: 0,
                 heard_ns: 0,
             };
-            mark.write(&packet, filling, &mut batch);
+            mark.write(&packet, padding, &mut batch);
         }
         if sent.packets + sent.refused == 0 {
             sent.first_ns = now;
@@ -176,11 +176,11 @@ pub(crate) fn send(
         sent.last_ns = now;
         sent.latest_ns = sent.latest_ns.max(behind);
         sent.late += if behind > LATE_NS { u64::from(count) } else { 0 };
-        let taken = line.send_batch(bytes, &batch, sent.bare);
+        let taken = socket.send_batch(bytes, &batch, sent.bare);
         sent.packets += taken;
         sent.refused += u64::from(count) - taken;
         next += count;
     }
-    line.set_checksums(true);
+    socket.set_checksums(true);
     sent
 }

@@ -24,13 +24,13 @@ use waystage_transport::socket::Socket;
 use waystage_transport::stats::Status;
 use waystage_transport::waker::Waker;
 
-use super::carrier::Carrier;
-use super::destination::Destination;
-use super::engine::{Engine, Settings, Wish};
-use super::listener::Place;
-use super::record::{Counts, Notice};
-use super::rules::{Rule, Rules, Verdict};
-use super::server::agree;
+use crate::destination::Destination;
+use crate::engine::{Engine, Phase, Settings};
+use crate::listener::Place;
+use crate::record::{Counts, Notice};
+use crate::rules::{Rule, Rules, Verdict};
+use crate::server::agree;
+use crate::session_transport::SessionTransport;
 
 /// Between attempts to reach the server again: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -55,9 +55,9 @@ pub struct ProxyOptions {
 }
 
 struct State {
-    wish: Wish,
+    phase: Phase,
     /// A session that was made and is not taken up.
-    made: Option<Carrier>,
+    made: Option<SessionTransport>,
     /// Whether there is none and one is to be made.
     wanted: bool,
     /// The one that is being made, to end it.
@@ -106,7 +106,7 @@ impl Proxy {
             listening.push(engine.listen(place).map_err(|error| taken(place, &error))?);
         }
         let state = State {
-            wish: Wish::Go,
+            phase: Phase::Running,
             made: None,
             wanted: true,
             making: None,
@@ -165,18 +165,18 @@ impl Proxy {
     /// Take no more connections, and end with the last.
     pub fn drain(&self) {
         let mut state = self.shared.lock();
-        if state.wish == Wish::Go {
-            state.wish = Wish::Drain;
+        if state.phase == Phase::Running {
+            state.phase = Phase::Draining;
         }
         drop(state);
         self.shared.waker.wake();
     }
 
-    /// End it; what is there is reset.
+    /// Ending it; what is there is reset.
     pub fn stop(&self) {
         let making = {
             let mut state = self.shared.lock();
-            state.wish = Wish::Stop;
+            state.phase = Phase::Stopping;
             state.making.take()
         };
         self.shared.waker.wake();
@@ -199,13 +199,13 @@ impl Drop for Proxy {
 }
 
 fn taken(place: &Place, error: &std::io::Error) -> Error {
-    let mend = match error.kind() {
+    let remedy = match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
             "ports below 1024 and --tproxy need rights of root (CAP_NET_BIND_SERVICE, CAP_NET_ADMIN)"
         }
         _ => "choose another address or port",
     };
-    let text = format!("cannot listen at {}: {error}: {mend}", place.listen);
+    let text = format!("cannot listen at {}: {error}: {remedy}", place.listen);
     Error::Unreachable(text)
 }
 
@@ -230,15 +230,15 @@ impl Shared {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut looked = std::time::Instant::now();
         loop {
-            let (wish, made, failed) = {
+            let (phase, made, failed) = {
                 let mut state = self.lock();
-                (state.wish, state.made.take(), state.failed.take())
+                (state.phase, state.made.take(), state.failed.take())
             };
-            if let Some(carrier) = made {
-                let up = engine.take_up(carrier);
+            if let Some(transport) = made {
+                let up = engine.attach_session(transport);
                 up.map_err(|error| Error::io("take a session up", &error))?;
             }
-            let over = engine.turn(wish);
+            let over = engine.turn(phase);
             self.tell(engine.notices());
             if let Some(why) = over {
                 self.tell(vec![Notice::Lost(why)]);
@@ -251,12 +251,12 @@ impl Shared {
                 looked = std::time::Instant::now();
                 self.lock().status = engine.status();
             }
-            let over = failed.is_some() || wish == Wish::Stop;
-            if over || (wish == Wish::Drain && engine.is_drained()) {
+            let over = failed.is_some() || phase == Phase::Stopping;
+            if over || (phase == Phase::Draining && engine.is_drained()) {
                 self.lock().status = engine.status();
                 engine.finish("the proxy was stopped");
                 self.tell(engine.notices());
-                self.lock().wish = Wish::Stop;
+                self.lock().phase = Phase::Stopping;
                 self.changed.notify_all();
                 return failed.map_or(Ok(()), Err);
             }
@@ -267,9 +267,9 @@ impl Shared {
         let (mut first, mut pause) = (true, FIRST_PAUSE);
         loop {
             let mut state = self.lock();
-            let idle = |state: &mut State| !state.wanted && state.wish != Wish::Stop;
+            let idle = |state: &mut State| !state.wanted && state.phase != Phase::Stopping;
             self.changed.wait_while(&mut state, idle);
-            if state.wish == Wish::Stop {
+            if state.phase == Phase::Stopping {
                 return;
             }
             drop(state);
@@ -277,8 +277,8 @@ impl Shared {
             let mut state = self.lock();
             state.making = None;
             match made {
-                Ok((carrier, notice)) => {
-                    (state.made, state.wanted) = (Some(carrier), false);
+                Ok((transport, notice)) => {
+                    (state.made, state.wanted) = (Some(transport), false);
                     drop(state);
                     (first, pause) = (false, FIRST_PAUSE);
                     self.tell(vec![notice]);
@@ -294,7 +294,7 @@ impl Shared {
                     drop(state);
                     self.tell(vec![Notice::Lost(error.to_string())]);
                     let mut state = self.lock();
-                    let stays = |state: &mut State| state.wish != Wish::Stop;
+                    let stays = |state: &mut State| state.phase != Phase::Stopping;
                     self.changed.wait_while_for(&mut state, stays, pause);
                     pause = (2 * pause).min(LONGEST_PAUSE);
                 }
@@ -302,7 +302,7 @@ impl Shared {
         }
     }
 
-    fn make_session(&self) -> Result<(Carrier, Notice), Error> {
+    fn make_session(&self) -> Result<(SessionTransport, Notice), Error> {
         let peer = &self.options.server;
         let failed = |error: std::io::Error| Error::io("begin a session", &error);
         let session_request = SessionRequest {
@@ -324,32 +324,38 @@ impl Shared {
         let welcomed = handshake.wait_for_welcome(peer)?;
         let mut notes: Vec<String> = welcomed.note.iter().cloned().collect();
         let (control, incoming) = (Arc::clone(&handshake.control), Arc::clone(&handshake.incoming));
-        let carrier = match peer.udp_wait.filter(|_| welcomed.udp) {
+        let transport = match peer.udp_wait.filter(|_| welcomed.udp) {
             Some(wait) => {
                 let (parameters, server) = (welcomed.parameters.clone(), handshake.server);
                 let socket = Socket::bind(handshake.any(), false);
                 let socket = socket.map_err(|error| Error::io("open a UDP socket", &error))?;
-                let mut carrier =
-                    Carrier::own(socket, parameters, server, control, incoming).map_err(failed)?;
-                if carrier.until(wait, |carrier| carrier.heard().then_some(())).is_some() {
+                let mut transport =
+                    SessionTransport::own(socket, parameters, server, control, incoming)
+                        .map_err(failed)?;
+                if transport.until(wait, |transport| transport.heard().then_some(())).is_some() {
                     handshake.choose(true);
-                    carrier
+                    transport
                 } else {
                     handshake.choose(false);
                     notes.push(handshake.blocked(peer, wait));
-                    carrier.over_tcp(welcomed.limit())
+                    transport.over_tcp(welcomed.limit())
                 }
             }
             None => {
                 handshake.choose(false);
                 notes.extend(handshake.without_udp(peer));
-                Carrier::tcp(control, incoming, welcomed.parameters.rtt_ns, welcomed.limit())
-                    .map_err(failed)?
+                SessionTransport::tcp(
+                    control,
+                    incoming,
+                    welcomed.parameters.rtt_ns,
+                    welcomed.limit(),
+                )
+                .map_err(failed)?
             }
         };
         let places: Vec<SocketAddr> = self.options.reverse.iter().map(|(at, _)| *at).collect();
         let reverse = agree(&handshake, &places)?.iter().map(ToString::to_string).collect();
-        let notice = Notice::Session { udp: carrier.is_udp(), reverse, notes };
-        Ok((carrier, notice))
+        let notice = Notice::Session { udp: transport.is_udp(), reverse, notes };
+        Ok((transport, notice))
     }
 }

@@ -9,9 +9,9 @@ use std::str::FromStr;
 
 use waystage_transport::wire::{Malformed, Read, Reader, Writer};
 
-use super::address::{is_numeric, loose_ipv4};
+use crate::address::{is_numeric, loose_ipv4};
 
-/// Names of hosts, and what is between their dots, are not longer (RFC 1035, section 2.3.4).
+/// Resolver of hosts, and what is between their dots, are not longer (RFC 1035, section 2.3.4).
 const LONGEST_NAME: usize = 255;
 const LONGEST_LABEL: usize = 63;
 

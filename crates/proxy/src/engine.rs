@@ -7,8 +7,8 @@
 //! program only when they can leave soon, and given to a program as it takes them: who does not read stops who writes, at the
 //! other end, by the stream's window and nothing else.
 
-mod arrive;
-mod carry;
+mod connect;
+mod relay;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,15 +20,16 @@ use waystage_transport::clock::now_ns;
 use waystage_transport::error::Error;
 use waystage_transport::waker::Waker;
 
-use super::carrier::Carrier;
-use super::destination::Destination;
-use super::listener::{Listener, Place};
-use super::names::Names;
-use super::poller::Poller;
-use super::record::{add, Counts, Notice, Record};
-use super::rules::Rules;
-use super::splice::Splice;
-use super::tunnel::{self, Front, State, Tunnel};
+use crate::destination::Destination;
+use crate::listener::{Listener, Place};
+use crate::poller::Poller;
+use crate::record::{add, Counts, Notice, Record};
+use crate::resolver::Resolver;
+use crate::rules::Rules;
+use crate::session_transport::SessionTransport;
+use crate::splice::Splice;
+use crate::stream_codes;
+use crate::tunnel::{self, Ingress, State, Tunnel};
 
 /// Whatever happens, it is looked around this often: for deadlines and for what others want.
 const LOOK_ROUND: Duration = Duration::from_millis(100);
@@ -46,18 +47,18 @@ const MOST_STREAMS: usize = 4096;
 const SEND_TURNS: usize = 4;
 
 /// Numbers of the engine's own descriptors; those of connections are above, even, with a second one behind each.
-const BELL: u64 = 0;
+const WAKER: u64 = 0;
 const SESSION: u64 = 1;
 
-/// What others want of the loop.
+/// What the owner of a proxy wants of its loop.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
-    /// Go on.
-    Go,
-    /// Take no more connections, and end with the last.
-    Drain,
-    /// End now.
-    Stop,
+pub enum Phase {
+    /// It takes connections.
+    Running,
+    /// It takes no more connections, and ends with the last.
+    Draining,
+    /// It ends now.
+    Stopping,
 }
 
 /// How a loop works.
@@ -73,7 +74,7 @@ pub(super) struct Settings {
 }
 
 struct Session {
-    carrier: Carrier,
+    transport: SessionTransport,
     streams: Streams,
     /// The other end takes no more.
     draining: bool,
@@ -93,7 +94,7 @@ pub(super) struct Engine {
     session: Option<Session>,
     /// Connections that wait for one.
     waiting: VecDeque<u64>,
-    names: Names,
+    resolver: Resolver,
     next: u64,
     deadlines_ns: u64,
     counts: Arc<Counts>,
@@ -102,7 +103,7 @@ pub(super) struct Engine {
 }
 
 /// How a connection ends.
-enum End {
+enum Ending {
     Closed,
     /// By the program here, or by the other end.
     Reset(String),
@@ -119,10 +120,10 @@ impl Engine {
     ) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error::io("wait for sockets", &error);
         let poller = Poller::new().map_err(failed)?;
-        poller.watch_level(&*waker, BELL).map_err(failed)?;
+        poller.watch_level(&*waker, WAKER).map_err(failed)?;
         Ok(Self {
             poller,
-            names: Names::new(Arc::clone(&waker)),
+            resolver: Resolver::new(Arc::clone(&waker)),
             waker,
             settings,
             listeners: HashMap::new(),
@@ -156,16 +157,16 @@ impl Engine {
     }
 
     /// A session to carry connections from now on.
-    pub(super) fn take_up(&mut self, carrier: Carrier) -> std::io::Result<()> {
-        self.poller.watch_level(carrier.waker(), SESSION)?;
-        if let Some(socket) = carrier.socket() {
+    pub(super) fn attach_session(&mut self, transport: SessionTransport) -> std::io::Result<()> {
+        self.poller.watch_level(transport.waker(), SESSION)?;
+        if let Some(socket) = transport.socket() {
             self.poller.watch_level(socket, SESSION)?;
         }
         let memory_bytes = self.settings.memory_bytes;
         let streams = (memory_bytes / LEAST_WINDOW_BYTES / 2).min(MOST_STREAMS as u64) as usize;
         let limits = Limits { streams, memory_bytes };
-        let streams = Streams::new(self.settings.side, limits, carrier.rtt_ns());
-        self.session = Some(Session { carrier, streams, draining: false, drained: false });
+        let streams = Streams::new(self.settings.side, limits, transport.rtt_ns());
+        self.session = Some(Session { transport, streams, draining: false, drained: false });
         add(&self.counts.sessions, 1);
         for token in std::mem::take(&mut self.waiting) {
             self.ask(token);
@@ -178,12 +179,12 @@ impl Engine {
     }
 
     pub(super) fn status(&self) -> Option<waystage_transport::stats::Status> {
-        self.session.as_ref().map(|session| session.carrier.status())
+        self.session.as_ref().map(|session| session.transport.status())
     }
 
     /// One turn: take in what has come, send what can leave, wait. Why the session is over, if it is.
-    pub(super) fn turn(&mut self, wish: Wish) -> Option<String> {
-        if wish != Wish::Go {
+    pub(super) fn turn(&mut self, phase: Phase) -> Option<String> {
+        if phase != Phase::Running {
             self.drain();
         }
         self.waker.clear();
@@ -191,18 +192,18 @@ impl Engine {
             self.lose(&why);
             return Some(why);
         }
-        for (token, found) in self.names.found() {
+        for (token, found) in self.resolver.found() {
             self.resolved(token, found);
         }
         self.send();
         self.expire();
         let rest = match &self.session {
-            Some(session) => session.carrier.rests_for().unwrap_or(LOOK_ROUND).min(LOOK_ROUND),
+            Some(session) => session.transport.rests_for().unwrap_or(LOOK_ROUND).min(LOOK_ROUND),
             None => LOOK_ROUND,
         };
         for ready in self.poller.wait(rest) {
             match ready.token {
-                BELL | SESSION => {}
+                WAKER | SESSION => {}
                 token if self.listeners.contains_key(&token) => self.accept(token),
                 token => self.ready(&ready, token & !1),
             }
@@ -233,12 +234,12 @@ impl Engine {
         }
     }
 
-    /// End everything; connections that are there are reset.
+    /// Ending everything; connections that are there are reset.
     pub(super) fn finish(&mut self, why: &str) {
         self.listeners.clear();
         let tokens: Vec<u64> = self.tunnels.keys().copied().collect();
         for token in tokens {
-            self.end(token, End::Lost(why.to_owned()));
+            self.end(token, Ending::Lost(why.to_owned()));
         }
         let tokens: Vec<u64> = self.splices.keys().copied().collect();
         for token in tokens {
@@ -246,14 +247,14 @@ impl Engine {
         }
         self.send();
         if let Some(session) = self.session.take() {
-            self.forget(&session.carrier);
-            session.carrier.close();
+            self.forget(&session.transport);
+            session.transport.close();
         }
     }
 
-    fn forget(&self, carrier: &Carrier) {
-        self.poller.forget(carrier.waker());
-        if let Some(socket) = carrier.socket() {
+    fn forget(&self, transport: &SessionTransport) {
+        self.poller.forget(transport.waker());
+        if let Some(socket) = transport.socket() {
             self.poller.forget(socket);
         }
     }
@@ -261,8 +262,8 @@ impl Engine {
     /// The session is gone, and what it carried with it.
     fn lose(&mut self, why: &str) {
         let Some(session) = self.session.take() else { return };
-        self.forget(&session.carrier);
-        session.carrier.control().abort();
+        self.forget(&session.transport);
+        session.transport.control().abort();
         for token in std::mem::take(&mut self.by_stream).into_values() {
             match self.tunnels.get_mut(&token) {
                 // Nothing of it was carried yet: it waits for the next session, at the client that took it.
@@ -272,7 +273,7 @@ impl Engine {
                     tunnel.stream = None;
                     self.ask(token);
                 }
-                _ => self.end(token, End::Lost(why.to_owned())),
+                _ => self.end(token, Ending::Lost(why.to_owned())),
             }
         }
     }
@@ -280,9 +281,9 @@ impl Engine {
     /// Take in what the session has for us.
     fn receive(&mut self) -> Option<String> {
         let session = self.session.as_mut()?;
-        session.carrier.waker().clear();
+        session.transport.waker().clear();
         let (mut came, mut free) = (Vec::new(), Vec::new());
-        session.carrier.receive(&mut came, &mut free);
+        session.transport.receive(&mut came, &mut free);
         let mut broken = None;
         for message in came {
             let taken = session.streams.receive(now_ns(), message.buffer, message.length);
@@ -293,7 +294,7 @@ impl Engine {
         session.streams.recycle(free);
         self.events();
         let session = self.session.as_mut()?;
-        broken.or_else(|| session.carrier.ended())
+        broken.or_else(|| session.transport.ended())
     }
 
     /// Give the session what it can carry soon.
@@ -302,7 +303,7 @@ impl Engine {
         for _ in 0..SEND_TURNS {
             self.fill();
             let Some(session) = &mut self.session else { return };
-            if !session.carrier.transmit() {
+            if !session.transport.transmit() {
                 return;
             }
         }
@@ -315,7 +316,7 @@ impl Engine {
         }
         self.deadlines_ns = now_ns() + LOOK_ROUND.as_nanos() as u64;
         if let Some(session) = &mut self.session {
-            let rtt_ns = session.carrier.rtt_ns();
+            let rtt_ns = session.transport.rtt_ns();
             session.streams.set_rtt(rtt_ns);
         }
         for token in std::mem::take(&mut self.paused) {
@@ -334,24 +335,25 @@ impl Engine {
     }
 
     /// A connection is over: its program is told, the other end is told, a line is written.
-    fn end(&mut self, token: u64, end: End) {
+    fn end(&mut self, token: u64, end: Ending) {
         let Some(mut tunnel) = self.tunnels.remove(&token) else { return };
         if let Some(stream) = tunnel.stream {
             self.by_stream.remove(&stream);
             if let Some(session) = &mut self.session {
-                session.streams.close(stream, carry::RESET);
+                session.streams.close(stream, stream_codes::RESET);
             }
         }
         add_gauge(&self.counts, -1);
         let (name, why, count) = match end {
-            End::Closed => ("closed", String::new(), None),
-            End::Reset(why) => ("reset", why, Some(&self.counts.reset)),
-            End::Lost(why) => ("lost", why, Some(&self.counts.lost)),
-            End::Refused(why) => ("refused", why, Some(&self.counts.refused)),
+            Ending::Closed => ("closed", String::new(), None),
+            Ending::Reset(why) => ("reset", why, Some(&self.counts.reset)),
+            Ending::Lost(why) => ("lost", why, Some(&self.counts.lost)),
+            Ending::Refused(why) => ("refused", why, Some(&self.counts.refused)),
         };
         count.into_iter().for_each(|count| add(count, 1));
         if let Some(socket) = tunnel.socket.take() {
-            let gently = name == "closed" || (name == "refused" && tunnel.front == Front::Socks);
+            let gently =
+                name == "closed" || (name == "refused" && tunnel.ingress == Ingress::Socks);
             if gently {
                 drop(socket);
             } else {
@@ -359,8 +361,8 @@ impl Engine {
             }
         }
         // At the end that connects, the program that asked is at the other.
-        let (sent_bytes, received_bytes) = match tunnel.front {
-            Front::Offered => (tunnel.out_bytes, tunnel.in_bytes),
+        let (sent_bytes, received_bytes) = match tunnel.ingress {
+            Ingress::Offered => (tunnel.out_bytes, tunnel.in_bytes),
             _ => (tunnel.in_bytes, tunnel.out_bytes),
         };
         self.notices.push(Notice::Connection(Record {

@@ -7,24 +7,25 @@
 //! thread for all of them. The decision with its reasons is docs/decisions/0027-proxy.md.
 
 mod address;
-mod carrier;
 mod client;
 mod destination;
 mod engine;
 mod listener;
-mod names;
-mod own;
+mod local_address;
 mod poller;
 mod record;
+mod resolver;
 mod rules;
 mod server;
+mod session_transport;
 mod socks;
 mod splice;
+mod stream_codes;
 mod tunnel;
 
 pub use client::{Proxy, ProxyOptions};
 pub use destination::Destination;
-pub use engine::Wish;
+pub use engine::Phase;
 pub use listener::{Kind, Place};
 pub use record::{Notice, Record};
 pub use rules::Rule;

@@ -4,8 +4,8 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use super::destination::Destination;
-use super::tunnel::prepare;
+use crate::destination::Destination;
+use crate::tunnel::prepare;
 
 /// Connections that the kernel holds until they are taken.
 const BACKLOG: i32 = 1024;

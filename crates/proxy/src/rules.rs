@@ -10,8 +10,8 @@ use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::address::{embedded, special_of, Network, Special};
-use super::destination::Host;
+use crate::address::{embedded, special_of, Network, Special};
+use crate::destination::Host;
 
 /// What a rule says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ enum Pattern {
     Any,
     Network(Network),
     Name(String),
-    /// Names below this one.
+    /// Resolver below this one.
     Below(String),
 }
 
@@ -65,7 +65,7 @@ impl Judgement {
     }
 
     /// For the end of a sentence that refuses.
-    pub(crate) fn mend(&self) -> String {
+    pub(crate) fn remedy(&self) -> String {
         self.unnamed.map_or_else(String::new, |what| {
             format!(": it is {what}, which only a rule that names it allows, and neither * nor a network around it")
         })
@@ -123,7 +123,7 @@ impl Rules {
         let mut unnamed = None;
         for rule in self.rules.iter().filter(|rule| rule.fits(host, address, port)) {
             match guard_of(rule.verdict == self.here, guard) {
-                Some(guard) if !rule.names(host, address, guard) => unnamed = Some(guard.what()),
+                Some(guard) if !rule.resolver(host, address, guard) => unnamed = Some(guard.what()),
                 _ => return Judgement::of(rule.verdict),
             }
         }
@@ -170,7 +170,7 @@ impl Rule {
     }
 
     /// Whether it says that this very address, or nothing but addresses of its sort, is meant.
-    fn names(&self, host: &Host, address: Option<IpAddr>, guard: Guard) -> bool {
+    fn resolver(&self, host: &Host, address: Option<IpAddr>, guard: Guard) -> bool {
         match (&self.hosts, guard) {
             (Pattern::Network(network), Guard::Special(special)) => {
                 network.lies_in(&special.network)

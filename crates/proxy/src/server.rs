@@ -16,12 +16,12 @@ use waystage_transport::parameters::TransportParameters;
 use waystage_transport::waker::Waker;
 use waystage_transport::wire::{Read, Reader, Writer};
 
-use super::carrier::Carrier;
-use super::destination::Host;
-use super::engine::{Engine, Settings, Wish};
-use super::listener::{Kind, Place};
-use super::record::{Counts, Notice, Record};
-use super::rules::{Rule, Rules, Verdict};
+use crate::destination::Host;
+use crate::engine::{Engine, Phase, Settings};
+use crate::listener::{Kind, Place};
+use crate::record::{Counts, Notice, Record};
+use crate::rules::{Rule, Rules, Verdict};
+use crate::session_transport::SessionTransport;
 
 /// Reverse forwards of one client at most.
 const MOST_PLACES: usize = 256;
@@ -60,19 +60,21 @@ pub fn serve(
     (endpoint, parameters): (Option<&Arc<Endpoint>>, TransportParameters),
     limit: Option<u64>,
     rights: &Rights<'_>,
-    wish: impl Fn() -> Wish,
+    phase: impl Fn() -> Phase,
     say: impl Fn(String),
 ) -> Result<String, Error> {
     let failed = |error: std::io::Error| Error::io("begin a session", &error);
     let (rtt_ns, memory_bytes) = (parameters.rtt_ns, parameters.memory_bytes);
     let (shared, received) = (Arc::clone(control), Arc::clone(incoming));
-    let mut carrier = match endpoint {
-        Some(endpoint) => Carrier::shared(Arc::clone(endpoint), parameters, shared, received),
-        None => Carrier::tcp(shared, received, rtt_ns, limit),
+    let mut transport = match endpoint {
+        Some(endpoint) => {
+            SessionTransport::shared(Arc::clone(endpoint), parameters, shared, received)
+        }
+        None => SessionTransport::tcp(shared, received, rtt_ns, limit),
     }
     .map_err(failed)?;
-    let chosen = carrier.until(ANSWER_TIME, |carrier| {
-        let said = carrier.control().receive(std::time::Duration::ZERO);
+    let chosen = transport.until(ANSWER_TIME, |transport| {
+        let said = transport.control().receive(std::time::Duration::ZERO);
         match said {
             Ok(None) => None,
             Ok(Some((kinds::WAY, body))) => Some(Ok(body.first() == Some(&1))),
@@ -81,11 +83,11 @@ pub fn serve(
         }
     });
     let over_udp = chosen.unwrap_or_else(|| Err(Error::lost("the other end does not answer")))?;
-    if over_udp && !carrier.heard() {
+    if over_udp && !transport.heard() {
         return Err(protocol_violation());
     }
     if !over_udp {
-        carrier = carrier.over_tcp(limit);
+        transport = transport.over_tcp(limit);
     }
     let settings = Settings {
         rules: Rules {
@@ -104,7 +106,7 @@ pub fn serve(
     let places = read_addresses(&expect(control, kinds::PROXY)?)?;
     let bound = listen(&mut engine, &places, rights)?;
     control.send(kinds::ACCEPTED, &put_addresses(&bound));
-    engine.take_up(carrier).map_err(failed)?;
+    engine.attach_session(transport).map_err(failed)?;
     let way = if over_udp { "UDP" } else { "TCP" };
     say(format!("proxy over {way}, {} reverse forwards", bound.len()));
     let told = |engine: &mut Engine| {
@@ -115,10 +117,10 @@ pub fn serve(
         }
     };
     loop {
-        let wanted = wish();
+        let wanted = phase();
         let over = engine.turn(wanted);
         told(&mut engine);
-        if wanted == Wish::Stop || (wanted == Wish::Drain && engine.is_drained()) {
+        if wanted == Phase::Stopping || (wanted == Phase::Draining && engine.is_drained()) {
             engine.finish("the server is being stopped");
             told(&mut engine);
         } else if let Some(why) = over {
@@ -188,7 +190,7 @@ fn denied(rules: &Rules, place: SocketAddr) -> Option<String> {
     } else {
         format!(", where it would take connections of {ip} too")
     };
-    Some(also + &judged.mend())
+    Some(also + &judged.remedy())
 }
 
 /// What both ends say before streams are opened, from the client's side; where the server listens.

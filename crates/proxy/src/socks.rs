@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::destination::{Destination, Host};
+use crate::destination::{Destination, Host};
 
 const VERSION: u8 = 5;
 const CONNECT: u8 = 1;

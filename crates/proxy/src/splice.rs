@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-use super::tunnel::{reading, CHUNK_BYTES};
+use crate::tunnel::{reading, CHUNK_BYTES};
 
 /// One direction.
 #[derive(Default)]

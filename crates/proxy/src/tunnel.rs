@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use waystage_protocol::streams::Streams;
 use waystage_transport::clock::now_ns;
 
-use super::destination::Destination;
-use super::socks;
+use crate::destination::Destination;
+use crate::socks;
 
 /// Bytes of one stream's turn.
 pub(super) const CHUNK_BYTES: usize = 32 << 10;
@@ -22,7 +22,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// How a connection came here, which says how it is told what becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Front {
+pub(super) enum Ingress {
     /// It speaks SOCKS.
     Socks,
     /// It was accepted, and knows of no proxy.
@@ -48,7 +48,7 @@ pub(super) enum State {
 
 pub(super) struct Tunnel {
     pub(super) socket: Option<TcpStream>,
-    pub(super) front: Front,
+    pub(super) ingress: Ingress,
     pub(super) state: State,
     pub(super) stream: Option<u64>,
     pub(super) readable: bool,
@@ -81,11 +81,15 @@ pub(super) enum Fed {
 }
 
 impl Tunnel {
-    pub(super) fn new(socket: Option<TcpStream>, front: Front, origin: String) -> Self {
+    pub(super) fn new(socket: Option<TcpStream>, ingress: Ingress, origin: String) -> Self {
         Self {
             socket,
-            front,
-            state: if front == Front::Socks { State::Greeting(false) } else { State::Resolving },
+            ingress,
+            state: if ingress == Ingress::Socks {
+                State::Greeting(false)
+            } else {
+                State::Resolving
+            },
             stream: None,
             readable: false,
             writable: false,
@@ -144,11 +148,11 @@ impl Tunnel {
         let Some(socket) = &mut self.socket else { return Ok(0) };
         let mut drained = 0;
         while self.writable {
-            let front = streams.front(stream);
-            if front.is_empty() {
+            let ingress = streams.front(stream);
+            if ingress.is_empty() {
                 break;
             }
-            match reading(|| socket.write(front))? {
+            match reading(|| socket.write(ingress))? {
                 Some(count) => {
                     streams.taken(now_ns(), stream, count);
                     drained += count as u64;
@@ -186,7 +190,7 @@ impl Tunnel {
     }
 
     /// Tell a SOCKS client that it does not get what it asked for.
-    pub(super) fn say_no(&mut self, code: u8) {
+    pub(super) fn send_refusal(&mut self, code: u8) {
         // Who has gone away needs no answer.
         let _ = self.say(&socks::reply(code));
         if let Some(socket) = &self.socket {

@@ -100,7 +100,7 @@ impl WanProbe {
 
     #[getter]
     fn unseen_bytes(&self) -> u32 {
-        self.0.unseen_bytes()
+        self.0.header_bytes()
     }
 
     /// Whether the server offers UDP, and whether packets get there, and back.

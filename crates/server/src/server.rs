@@ -89,7 +89,7 @@ impl Server {
 
     /// Datagrams that belonged to no connection.
     pub fn strange_datagrams(&self) -> u64 {
-        self.shared.endpoint.as_ref().map_or(0, |endpoint| endpoint.strangers())
+        self.shared.endpoint.as_ref().map_or(0, |endpoint| endpoint.unmatched())
     }
 
     /// What became of those who admitted, by name: handshakes begun and failed, connections turned away, datagrams of no connection.

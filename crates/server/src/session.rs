@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustls::{Connection, ServerConnection};
 use waystage_catalog::Root;
-use waystage_probe::{hello, serve_stream, Guest};
+use waystage_probe::{hello, serve_stream, ProbeClient};
 use waystage_protocol::congestion::coupled::Group;
 use waystage_protocol::congestion::grant::grant;
 use waystage_protocol::protect::Side;
-use waystage_proxy::{serve, Rights, Wish};
+use waystage_proxy::{serve, Phase, Rights};
 use waystage_remote_copy::{names_of, CopyState, Granted, Serving};
 use waystage_transport::backpressure::Backpressure;
 use waystage_transport::channel::Channel;
@@ -217,17 +217,17 @@ impl<'a> SessionHandler<'a> {
     ) -> Result<String, Error> {
         take_on(user)?;
         let rights = Rights { reach: &user.reach, listen: &user.listen };
-        let wish = || {
+        let phase = || {
             if self.copy_state.is_cancelled() {
-                Wish::Stop
+                Phase::Stopping
             } else if self.shared.draining.load(Ordering::SeqCst) {
-                Wish::Drain
+                Phase::Draining
             } else {
-                Wish::Go
+                Phase::Running
             }
         };
         let say = |line: String| self.shared.say(format!("{} {line}", self.who));
-        serve(way, datagrams, limit, &rights, wish, say)
+        serve(way, datagrams, limit, &rights, phase, say)
     }
 
     /// A client that wants to measure the path.
@@ -273,7 +273,7 @@ impl<'a> SessionHandler<'a> {
         }
         self.admit(user)?;
         let copy_state = self.copy_state;
-        waystage_probe::serve(&Guest {
+        waystage_probe::serve(&ProbeClient {
             probes: &shared.probes,
             control,
             endpoint: shared.endpoint.as_deref(),

@@ -42,12 +42,12 @@ pub struct Endpoint {
 
 struct Shared {
     sockets: Vec<Arc<Socket>>,
-    posts: Mutex<HashMap<u32, Arc<dyn DatagramSink>>>,
+    sinks: Mutex<HashMap<u32, Arc<dyn DatagramSink>>>,
     /// Those of no connection that may have come too early. Locked after `posts`.
     early: Mutex<Early>,
     stop: AtomicBool,
     /// Datagrams of no connection.
-    strangers: AtomicU64,
+    unmatched: AtomicU64,
 }
 
 impl Endpoint {
@@ -64,10 +64,10 @@ impl Endpoint {
         let endpoint = Self {
             shared: Arc::new(Shared {
                 sockets,
-                posts: Mutex::default(),
+                sinks: Mutex::default(),
                 early: Mutex::default(),
                 stop: AtomicBool::new(false),
-                strangers: AtomicU64::new(0),
+                unmatched: AtomicU64::new(0),
             }),
             threads: Mutex::default(),
         };
@@ -110,16 +110,16 @@ impl Endpoint {
     }
 
     /// From now on datagrams with this number go there. False where it is taken.
-    pub fn add(&self, connection: u32, post: Arc<dyn DatagramSink>) -> bool {
-        let mut posts = self.shared.lock();
-        if posts.contains_key(&connection) {
+    pub fn add(&self, connection: u32, sink: Arc<dyn DatagramSink>) -> bool {
+        let mut sinks = self.shared.lock();
+        if sinks.contains_key(&connection) {
             return false;
         }
         let early = self.shared.early().take(connection, Instant::now());
-        posts.insert(connection, Arc::clone(&post));
-        drop(posts);
+        sinks.insert(connection, Arc::clone(&sink));
+        drop(sinks);
         for arrived in early {
-            post.datagrams(arrived);
+            sink.datagrams(arrived);
         }
         true
     }
@@ -130,14 +130,14 @@ impl Endpoint {
     }
 
     /// Datagrams that were nobody's.
-    pub fn strangers(&self) -> u64 {
-        self.shared.strangers.load(Ordering::Relaxed)
+    pub fn unmatched(&self) -> u64 {
+        self.shared.unmatched.load(Ordering::Relaxed)
     }
 }
 
 impl Shared {
     fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<u32, Arc<dyn DatagramSink>>> {
-        self.posts.lock()
+        self.sinks.lock()
     }
 
     fn early(&self) -> parking_lot::MutexGuard<'_, Early> {
@@ -160,18 +160,18 @@ impl Shared {
     }
 
     fn hand(&self, connection: Option<u32>, datagrams: usize, arrived: Arrived) {
-        let Some(number) = connection else { return self.strange(datagrams) };
-        let posts = self.lock();
-        if let Some(post) = posts.get(&number).cloned() {
-            drop(posts);
-            return post.datagrams(arrived);
+        let Some(number) = connection else { return self.count_unmatched(datagrams) };
+        let sinks = self.lock();
+        if let Some(sink) = sinks.get(&number).cloned() {
+            drop(sinks);
+            return sink.datagrams(arrived);
         }
-        self.strange(datagrams);
+        self.count_unmatched(datagrams);
         self.early().keep(number, arrived, Instant::now());
     }
 
-    fn strange(&self, datagrams: usize) {
-        self.strangers.fetch_add(datagrams as u64, Ordering::Relaxed);
+    fn count_unmatched(&self, datagrams: usize) {
+        self.unmatched.fetch_add(datagrams as u64, Ordering::Relaxed);
     }
 }
 

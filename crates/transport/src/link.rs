@@ -69,14 +69,18 @@ pub struct Link {
     peer: Option<SocketAddr>,
     parameters: TransportParameters,
     limit_bps: f64,
-    most_underway: usize,
+    most_in_flight: usize,
     batch: Batch,
     datagram: Vec<u8>,
 }
 
 impl Link {
     /// Neither end sends more than `most_underway` messages at a time.
-    pub fn new(socket: Arc<Socket>, parameters: TransportParameters, most_underway: usize) -> Self {
+    pub fn new(
+        socket: Arc<Socket>,
+        parameters: TransportParameters,
+        most_in_flight: usize,
+    ) -> Self {
         let store = Store {
             // Senders stay below the memory agreed on, but for the last message.
             most_coming_bytes: parameters.memory_bytes + 2 * MOST_BYTES as u64,
@@ -91,7 +95,7 @@ impl Link {
             peer: None,
             parameters,
             limit_bps: f64::INFINITY,
-            most_underway,
+            most_in_flight,
             batch: Batch::default(),
             datagram: Vec::new(),
         }
@@ -134,7 +138,7 @@ impl Link {
     }
 
     /// Messages that the peer does not hold yet.
-    pub fn underway(&self) -> usize {
+    pub fn in_flight(&self) -> usize {
         self.store.outgoing.len()
     }
 
@@ -192,7 +196,7 @@ impl Link {
         config.peer_connection = parameters.peer_connection;
         config.largest_datagram = parameters.largest_datagram;
         config.limits.unconsumed_bytes = parameters.memory_bytes;
-        config.limits.open_extents = self.most_underway + 64;
+        config.limits.open_extents = self.most_in_flight + 64;
         config.secret = crate::tls::random();
         let protect = Box::new(Sealed::new(&parameters.secret, parameters.side, parameters.suite));
         let mode = parameters.mode(parameters.rtt_ns);
@@ -262,7 +266,7 @@ impl Link {
                     return Some(MessageEvent::Received(Message { buffer, length, by: None }));
                 }
                 Event::PeerMigrated(peer) => self.peer = Some(peer),
-                Event::Closed(ending) => return Some(MessageEvent::Closed(in_words(&ending))),
+                Event::Closed(ending) => return Some(MessageEvent::Closed(describe(&ending))),
             }
         }
         None
@@ -325,7 +329,7 @@ pub fn status_of(connection: &Connection) -> Status {
     }
 }
 
-fn in_words(ending: &CloseReason) -> String {
+fn describe(ending: &CloseReason) -> String {
     match ending {
         CloseReason::Local(_) | CloseReason::Peer(codes::CLEAN, _) => {
             "the connection was closed".to_owned()

@@ -87,7 +87,7 @@ impl UdpConnection {
             link: Link::new(Arc::clone(receiver.socket()), parameters, MOST_IN_FLIGHT),
             receiver,
             member,
-            held: (now_ns(), [0; Bottleneck::ALL.len()]),
+            limited: (now_ns(), [0; Bottleneck::ALL.len()]),
             more: false,
             told: false,
             given_up: false,

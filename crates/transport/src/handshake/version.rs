@@ -29,13 +29,13 @@ pub fn apart(
     Error::Denied(format!(
             "the client (Waystage {client}) speaks {} of the protocol and the server (Waystage {server}) {}: bring the \
              Waystage of the {older} up to date",
-            in_words(its_versions),
-            in_words(our_versions),
+            describe(its_versions),
+            describe(our_versions),
         ),
     )
 }
 
-fn in_words(versions: &[u32]) -> String {
+fn describe(versions: &[u32]) -> String {
     let mut sorted = versions.to_vec();
     sorted.sort_unstable();
     let names: Vec<String> = sorted.iter().map(u32::to_string).collect();

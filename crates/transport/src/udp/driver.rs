@@ -30,7 +30,7 @@ pub(super) struct Driver {
     /// Which member of its channel this is.
     pub(super) member: usize,
     /// When it was last looked what holds us back, and for how long what did.
-    pub(super) held: (u64, [u64; Bottleneck::ALL.len()]),
+    pub(super) limited: (u64, [u64; Bottleneck::ALL.len()]),
     /// Whether more datagrams may be there than were taken in.
     pub(super) more: bool,
     /// Whether the connection was told to close.
@@ -116,7 +116,7 @@ impl Driver {
             pending.sleeping = false;
             self.account(now_ns(), bottleneck);
         } else if let Some(Bottleneck::Processor) = bottleneck {
-            self.held.0 = now;
+            self.limited.0 = now;
         }
         if let Some(parameters) = pending.settled.take() {
             self.link.update_parameters(*parameters);
@@ -157,9 +157,9 @@ impl Driver {
 
     /// Time up to now was held by `bottleneck`; work was done in it where nobody is named.
     fn account(&mut self, now: u64, bottleneck: Option<Bottleneck>) {
-        let passed = now.saturating_sub(self.held.0);
-        self.held.0 = now;
-        self.held.1[bottleneck.unwrap_or(Bottleneck::Processor) as usize] += passed;
+        let passed = now.saturating_sub(self.limited.0);
+        self.limited.0 = now;
+        self.limited.1[bottleneck.unwrap_or(Bottleneck::Processor) as usize] += passed;
     }
 
     fn publish(&self, connection: &Connection, pending: &mut PendingCommands) {
@@ -175,7 +175,7 @@ impl Driver {
             self.commands.backpressure.notify();
         }
         pending.status = Status {
-            held_ns: self.held.1,
+            held_ns: self.limited.1,
             memory_bytes: self.link.parameters().memory_bytes,
             ..status_of(connection)
         };

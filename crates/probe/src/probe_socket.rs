@@ -26,12 +26,12 @@ const QUICK_READING_NS: u64 = 2_000;
 /// A time stamp that is older was made by a clock that has been set since.
 const OLDEST_NS: u64 = 1_000_000_000;
 
-pub(crate) struct Line {
+pub(crate) struct ProbeSocket {
     socket: Socket,
     peer: SocketAddr,
 }
 
-impl Line {
+impl ProbeSocket {
     /// From a port that is free.
     pub(crate) fn to(peer: SocketAddr) -> io::Result<Self> {
         let any: IpAddr = match peer {

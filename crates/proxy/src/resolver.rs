@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use waystage_transport::waker::Waker;
 
-/// Names looked up at a time; a name server that does not answer holds back so many.
+/// Resolver looked up at a time; a name server that does not answer holds back so many.
 const MOST_THREADS: usize = 8;
 
 /// What was found for whom.
@@ -31,9 +31,9 @@ struct Shared {
 }
 
 /// Threads that look names up; they are made when they are wanted.
-pub(super) struct Names(Arc<Shared>);
+pub(super) struct Resolver(Arc<Shared>);
 
-impl Names {
+impl Resolver {
     /// The waker is rung when something was found.
     pub(super) fn new(waker: Arc<Waker>) -> Self {
         Self(Arc::new(Shared { state: Mutex::default(), wake: Condvar::new(), waker }))
@@ -56,7 +56,7 @@ impl Names {
     }
 }
 
-impl Drop for Names {
+impl Drop for Resolver {
     fn drop(&mut self) {
         // Those that wait for a name server end when it answers.
         self.0.lock().over = true;

@@ -2,16 +2,11 @@
 
 use waystage_protocol::streams::Event;
 
-use super::super::record::add;
-use super::super::socks::{self, replies};
-use super::super::tunnel::{Fed, Front, State};
-use super::{End, Engine};
-
-/// Codes of refused streams: what a SOCKS client is told, above this.
-pub(super) const REPLY: u64 = 0x100;
-
-/// The code of a stream that was reset.
-pub(super) const RESET: u64 = 0x200;
+use super::{Ending, Engine};
+use crate::record::add;
+use crate::socks::{self, replies};
+use crate::stream_codes::REPLY;
+use crate::tunnel::{Fed, Ingress, State};
 
 impl Engine {
     /// What has happened to streams.
@@ -35,7 +30,7 @@ impl Engine {
                 }
                 Event::Reset { stream, .. } => {
                     if let Some(token) = self.by_stream.get(&stream).copied() {
-                        self.end(token, End::Reset("the other end reset it".to_owned()));
+                        self.end(token, Ending::Reset("the other end reset it".to_owned()));
                     }
                 }
                 Event::Drain => session.draining = true,
@@ -47,9 +42,9 @@ impl Engine {
         let Some(token) = self.by_stream.get(&stream).copied() else { return };
         let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
         tunnel.state = State::Open;
-        if tunnel.front == Front::Socks {
+        if tunnel.ingress == Ingress::Socks {
             if let Err(error) = tunnel.say(&socks::reply(replies::SUCCEEDED)) {
-                return self.end(token, End::Reset(error.to_string()));
+                return self.end(token, Ending::Reset(error.to_string()));
             }
         }
         self.pump(token);
@@ -62,18 +57,18 @@ impl Engine {
         let Some(stream) = tunnel.stream.filter(|_| tunnel.is_open()) else { return };
         match tunnel.drain(&mut session.streams, stream) {
             Ok(bytes) => {
-                let asked_there = tunnel.front == Front::Offered;
+                let asked_there = tunnel.ingress == Ingress::Offered;
                 let count =
                     if asked_there { &self.counts.sent_bytes } else { &self.counts.received_bytes };
                 add(count, bytes);
             }
-            Err(error) => return self.end(token, End::Reset(error.to_string())),
+            Err(error) => return self.end(token, Ending::Reset(error.to_string())),
         }
         if tunnel.readable && !tunnel.read_ended {
             session.streams.wants_to_send(stream);
         }
         if tunnel.read_ended && tunnel.write_ended {
-            self.end(token, End::Closed);
+            self.end(token, Ending::Closed);
         }
     }
 
@@ -81,12 +76,12 @@ impl Engine {
     pub(super) fn fill(&mut self) {
         loop {
             let Some(session) = &mut self.session else { return };
-            while session.carrier.has_place() {
+            while session.transport.has_place() {
                 let Some(message) = session.streams.next_message() else { break };
-                session.carrier.send(message);
+                session.transport.send(message);
             }
-            session.carrier.spare(std::iter::from_fn(|| session.streams.surplus()));
-            if !session.carrier.has_room() {
+            session.transport.spare(std::iter::from_fn(|| session.streams.surplus()));
+            if !session.transport.has_room() {
                 return;
             }
             let Some((stream, room)) = session.streams.turn() else { return };
@@ -94,7 +89,7 @@ impl Engine {
             let Some(tunnel) = self.tunnels.get_mut(&token) else { continue };
             match tunnel.feed(&mut session.streams, stream, room) {
                 Fed::Message(message, bytes) => {
-                    let asked_there = tunnel.front == Front::Offered;
+                    let asked_there = tunnel.ingress == Ingress::Offered;
                     let count = if asked_there {
                         &self.counts.received_bytes
                     } else {
@@ -102,7 +97,7 @@ impl Engine {
                     };
                     add(count, bytes);
                     session.streams.sent(stream, bytes);
-                    session.carrier.send(message);
+                    session.transport.send(message);
                     session.streams.wants_to_send(stream);
                 }
                 Fed::Dry => {}
@@ -110,10 +105,10 @@ impl Engine {
                     tunnel.read_ended = true;
                     session.streams.end(stream);
                     if tunnel.write_ended {
-                        self.end(token, End::Closed);
+                        self.end(token, Ending::Closed);
                     }
                 }
-                Fed::Failed(error) => self.end(token, End::Reset(error.to_string())),
+                Fed::Failed(error) => self.end(token, Ending::Reset(error.to_string())),
             }
         }
     }

@@ -27,7 +27,7 @@ const TO_THIS_HOST: std::ops::RangeInclusive<u8> = 2..=5;
 
 /// Whether what is sent there comes to this host. Where the kernel cannot be asked, the addresses of interfaces say; where nothing
 /// does, yes: the answer keeps others out.
-pub(super) fn is_own(address: IpAddr) -> bool {
+pub(super) fn is_local(address: IpAddr) -> bool {
     let address = address.to_canonical();
     routed_here(address).or_else(|_| on_an_interface(address)).unwrap_or(true)
 }
@@ -96,10 +96,10 @@ mod tests {
         assert_eq!(routed_here(here), Ok(true));
         assert_eq!(on_an_interface(here), Ok(true));
         let mapped: IpAddr = "::ffff:127.0.0.9".parse().unwrap();
-        assert!(is_own(mapped));
+        assert!(is_local(mapped));
         // For documentation (RFC 5737): of no host.
         let elsewhere: IpAddr = "192.0.2.1".parse().unwrap();
-        assert!(!is_own(elsewhere));
+        assert!(!is_local(elsewhere));
         assert_eq!(on_an_interface(elsewhere), Ok(false));
     }
 

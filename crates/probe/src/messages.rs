@@ -6,7 +6,7 @@
 use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::wire::{Read, Reader, Writer};
 
-use super::train::{Sent, Train};
+use crate::train::{Sent, Train};
 
 /// The version of what is said after the handshake.
 pub(crate) const VERSION: u32 = 1;

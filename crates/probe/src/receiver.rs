@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use waystage_transport::clock::now_ns;
 
-use super::counting::{Count, Counting};
-use super::line::Line;
-use super::packet::{Kind, Mark, Opened, Packet, HEADER_BYTES};
+use crate::counting::{Count, Counting};
+use crate::packet::{Kind, Mark, Opened, Packet, HEADER_BYTES};
+use crate::probe_socket::ProbeSocket;
 
 /// Whoever waits for packets looks again this often.
 const LOOK_ROUND: Duration = Duration::from_millis(5);
@@ -36,13 +36,13 @@ pub struct Echo {
 }
 
 /// A thread that listens. Dropped, it ends.
-pub(crate) struct Ear {
+pub(crate) struct Receiver {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
-    line: Arc<Line>,
+    socket: Arc<ProbeSocket>,
     /// Of packets that come, and of those sent.
     marks: [Mark; 2],
     state: Mutex<State>,
@@ -114,23 +114,27 @@ impl Shared {
                     ..packet
                 };
                 self.marks[1].write(&told, &datagram[HEADER_BYTES..], answer);
-                self.line.send(answer);
+                self.socket.send(answer);
             }
             Kind::Call => {}
         }
     }
 }
 
-impl Ear {
+impl Receiver {
     /// Listen for packets with the first mark, and answer with the second.
-    pub(crate) fn start(line: Arc<Line>, marks: [Mark; 2]) -> std::io::Result<Self> {
-        let shared =
-            Arc::new(Shared { line, marks, state: Mutex::default(), stop: AtomicBool::new(false) });
+    pub(crate) fn start(socket: Arc<ProbeSocket>, marks: [Mark; 2]) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared {
+            socket,
+            marks,
+            state: Mutex::default(),
+            stop: AtomicBool::new(false),
+        });
         let listening = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("wan-probe".to_owned()).spawn(move || {
             let mut answer = Vec::new();
             while !listening.stop.load(Ordering::Relaxed) {
-                listening.line.receive(|bytes, stride, heard_ns| {
+                listening.socket.receive(|bytes, stride, heard_ns| {
                     for datagram in bytes.chunks(stride) {
                         listening.came(datagram, heard_ns, &mut answer);
                     }
@@ -140,8 +144,8 @@ impl Ear {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    pub(crate) fn line(&self) -> &Arc<Line> {
-        &self.shared.line
+    pub(crate) fn socket(&self) -> &Arc<ProbeSocket> {
+        &self.shared.socket
     }
 
     /// The mark of what is sent.
@@ -156,7 +160,7 @@ impl Ear {
 
     /// From now on, count this train.
     pub(crate) fn arm(&self, train: u32, packets: u32) {
-        let dropped_before = self.shared.line.dropped();
+        let dropped_before = self.shared.socket.dropped();
         let mut state = self.shared.lock();
         state.counting = Some(Counting::new(train, packets));
         state.dropped_before = dropped_before;
@@ -171,7 +175,7 @@ impl Ear {
             let last = state.heard_at.unwrap_or(began).max(began);
             let all = state.counting.as_ref().is_none_or(|counting| counting.arrived() >= sent);
             if all || last.elapsed() >= quiet || stopped() {
-                let dropped = self.shared.line.dropped().saturating_sub(state.dropped_before);
+                let dropped = self.shared.socket.dropped().saturating_sub(state.dropped_before);
                 return state.counting.take().map_or_else(Count::default, |c| c.finish(dropped));
             }
             drop(state);
@@ -185,10 +189,10 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for Receiver {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.shared.line.wake();
+        self.shared.socket.wake();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panicked thread has told the process's stderr; there is nobody to tell here.

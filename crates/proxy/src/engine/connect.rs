@@ -6,16 +6,17 @@ use std::time::Instant;
 
 use waystage_protocol::protect::Side;
 
-use super::super::destination::{Destination, Host, Offer};
-use super::super::listener::Kind;
-use super::super::own::is_own;
-use super::super::poller::Ready;
-use super::super::record::add;
-use super::super::rules::Verdict;
-use super::super::socks::{self, replies};
-use super::super::splice::Splice;
-use super::super::tunnel::{connecting, Front, State, Tunnel};
-use super::{add_gauge, carry, End, Engine, CONNECT_TIME, GREETING_TIME};
+use super::{add_gauge, Ending, Engine, CONNECT_TIME, GREETING_TIME};
+use crate::destination::{Destination, Host, Offer};
+use crate::listener::Kind;
+use crate::local_address::is_local;
+use crate::poller::Ready;
+use crate::record::add;
+use crate::rules::Verdict;
+use crate::socks::{self, replies};
+use crate::splice::Splice;
+use crate::stream_codes;
+use crate::tunnel::{connecting, Ingress, State, Tunnel};
 
 /// Connections taken at a time from one place, so that the others have their turn.
 const MOST_TAKEN: usize = 64;
@@ -38,9 +39,9 @@ impl Engine {
             if self.poller.watch_edge(&socket, token).is_err() {
                 continue;
             }
-            let front = if matches!(kind, Kind::Socks) { Front::Socks } else { Front::Plain };
+            let ingress = if matches!(kind, Kind::Socks) { Ingress::Socks } else { Ingress::Plain };
             let origin = SocketAddr::new(from.ip().to_canonical(), from.port()).to_string();
-            self.begin(token, Tunnel::new(Some(socket), front, origin));
+            self.begin(token, Tunnel::new(Some(socket), ingress, origin));
             match (kind, found) {
                 (Kind::Socks, _) => self.set_deadline(token, GREETING_TIME),
                 (Kind::Reverse(index), _) => {
@@ -83,7 +84,7 @@ impl Engine {
             _ if ready.failed => {
                 let error = tunnel.socket.as_ref().and_then(|socket| socket.take_error().ok());
                 let why = error.flatten().map_or_else(String::new, |error| error.to_string());
-                self.end(token, End::Reset(why));
+                self.end(token, Ending::Reset(why));
             }
             State::Greeting(_) if ready.readable => self.greet(token),
             State::Open => self.pump(token),
@@ -97,22 +98,22 @@ impl Engine {
         while let Some(tunnel) = self.tunnels.get_mut(&token) {
             let State::Greeting(greeted) = tunnel.state else { return };
             let bytes = match tunnel.peek(&mut seen) {
-                Ok(Some(0)) => return self.end(token, End::Closed),
+                Ok(Some(0)) => return self.end(token, Ending::Closed),
                 Ok(Some(count)) => &seen[..count],
                 Ok(None) => return,
-                Err(error) => return self.end(token, End::Reset(error.to_string())),
+                Err(error) => return self.end(token, Ending::Reset(error.to_string())),
             };
             let (length, destination) = if greeted {
                 match socks::request(bytes) {
                     Ok(Some((length, destination))) => (length, Some(destination)),
                     Ok(None) => return,
-                    Err(odd) => return self.odd(token, &odd.0, bytes.len()),
+                    Err(odd) => return self.malformed(token, &odd.0, bytes.len()),
                 }
             } else {
                 match socks::greeting(bytes) {
                     Ok(Some(length)) => (length, None),
                     Ok(None) => return,
-                    Err(odd) => return self.odd(token, &odd.0, bytes.len()),
+                    Err(odd) => return self.malformed(token, &odd.0, bytes.len()),
                 }
             };
             let said = tunnel.skip(length).and_then(|()| {
@@ -123,7 +124,7 @@ impl Engine {
                 }
             });
             if let Err(error) = said {
-                return self.end(token, End::Reset(error.to_string()));
+                return self.end(token, Ending::Reset(error.to_string()));
             }
             match destination {
                 Some(destination) => return self.route(token, &destination),
@@ -133,13 +134,13 @@ impl Engine {
     }
 
     /// It said `seen` bytes that make no sense here.
-    fn odd(&mut self, token: u64, answer: &[u8], seen: usize) {
+    fn malformed(&mut self, token: u64, answer: &[u8], seen: usize) {
         if let Some(tunnel) = self.tunnels.get_mut(&token) {
             // Bytes that nobody has read would make the kernel take the answer back.
             let _ = tunnel.skip(seen).and_then(|()| tunnel.say(answer));
         }
         let why = "it speaks no SOCKS 5 without authentication, or asks for more than CONNECT";
-        self.end(token, End::Refused(why.to_owned()));
+        self.end(token, Ending::Refused(why.to_owned()));
     }
 
     /// Where a connection of this side is to go, and by which way.
@@ -148,11 +149,11 @@ impl Engine {
         tunnel.target = destination.to_string();
         tunnel.destination = Some(destination.clone());
         let (host, port) = (&destination.host, destination.port);
-        let judged = self.settings.rules.judge(host, None, port, &is_own);
+        let judged = self.settings.rules.judge(host, None, port, &is_local);
         match judged.verdict {
             Verdict::Allow => self.ask(token),
             Verdict::Deny => {
-                let why = format!("a rule here denies {destination}{}", judged.mend());
+                let why = format!("a rule here denies {destination}{}", judged.remedy());
                 self.refuse(token, replies::NOT_ALLOWED, &why);
             }
             Verdict::Direct => self.connect(token, destination),
@@ -206,7 +207,7 @@ impl Engine {
                 "there is no such reverse forward",
             );
         };
-        let mut tunnel = Tunnel::new(None, Front::Offered, origin);
+        let mut tunnel = Tunnel::new(None, Ingress::Offered, origin);
         tunnel.stream = Some(stream);
         tunnel.target = destination.to_string();
         tunnel.destination = Some(destination.clone());
@@ -217,7 +218,7 @@ impl Engine {
 
     fn refuse_stream(&mut self, stream: u64, code: u8, why: &str) {
         if let Some(session) = &mut self.session {
-            session.streams.refuse(stream, carry::REPLY + u64::from(code), why);
+            session.streams.refuse(stream, stream_codes::REPLY + u64::from(code), why);
         }
     }
 
@@ -231,7 +232,7 @@ impl Engine {
                 let address = SocketAddr::new(*address, destination.port);
                 self.resolved(token, Ok(vec![address]));
             }
-            Host::Name(name) => self.names.ask(token, name, destination.port),
+            Host::Name(name) => self.resolver.ask(token, name, destination.port),
         }
     }
 
@@ -243,14 +244,14 @@ impl Engine {
             Err(why) => return self.refuse(token, replies::HOST_UNREACHABLE, &why),
         };
         // What a client's reverse forward leads to was said with it: rules are about what others choose.
-        let named = self.settings.side == Side::Client && tunnel.front == Front::Offered;
+        let named = self.settings.side == Side::Client && tunnel.ingress == Ingress::Offered;
         let target = tunnel.target.clone();
         let rules = &self.settings.rules;
-        let mut mend = String::new();
+        let mut remedy = String::new();
         let mut may = |host: &Host, address: SocketAddr| {
-            let judged = rules.judge(host, Some(address.ip()), address.port(), &is_own);
+            let judged = rules.judge(host, Some(address.ip()), address.port(), &is_local);
             if judged.verdict != rules.here {
-                mend = judged.mend();
+                remedy = judged.remedy();
             }
             judged.verdict == rules.here
         };
@@ -268,8 +269,8 @@ impl Engine {
         };
         if allowed.is_empty() {
             let why = match self.settings.side {
-                Side::Server => format!("the server does not let this user reach {target}{mend}"),
-                Side::Client => format!("a rule here denies {target}{mend}"),
+                Side::Server => format!("the server does not let this user reach {target}{remedy}"),
+                Side::Client => format!("a rule here denies {target}{remedy}"),
             };
             return self.refuse(token, replies::NOT_ALLOWED, &why);
         }
@@ -289,8 +290,8 @@ impl Engine {
                 Ok(socket) => {
                     if let Some(tunnel) = self.tunnels.get_mut(&token) {
                         tunnel.state = State::Connecting(left);
-                        match tunnel.front {
-                            Front::Offered => tunnel.socket = Some(socket),
+                        match tunnel.ingress {
+                            Ingress::Offered => tunnel.socket = Some(socket),
                             _ => tunnel.far = Some(socket),
                         }
                     }
@@ -310,7 +311,7 @@ impl Engine {
     /// A connection that was being made is there, or is not.
     fn connected(&mut self, token: u64) {
         let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
-        let direct = tunnel.front != Front::Offered;
+        let direct = tunnel.ingress != Ingress::Offered;
         let socket = if direct { &tunnel.far } else { &tunnel.socket };
         let Some(socket) = socket else { return };
         let failed = match (socket.take_error(), socket.peer_addr()) {
@@ -339,14 +340,14 @@ impl Engine {
         if accepted {
             self.pump(token);
         } else {
-            self.end(token, End::Reset("nobody waits for it any more".to_owned()));
+            self.end(token, Ending::Reset("nobody waits for it any more".to_owned()));
         }
     }
 
     /// A destination past the session is there.
     fn spliced(&mut self, token: u64) {
         let Some(mut tunnel) = self.tunnels.remove(&token) else { return };
-        if tunnel.front == Front::Socks {
+        if tunnel.ingress == Ingress::Socks {
             // A client that has gone away is noticed by what follows.
             let _ = tunnel.say(&socks::reply(replies::SUCCEEDED));
         }
@@ -377,13 +378,13 @@ impl Engine {
     /// A connection does not get what it wants: it is told in the words of its kind.
     pub(super) fn refuse(&mut self, token: u64, code: u8, why: &str) {
         let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
-        match (tunnel.front, tunnel.stream) {
-            (Front::Socks, _) => tunnel.say_no(code),
-            (Front::Plain, _) => {}
-            (Front::Offered, Some(stream)) => self.refuse_stream(stream, code, why),
-            (Front::Offered, None) => {}
+        match (tunnel.ingress, tunnel.stream) {
+            (Ingress::Socks, _) => tunnel.send_refusal(code),
+            (Ingress::Plain, _) => {}
+            (Ingress::Offered, Some(stream)) => self.refuse_stream(stream, code, why),
+            (Ingress::Offered, None) => {}
         }
-        self.end(token, End::Refused(why.to_owned()));
+        self.end(token, Ending::Refused(why.to_owned()));
     }
 
     /// A connection has waited long enough for what it waits for.
@@ -391,7 +392,7 @@ impl Engine {
         let Some(tunnel) = self.tunnels.get(&token) else { return };
         match tunnel.state {
             State::Greeting(_) => {
-                self.end(token, End::Reset("it did not say where to".to_owned()));
+                self.end(token, Ending::Reset("it did not say where to".to_owned()));
             }
             State::Waiting => {
                 let why = "there is no session with the server";

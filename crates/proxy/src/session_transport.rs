@@ -25,10 +25,10 @@ use waystage_transport::stats::Status;
 use waystage_transport::waker::Waker;
 
 /// Messages that may be underway. An interactive program's are of some bytes each.
-const MOST_UNDERWAY: usize = 1 << 14;
+const MOST_IN_FLIGHT: usize = 1 << 14;
 
 /// Kept free of them for messages without bytes of streams.
-const UNDERWAY_RESERVE: usize = 1 << 10;
+const IN_FLIGHT_RESERVE: usize = 1 << 10;
 
 /// What may wait to leave: as much as leaves in this time, but neither less nor more than these.
 const WAITING: Duration = Duration::from_millis(2);
@@ -43,7 +43,7 @@ const CLOSE_TIME: Duration = Duration::from_secs(2);
 
 struct Udp {
     link: Link,
-    seat: DatagramReceiver,
+    receiver: DatagramReceiver,
     heard: bool,
 }
 
@@ -60,7 +60,7 @@ enum Way {
 }
 
 /// Messages both ways, for one thread to own.
-pub(super) struct Carrier {
+pub(super) struct SessionTransport {
     way: Way,
     control: Arc<Control>,
     incoming: Arc<MessageQueue>,
@@ -70,7 +70,7 @@ pub(super) struct Carrier {
     ended: Option<String>,
 }
 
-impl Carrier {
+impl SessionTransport {
     /// Over UDP at a server, which learns the client's address from the first packet that opens.
     pub(super) fn shared(
         endpoint: Arc<Endpoint>,
@@ -78,12 +78,12 @@ impl Carrier {
         control: Arc<Control>,
         incoming: Arc<MessageQueue>,
     ) -> std::io::Result<Self> {
-        let seat = DatagramReceiver::registered(
+        let receiver = DatagramReceiver::registered(
             endpoint,
             parameters.local_connection,
             Arc::new(Waker::new()?),
         )?;
-        Ok(Self::over_udp(seat, parameters, control, incoming))
+        Ok(Self::over_udp(receiver, parameters, control, incoming))
     }
 
     /// Over UDP at a client, which says the first word.
@@ -94,24 +94,24 @@ impl Carrier {
         control: Arc<Control>,
         incoming: Arc<MessageQueue>,
     ) -> std::io::Result<Self> {
-        let seat = DatagramReceiver::dedicated(socket, Arc::new(Waker::new()?));
-        let mut carrier = Self::over_udp(seat, parameters, control, incoming);
-        if let Way::Udp(udp) = &mut carrier.way {
+        let receiver = DatagramReceiver::dedicated(socket, Arc::new(Waker::new()?));
+        let mut transport = Self::over_udp(receiver, parameters, control, incoming);
+        if let Way::Udp(udp) = &mut transport.way {
             udp.link.call(server);
         }
-        Ok(carrier)
+        Ok(transport)
     }
 
     fn over_udp(
-        seat: DatagramReceiver,
+        receiver: DatagramReceiver,
         parameters: TransportParameters,
         control: Arc<Control>,
         incoming: Arc<MessageQueue>,
     ) -> Self {
-        let (waker, rtt_ns) = (Arc::clone(seat.waker()), parameters.rtt_ns);
+        let (waker, rtt_ns) = (Arc::clone(receiver.waker()), parameters.rtt_ns);
         incoming.set_waker(Arc::clone(&waker));
-        let link = Link::new(Arc::clone(seat.socket()), parameters, MOST_UNDERWAY);
-        let way = Way::Udp(Box::new(Udp { link, seat, heard: false }));
+        let link = Link::new(Arc::clone(receiver.socket()), parameters, MOST_IN_FLIGHT);
+        let way = Way::Udp(Box::new(Udp { link, receiver, heard: false }));
         Self { way, control, incoming, waker, rtt_ns, ended: None }
     }
 
@@ -149,7 +149,7 @@ impl Carrier {
     /// Has datagrams when it can be read, beside the waker.
     pub(super) fn socket(&self) -> Option<&Socket> {
         match &self.way {
-            Way::Udp(udp) => udp.seat.watched(),
+            Way::Udp(udp) => udp.receiver.watched(),
             Way::Tcp(_) => None,
         }
     }
@@ -170,7 +170,9 @@ impl Carrier {
     /// Whether a message without bytes of a stream may be given.
     pub(super) fn has_place(&self) -> bool {
         match &self.way {
-            Way::Udp(udp) => udp.link.connection().is_some() && udp.link.underway() < MOST_UNDERWAY,
+            Way::Udp(udp) => {
+                udp.link.connection().is_some() && udp.link.in_flight() < MOST_IN_FLIGHT
+            }
             Way::Tcp(_) => true,
         }
     }
@@ -182,7 +184,7 @@ impl Carrier {
                 let soon = connection.controller().control().rate_bps / 8.0 * WAITING.as_secs_f64();
                 let most = (soon as u64).clamp(LEAST_WAITING_BYTES, MOST_WAITING_BYTES);
                 connection.unsent_bytes() < most
-                    && udp.link.underway() < MOST_UNDERWAY - UNDERWAY_RESERVE
+                    && udp.link.in_flight() < MOST_IN_FLIGHT - IN_FLIGHT_RESERVE
             }),
             Way::Tcp(tcp) => {
                 Instant::now() >= tcp.free_from && self.control.waiting_bytes() < TCP_WAITING_BYTES
@@ -210,8 +212,8 @@ impl Carrier {
     pub(super) fn receive(&mut self, came: &mut Vec<Message>, free: &mut Vec<Vec<u8>>) {
         match &mut self.way {
             Way::Udp(udp) => {
-                let Udp { link, seat, heard } = &mut **udp;
-                *heard |= link.receive_from(seat).heard;
+                let Udp { link, receiver, heard } = &mut **udp;
+                *heard |= link.receive_from(receiver).heard;
                 if let Some(how) = udp.link.broken() {
                     self.ended.get_or_insert(format!("the other end broke the protocol: {how}"));
                 }
@@ -318,7 +320,7 @@ impl Carrier {
         if let Way::Udp(udp) = &mut self.way {
             udp.link.close(codes::CLEAN, "");
         }
-        let closed = |carrier: &mut Self| match &carrier.way {
+        let closed = |transport: &mut Self| match &transport.way {
             Way::Udp(udp) => {
                 udp.link.connection().is_none_or(|connection| connection.is_closed()).then_some(())
             }
