@@ -1,8 +1,10 @@
-//! Benchmark code of `bench/wan_loopback.py`: a channel without files beside a plain TLS stream over TCP, on this machine.
+//! Benchmark code of `bench/wan_loopback.py`: a channel without files beside a plain TLS stream over TCP, on this
+//! machine.
 //!
 //! Arrives: how many bytes, how large packets may be. Leaves: seconds. Must not know: who compares them.
 //!
-//! Both ends are in this process and send from one buffer: what is measured is what the two ways cost, not where data is from.
+//! Both ends are in this process and send from one buffer: what is measured is what the two ways cost, not where data
+//! is from.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -28,7 +30,7 @@ use waystage_transport::socket::Socket;
 use waystage_transport::tls::{self, random};
 use waystage_transport::udp::UdpConnection;
 
-/// Without a byte for so long something is wrong.
+/// Fail after this time without a byte.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a call of the plain stream writes or reads.
@@ -47,7 +49,7 @@ pub struct Measured {
     pub sent_packets: u64,
 }
 
-/// Send `bytes` over so many connections of the wide-area protocol, in datagrams of at most so many bytes.
+/// Send `bytes` over a number of connections, in datagrams of at most `largest_datagram` bytes.
 pub fn datagrams(
     bytes: u64,
     largest_datagram: usize,
@@ -142,7 +144,7 @@ pub fn datagrams(
     })
 }
 
-/// Send `bytes` over TLS and TCP with segments of at most so many bytes; seconds.
+/// Send `bytes` over TLS and TCP with segments of at most `segment` bytes: the seconds it takes.
 pub fn stream(bytes: u64, segment: u32) -> Result<f64, Error> {
     let failed = |error: std::io::Error| Error::io("measure TLS over TCP", &error);
     let identity = Identity::ephemeral()?;

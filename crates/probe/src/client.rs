@@ -1,4 +1,4 @@
-//! The client's end of a probe: reaches a server, and measures when it is told to.
+//! The client's end of a probe: connects to a server, and measures on request.
 //!
 //! Arrives: whom to reach; trains, echoes, streams. Leaves: what came of each. Must not know: what it means.
 
@@ -33,13 +33,13 @@ const BETWEEN_KNOCKS: Duration = Duration::from_millis(25);
 /// What is waited for is looked at this often.
 const LOOK_ROUND: Duration = Duration::from_millis(5);
 
-/// After the server has called, its calls may take so long.
+/// How long the server's calls may take to arrive.
 const CALL_TIME: Duration = Duration::from_millis(1500);
 
-/// The last answers to echoes are waited for at least so long.
+/// The least wait for the last answers to echoes.
 const LEAST_ECHO_WAIT: Duration = Duration::from_millis(200);
 
-/// What the user is told when the connection is lost.
+/// What to do when the connection is lost.
 const ADVICE: &str = "give the same command again";
 
 /// Bytes of an echo: what a small message is.
@@ -205,7 +205,8 @@ impl Probe {
         self.receiver.socket().send(&out);
     }
 
-    /// Small packets there and back, `interval` apart on average and unevenly, so that nothing periodic is met in step (RFC 2330, section
+    /// Small packets there and back, `interval` apart on average and unevenly, so that nothing periodic is met in step
+    /// (RFC 2330, section
     /// 11.1); what was answered within `wait` of the last.
     pub fn echoes(
         &self,
@@ -286,7 +287,7 @@ impl Probe {
         Ok(found)
     }
 
-    /// One TCP connection from here to the server (`up`) or back, for so long.
+    /// One TCP connection from here to the server (`up`) or back, for `duration`.
     pub fn stream(&self, up: bool, duration: Duration) -> Result<Streamed, Error> {
         let Arrived { tls, stream, .. } = connect(&server(&self.request, tls::STREAM_ALPN))?;
         let failed = |error: std::io::Error| Error::io("measure a TCP stream", &error);
@@ -332,5 +333,5 @@ fn server<'a>(request: &'a ProbeRequest, alpn: &'a [u8]) -> ConnectTarget<'a> {
 
 /// What [`expect_within`] says where its time is over.
 fn no_answer() -> Error {
-    Error::lost("the other end does not answer")
+    Error::lost("the peer does not answer")
 }

@@ -1,14 +1,14 @@
 //! What came of a train, counted where it arrives.
 //!
-//! Arrives: numbers of packets with two times each. Leaves: how many came, how often, in which order, and how their delay changed.
-//! Must not know: sockets, clocks, the other direction.
+//! Arrives: numbers of packets with two times each. Leaves: how many came, how often, in which order, and how their
+//! delay changed. Must not know: sockets, clocks, the other direction.
 //!
-//! A bit for each packet tells a duplicate from a first arrival, so counts are exact. Delays are differences of two machines' clocks: only
-//! differences between them mean anything (RFC 3393).
+//! A bit for each packet tells a duplicate from a first arrival, so counts are exact. Delays are differences of two
+//! machines' clocks: only differences between them mean anything (RFC 3393).
 
 use waystage_transport::wire::{Malformed, Read, Reader, Writer};
 
-/// A train is looked at in so many parts, by its numbers: how loss and delay went on.
+/// Parts of a train, by its numbers, that show how loss and delay developed.
 pub const PARTS: usize = 32;
 
 /// Delays kept of a train, evenly by number: enough for a hundredth of its share.
@@ -28,7 +28,7 @@ pub struct Part {
     pub mean_ns: i64,
 }
 
-/// The receiver's clock at arrival less the sender's clock at sending: a constant that nobody knows, and the delay.
+/// The receiver's clock at arrival less the sender's clock at sending: an unknown constant, and the delay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delays {
     /// Of the quickest packet.
@@ -80,7 +80,7 @@ pub(crate) struct Counting {
 }
 
 impl Counting {
-    /// Of a train of so many packets.
+    /// Of a train of `packets` packets.
     pub(crate) fn new(train: u32, packets: u32) -> Self {
         let packets = packets.min(MOST_PACKETS);
         Self {

@@ -3,12 +3,13 @@
 //! Arrives: trains to send, echoes to answer, streams to carry. Leaves: what came of them, counted where it arrived.
 //! Must not know: what the figures mean, which train is sent next: that is `python/waystage/wan/probing`.
 //!
-//! Decision 0026: both ends know one another by TLS over TCP, as for copies. Then packets that measure go over UDP at the same
-//! port, from sockets of their own. Their tag comes from TLS, so nobody else can add to a count; a server sends nothing that measures
-//! to an address that has not shown it.
+//! Decision 0026: both ends know one another by TLS over TCP, as for copies. Then packets that measure go over UDP at
+//! the same port, from their own sockets. Their tag comes from TLS, so no other host can add to a count; a server sends
+//! nothing that measures to an address that has not shown it.
 //!
-//! `packet` is what packets say, `counting` what came of a train, `train` sends one; `line` and `ear` are the socket and who
-//! listens on it; `words` is what the ends say; [`Probe`] is the client, `serve` the server; `stream` compares with TCP.
+//! `packet` is what packets say, `counting` what came of a train, `train` sends one; `line` and `ear` are the socket
+//! and who listens on it; `words` is what the ends say; [`Probe`] is the client, `serve` the server; `stream` compares
+//! with TCP.
 
 mod client;
 mod counting;
@@ -32,7 +33,7 @@ pub use train::{Sent, Train, HEADERS_IPV4, HEADERS_IPV6, LATE_NS};
 /// Who may probe a server, and how much.
 #[derive(Debug, Clone, Default)]
 pub struct Probing {
-    /// Users by name; without any nobody may.
+    /// Users by name; empty for none.
     pub users: Vec<String>,
     /// Bytes a second in each direction at most, beside what the user may have; None for no other cap.
     pub rate_bytes_per_s: Option<u64>,

@@ -1,6 +1,6 @@
 //! What the two ends of a probe say on the TLS connection, message by message.
 //!
-//! Arrives: values, or bytes of the other end. Leaves: bytes, or values that were checked. Must not know: sockets.
+//! Arrives: values, or bytes of the peer. Leaves: bytes, or values that were checked. Must not know: sockets.
 //! The form is in `docs/reference/probe.md`, "What the ends say".
 
 use waystage_transport::error::{protocol_violation, Error};
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_told_which_ones_meet() {
+    fn another_version_is_an_error_that_names_both() {
         let mut bytes = Hello { user: "ada".to_owned(), port: 1 }.encode();
         bytes[0] = 9;
         assert!(Hello::read(&bytes).unwrap_err().to_string().contains("probes by version 9"));

@@ -1,6 +1,6 @@
 //! The packets that measure: what they say, and what can be said of one that was damaged.
 //!
-//! Arrives: values, or datagrams of anybody. Leaves: datagrams, or values, or that one was damaged or a stranger's.
+//! Arrives: values, or datagrams of any host. Leaves: datagrams, or values, or that one was damaged or a stranger's.
 //! Must not know: sockets, clocks. The form is in `docs/reference/probe.md`, "Packets".
 
 /// The first byte: packets that measure, version 1. QUIC has bit 0x40 set, the wide-area protocol begins with 0x11.
@@ -12,7 +12,7 @@ pub(crate) const HEADER_BYTES: usize = 52;
 /// Where the checksum is: CRC-32C (RFC 9260, appendix A) of everything in front of it and behind it.
 const CRC: std::ops::Range<usize> = 48..52;
 
-/// A tag with so many wrong bits is still ours, and damaged: a guess comes so near once in 2^48 times.
+/// A tag with at most this number of wrong bits is ours, and damaged: a guess comes as near once in 2^48 times.
 const NEAR_BITS: u32 = 3;
 
 /// What a packet is for.
@@ -54,12 +54,12 @@ pub(crate) enum Opened {
     Strange,
 }
 
-/// What packets of one direction bear, so that nobody else's are taken for them.
+/// What marks the packets of one direction of a session.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     /// By which a server with several connections sorts them.
     pub(crate) connection: u32,
-    /// What nobody else can guess.
+    /// A secret.
     pub(crate) tag: u64,
 }
 

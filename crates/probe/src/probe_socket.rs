@@ -1,10 +1,10 @@
 //! The UDP socket that a probe has for itself, to one address.
 //!
-//! Arrives: datagrams to send. Leaves: those that came; what the kernel dropped because nobody read it.
+//! Arrives: datagrams to send. Leaves: those that came; what the kernel dropped because it was not read in time.
 //! Must not know: what is in them.
 //!
-//! A server's line shares the port with the server's other socket (`SO_REUSEPORT`). It is connected, so the kernel gives it
-//! what comes from its client and nothing else; its buffer, its losses and its checksums are its own.
+//! A server's line shares the port with the server's other socket (`SO_REUSEPORT`). It is connected, so the kernel
+//! gives it what comes from its client and nothing else; its buffer, its losses and its checksums are its own.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -106,8 +106,8 @@ impl ProbeSocket {
         }
     }
 
-    /// Wait for datagrams for a moment and hand them on, joined as the kernel joins them: bytes, how many each has, and when the first of
-    /// them came to this machine. How long it took to wake up is no part of the path.
+    /// Wait for datagrams for a moment and hand them on, joined as the kernel joins them: bytes, how many each has, and
+    /// when the first of them came to this machine. How long it took to wake up is no part of the path.
     pub(crate) fn receive(&self, mut take: impl FnMut(&[u8], usize, u64)) {
         if !self.socket.readable() {
             return;
@@ -118,7 +118,7 @@ impl ProbeSocket {
                 Ok((length, stride, heard_ns)) => take(&room[..length], stride, heard_ns),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return,
-                // Such as a port that is unreachable: no end of the line, but no reason for haste.
+                // For example an unreachable port: the socket goes on, but must not spin.
                 Err(_) => return std::thread::sleep(Duration::from_millis(1)),
             }
         }
@@ -148,7 +148,7 @@ impl ProbeSocket {
         Ok((found.bytes, stride, heard_ns))
     }
 
-    /// Let who waits for datagrams look round.
+    /// Wake the thread that waits for datagrams.
     pub(crate) fn wake(&self) {
         self.socket.wake();
     }
@@ -161,8 +161,8 @@ impl ProbeSocket {
 
 /// `at`, in nanoseconds of the system's clock, by [`now_ns`]; None where that makes no sense.
 ///
-/// Two clocks cannot be read at once: of a few attempts the one counts in which least time passed, so that whoever was not let
-/// run between the two does not take that for a part of the path.
+/// Two clocks cannot be read at once: of a few attempts the one counts in which least time passed, so that a thread that was
+/// not let run between the two does not take that for a part of the path.
 fn when(at: u64) -> Option<u64> {
     let mut best = (u64::MAX, None);
     for _ in 0..CLOCK_READINGS {

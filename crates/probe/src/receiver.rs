@@ -27,9 +27,9 @@ pub struct Echo {
     pub number: u32,
     /// When it was sent, by this end's clock.
     pub sent_ns: u64,
-    /// There and back, without the time that the other end had it.
+    /// There and back, without the time that the peer had it.
     pub round_trip_ns: u64,
-    /// From here to the other end.
+    /// From here to the peer.
     pub there_ns: i64,
     /// And back.
     pub back_ns: i64,
@@ -104,7 +104,7 @@ impl Shared {
             }
             Kind::Echo => {
                 drop(state);
-                // As large as the question: what is asked of us costs nobody more than asking.
+                // As large as the question: an answer amplifies nothing.
                 answer.clear();
                 let told = Packet {
                     kind: Kind::Answer,
@@ -195,7 +195,7 @@ impl Drop for Receiver {
         self.shared.socket.wake();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            // A panic was printed on stderr already.
             let _ = thread.join();
         }
     }

@@ -1,9 +1,11 @@
 //! The server's end of a probe: does what the client asks, within what it may.
 //!
-//! Arrives: messages of a client that was let in. Leaves: counts, trains, one line for the log. Must not know: users, keys.
+//! Arrives: messages of a client that was let in. Leaves: counts, trains, one line for the log. Must not know: users,
+//! keys.
 //!
-//! One probe at a time: two would measure one another. What is sent goes to the address that has shown the session's tag in a packet; where
-//! nothing of the client's arrives, ten small packets go to the address of its TCP connection, and trains only if it says that one came.
+//! One probe at a time: two would measure one another. What is sent goes to the address that has shown the session's
+//! tag in a packet; where nothing of the client's arrives, ten small packets go to the address of its TCP connection,
+//! and trains only if it says that one came.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,7 +31,7 @@ use crate::train::{send, Train, HEADERS_IPV4, HEADERS_IPV6};
 /// The client is asked for its next wish this often whether the session is to end.
 const LOOK_ROUND: Duration = Duration::from_millis(100);
 
-/// A client that wants nothing for so long is gone.
+/// A client that requests nothing for this time is gone.
 const MOST_IDLE: Duration = Duration::from_secs(60);
 
 /// Calls to an address from which nothing was heard, and how far apart.
@@ -117,7 +119,7 @@ impl DatagramSink for AddressValidation {
     }
 }
 
-/// The door's number at the endpoint, given back in the end.
+/// The validation's number at the endpoint, given back when dropped.
 struct Registration<'a>(&'a Endpoint, u32);
 
 impl Drop for Registration<'_> {
@@ -137,14 +139,14 @@ pub fn serve(client: &ProbeClient<'_>) -> Result<String, Error> {
     {
         let mut held = client.probes.lock();
         if held.is_some() {
-            return Err(Error::Busy("somebody else probes this server, and two would measure one another: try again in a minute".into(),
+            return Err(Error::Busy("another client probes this server, and two would measure one another: try again in a minute".into(),
             ));
         }
         *held = Some(Arc::clone(&running));
     }
     let held = SessionGuard(client.probes, running);
     let marks = client.tags.map(|tag| Mark { connection: u32::from_be_bytes(random()), tag });
-    // One number for both directions: the client has a socket of its own and need not choose.
+    // One number for both directions: the client has its own socket and need not choose.
     let marks = [marks[0], Mark { connection: marks[0].connection, ..marks[1] }];
     let validation = Arc::new(AddressValidation {
         mark: marks[0],

@@ -1,10 +1,10 @@
 //! The comparison: one TCP connection that carries as much as it can for a while.
 //!
-//! Arrives: which way, how long, how fast at most. Leaves: bytes and times at the receiving end, what the kernel says at the sending one.
-//! Must not know: what else is measured.
+//! Arrives: which way, how long, how fast at most. Leaves: bytes and times at the receiving end, what the kernel says
+//! at the sending one. Must not know: what else is measured.
 //!
-//! Its start is authenticated: a TLS handshake, the session's token in it. After that both ends leave TLS and use the bare socket,
-//! so that TCP is measured and not the cipher. Nothing that is sent then means anything.
+//! Its start is authenticated: a TLS handshake, the session's token in it. After that both ends leave TLS and use the
+//! bare socket, so that TCP is measured and not the cipher. Nothing that is sent then means anything.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -29,7 +29,8 @@ const LONGEST: Duration = Duration::from_secs(600);
 /// How long the first byte may take, and the TLS part.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The server's word that the stream begins, and the client's, outside TLS already: what follows GO would else be read as TLS.
+/// The server's word that the stream begins, and the client's, outside TLS already: what follows GO would else be read
+/// as TLS.
 const GO: u8 = 1;
 const READY: u8 = 2;
 
@@ -137,16 +138,16 @@ fn complete(tls: &mut Connection, stream: &mut &TcpStream) -> Result<(), Error> 
     Ok(())
 }
 
-/// Exactly so many bytes out of TLS.
+/// Exactly `bytes.len()` bytes out of TLS.
 fn plain(tls: &mut Connection, stream: &mut &TcpStream, bytes: &mut [u8]) -> Result<(), Error> {
     let mut at = 0;
     while at < bytes.len() {
         match tls.reader().read(&mut bytes[at..]) {
-            Ok(0) => return Err(Error::lost("the other end has closed the stream")),
+            Ok(0) => return Err(Error::lost("the peer has closed the stream")),
             Ok(count) => at += count,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 if tls.read_tls(stream).map_err(failed)? == 0 {
-                    return Err(Error::lost("the other end has gone away"));
+                    return Err(Error::lost("the peer has gone away"));
                 }
                 tls.process_new_packets()
                     .map_err(|error| Error::lost(format!("the stream was disturbed: {error}")))?;
@@ -157,7 +158,7 @@ fn plain(tls: &mut Connection, stream: &mut &TcpStream, bytes: &mut [u8]) -> Res
     Ok(())
 }
 
-/// The client's part: ask for a stream on a connection of its own, and be one end of it.
+/// The client's part: ask for a stream on its own connection, and be one end of it.
 pub(crate) fn ask(
     mut tls: Connection,
     stream: &TcpStream,
@@ -235,7 +236,7 @@ fn give(
     let mut bytes = 0_u64;
     let (mut said, mut said_at) = (kernel_says(stream), began);
     while began.elapsed() < most && !stopped() {
-        // Once it is reset nobody can be asked any more.
+        // After a reset the kernel no longer answers.
         if said_at.elapsed() >= LOOK_ROUND {
             (said, said_at) = (kernel_says(stream), Instant::now());
         }

@@ -1,7 +1,7 @@
 //! A train: packets of one size at even distances, and the end that sends it.
 //!
-//! Arrives: how many, how large, how far apart; a line. Leaves: the packets, at their times as nearly as this machine can; how near
-//! that was. Must not know: what becomes of them, why they are sent.
+//! Arrives: how many, how large, how far apart; a line. Leaves: the packets, at their times as nearly as this machine
+//! can; how near that was. Must not know: what becomes of them, why they are sent.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::counting::MOST_PACKETS;
 use crate::packet::{Kind, Mark, Packet, HEADER_BYTES};
 use crate::probe_socket::ProbeSocket;
 
-/// Packets that are due within so much leave together: a thread that sleeps for less wakes up as late. At 1 Gbit/s 17 of 1,500 bytes.
+/// Packets that are due within this time leave together: a thread that sleeps for less wakes up as late. At 1 Gbit/s 17
+/// of 1,500 bytes.
 const TOGETHER_NS: u64 = 200_000;
 
 /// One that is behind by more than this gives the time up: made up at once it would be a burst that no rate describes.

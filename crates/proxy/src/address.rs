@@ -1,7 +1,8 @@
-//! What an address means to the host that would connect to it: how it may be written, which IPv4 addresses it holds, and whether
-//! it leads to the host itself or its surroundings.
+//! What an address means to the host that would connect to it: how it may be written, which IPv4 addresses it holds,
+//! and whether it leads to the host itself or its surroundings.
 //!
-//! Arrives: text, addresses. Leaves: one canonical address, its readings, the special network it is in. Must not know: rules, sockets.
+//! Arrives: text, addresses. Leaves: one canonical address, its readings, the special network it is in. Must not know:
+//! rules, sockets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -52,7 +53,7 @@ impl Network {
     }
 
     /// Whether all of its addresses are in `other`.
-    pub(super) fn lies_in(&self, other: &Self) -> bool {
+    pub(super) fn is_within(&self, other: &Self) -> bool {
         self.bits >= other.bits && other.contains(self.address)
     }
 }
@@ -65,8 +66,8 @@ fn width(address: IpAddr) -> u32 {
     }
 }
 
-/// An IPv4 address in any form that `inet_aton` and so `getaddrinfo` take: one to four numbers, decimal, octal or hexadecimal, the
-/// last of which fills what is left.
+/// An IPv4 address in any form that `inet_aton` and so `getaddrinfo` take: one to four numbers, decimal, octal or
+/// hexadecimal, the last of which fills what is left.
 pub(super) fn loose_ipv4(text: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u64> = text.split('.').map(number).collect::<Option<_>>()?;
     let (last, first) = parts.split_last()?;
@@ -96,7 +97,8 @@ fn number(text: &str) -> Option<u64> {
     (value <= 1 << 40).then_some(value)
 }
 
-/// Whether each label is a number: such a name is an IPv4 address or a mistake, and no name server is to be asked for it.
+/// Whether each label is a number: such a name is an IPv4 address or a mistake, and no name server is to be asked for
+/// it.
 pub(super) fn is_numeric(name: &str) -> bool {
     let numeric = |label: &str| match label.strip_prefix("0x").or_else(|| label.strip_prefix("0X"))
     {
@@ -162,7 +164,8 @@ const fn special(network: Network, what: &'static str) -> Special {
 
 const METADATA: &str = "a cloud's metadata service";
 
-/// Narrow ones before those that they are in. From IANA's registries of special-purpose addresses, and the clouds' manuals.
+/// Narrow ones before those that they are in. From IANA's registries of special-purpose addresses, and the clouds'
+/// manuals.
 static SPECIAL: [Special; 20] = [
     special(Network::v4([169, 254, 169, 254], 32), METADATA),
     special(Network::v4([169, 254, 170, 2], 32), METADATA),
@@ -260,7 +263,7 @@ mod tests {
     fn a_narrow_special_network_comes_before_the_one_around_it() {
         for (number, special) in SPECIAL.iter().enumerate() {
             for later in &SPECIAL[number + 1..] {
-                assert!(!later.network.lies_in(&special.network), "{:?}", later.network);
+                assert!(!later.network.is_within(&special.network), "{:?}", later.network);
             }
             assert_eq!(
                 special_of(special.network.address).map(|found| found.what),

@@ -1,10 +1,11 @@
 //! A client's end: keeps a session with the server, and carries connections of programs over it.
 //!
-//! Arrives: a server, places to listen, rules. Leaves: a proxy under way, that can be waited for, asked, drained and stopped.
-//! Must not know: Python, where keys are kept.
+//! Arrives: a server, places to listen, rules. Leaves: a proxy in progress, that can be waited for, asked, drained and
+//! stopped. Must not know: Python, where keys are kept.
 //!
-//! One thread makes sessions, another carries connections. A session that is lost takes its connections with it: their programs
-//! see a reset, since bytes that the other end may or may not have had cannot be told apart. New connections wait for the next one.
+//! One thread makes sessions, another carries connections. A session that is lost takes its connections with it: their
+//! programs see a reset, since bytes that the peer may or may not have received cannot be told apart. New connections
+//! wait for the next one.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -76,7 +77,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A proxy under way. Dropping it ends every connection.
+/// A proxy in progress. Dropping it ends every connection.
 pub struct Proxy {
     shared: Arc<Shared>,
     listening: Vec<SocketAddr>,
@@ -172,7 +173,7 @@ impl Proxy {
         self.shared.waker.wake();
     }
 
-    /// Ending it; what is there is reset.
+    /// End it; open connections are reset.
     pub fn stop(&self) {
         let making = {
             let mut state = self.shared.lock();
@@ -186,7 +187,7 @@ impl Proxy {
         }
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            // A panic was printed on stderr already.
             let _ = thread.join();
         }
     }

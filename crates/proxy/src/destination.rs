@@ -1,6 +1,6 @@
 //! Where a connection is to lead: a host and a port, and how an offer of a stream says so.
 //!
-//! Arrives: text, or bytes of the other end or of a SOCKS client. Leaves: a checked destination, or bytes.
+//! Arrives: text, or bytes of the peer or of a SOCKS client. Leaves: a checked destination, or bytes.
 //! Must not know: sockets, rules.
 
 use std::fmt;
@@ -27,8 +27,9 @@ pub(crate) enum Host {
 }
 
 impl Host {
-    /// What a resolver would take for an address counts as one in whatever form, so that rules on addresses are about it. Zones
-    /// (`fe80::1%eth0`) and queue beyond ASCII are refused: other names are written in their ASCII form (`xn--`).
+    /// What a resolver would take for an address counts as one in whatever form, so that rules on addresses are about
+    /// it. Zones (`fe80::1%eth0`) and queue beyond ASCII are refused: other names are written in their ASCII form
+    /// (`xn--`).
     pub(crate) fn read(bytes: &[u8]) -> Read<Self> {
         let text = std::str::from_utf8(bytes).map_err(|_| Malformed)?;
         if let Ok(address) = text.parse::<IpAddr>() {
@@ -97,7 +98,7 @@ impl FromStr for Destination {
 /// What a stream is asked for with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// To a destination at the other end, for somebody at this one.
+    /// To a destination at the peer, for a program here.
     Forward { destination: Destination, origin: String },
     /// To what the client named as its reverse forward of this number.
     Reverse { index: u32, origin: String },

@@ -1,11 +1,11 @@
 //! The loop of a proxy's end: one thread for all its connections.
 //!
-//! Arrives: connections of programs, a session, rules. Leaves: bytes from programs to streams and back, records of connections.
-//! Must not know: how a session is made, Python.
+//! Arrives: connections of programs, a session, rules. Leaves: bytes from programs to streams and back, records of
+//! connections. Must not know: how a session is made, Python.
 //!
-//! All sockets of programs are non-blocking and watched by one `epoll`, together with the session's waker. Bytes are read from a
-//! program only when they can leave soon, and given to a program as it takes them: who does not read stops who writes, at the
-//! other end, by the stream's window and nothing else.
+//! All sockets of programs are non-blocking and watched by one `epoll`, together with the session's waker. Bytes are
+//! read from a program only when they can leave soon, and given to a program as it takes them: who does not read stops
+//! who writes, at the other end, by the stream's window and nothing else.
 
 mod connect;
 mod relay;
@@ -76,7 +76,7 @@ pub(super) struct Settings {
 struct Session {
     transport: SessionTransport,
     streams: Streams,
-    /// The other end takes no more.
+    /// The peer takes no more.
     draining: bool,
     drained: bool,
 }
@@ -105,7 +105,7 @@ pub(super) struct Engine {
 /// How a connection ends.
 enum Ending {
     Closed,
-    /// By the program here, or by the other end.
+    /// By the program here, or by the peer.
     Reset(String),
     /// The session is gone.
     Lost(String),
@@ -288,7 +288,7 @@ impl Engine {
         for message in came {
             let taken = session.streams.receive(now_ns(), message.buffer, message.length);
             if let Err(how) = taken {
-                broken.get_or_insert(format!("the other end broke the protocol: {}", how.detail()));
+                broken.get_or_insert(format!("the peer broke the protocol: {}", how.detail()));
             }
         }
         session.streams.recycle(free);
@@ -334,7 +334,7 @@ impl Engine {
         }
     }
 
-    /// A connection is over: its program is told, the other end is told, a line is written.
+    /// End a connection: tell its program and the peer, and record it.
     fn end(&mut self, token: u64, end: Ending) {
         let Some(mut tunnel) = self.tunnels.remove(&token) else { return };
         if let Some(stream) = tunnel.stream {

@@ -1,6 +1,7 @@
 //! Where connections of programs are taken, and what each of these places knows of where they are to lead.
 //!
-//! Arrives: an address and a kind. Leaves: sockets with, where it is known at once, a destination. Must not know: sessions.
+//! Arrives: an address and a kind. Leaves: sockets with, where it is known at once, a destination. Must not know:
+//! sessions.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -21,7 +22,7 @@ pub enum Kind {
     Redirect,
     /// To where they are going: the kernel's TPROXY, or a local route, gives them to this socket unchanged.
     Transparent,
-    /// To what the other end knows by this number.
+    /// To what the peer knows by this number.
     Reverse(u32),
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Arrives: an address. Leaves: whether packets to it stay here. Must not know: rules, connections.
 //!
-//! The kernel's routing decides that (`RTM_GETROUTE`, rtnetlink(7)), so that routes of the type `local` and secondary addresses
-//! count too; a list of interfaces' addresses would miss the former. No packet is sent.
+//! The kernel's routing decides that (`RTM_GETROUTE`, rtnetlink(7)), so that routes of the type `local` and secondary
+//! addresses count too; a list of interfaces' addresses would miss the former. No packet is sent.
 
 use std::net::IpAddr;
 
@@ -21,12 +21,13 @@ const RTA_DST: u16 = 1;
 const HEADER_BYTES: usize = 16;
 const ROUTE_BYTES: usize = 12;
 
-/// Where `struct rtmsg` has the type of the route: local, broadcast, anycast and multicast ones lead to this host, or to it too.
+/// Where `struct rtmsg` has the type of the route: local, broadcast, anycast and multicast ones lead to this host, or
+/// to it too.
 const TYPE_AT: usize = HEADER_BYTES + 7;
 const TO_THIS_HOST: std::ops::RangeInclusive<u8> = 2..=5;
 
-/// Whether what is sent there comes to this host. Where the kernel cannot be asked, the addresses of interfaces say; where nothing
-/// does, yes: the answer keeps others out.
+/// Whether what is sent there comes to this host. Where the kernel cannot be asked, the addresses of interfaces say;
+/// where nothing does, yes: the answer keeps others out.
 pub(super) fn is_local(address: IpAddr) -> bool {
     let address = address.to_canonical();
     routed_here(address).or_else(|_| on_an_interface(address)).unwrap_or(true)
@@ -67,7 +68,8 @@ fn question(address: IpAddr) -> Vec<u8> {
     out
 }
 
-/// An error is the one that a connection would meet, such as no route: nothing of this host is there. None where it cannot be read.
+/// An error is the one that a connection would meet, such as no route: nothing of this host is there. None where it
+/// cannot be read.
 fn understood(answer: &[u8]) -> Option<bool> {
     let kind = u16::from_ne_bytes([*answer.get(4)?, *answer.get(5)?]);
     match kind {

@@ -45,7 +45,7 @@ impl Poller {
         let _ = epoll::delete(&self.epoll, of);
     }
 
-    /// Wait for at most so long. `epoll_wait` alone counts milliseconds.
+    /// Wait for at most `timeout`. `epoll_wait` alone counts milliseconds.
     pub(super) fn wait(&self, timeout: Duration) -> Vec<Ready> {
         if !timeout.is_zero() {
             let timeout = Timespec::try_from(timeout).ok();

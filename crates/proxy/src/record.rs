@@ -1,4 +1,4 @@
-//! What is told of connections: counts, and a line for each that has ended. Never what they carried.
+//! What is recorded of connections: counts, and a line for each that has ended. Never what they carried.
 //!
 //! Arrives: what happens to connections. Leaves: numbers by name, records. Must not know: who reads them.
 

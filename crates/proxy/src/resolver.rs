@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use waystage_transport::waker::Waker;
 
-/// Resolver looked up at a time; a name server that does not answer holds back so many.
+/// Names looked up at a time; a name server that does not answer blocks at most these.
 const MOST_THREADS: usize = 8;
 
 /// What was found for whom.

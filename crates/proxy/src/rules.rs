@@ -2,9 +2,9 @@
 //!
 //! Arrives: lines such as `allow 10.0.0.0/8:22,8000-8100`, a destination. Leaves: a verdict. Must not know: who asks.
 //!
-//! A service on loopback, or at an address of the host that connects, trusts whom it sees there: that host. So a rule lets none of
-//! the special addresses (`address.rs`) through unless it names them; `*` and networks around them do not. An IPv4 address inside
-//! one of IPv6 is denied where either is.
+//! A service on loopback, or at an address of the host that connects, trusts whom it sees there: that host. So a rule
+//! lets none of the special addresses (`address.rs`) through unless it names them; `*` and networks around them do not.
+//! An IPv4 address inside one of IPv6 is denied where either is.
 
 use std::cell::OnceCell;
 use std::net::IpAddr;
@@ -104,8 +104,8 @@ impl Guard {
 }
 
 impl Rules {
-    /// What holds for this host and port. `address` is what a name led to, where that is known; `own` says whether an address is
-    /// this host's, and is asked only where it matters.
+    /// What holds for this host and port. `address` is what a name led to, where that is known; `own` says whether an
+    /// address is this host's, and is asked only where it matters.
     pub(crate) fn judge(
         &self,
         host: &Host,
@@ -173,7 +173,7 @@ impl Rule {
     fn resolver(&self, host: &Host, address: Option<IpAddr>, guard: Guard) -> bool {
         match (&self.hosts, guard) {
             (Pattern::Network(network), Guard::Special(special)) => {
-                network.lies_in(&special.network)
+                network.is_within(&special.network)
             }
             (Pattern::Network(network), Guard::Own | Guard::Holds) => {
                 address.is_some_and(|address| *network == Network::of(address))

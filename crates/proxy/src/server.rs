@@ -1,6 +1,7 @@
 //! A server's end of a session: destinations that a user may reach, places where it may listen.
 //!
-//! Arrives: a carrier, rules, what the client wants listened at. Leaves: records of connections. Must not know: how the client was let in.
+//! Arrives: a carrier, rules, what the client wants listened at. Leaves: records of connections. Must not know: how the
+//! client was let in.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -82,7 +83,7 @@ pub fn serve(
             Err(error) => Some(Err(error)),
         }
     });
-    let over_udp = chosen.unwrap_or_else(|| Err(Error::lost("the other end does not answer")))?;
+    let over_udp = chosen.unwrap_or_else(|| Err(Error::lost("the peer does not answer")))?;
     if over_udp && !transport.heard() {
         return Err(protocol_violation());
     }

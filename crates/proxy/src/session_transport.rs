@@ -24,7 +24,7 @@ use waystage_transport::socket::Socket;
 use waystage_transport::stats::Status;
 use waystage_transport::waker::Waker;
 
-/// Messages that may be underway. An interactive program's are of some bytes each.
+/// Messages that may be in flight. An interactive program's are of some bytes each.
 const MOST_IN_FLIGHT: usize = 1 << 14;
 
 /// Kept free of them for messages without bytes of streams.
@@ -47,7 +47,7 @@ struct Udp {
     heard: bool,
 }
 
-/// Over the TLS connection, which has a thread of its own.
+/// Over the TLS connection, which has its own thread.
 struct Tcp {
     /// Bytes a second at most, and when the next may leave.
     limit: Option<u64>,
@@ -115,7 +115,7 @@ impl SessionTransport {
         Self { way, control, incoming, waker, rtt_ns, ended: None }
     }
 
-    /// Over the TLS connection, with so many bytes a second at most.
+    /// Over the TLS connection, with a rate limit in bytes a second.
     pub(super) fn tcp(
         control: Arc<Control>,
         incoming: Arc<MessageQueue>,
@@ -198,7 +198,7 @@ impl SessionTransport {
             Way::Udp(udp) => udp.link.send(message),
             Way::Tcp(tcp) => {
                 if let Some(limit) = tcp.limit {
-                    // Time that nobody used is gone: a pause must not be followed by a burst.
+                    // Unused time is gone: a pause must not be followed by a burst.
                     let cost = message.len() as f64 / limit.max(1) as f64;
                     let from = tcp.free_from.max(Instant::now());
                     tcp.free_from = from + Duration::from_secs_f64(cost);
@@ -215,7 +215,7 @@ impl SessionTransport {
                 let Udp { link, receiver, heard } = &mut **udp;
                 *heard |= link.receive_from(receiver).heard;
                 if let Some(how) = udp.link.broken() {
-                    self.ended.get_or_insert(format!("the other end broke the protocol: {how}"));
+                    self.ended.get_or_insert(format!("the peer broke the protocol: {how}"));
                 }
                 let mut bytes = 0;
                 while let Some(happened) = udp.link.next_event() {

@@ -85,7 +85,7 @@ pub(crate) fn request(bytes: &[u8]) -> Result<Option<(usize, Destination)>, Odd>
     Ok(Some((end + 2, Destination { host, port })))
 }
 
-/// Section 6: the answer to a request. The bound address is not told: it is at the other end, where it is nobody's matter.
+/// Section 6: the answer to a request. The bound address is not reported: it is the server's.
 pub(crate) fn reply(code: u8) -> Vec<u8> {
     vec![VERSION, code, 0, 1, 0, 0, 0, 0, 0, 0]
 }

@@ -15,7 +15,7 @@ struct Half {
     at: usize,
     /// The sender has said all.
     ended: bool,
-    /// The receiver was told.
+    /// The end was passed on to the receiver.
     told: bool,
     bytes: u64,
 }

@@ -2,7 +2,7 @@
 //!
 //! Arrives: nothing. Leaves: numbers of the protocol (`docs/reference/proxy.md`). Must not know: streams.
 
-/// Codes of refused streams: what a SOCKS client is told, above this.
+/// Codes of refused streams: the SOCKS reply, plus this.
 pub(crate) const REPLY: u64 = 0x100;
 
 /// The code of a stream that was reset.

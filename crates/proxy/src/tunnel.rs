@@ -1,7 +1,7 @@
 //! One connection of a program on this side, on its way to the other.
 //!
-//! Arrives: what its socket and its stream have. Leaves: bytes from the one to the other, in calls of the kernel that never wait.
-//! Must not know: other connections.
+//! Arrives: what its socket and its stream have. Leaves: bytes from the one to the other, in calls of the kernel that
+//! never wait. Must not know: other connections.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -20,14 +20,14 @@ pub(super) const CHUNK_BYTES: usize = 32 << 10;
 /// A peer whose machine vanished is noticed where nothing is to be sent.
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
-/// How a connection came here, which says how it is told what becomes of it.
+/// How a connection came here, and so how its result is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ingress {
     /// It speaks SOCKS.
     Socks,
     /// It was accepted, and knows of no proxy.
     Plain,
-    /// The other end offered a stream; the socket leads to its destination.
+    /// The peer offered a stream; the socket leads to its destination.
     Offered,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum State {
     Resolving,
     /// There is no session.
     Waiting,
-    /// The other end was asked.
+    /// The peer was asked.
     Asked,
     /// A connection is being made; other addresses to try.
     Connecting(VecDeque<SocketAddr>),
@@ -53,9 +53,9 @@ pub(super) struct Tunnel {
     pub(super) stream: Option<u64>,
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// The program has said all, and the other end was told.
+    /// The program has sent its end, and the peer knows.
     pub(super) read_ended: bool,
-    /// The other end has said all, and the program was told.
+    /// The peer has sent its end, and the program knows.
     pub(super) write_ended: bool,
     /// Into the stream, and out of it.
     pub(super) in_bytes: u64,
@@ -64,7 +64,7 @@ pub(super) struct Tunnel {
     pub(super) deadline: Option<Instant>,
     pub(super) origin: String,
     pub(super) target: String,
-    /// None for a reverse forward's, which the other end knows by its number.
+    /// None for a reverse forward's, which the peer knows by its number.
     pub(super) destination: Option<Destination>,
     pub(super) reverse: u32,
     /// The destination's socket, where the connection goes past the session.
@@ -73,7 +73,7 @@ pub(super) struct Tunnel {
 
 /// What reading from a program gave.
 pub(super) enum Fed {
-    /// A message with so many bytes of the program; perhaps there are more.
+    /// A message with a number of the program's bytes; there may be more.
     Message(Vec<u8>, u64),
     Dry,
     Ended,
@@ -143,7 +143,7 @@ impl Tunnel {
         }
     }
 
-    /// Write what the stream has to the program, as far as it takes it; whether it is told of an end, too.
+    /// Write what the stream has to the program, as far as it takes it, and the end of the stream.
     pub(super) fn drain(&mut self, streams: &mut Streams, stream: u64) -> std::io::Result<u64> {
         let Some(socket) = &mut self.socket else { return Ok(0) };
         let mut drained = 0;
@@ -177,7 +177,7 @@ impl Tunnel {
         Ok(seen)
     }
 
-    /// Take so many bytes that were seen before.
+    /// Take bytes that were peeked at before.
     pub(super) fn skip(&mut self, bytes: usize) -> std::io::Result<()> {
         let Some(socket) = &mut self.socket else { return Ok(()) };
         socket.read_exact(&mut vec![0; bytes])

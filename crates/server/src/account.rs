@@ -1,9 +1,11 @@
 //! The account of this host as which a server acts for one of its users.
 //!
-//! Arrives: a user's account. Leaves: a thread that has that account's rights and no others. Must not know: users, connections.
+//! Arrives: a user's account. Leaves: a thread that has that account's rights and no others. Must not know: users,
+//! connections.
 //!
-//! On Linux user ids, groups and capabilities belong to a thread, and threads that it starts inherit them: the thread that serves a
-//! user takes the account on before it touches a file or a destination, for good. See docs/decisions/0038-rights-of-the-other-end.md.
+//! On Linux user ids, groups and capabilities belong to a thread, and threads that it starts inherit them: the thread
+//! that serves a user takes the account on before it touches a file or a destination, for good. See
+//! docs/decisions/0038-rights-of-the-other-end.md.
 
 use std::io;
 
@@ -27,11 +29,12 @@ pub struct Account {
 impl Account {
     /// Take it on, in this thread and in those that it starts from now on: there is no way back.
     ///
-    /// Rights on files, quotas and the owners of what is made follow the effective numbers. The real and the saved ones stay the
-    /// server's: the kernel judges by them who may signal a thread, and a signal that ends one thread ends the whole server.
+    /// Rights on files, quotas and the owners of what is made follow the effective numbers. The real and the saved ones
+    /// stay the server's: the kernel judges by them who may signal a thread, and a signal that ends one thread ends the
+    /// whole server.
     ///
-    /// An account that this thread has is left as it is. An error leaves the thread with rights that it should not have: it is
-    /// to do nothing more for the user.
+    /// An account that this thread has is left as it is. An error leaves the thread with rights that it should not
+    /// have: it is to do nothing more for the user.
     pub(crate) fn take_on(&self) -> io::Result<()> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
         let (real, saved) = (getuid(), geteuid());

@@ -1,6 +1,7 @@
 //! Several connections of one copy: the first one begins it, others join it.
 //!
-//! Arrives: connections whose client names a copy that is under way. Leaves: members of that copy's channel. Must not know: files.
+//! Arrives: connections whose client names a copy that is in progress. Leaves: members of that copy's channel. Must not
+//! know: files.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,7 +77,7 @@ impl Copies {
     /// The copy of this name, if it is this key's and may have one more connection.
     pub(crate) fn join(&self, name: Name, key: &PublicKey) -> Result<Joint, Error> {
         let mut copies = self.lock();
-        // Another's copy is told the same as none.
+        // The answer is the same for another key's copy and for none.
         let joint = copies.get_mut(&name).filter(|joint| joint.key == *key).ok_or_else(|| {
             Error::Denied("the copy that this connection is for is not there".into())
         })?;
@@ -103,7 +104,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// A connection that comes in: what it is told, and what it is to have.
+/// What one more connection is granted.
 pub(crate) struct Offer<'a> {
     pub(crate) welcome: Welcome,
     pub(crate) parameters: TransportParameters,
@@ -145,7 +146,7 @@ pub(crate) fn carry(
                 }
             }
             Ok(Some(_)) => {
-                channel.end("the other end broke the protocol");
+                channel.end("the peer broke the protocol");
                 return Err(protocol_violation());
             }
             // The copy ends with it, or has ended before it.

@@ -1,53 +1,54 @@
 //! Who may begin a handshake, when far more want to than there is room for.
 //!
-//! Arrives: connections with the address that they come from, how their handshakes ended, the time. Leaves: who may begin, who has to make
-//! room; counts. Must not know: sockets, threads, keys.
+//! Arrives: connections with the address that they come from, how their handshakes ended, the time. Leaves: who may
+//! begin, who has to make room; counts. Must not know: sockets, threads, keys.
 //!
-//! TCP has shown the address of each to be real, so addresses can be held to account: each may have few handshakes at a time, and one
-//! whose handshakes come to nothing is turned away for a while, longer each time. Addresses that users came in from have places and
-//! turns of their own. What is remembered is bounded.
+//! TCP has shown the address of each to be real, so addresses can be held to account: each may have few handshakes at a
+//! time, and one whose handshakes come to nothing is turned away for a while, longer each time. Addresses that users
+//! logged in from have separate places and rate limits. Memory is bounded.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// Handshakes at a time: places for all; without those for addresses that somebody came in from; without those for addresses whose
-/// handshakes have not come to nothing, and that have none under way, either.
+/// Handshakes at a time: all places; those not kept for addresses that a user logged in from; those not kept for
+/// addresses whose handshakes have not come to nothing, and that have none in progress, either.
 pub(crate) const MOST: usize = 64;
 const MOST_UNKNOWN: usize = 48;
 const MOST_TRIED: usize = 32;
 
-/// Of one address at a time, and of one that somebody came in from: the connections of one copy come together.
+/// Handshakes of one address at a time, and of one that a user logged in from: the connections of a copy begin
+/// together.
 const MOST_EACH: usize = 8;
 const MOST_EACH_KNOWN: usize = 40;
 
-/// Handshakes begun in a second by addresses that nobody came in from, and at once after a pause: so many for addresses that have none
-/// under way or behind them, and as many for the others. One costs about a third of a millisecond.
+/// Handshakes begun in a second by addresses that no user logged in from, and at once after a pause, for addresses
+/// that have none in progress or behind them, and as many for the others. One costs about a third of a millisecond.
 const PER_S: f64 = 200.0;
 const AT_ONCE: f64 = 200.0;
 
-/// The same for each address that somebody came in from.
+/// The same for each address that a user logged in from.
 const KNOWN_PER_S: f64 = 50.0;
 const KNOWN_AT_ONCE: f64 = 100.0;
 
-/// So many handshakes that came to nothing are forgiven; then an address is turned away for a second, doubled up to this.
+/// Failed handshakes that are forgiven; then an address is turned away for a second, doubled up to `LONGEST_PENALTY`.
 const FORGIVEN: u32 = 4;
 const LONGEST_PENALTY: Duration = Duration::from_secs(60);
 
-/// After so long without a sign of it an address is as good as new.
+/// An address is forgotten after this time without a connection.
 const FORGET: Duration = Duration::from_secs(300);
 
 /// Addresses remembered.
 const MOST_SOURCES: usize = 4096;
 
-/// Who has been at it for so long may have to make room; here a handshake takes one round trip.
+/// A handshake that takes longer may be evicted; one takes a round trip here.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Why a connection was turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejection {
-    /// Its address has as many handshakes under way as it may.
+    /// Its address has as many handshakes in progress as it may.
     Crowded,
     /// Handshakes from its address came to nothing.
     Penalty,
@@ -78,10 +79,10 @@ impl Counts {
 #[derive(Clone, Copy, Debug)]
 struct Source {
     seen: Instant,
-    under_way: usize,
+    in_progress: usize,
     failures: u32,
     until: Option<Instant>,
-    /// Whether somebody came in from here; then handshakes that may begin at once.
+    /// Whether a user logged in from here.
     known: bool,
     turns: Turns,
 }
@@ -107,7 +108,7 @@ impl Turns {
 /// The places for handshakes.
 pub(crate) struct Admission {
     /// By the number of the connection.
-    under_way: HashMap<u64, (IpAddr, Instant)>,
+    in_progress: HashMap<u64, (IpAddr, Instant)>,
     sources: HashMap<IpAddr, Source>,
     /// For new addresses, and for those that are not.
     turns: [Turns; 2],
@@ -128,7 +129,7 @@ fn source_of(address: IpAddr) -> IpAddr {
 impl Admission {
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            under_way: HashMap::new(),
+            in_progress: HashMap::new(),
             sources: HashMap::new(),
             turns: [Turns { left: AT_ONCE, filled: now }; 2],
             counts: Counts::default(),
@@ -155,9 +156,9 @@ impl Admission {
                     self.counts.evicted += 1;
                     self.failed(*evicted, now);
                 }
-                self.under_way.insert(id, (from, now));
+                self.in_progress.insert(id, (from, now));
                 let source = self.source(from, now);
-                source.under_way += 1;
+                source.in_progress += 1;
             }
             Err(Rejection::Crowded) => self.counts.crowded += 1,
             Err(Rejection::Penalty) => self.counts.penalty += 1,
@@ -169,19 +170,19 @@ impl Admission {
 
     fn admit(&mut self, from: IpAddr, now: Instant) -> Result<Option<u64>, Rejection> {
         let source = *self.source(from, now);
-        if source.under_way >= if source.known { MOST_EACH_KNOWN } else { MOST_EACH } {
+        if source.in_progress >= if source.known { MOST_EACH_KNOWN } else { MOST_EACH } {
             return Err(Rejection::Crowded);
         }
         if !source.known && source.until.is_some_and(|until| now < until) {
             return Err(Rejection::Penalty);
         }
-        let new = source.under_way == 0 && source.failures == 0;
+        let new = source.in_progress == 0 && source.failures == 0;
         let places = match (source.known, new) {
             (true, _) => MOST,
             (_, true) => MOST_UNKNOWN,
             _ => MOST_TRIED,
         };
-        let evicted = match self.under_way.len().cmp(&places) {
+        let evicted = match self.in_progress.len().cmp(&places) {
             Ordering::Less => None,
             Ordering::Equal => Some(self.in_the_way(from, now).ok_or(Rejection::Full)?),
             // Others' places are not for these, even if they make room.
@@ -195,11 +196,11 @@ impl Admission {
         may.then_some(evicted).ok_or(Rejection::RateLimited)
     }
 
-    /// Of those whom nobody knows: one of the address with the most, the slowest first.
+    /// Of the unknown addresses: a handshake of the one with the most, the slowest first.
     fn in_the_way(&self, from: IpAddr, now: Instant) -> Option<u64> {
-        let crowd = |source: &IpAddr| self.sources.get(source).map_or(1, |s| s.under_way);
+        let crowd = |source: &IpAddr| self.sources.get(source).map_or(1, |s| s.in_progress);
         let unknown = |source: &IpAddr| self.sources.get(source).is_none_or(|s| !s.known);
-        let (id, (source, began)) = (self.under_way.iter())
+        let (id, (source, began)) = (self.in_progress.iter())
             .filter(|(_, (source, _))| *source != from && unknown(source))
             .max_by_key(|(_, (source, began))| (crowd(source), now.duration_since(*began)))?;
         (crowd(source) > 1 || now.duration_since(*began) > SLOW).then_some(*id)
@@ -213,7 +214,7 @@ impl Admission {
         }
     }
 
-    /// It came to nothing. Nothing happens where it is not under way any more.
+    /// It came to nothing. Nothing happens where it is not in progress any more.
     pub(crate) fn failed(&mut self, id: u64, now: Instant) {
         let Some(from) = self.leave(id) else { return };
         self.counts.failed += 1;
@@ -226,9 +227,9 @@ impl Admission {
     }
 
     fn leave(&mut self, id: u64) -> Option<IpAddr> {
-        let (from, _) = self.under_way.remove(&id)?;
+        let (from, _) = self.in_progress.remove(&id)?;
         if let Some(source) = self.sources.get_mut(&from) {
-            source.under_way -= 1;
+            source.in_progress -= 1;
         }
         Some(from)
     }
@@ -238,19 +239,20 @@ impl Admission {
             self.forget(now);
         }
         let turns = Turns { left: KNOWN_AT_ONCE, filled: now };
-        let new = Source { seen: now, under_way: 0, failures: 0, until: None, known: false, turns };
+        let new =
+            Source { seen: now, in_progress: 0, failures: 0, until: None, known: false, turns };
         let source = self.sources.entry(from).or_insert(new);
-        if source.under_way == 0 && now.saturating_duration_since(source.seen) > FORGET {
+        if source.in_progress == 0 && now.saturating_duration_since(source.seen) > FORGET {
             *source = Source { known: source.known, ..new };
         }
         source.seen = now;
         source
     }
 
-    /// Make room: who was not seen for the longest time goes, those from whom somebody came in last.
+    /// Make room: forget the address not seen for the longest time, known ones last.
     fn forget(&mut self, now: Instant) {
         let mut idle: Vec<(bool, Instant, IpAddr)> = (self.sources.iter())
-            .filter(|(_, source)| source.under_way == 0)
+            .filter(|(_, source)| source.in_progress == 0)
             .map(|(from, source)| {
                 let known =
                     source.known && now.saturating_duration_since(source.seen) < 12 * FORGET;
@@ -274,7 +276,7 @@ mod tests {
         IpAddr::from((0x0a00_0000 + number).to_be_bytes())
     }
 
-    /// A flood of so many connections a second from so many addresses, none of which ever finishes its handshake.
+    /// A flood of connections a second from a number of addresses, none of which ever finishes its handshake.
     fn flood(
         sources: u32,
         per_s: u32,
@@ -291,7 +293,7 @@ mod tests {
                 slots.retain(|slot| Some(*slot) != evicted);
                 slots.push(id);
             }
-            assert!(admission.under_way.len() <= MOST && admission.sources.len() <= MOST_SOURCES);
+            assert!(admission.in_progress.len() <= MOST && admission.sources.len() <= MOST_SOURCES);
             beside(&mut admission, id + 1, now);
         }
         admission
@@ -387,10 +389,10 @@ mod tests {
                     1 => ids.pop().into_iter().for_each(|id| admission.failed(id, now)),
                     _ => {}
                 }
-                prop_assert_eq!(admission.under_way.len(), ids.len());
-                let sum: usize = admission.sources.values().map(|source| source.under_way).sum();
+                prop_assert_eq!(admission.in_progress.len(), ids.len());
+                let sum: usize = admission.sources.values().map(|source| source.in_progress).sum();
                 prop_assert_eq!(sum, ids.len());
-                prop_assert!(admission.under_way.len() <= MOST);
+                prop_assert!(admission.in_progress.len() <= MOST);
             }
         }
     }

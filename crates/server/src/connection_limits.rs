@@ -2,8 +2,8 @@
 //!
 //! Arrives: who has connections, who wants one. Leaves: a place, or why there is none. Must not know: sockets.
 //!
-//! One user must not shut others out, with idle connections or busy ones: unless the configuration says otherwise a user has at
-//! most half of them, and of that half that is left one is kept for each user that has none.
+//! One user must not shut others out, with idle connections or busy ones: unless the configuration says otherwise a
+//! user has at most half of them, and of that half that is left one is kept for each user that has none.
 
 use std::collections::HashSet;
 
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_all_it_gets_leaves_a_place_for_each_other_user() {
+    fn a_greedy_user_leaves_a_place_for_each_other_user() {
         let users = |count: usize| -> Vec<User> {
             (0..count).map(|n| user(&format!("u{n}"), None)).collect()
         };

@@ -12,7 +12,7 @@ use waystage_transport::identity::{Identity, PublicKey};
 
 use crate::account::Account;
 
-/// Nobody asks a server to bound its rate above this.
+/// A rate above this counts as unlimited.
 pub(crate) const NO_CAP_BYTES_PER_S: u64 = 100_000_000_000;
 
 /// A directory that clients may use.
@@ -28,7 +28,7 @@ pub struct SharedRoot {
     pub privileged: bool,
 }
 
-/// Somebody who may come in.
+/// A user that may log in.
 #[derive(Debug, Clone)]
 pub struct User {
     /// How it is called.

@@ -1,9 +1,10 @@
 //! The server: lets clients in, and serves each within its roots.
 //!
-//! Arrives: who may do what where. Leaves: copies made or sent, lines of a log. Must not know: Python, files of configuration.
+//! Arrives: who may do what where. Leaves: copies made or sent, lines of a log. Must not know: Python, files of
+//! configuration.
 //!
-//! A client is let in by its key; what it may do follows from the user that the key belongs to. Nothing is sent over UDP to an
-//! address that has not shown that it has the keys, so there is nothing to amplify.
+//! A client is let in by its key; what it may do follows from the user that the key belongs to. Nothing is sent over
+//! UDP to an address that has not shown that it has the keys, so there is nothing to amplify.
 
 use std::collections::HashMap;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -92,7 +93,8 @@ impl Server {
         self.shared.endpoint.as_ref().map_or(0, |endpoint| endpoint.unmatched())
     }
 
-    /// What became of those who admitted, by name: handshakes begun and failed, connections turned away, datagrams of no connection.
+    /// What became of those who admitted, by name: handshakes begun and failed, connections turned away, datagrams of
+    /// no connection.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let counts = self.shared.entrance().admission.counts();
         vec![
@@ -107,8 +109,9 @@ impl Server {
         ]
     }
 
-    /// Have no connection carry more than so many bytes a second from now on, and those of some users even less; where there is no
-    /// number, what [`ServerOptions`] say holds. Copies follow at once; a proxy's session keeps what held when it began.
+    /// Limit each connection to `bytes_per_s` from now on, and those of some users by name to less; where
+    /// there is no number, what [`ServerOptions`] say holds. Copies follow at once; a proxy's session keeps what held
+    /// when it began.
     pub fn limit(&self, bytes_per_s: Option<u64>, users: HashMap<String, u64>) {
         *self.shared.limits.lock() = (bytes_per_s, users);
         for session in self.shared.lock().values() {
@@ -125,12 +128,12 @@ impl Server {
         lines.drain(..).collect()
     }
 
-    /// Let nobody in any more; who is there may finish.
+    /// Stop accepting connections; active sessions may finish.
     pub fn drain(&self) {
         self.shared.draining.store(true, Ordering::SeqCst);
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            // A panic was printed on stderr already.
             let _ = thread.join();
         }
         self.shared.say_turned_away(true);
@@ -207,7 +210,7 @@ fn begin(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
     let id = shared.next.fetch_add(1, Ordering::Relaxed);
     let admitted = shared.entrance().admission.request(id, from.ip(), Instant::now());
     let Ok(evicted) = admitted else {
-        // Without lingering: whoever is turned away leaves nothing behind in the kernel.
+        // Without lingering, so that a rejected connection leaves nothing in the kernel.
         let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
         return;
     };

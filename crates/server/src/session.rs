@@ -73,7 +73,7 @@ impl<'a> SessionHandler<'a> {
         }
         let served = self.welcomed(&control, &incoming, &key, keys);
         if let Err(error) = &served {
-            // Where the client still listens, it is told in words.
+            // A client that still reads learns the reason.
             control.send(kinds::REFUSED, &refusal(error));
         }
         control.close();
@@ -103,7 +103,7 @@ impl<'a> SessionHandler<'a> {
                 return Err(Error::lost("no handshake: it went away"));
             }
             if let Err(error) = tls.process_new_packets() {
-                // It is told why, if it speaks TLS at all.
+                // Send the alert, if the client speaks TLS at all.
                 let _ = tls.write_tls(&mut stream);
                 return Err(Error::lost(format!("no handshake: {error}")));
             }
@@ -290,7 +290,7 @@ impl<'a> SessionHandler<'a> {
         })
     }
 
-    /// The user who owns the key and is meant. Who is meant and does not own it is told the same as who does not exist.
+    /// The user of this name that owns the key. The answer is the same for a wrong key and for an unknown user.
     fn user(&self, name: &str, key: &PublicKey) -> Result<&'a User, Error> {
         let shared: &'a Shared = self.shared;
         let users = &shared.options.users;
@@ -359,7 +359,7 @@ impl<'a> SessionHandler<'a> {
         })?)
     }
 
-    /// The root that a path lies below, and the path below it.
+    /// The root that contains a path, and the path below it.
     fn below(
         &self,
         path: &[u8],
@@ -396,7 +396,7 @@ impl<'a> SessionHandler<'a> {
         };
         let found = roots.iter().find_map(|root| below(&root.path).map(|rest| (*root, rest)));
         match found {
-            None => Err(denied("lies in no directory of yours")),
+            None => Err(denied("is in no directory of yours")),
             Some((root, _)) if write && !root.write => Err(denied("may only be read")),
             Some(found) => Ok(found),
         }

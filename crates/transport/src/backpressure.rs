@@ -1,7 +1,7 @@
 //! Backpressure of a channel: senders wait here until one of its connections takes messages again.
 //!
-//! Arrives: notices that a connection may take more, buffers of delivered messages. Leaves: woken senders, buffers to fill again.
-//! Must not know: connections, what messages contain.
+//! Arrives: notices that a connection may take more, buffers of delivered messages. Leaves: woken senders, buffers to
+//! fill again. Must not know: connections, what messages contain.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,11 +1,11 @@
-//! Messages to and from the other end, whichever way they take.
+//! Messages to and from the peer, whichever way they take.
 //!
-//! Arrives: messages to send, what came in. Leaves: messages, each once and whole, in any order; an end of the connection.
-//! Must not know: what messages say.
+//! Arrives: messages to send, what came in. Leaves: messages, each once and whole, in any order; an end of the
+//! connection. Must not know: what messages say.
 //!
-//! A channel has one or several members, each a connection of its own. Over UDP each message is an extent of the protocol; where UDP is
-//! blocked they follow one another on the member's TLS connection. What has come in and was not given back by [`Channel::done`]
-//! counts against the memory that the other end may fill.
+//! A channel has one or several members, each its own connection. Over UDP each message is an extent of the protocol;
+//! where UDP is blocked they follow one another on the member's TLS connection. What has come in and was not given back
+//! by [`Channel::done`] counts against the memory that the peer may fill.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -73,12 +73,12 @@ impl Channel {
         Arc::clone(&self.members.read()[0])
     }
 
-    /// Send a message; waits until it is known which way is open, and while too much is underway.
+    /// Send a message; waits until it is known which way is open, and while too much is in flight.
     pub fn send(&self, message: Vec<u8>) -> Result<(), Error> {
         self.give(message, false)
     }
 
-    /// The same for what the other end waits for at the very beginning: a little of it goes over TLS at once.
+    /// The same for what the peer waits for at the very beginning: a little of it goes over TLS at once.
     pub fn say(&self, message: Vec<u8>) -> Result<(), Error> {
         self.give(message, true)
     }
@@ -103,7 +103,7 @@ impl Channel {
         }
     }
 
-    /// Whether the other end holds all that was sent, waiting for it for at most `timeout`.
+    /// Whether the peer holds all that was sent, waiting for it for at most `timeout`.
     pub fn delivered(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -130,7 +130,7 @@ impl Channel {
         }
     }
 
-    /// Send no faster than so many bytes a second from now on; None for as fast as was parameters.
+    /// Limit the rate from now on; None for what was agreed on.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
         let members = self.members();
         let count = members.len() as u64;

@@ -3,7 +3,8 @@
 //! Arrives: messages to send, which way was found to be open. Leaves: messages on that way; how much more it takes.
 //! Must not know: what messages say, other members.
 //!
-//! Until it is known which way is open, which takes a round trip, a little may already be said over TLS, so that nothing waits for it.
+//! Until it is known which way is open, which takes a round trip, a little may already be said over TLS, so that
+//! nothing waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,8 @@ use crate::message::Message;
 use crate::stats::Status;
 use crate::udp::UdpConnection;
 
-/// What may be said before the way is known: with what ended the handshake it is in TCP's first window, ten segments (RFC 6928).
+/// What may be said before the way is known: with what ended the handshake it is in TCP's first window, ten segments
+/// (RFC 6928).
 pub const EARLY_BYTES: usize = 12 << 10;
 
 /// Which way a member's messages take.
@@ -108,7 +110,8 @@ impl ChannelConnection {
         chosen
     }
 
-    /// How much of what it takes is there already; None where it takes nothing now. `early` for what may be said before the way is known.
+    /// How much of what it takes is there already; None where it takes nothing now. `early` for what may be said before
+    /// the way is known.
     pub fn load(&self, early: bool) -> Option<f64> {
         let (way, said) = *self.decided();
         match way {
@@ -139,11 +142,11 @@ impl ChannelConnection {
         }
     }
 
-    /// Whether the other end holds all that was sent.
+    /// Whether the peer holds all that was sent.
     pub fn delivered(&self, timeout: Duration) -> bool {
         match (self.way(), &self.udp) {
             (Way::Udp, Some(udp)) => udp.delivered(timeout),
-            // TCP tells nobody.
+            // TCP does not report it.
             _ => true,
         }
     }
@@ -162,7 +165,7 @@ impl ChannelConnection {
         }
     }
 
-    /// Send no faster than so many bytes a second, by either way.
+    /// Limit the rate, by either way.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
         if let Some(udp) = &self.udp {
             udp.limit(bytes_per_s);

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Nanoseconds of a clock that never goes back, not zero. It began as the time of day (UTC), so that flows of hosts that know it look at a path
-/// at the same moments; a clock that is set later changes nothing here.
+/// Nanoseconds of a clock that never goes back, not zero. It began as the time of day (UTC), so that flows of hosts
+/// that know it look at a path at the same moments; a clock that is set later changes nothing here.
 pub fn now_ns() -> u64 {
     static BEGAN: OnceLock<(Instant, Duration)> = OnceLock::new();
     let (began, offset) = BEGAN.get_or_init(|| {

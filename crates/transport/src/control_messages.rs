@@ -44,7 +44,7 @@ pub fn refusal(error: &Error) -> Vec<u8> {
     out.0
 }
 
-/// The next message, which has to be of this kind; a refusal is an error of its own words.
+/// The next message, which has to be of this kind; a refusal is an error with the peer's text.
 pub fn expect(control: &Control, kind: u8) -> Result<Vec<u8>, Error> {
     expect_within(control, kind, ANSWER_TIME)
 }
@@ -55,7 +55,7 @@ pub fn expect_within(control: &Control, kind: u8, time: Duration) -> Result<Vec<
         Some((found, body)) if found == kind => Ok(body),
         Some((kinds::REFUSED, body)) => Err(refused(&body)),
         Some(_) => Err(protocol_violation()),
-        None => Err(Error::lost("the other end does not answer")),
+        None => Err(Error::lost("the peer does not answer")),
     }
 }
 

@@ -1,10 +1,12 @@
-//! Where a connection gets its datagrams: a socket of its own, and what a server's port received for it.
+//! Where a connection gets its datagrams: its own socket, and what a server's port received for it.
 //!
-//! Arrives: datagrams, the waker, the time. Leaves: the datagrams to the link. Must not know: what is in them, who waits for what.
+//! Arrives: datagrams, the waker, the time. Leaves: the datagrams to the link. Must not know: what is in them, who
+//! waits for what.
 //!
-//! A socket of its own spares the wake-up of a thread that sorts, and a copy of each datagram. A server's connection has one beside the port's
-//! sockets (`SO_REUSEPORT`), connected to its client, since the client was heard; what comes from elsewhere, as from a client
-//! that has moved, comes through the port's. See `docs/decisions/0033-sockets-of-connections.md`.
+//! A separate socket spares the wake-up of the thread that demultiplexes, and a copy of each datagram. A server's
+//! connection has one beside the port's sockets (`SO_REUSEPORT`), connected to its client, since the client was heard;
+//! what comes from elsewhere, as from a client that has moved, comes through the port's. See
+//! `docs/decisions/0033-sockets-of-connections.md`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -34,7 +36,7 @@ pub struct DatagramReceiver {
 /// The socket is for this connection alone.
 struct Own {
     buffers: Buffers,
-    /// To whom it is connected; a client's is to nobody, so that its host may move.
+    /// The peer it is connected to; a client's is not connected, so that its host may move.
     peer: Option<SocketAddr>,
 }
 
@@ -43,7 +45,7 @@ struct Port {
     endpoint: Arc<Endpoint>,
     number: u32,
     queue: Arc<ReceiveQueue>,
-    /// Whether a socket of its own was asked for.
+    /// Whether its own socket was asked for.
     asked: bool,
 }
 
@@ -97,11 +99,11 @@ impl DatagramReceiver {
         self.port.as_ref().is_some_and(|port| !port.queue.lock().0.is_empty())
     }
 
-    /// Wait until the waker rings or datagrams come, for at most so long.
+    /// Wait for the waker or datagrams, at most for `timeout`.
     pub fn wait(&self, timeout: Duration) {
         let timeout = Timespec::try_from(timeout).ok();
         let waker = PollFd::new(&*self.waker, PollFlags::IN);
-        // A signal only makes it look round.
+        // A signal is a spurious wake-up.
         let _ = match self.watched() {
             Some(socket) => {
                 poll(&mut [waker, PollFd::new(socket, PollFlags::IN)], timeout.as_ref())
@@ -127,8 +129,8 @@ impl DatagramReceiver {
         })
     }
 
-    /// Connect a server's socket to its client: `peer`, which writes to `at`. The socket to send by from now on, where it is another one.
-    /// Where no socket can be connected, the port's sockets go on.
+    /// Connect a server's socket to its client: `peer`, which writes to `at`. The socket to send by from now on, where
+    /// it is another one. Where no socket can be connected, the port's sockets go on.
     pub fn follow(&mut self, peer: SocketAddr, at: Option<IpAddr>) -> Option<&Arc<Socket>> {
         let (port, at) = (self.port.as_mut()?, at?);
         match &mut self.own {

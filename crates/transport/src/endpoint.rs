@@ -1,6 +1,7 @@
 //! UDP sockets at one port and the connections on them, told apart by their numbers.
 //!
-//! Arrives: datagrams. Leaves: each to the thread of its connection, others to nobody. Must not know: what is in them.
+//! Arrives: datagrams. Leaves: each datagram at its connection's sink; others are dropped. Must not know: what is in
+//! them.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -21,8 +22,8 @@ pub const PROBE_PACKET: u8 = 0x21;
 /// The first byte of a packet of the wide-area protocol.
 const PACKET: u8 = 0x10 | VERSION;
 
-/// Datagrams of no connection that are kept, since a client's first may come before its TLS handshake is done here: in all, from one
-/// address, how large and for how long. Nothing is answered to them, so there is nothing to amplify.
+/// Datagrams of no connection that are kept, since a client's first may come before its TLS handshake is done here: in
+/// all, from one address, how large and for how long. Nothing is answered to them, so there is nothing to amplify.
 const MOST_EARLY: usize = 64;
 const MOST_EARLY_EACH: usize = 4;
 const EARLY_BYTES: usize = 1500;
@@ -51,11 +52,11 @@ struct Shared {
 }
 
 impl Endpoint {
-    /// So many sockets at an address, among which the kernel spreads senders by their addresses and ports.
+    /// `count` sockets at an address, among which the kernel spreads senders by their addresses and ports.
     pub fn bind(mut address: SocketAddr, count: usize) -> io::Result<Self> {
         let mut sockets = Vec::new();
         for _ in 0..count.max(1) {
-            // Connections and lines of probes have sockets of their own at the same port.
+            // Connections and lines of probes have their own sockets at the same port.
             let socket = Socket::bind(address, true)?;
             // Where any port would do, all have the first one's.
             address = socket.address()?;
@@ -89,7 +90,7 @@ impl Endpoint {
         self.threads.lock()
     }
 
-    /// The socket by which a connection sends that has none of its own.
+    /// The socket of a connection that has no separate one.
     pub fn socket(&self, connection: u32) -> &Arc<Socket> {
         &self.shared.sockets[connection as usize % self.shared.sockets.len()]
     }
@@ -129,7 +130,7 @@ impl Endpoint {
         self.shared.lock().remove(&connection);
     }
 
-    /// Datagrams that were nobody's.
+    /// Datagrams of no connection.
     pub fn unmatched(&self) -> u64 {
         self.shared.unmatched.load(Ordering::Relaxed)
     }
@@ -235,15 +236,16 @@ impl Early {
     }
 }
 
-/// The connection's number in a datagram of ours: see `docs/reference/wide-area-protocol.md`, "Packets"; those of probes have it at the
-/// same place.
+/// The connection's number in a datagram of ours: see `docs/reference/wide-area-protocol.md`, "Packets"; those of
+/// probes have it at the same place.
 pub fn connection_of(datagram: &[u8]) -> Option<u32> {
     let header = datagram.get(..HEADER_SIZE)?;
     matches!(header[0], PACKET | PROBE_PACKET)
         .then(|| u32::from_be_bytes([header[1], header[2], header[3], header[4]]))
 }
 
-/// Where a socket beside one of `bound` is to be bound to: the address that `peer` writes to, in the port's family, with its interface.
+/// Where a socket beside one of `bound` is to be bound to: the address that `peer` writes to, in the port's family,
+/// with its interface.
 fn beside(bound: SocketAddr, at: IpAddr, peer: SocketAddr) -> SocketAddr {
     match (bound, at.to_canonical()) {
         (SocketAddr::V6(_), IpAddr::V4(at)) => (at.to_ipv6_mapped(), bound.port()).into(),
@@ -265,7 +267,7 @@ impl Drop for Endpoint {
             socket.wake();
         }
         for thread in std::mem::take(&mut *self.threads()) {
-            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            // A panic was printed on stderr already.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
 //! Errors of a session with another host, by what the caller can do.
 //!
-//! Arrives: what went wrong here, or what the peer reports of itself. Leaves: a kind and one sentence. Must not know: what the session
-//! is for.
+//! Arrives: what went wrong here, or what the peer reports of itself. Leaves: a kind and one sentence. Must not know:
+//! what the session is for.
 
 /// Why a session cannot begin or go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum Error {
     /// All places are taken: try again later.
     #[error("{0}")]
     Busy(String),
-    /// This end was told to stop.
+    /// This end was stopped.
     #[error("{0}")]
     Stopped(String),
     /// A system call failed.
@@ -66,14 +66,14 @@ impl Error {
         }
     }
 
-    /// The error that the peer reports of itself. When the peer lost the connection or is being stopped, this end can resume: for
-    /// it, too, the connection is lost. No name makes this end trust another key.
+    /// The error that the peer reports of itself. When the peer lost the connection or is being stopped, this end can
+    /// resume: for it, too, the connection is lost. No name makes this end trust another key.
     #[must_use]
     pub fn reported(kind: &str, text: String) -> Self {
         match kind {
             "lost" => Self::Lost(text),
             "stopped" => Self::Lost(format!(
-                "the other end is being stopped ({text}): the same command goes on where it stopped"
+                "the peer is being stopped ({text}): the same command goes on where it stopped"
             )),
             "input" => Self::Input(text),
             "busy" => Self::Busy(text),
@@ -105,7 +105,7 @@ impl Error {
 /// The peer sent what cannot be sent in this state.
 #[must_use]
 pub fn protocol_violation() -> Error {
-    Error::lost("the other end broke the protocol: a message cannot be read")
+    Error::lost("the peer broke the protocol: a message cannot be read")
 }
 
 #[cfg(test)]

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told_so() {
+    fn what_is_no_key_is_an_error_that_says_so() {
         for line in [
             "",
             "waystage-ed25519",

@@ -1,7 +1,7 @@
 //! A connection of the protocol with its socket and its messages, for one thread to own.
 //!
-//! Arrives: datagrams, messages to send. Leaves: datagrams in as few calls as the kernel allows, messages that are whole.
-//! Must not know: who waits for what, and how.
+//! Arrives: datagrams, messages to send. Leaves: datagrams in as few calls as the kernel allows, messages that are
+//! whole. Must not know: who waits for what, and how.
 
 mod store;
 #[cfg(test)]
@@ -25,7 +25,7 @@ use store::{Coming, Store};
 /// Datagrams made before it is looked again what has arrived.
 const TURN: usize = 128;
 
-/// After so many the clock is read again: they are made in a few microseconds, and leave together anyway.
+/// Packets made between two readings of the clock: they take a few microseconds, and leave together anyway.
 const CLOCK_EVERY: usize = 8;
 
 /// Datagrams of one size to one address, to be sent in one call.
@@ -75,7 +75,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// Neither end sends more than `most_underway` messages at a time.
+    /// Neither end sends more than `most_in_flight` messages at a time.
     pub fn new(
         socket: Arc<Socket>,
         parameters: TransportParameters,
@@ -126,7 +126,7 @@ impl Link {
         }
     }
 
-    /// Bits a second that somebody has set; those of a group have what was agreed on together.
+    /// The rate limit in bits a second; the connections of a group share what was agreed on.
     pub fn cap_bps(&self) -> f64 {
         let members = self.parameters.group.as_ref().map_or(1, Group::members);
         (self.parameters.rate_bps / members as f64).min(self.limit_bps)
@@ -150,7 +150,7 @@ impl Link {
         }
     }
 
-    /// So many bytes of messages are done with.
+    /// The consumer has finished with `bytes` of messages.
     pub fn consumed(&mut self, bytes: u64) {
         if let Some(connection) = self.connection.as_mut().filter(|_| bytes > 0) {
             connection.consumed(now_ns(), bytes);
@@ -163,7 +163,7 @@ impl Link {
         self.store.spare.extend(buffers.into_iter().take(room));
     }
 
-    /// The peer broke a rule of messages: which; it is told.
+    /// The rule of messages that the peer broke, if any; the connection is closed with it.
     pub fn broken(&mut self) -> Option<&'static str> {
         let how = self.store.broken.take()?;
         self.close(codes::PROTOCOL_VIOLATION, how);
@@ -177,7 +177,7 @@ impl Link {
         }
     }
 
-    /// What the other end told after the first word: how fast to send, and its memory.
+    /// What the peer told after the first word: how fast to send, and its memory.
     pub fn update_parameters(&mut self, parameters: TransportParameters) {
         self.parameters = parameters;
         if let Some(connection) = &mut self.connection {
@@ -335,12 +335,12 @@ fn describe(ending: &CloseReason) -> String {
             "the connection was closed".to_owned()
         }
         CloseReason::Peer(_, reason) if !reason.is_empty() => {
-            format!("the other end closed the connection: {reason}")
+            format!("the peer closed the connection: {reason}")
         }
-        CloseReason::Peer(..) => "the other end gave up".to_owned(),
-        CloseReason::ProtocolViolation(how) => format!("the other end broke the protocol: {how}"),
+        CloseReason::Peer(..) => "the peer gave up".to_owned(),
+        CloseReason::ProtocolViolation(how) => format!("the peer broke the protocol: {how}"),
         CloseReason::IdleTimeout => {
-            "nothing has been heard of the other end for half a minute".to_owned()
+            "nothing has been heard of the peer for half a minute".to_owned()
         }
     }
 }

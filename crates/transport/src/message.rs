@@ -1,6 +1,7 @@
 //! Messages of a channel: the unit that one end sends and the other receives, complete and at most once.
 //!
-//! Arrives: buffers. Leaves: messages, and the limits of their sizes. Must not know: what messages contain, how they travel.
+//! Arrives: buffers. Leaves: messages, and the limits of their sizes. Must not know: what messages contain, how they
+//! travel.
 
 use std::ops::Deref;
 
@@ -10,10 +11,10 @@ pub const CONTENT_BYTES: usize = 4 << 20;
 /// No message is longer.
 pub const MOST_BYTES: usize = CONTENT_BYTES + (1 << 20);
 
-/// Memory in front of the disk, at the end that receives, if nobody said otherwise.
+/// Default memory for received messages.
 pub const MEMORY_BYTES: u64 = 256 << 20;
 
-/// Connections of one copy have at least so much each: several messages at a time.
+/// The least memory of each connection of a copy: several messages.
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 
 /// What each of several connections has of the memory of one.

@@ -1,7 +1,7 @@
 //! Received messages that wait for their consumer.
 //!
-//! Arrives: messages of all connections of a channel, the end of the channel. Leaves: the messages in order, then why no more come.
-//! Must not know: what messages contain, sockets.
+//! Arrives: messages of all connections of a channel, the end of the channel. Leaves: the messages in order, then why
+//! no more come. Must not know: what messages contain, sockets.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

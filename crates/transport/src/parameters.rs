@@ -45,7 +45,8 @@ pub struct TransportParameters {
     pub rtt_ns: u64,
     /// No datagram is larger; probes find what the path carries.
     pub largest_datagram: usize,
-    /// At a server: the address that the client has shown to be at. Another one has to be shown first; None where any is believed.
+    /// At a server: the address that the client has shown to be at. Another one has to be shown first; None where any
+    /// is believed.
     pub proved: Option<IpAddr>,
     /// The connections with which this one takes what one would; None where it takes its own share.
     pub group: Option<Group>,

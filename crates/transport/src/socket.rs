@@ -11,7 +11,7 @@ use std::time::Duration;
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit, UdpSocketState};
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
 
-/// One call of the kernel takes so much.
+/// The most bytes of one call of the kernel.
 pub const BATCH_BYTES: usize = 64 << 10;
 
 /// Received in one call.
@@ -61,7 +61,7 @@ impl<Bytes> Arrived<Bytes> {
 pub struct Socket {
     socket: UdpSocket,
     state: UdpSocketState,
-    /// Readable once whoever waits for datagrams is to look around.
+    /// Readable once the thread that waits for datagrams is to return.
     wake: OwnedFd,
 }
 
@@ -86,8 +86,8 @@ impl Socket {
         Self::of(Self::bound(address, shared)?.into())
     }
 
-    /// The same for one that the kernel gives what comes from `peer` and nothing else. What came between its beginning and that may be from
-    /// others.
+    /// The same for one that the kernel gives what comes from `peer` and nothing else. What came between its beginning
+    /// and that may be from others.
     pub fn connected(address: SocketAddr, shared: bool, peer: SocketAddr) -> io::Result<Self> {
         let socket = Self::bound(address, shared)?;
         socket.connect(&peer.into())?;
@@ -128,7 +128,8 @@ impl Socket {
         self.state.max_gso_segments()
     }
 
-    /// Send datagrams of `segment` bytes, the last of at most as many. What cannot be sent counts as lost on the way; whether it could.
+    /// Send datagrams of `segment` bytes, the last of at most as many. What cannot be sent counts as lost on the way;
+    /// whether it could.
     pub fn send(
         &self,
         to: SocketAddr,
@@ -163,7 +164,7 @@ impl Socket {
         self.socket.as_fd()
     }
 
-    /// Let whoever waits for datagrams return, now and from now on.
+    /// Let the thread that waits for datagrams return, now and from now on.
     pub fn wake(&self) {
         // Only a counter that is full fails, and then it is readable anyway.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
@@ -234,7 +235,7 @@ impl Socket {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
             Err(_) => {
-                // Such as a port that is unreachable: no end of the socket, but no reason for haste.
+                // For example an unreachable port: the socket goes on, but must not spin.
                 std::thread::sleep(Duration::from_millis(1));
                 0
             }

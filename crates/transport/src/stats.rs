@@ -1,6 +1,7 @@
 //! Statistics of a connection or channel, and its bottleneck.
 //!
-//! Arrives: counters of the protocol, time spent waiting. Leaves: named numbers, what limited the rate. Must not know: sockets.
+//! Arrives: counters of the protocol, time spent waiting. Leaves: named numbers, what limited the rate. Must not know:
+//! sockets.
 
 /// How a channel is doing, for statistics and reports.
 #[derive(Clone, Debug, Default)]
@@ -23,9 +24,9 @@ pub struct Status {
     pub duplicate_bytes: u64,
     /// Packets that failed authentication or decoding.
     pub refused_packets: u64,
-    /// What may be underway by what both ends have agreed on.
+    /// What may be in flight by what both ends have agreed on.
     pub memory_bytes: u64,
-    /// Nanoseconds spent held back, by [`Bottleneck`].
+    /// Nanoseconds spent waiting, by [`Bottleneck`].
     pub held_ns: [u64; Bottleneck::ALL.len()],
 }
 
@@ -96,7 +97,8 @@ impl Status {
         self.duplicate_bytes += other.duplicate_bytes;
         self.refused_packets += other.refused_packets;
         self.memory_bytes += other.memory_bytes;
-        // A copy lasts as long as its slowest connection; its source is what it waits for only while all of them wait for that.
+        // A copy lasts as long as its slowest connection; its source is what it waits for only while all of them wait
+        // for that.
         for bottleneck in Bottleneck::ALL {
             let (one, another) =
                 (&mut self.held_ns[bottleneck as usize], other.held_ns[bottleneck as usize]);

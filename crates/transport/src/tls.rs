@@ -1,9 +1,10 @@
 //! TLS 1.3 with raw public keys (RFC 7250): no certificates, no authorities, as with ssh.
 //!
-//! Arrives: this end's key, the server's key where it is known. Leaves: configurations of rustls, the secret of the UDP packets.
-//! Must not know: users, sockets.
+//! Arrives: this end's key, the server's key where it is known. Leaves: configurations of rustls, the secret of the UDP
+//! packets. Must not know: users, sockets.
 //!
-//! A client believes one key. A server lets any key prove itself and decides afterwards, so that who is not known is told so in words.
+//! A client believes one key. A server lets any key prove itself and decides afterwards, so that who is not known is
+//! told so in words.
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ const LABEL: &[u8] = b"EXPORTER-waystage-wan-1";
 /// The same, for the tags of a probe's packets.
 const PROBE_LABEL: &[u8] = b"EXPORTER-waystage-probe-1";
 
-/// What connections are for, by the protocol that the handshake agrees on: copies. A TLS server of another sort is told from ours.
+/// What connections are for, by the protocol that the handshake agrees on: copies. A TLS server of another sort is told
+/// from ours.
 pub const ALPN: &[u8] = b"waystage-wan/1";
 
 /// The same: measurements of the path.
@@ -112,7 +114,7 @@ pub fn peer_key(connection: &Connection) -> Option<PublicKey> {
 /// What the handshake of a connection gives for its packets, before anything is said.
 #[derive(Clone)]
 pub struct PacketKeys {
-    /// What nobody but the two ends knows.
+    /// The secret of packet protection, known to the two ends only.
     pub secret: [u8; 32],
     /// The cipher suite of TLS, which packets use too.
     pub suite: Suite,

@@ -1,9 +1,10 @@
 //! A connection of the wide-area protocol and the thread that owns it.
 //!
-//! Arrives: datagrams, messages to send, memory given back, the time. Leaves: datagrams, messages that are whole, what held it back.
-//! Must not know: what messages say, TLS.
+//! Arrives: datagrams, messages to send, memory given back, the time. Leaves: datagrams, messages that are whole, what
+//! held it back. Must not know: what messages say, TLS.
 //!
-//! The protocol's core decides everything; this thread only feeds it, and sends what it gives in as few calls as the kernel allows.
+//! The protocol's core decides everything; this thread only feeds it, and sends what it gives in as few calls as the
+//! kernel allows.
 
 mod commands;
 mod driver;
@@ -55,7 +56,8 @@ impl UdpConnection {
         )
     }
 
-    /// A server's, which learns the client's address from the first packet that opens. Fails where the connection's number is taken.
+    /// A server's, which learns the client's address from the first packet that opens. Fails where the connection's
+    /// number is taken.
     pub fn accept(
         endpoint: Arc<Endpoint>,
         parameters: TransportParameters,
@@ -111,7 +113,7 @@ impl UdpConnection {
         self.commands.lock().came
     }
 
-    /// The other end has told how fast to send, and what memory it has. Before the first message.
+    /// The peer has told how fast to send, and what memory it has. Before the first message.
     pub fn update_parameters(&self, parameters: TransportParameters) {
         let mut pending = self.commands.lock();
         pending.settled = Some(Box::new(parameters));
@@ -155,7 +157,7 @@ impl UdpConnection {
         self.commands.wake_up(&pending);
     }
 
-    /// Send no faster than so many bytes a second.
+    /// Limit the rate.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
         let mut pending = self.commands.lock();
         pending.limit = Some(bytes_per_s);
@@ -196,7 +198,7 @@ impl UdpConnection {
     fn join(&self) {
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            // A panic was printed on stderr already.
             let _ = thread.join();
         }
     }

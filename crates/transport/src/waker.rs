@@ -1,6 +1,7 @@
 //! An eventfd that wakes a thread which polls it together with sockets.
 //!
-//! Arrives: calls of [`Waker::wake`]. Leaves: a descriptor that is readable from the first of them on. Must not know: what for.
+//! Arrives: calls of [`Waker::wake`]. Leaves: a descriptor that is readable from the first of them on. Must not know:
+//! what for.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};

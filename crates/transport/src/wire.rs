@@ -1,6 +1,7 @@
 //! Numbers and bytes in messages: little-endian, lengths before what they count.
 //!
-//! Arrives: values, or bytes of the other end. Leaves: bytes, or values, or nothing where they were cut short or lie about lengths.
+//! Arrives: values, or bytes of the peer. Leaves: bytes, or values, or nothing where they were cut short or lie about
+//! lengths.
 
 /// What cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -136,7 +136,7 @@ impl Engine {
     /// It said `seen` bytes that make no sense here.
     fn malformed(&mut self, token: u64, answer: &[u8], seen: usize) {
         if let Some(tunnel) = self.tunnels.get_mut(&token) {
-            // Bytes that nobody has read would make the kernel take the answer back.
+            // Unread bytes would make the kernel reset the connection and drop the answer.
             let _ = tunnel.skip(seen).and_then(|()| tunnel.say(answer));
         }
         let why = "it speaks no SOCKS 5 without authentication, or asks for more than CONNECT";
@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// Ask the other end for a stream, or wait until there is a session.
+    /// Ask the peer for a stream, or wait until there is a session.
     pub(super) fn ask(&mut self, token: u64) {
         let wait = self.settings.wait;
         let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
@@ -184,7 +184,7 @@ impl Engine {
         self.by_stream.insert(stream, token);
     }
 
-    /// The other end wants a stream.
+    /// The peer wants a stream.
     pub(super) fn offered(&mut self, stream: u64, target: &[u8]) {
         let token = self.token();
         let Ok(offer) = Offer::read(target) else {
@@ -328,7 +328,7 @@ impl Engine {
         self.try_next(token, left, Some(failed));
     }
 
-    /// The destination of the other end's stream is there.
+    /// The destination of the peer's stream is there.
     fn accepted(&mut self, token: u64) {
         let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
         tunnel.state = State::Open;
@@ -340,7 +340,7 @@ impl Engine {
         if accepted {
             self.pump(token);
         } else {
-            self.end(token, Ending::Reset("nobody waits for it any more".to_owned()));
+            self.end(token, Ending::Reset("the stream was closed meanwhile".to_owned()));
         }
     }
 
@@ -375,7 +375,7 @@ impl Engine {
         }
     }
 
-    /// A connection does not get what it wants: it is told in the words of its kind.
+    /// Refuse a connection, in the terms of how it came here.
     pub(super) fn refuse(&mut self, token: u64, code: u8, why: &str) {
         let Some(tunnel) = self.tunnels.get_mut(&token) else { return };
         match (tunnel.ingress, tunnel.stream) {

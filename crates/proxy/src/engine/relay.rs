@@ -30,7 +30,7 @@ impl Engine {
                 }
                 Event::Reset { stream, .. } => {
                     if let Some(token) = self.by_stream.get(&stream).copied() {
-                        self.end(token, Ending::Reset("the other end reset it".to_owned()));
+                        self.end(token, Ending::Reset("the peer reset it".to_owned()));
                     }
                 }
                 Event::Drain => session.draining = true,

@@ -290,7 +290,7 @@ proptest! {
         let rules = Rules { rules: lines, otherwise: Verdict::Deny, here: Verdict::Allow };
         if near != 2 && rules.verdict(&Host::Address(address), None, 80) == Verdict::Allow {
             let narrow = |rule: &Rule| matches!(&rule.hosts, Pattern::Network(network) if {
-                network.contains(address) && special_of(address).map_or(*network == Network::of(address), |special| network.lies_in(&special.network))
+                network.contains(address) && special_of(address).map_or(*network == Network::of(address), |special| network.is_within(&special.network))
             });
             prop_assert!(rules.rules.iter().any(|rule| rule.verdict == Verdict::Allow && narrow(rule)));
         }

@@ -3,8 +3,8 @@
 //! Arrives: a server, what for. Leaves: a connection on which both ends agree, and a way for messages.
 //! Must not know: what is done over it.
 //!
-//! Nothing waits for an answer that it does not need: with the end of the handshake goes all that the client has to say, and the
-//! first packet over UDP beside it.
+//! Nothing waits for an answer that it does not need: with the end of the handshake goes all that the client has to
+//! say, and the first packet over UDP beside it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub struct SessionRequest {
     pub copy: [u8; 16],
     /// Connections that it is to have.
     pub connections: u32,
-    /// Memory of all of them for what is underway, at each end.
+    /// Memory of all of them for what is in flight, at each end.
     pub memory_bytes: u64,
     /// Those of this end that send, where there are to be several.
     pub group: Option<Group>,
@@ -78,7 +78,7 @@ pub fn coupled(group: Option<Group>, mode: Mode) -> Option<Group> {
     group.filter(|_| mode != Mode::Aggressive)
 }
 
-/// A server that was reached, and that was told everything; what it answers is to come.
+/// A handshake whose hello was sent; the server's answer is to come.
 pub struct ClientHandshake {
     /// The TLS connection.
     pub control: Arc<Control>,
@@ -104,8 +104,8 @@ pub struct Negotiated {
     pub connections: u32,
 }
 
-/// Reach a server and say what is wanted: the hello, and `words` behind it. `begun` is given the connection as soon as there is one,
-/// to end it from elsewhere; what comes over TLS goes to `incoming`.
+/// Reach a server and say what is wanted: the hello, and `words` behind it. `begun` is given the connection as soon as
+/// there is one, to end it from elsewhere; what comes over TLS goes to `incoming`.
 pub fn start_handshake(
     peer: &Peer,
     session_request: &SessionRequest,
@@ -234,7 +234,7 @@ impl ClientHandshake {
         note
     }
 
-    /// The server is told which way is taken.
+    /// Tell the server which way is taken.
     pub fn choose(&self, udp: bool) {
         self.control.send(kinds::WAY, &[u8::from(udp)]);
     }

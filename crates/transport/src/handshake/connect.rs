@@ -1,7 +1,7 @@
 //! The way to a server: a TCP connection, and TLS by which both ends know one another.
 //!
-//! Arrives: an address, keys, what the connection is for. Leaves: a connection whose handshake is done; or a sentence that says whom
-//! to ask for what. Must not know: what is said on it.
+//! Arrives: an address, keys, what the connection is for. Leaves: a connection whose handshake is done; or a sentence
+//! that says whom to ask for what. Must not know: what is said on it.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -17,7 +17,7 @@ use crate::tls;
 /// How long a host may take to accept a connection, and to answer in its handshake.
 const CONNECT_TIME: Duration = Duration::from_secs(15);
 
-/// A server that many knock at turns some away at once; one of them tries again after so long, twice as long each time.
+/// A busy server rejects connections at once; the client tries again after this pause, doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const MOST_PAUSES: u32 = 5;
 
@@ -43,7 +43,8 @@ pub struct Connected {
     pub stream: TcpStream,
     /// Where it was found.
     pub address: SocketAddr,
-    /// How long the answer in TLS's handshake took: a round trip to the server itself, where something on the way may answer for TCP.
+    /// How long the answer in TLS's handshake took: a round trip to the server itself, where something on the way may
+    /// answer for TCP.
     pub rtt: Duration,
 }
 
@@ -54,7 +55,7 @@ enum Miss {
     Failed(Error),
 }
 
-/// Whether the other end put an end to a connection that it had taken.
+/// Whether the peer put an end to a connection that it had taken.
 fn is_wordless(error: &std::io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
     let wordless = [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof];
@@ -125,7 +126,7 @@ fn turned_away(host: &str, port: u16, error: &std::io::Error) -> Error {
 fn handshake(server: &ConnectTarget<'_>, mut stream: &TcpStream) -> Result<Connection, Miss> {
     let made = tls::client(server.identity, server.trusted.cloned(), server.alpn);
     let (config, verifier) = made.map_err(Miss::Failed)?;
-    // Keys say who the server is, not names: any name will do, and none is told.
+    // Keys identify the server, not names: any name will do, and none is sent.
     let name =
         ServerName::try_from("waystage.invalid").map_err(|_| Miss::Failed(protocol_violation()))?;
     let mut tls = ClientConnection::new(config, name)
@@ -165,8 +166,8 @@ fn not_trusted(
                 key.fingerprint()
             ) },
         Some(key) if server.trusted != Some(&key) => Error::Untrusted { key: key.line(), text: format!(
-                "{host}:{port} shows another key than the one that is known: its fingerprint is {}. Somebody may be \
-                 listening in; if the server was made anew, remove its line from the file of known hosts",
+                "{host}:{port} shows another key than the one that is known: its fingerprint is {}. The connection may be \
+                 intercepted; if the server was made anew, remove its line from the file of known hosts",
                 key.fingerprint()
             ) },
         _ if server.alpn == tls::PROBE_ALPN && speaks_otherwise(error) => Error::Unreachable(format!("{host}:{port} knows nothing of probes: bring the Waystage there up to date"),
@@ -176,7 +177,7 @@ fn not_trusted(
     }
 }
 
-/// Whether the other end speaks TLS, but nothing on it that was asked for.
+/// Whether the peer speaks TLS, but nothing on it that was asked for.
 fn speaks_otherwise(error: &std::io::Error) -> bool {
     let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     matches!(told, Some(rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)))

@@ -1,6 +1,6 @@
 //! The first words of both ends: which version they speak, who the client is and what it wants; what it gets.
 //!
-//! Arrives: values, or bytes of the other end. Leaves: bytes, or values; or which versions meet. Must not know: connections.
+//! Arrives: values, or bytes of the peer. Leaves: bytes, or values; or which versions meet. Must not know: connections.
 //! The words are specified in `docs/reference/wide-area-copy.md`.
 
 use waystage_protocol::congestion::Mode;
@@ -39,7 +39,7 @@ pub struct Hello {
     pub rtt_ns: u64,
     /// What the connection is for.
     pub purpose: Purpose,
-    /// How the client calls the copy, so that other connections can be told to be of the same.
+    /// How the client calls the copy, so that other connections can name the same copy.
     pub copy: [u8; 16],
     /// Connections that the client wants for it.
     pub connections: u32,
@@ -65,7 +65,7 @@ impl Hello {
         out.0
     }
 
-    /// The hello and the version to go on in. A client of other versions is told which ones meet.
+    /// The hello and the version to go on in. A client of other versions learns which ones the server speaks.
     pub fn read(bytes: &[u8]) -> Result<(Self, u32), Error> {
         let mut reader = Reader(bytes);
         let (software, versions) = read_versions(&mut reader).map_err(|_| protocol_violation())?;
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_common_version_is_taken_and_none_in_common_is_told() {
+    fn the_highest_common_version_is_taken_and_none_in_common_is_an_error() {
         for versions in [&[2][..], &[2, 3], &[9, 2, 1]] {
             let (read, version) = Hello::read(&hello().encode_of(versions, "0.9")).unwrap();
             assert_eq!((read.user.as_str(), version), ("ada", 2));
@@ -218,7 +218,7 @@ mod tests {
         let older = Hello::read(&one.0).unwrap_err().to_string();
         assert!(older.contains("version 1") && older.contains("of the client"));
         let none = Hello::read(&hello().encode_of(&[], "0.9")).unwrap_err();
-        assert!(matches!(none, Error::Denied(_)), "version 0 is one that nobody speaks");
+        assert!(matches!(none, Error::Denied(_)), "no end speaks version 0");
     }
 
     proptest! {

@@ -52,7 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn who_is_older_is_told_to_be_brought_up_to_date() {
+    fn the_error_names_the_older_end() {
         let old = apart(("0.1", &[1]), ("0.9", &[3, 2])).to_string();
         assert_eq!(
             old,

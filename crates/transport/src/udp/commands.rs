@@ -1,7 +1,7 @@
 //! What other threads want of a connection's thread, and what it reports to them.
 //!
-//! Arrives: messages to send, limits, the wish to end. Leaves: the same for the thread that drives the connection, which is woken.
-//! Must not know: sockets, the protocol.
+//! Arrives: messages to send, limits, the wish to end. Leaves: the same for the thread that drives the connection,
+//! which is woken. Must not know: sockets, the protocol.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(super) struct PendingCommands {
     pub(super) settled: Option<Box<TransportParameters>>,
     pub(super) close: bool,
     pub(super) abort: bool,
-    /// Another way is taken: nobody is told of the end.
+    /// Another way is taken: the end is not reported.
     pub(super) given_up: bool,
     pub(super) sleeping: bool,
     /// A limit that the thread does not know yet.

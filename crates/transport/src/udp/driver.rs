@@ -16,7 +16,7 @@ use crate::message::{Message, CONTENT_BYTES};
 use crate::message_queue::MessageQueue;
 use crate::stats::{Bottleneck, Status};
 
-/// However short the path, so much may wait to be sent: reading must not wait for the network's next turn.
+/// Bytes that may be unsent on the shortest path: reading must not wait for the network's next turn.
 pub(super) const LEAST_IN_FLIGHT_BYTES: u64 = 8 * CONTENT_BYTES as u64;
 
 /// How long a close may take until the peer has answered it.
@@ -33,7 +33,7 @@ pub(super) struct Driver {
     pub(super) limited: (u64, [u64; Bottleneck::ALL.len()]),
     /// Whether more datagrams may be there than were taken in.
     pub(super) more: bool,
-    /// Whether the connection was told to close.
+    /// Whether the connection was closed here.
     pub(super) told: bool,
     /// Whether another way was taken.
     pub(super) given_up: bool,
@@ -64,7 +64,7 @@ impl Driver {
             }
             self.link.consumed(consumed);
             if let Some(how) = self.link.broken() {
-                self.over(&format!("the other end broke the protocol: {how}"));
+                self.over(&format!("the peer broke the protocol: {how}"));
             }
             self.events();
             self.link.transmit();
@@ -107,7 +107,7 @@ impl Driver {
         }
         self.account(now, None);
         if slept {
-            // Whatever else happens, somebody looks after a while.
+            // Statistics are published at least ten times a second.
             let timeout = Duration::from_nanos(wake_ns.saturating_sub(now).min(100_000_000));
             pending.sleeping = true;
             drop(pending);
@@ -155,7 +155,7 @@ impl Driver {
         })
     }
 
-    /// Time up to now was held by `bottleneck`; work was done in it where nobody is named.
+    /// Account the time up to now to `bottleneck`; to the processor where it is None.
     fn account(&mut self, now: u64, bottleneck: Option<Bottleneck>) {
         let passed = now.saturating_sub(self.limited.0);
         self.limited.0 = now;
@@ -238,10 +238,12 @@ impl Driver {
     }
 }
 
-/// So many bytes of messages may be given to a connection and not be whole at the peer, where it has sent so many of them.
+/// So many bytes of messages may be given to a connection and not be whole at the peer, where it has sent so many of
+/// them.
 ///
-/// What the next window holds and something to be sent meanwhile, whatever waits for repairs: on a path that loses every tenth packet the last
-/// packet of a message arrives after four or five round trips, so that several windows are sent and not whole.
+/// What the next window holds and something to be sent meanwhile, whatever waits for repairs: on a path that loses
+/// every tenth packet the last packet of a message arrives after four or five round trips, so that several windows are
+/// sent and not whole.
 fn most_in_flight_bytes(sent_bytes: u64, window_bytes: u64) -> u64 {
     sent_bytes + window_bytes + LEAST_IN_FLIGHT_BYTES
 }

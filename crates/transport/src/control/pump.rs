@@ -1,0 +1,214 @@
+//! The thread of a TLS connection: moves messages between the socket and those that wait for them.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustls::Connection;
+
+use super::frames::{Frame, FrameDecoder, FrameError, BULK, LONGEST_SMALL};
+use super::shared::Shared;
+use crate::message::Message;
+
+/// Messages of other kinds that may wait to be read, and their bytes.
+const MOST_SMALL: usize = 1024;
+const MOST_SMALL_BYTES: usize = 4 * LONGEST_SMALL;
+
+/// How long the peer may take to read our last words.
+const LINGER: Duration = Duration::from_secs(2);
+
+pub(super) struct Pump {
+    pub(super) shared: Arc<Shared>,
+    pub(super) tls: Connection,
+    pub(super) stream: TcpStream,
+    pub(super) frames: FrameDecoder,
+    /// A message on its way into TLS, and how far.
+    pub(super) writing: Option<(Vec<u8>, usize)>,
+}
+
+impl Pump {
+    /// Until the connection ends.
+    pub(super) fn run(&mut self) {
+        let why = match self.turn() {
+            Ok(()) => "the connection was closed".to_owned(),
+            Err(why) => why,
+        };
+        self.shared.end(&why);
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Until it was closed here (Ok) or there.
+    fn turn(&mut self) -> Result<(), String> {
+        // The peer's first words may have come with the end of its handshake, and nothing more may follow.
+        self.opened()?;
+        loop {
+            let idle = self.write()?;
+            let (close, abort) = {
+                let state = self.shared.lock();
+                (state.close, state.abort)
+            };
+            if abort {
+                return Ok(());
+            }
+            if close && idle {
+                self.linger();
+                return Ok(());
+            }
+            let incoming = self.shared.incoming();
+            let may_read = incoming.held_bytes() < incoming.most_bytes();
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, may_read);
+            flags.set(PollFlags::OUT, self.tls.wants_write());
+            let wake = PollFd::from_borrowed_fd(self.shared.wake.as_fd(), PollFlags::IN);
+            let stream = PollFd::from_borrowed_fd(self.stream.as_fd(), flags);
+            let mut fds = [wake, stream];
+            // A socket that is not to be read must not be polled: it would report a hang-up again and again.
+            let polled = if flags.is_empty() { 1 } else { 2 };
+            match poll(&mut fds[..polled], None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(format!("the connection cannot be waited for: {errno}")),
+            }
+            let ready = fds[1].revents();
+            if fds[0].revents().contains(PollFlags::IN) {
+                let _ = rustix::io::read(&self.shared.wake, &mut [0_u8; 8]);
+            }
+            if may_read && ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+                self.read()?;
+            }
+        }
+    }
+
+    /// Write what there is; whether there is nothing left.
+    fn write(&mut self) -> Result<bool, String> {
+        loop {
+            if self.writing.is_none() {
+                let mut state = self.shared.lock();
+                if let Some(frame) = state.outgoing.pop_front() {
+                    if frame[4] == BULK {
+                        state.waiting_bytes -= frame.len();
+                        self.shared.changed.notify_all();
+                        self.shared.incoming().wake();
+                    }
+                    self.writing = Some((frame, 0));
+                }
+            }
+            if let Some((frame, at)) = &mut self.writing {
+                // TLS takes what its buffer holds.
+                *at += self.tls.writer().write(&frame[*at..]).unwrap_or(0);
+                if *at == frame.len() {
+                    self.writing = None;
+                }
+            }
+            while self.tls.wants_write() {
+                match self.tls.write_tls(&mut self.stream) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(lost(&error)),
+                }
+            }
+            if self.writing.is_none() && self.shared.lock().outgoing.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn read(&mut self) -> Result<(), String> {
+        match self.tls.read_tls(&mut self.stream) {
+            Ok(0) => return Err("the peer has gone away".to_owned()),
+            Ok(_) => {}
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return Ok(())
+            }
+            Err(error) => return Err(lost(&error)),
+        }
+        self.opened()
+    }
+
+    /// Hand out what TLS has opened.
+    fn opened(&mut self) -> Result<(), String> {
+        let opened = self.tls.process_new_packets();
+        self.shared.lock().heard |=
+            opened.as_ref().map_or(true, |o| o.plaintext_bytes_to_read() > 0);
+        let state = opened.map_err(|error| match error {
+            rustls::Error::AlertReceived(alert) => {
+                format!("the peer refused the connection ({alert:?})")
+            }
+            error => format!("the connection was disturbed: {error}"),
+        })?;
+        let mut left = state.plaintext_bytes_to_read();
+        while left > 0 {
+            let mut reader = self.tls.reader();
+            let (count, frame) =
+                self.frames.fill(left, |into| reader.read(into)).map_err(|error| match error {
+                    FrameError::Read(error) => lost(&error),
+                    FrameError::TooLong => {
+                        "the peer broke the protocol: a message was too long".to_owned()
+                    }
+                })?;
+            left -= count;
+            if let Some(frame) = frame {
+                self.deliver(frame)?;
+            }
+        }
+        if state.peer_has_closed() {
+            return Err("the peer has closed the connection".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Hand a frame to the channel or to [`Control::receive`].
+    fn deliver(&self, (kind, body): Frame) -> Result<(), String> {
+        if kind == BULK {
+            let length = body.len();
+            // Held, so that none goes to a queue that was just left.
+            self.shared.incoming.read().put(Message { buffer: body, length, by: None });
+            return Ok(());
+        }
+        let mut state = self.shared.lock();
+        let waiting: usize = state.small.iter().map(|(_, body)| body.len()).sum();
+        if state.small.len() >= MOST_SMALL || waiting > MOST_SMALL_BYTES {
+            return Err("the peer broke the protocol: it says too much".to_owned());
+        }
+        state.small.push_back((kind, body));
+        self.shared.changed.notify_all();
+        self.shared.incoming().wake();
+        Ok(())
+    }
+
+    /// Say goodbye, and wait until it was heard: a socket closed earlier would take our last words back.
+    fn linger(&mut self) {
+        self.tls.send_close_notify();
+        let _ = self.write();
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let deadline = Instant::now() + LINGER;
+        let mut rest = [0; 4096];
+        while !self.shared.lock().abort {
+            match self.stream.read(&mut rest) {
+                Ok(0) => return,
+                Ok(_) => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.shared.wake.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
+            ];
+            let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+            let _ = rustix::io::read(&self.shared.wake, &mut [0_u8; 8]);
+        }
+    }
+}
+
+fn lost(error: &std::io::Error) -> String {
+    format!("the connection was lost ({error})")
+}
