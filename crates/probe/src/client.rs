@@ -22,16 +22,13 @@ use crate::counting::Count;
 use crate::messages::{self, kinds, Hello, Welcome};
 use crate::packet::{Kind, Mark, Packet};
 use crate::probe_socket::ProbeSocket;
-use crate::receiver::{Echo, Receiver};
+use crate::receiver::{Awaited, Echo, Receiver};
 use crate::serve::padding;
 use crate::stream::{self, Order, Streamed};
 use crate::train::{send, Sent, Train, HEADERS_IPV4, HEADERS_IPV6};
 
 /// Between packets that ask to be heard.
 const BETWEEN_KNOCKS: Duration = Duration::from_millis(25);
-
-/// What is waited for is looked at this often.
-const LOOK_ROUND: Duration = Duration::from_millis(5);
 
 /// How long the server's calls may take to arrive.
 const CALL_TIME: Duration = Duration::from_millis(1500);
@@ -74,7 +71,7 @@ pub struct Reached {
 /// A session. Dropped, it ends at once; better is [`Probe::close`].
 pub struct Probe {
     request: ProbeRequest,
-    control: Control,
+    control: Arc<Control>,
     receiver: Receiver,
     welcome: Welcome,
     padding: Vec<u8>,
@@ -90,7 +87,8 @@ impl Probe {
         let Arrived { tls, stream, address, .. } = connect(&server(&request, tls::PROBE_ALPN))?;
         let tags = tls::probe_tags(&tls)
             .ok_or_else(|| Error::lost("the server's TLS gives no tags for packets"))?;
-        let control = Control::start(tls, stream, Arc::new(MessageQueue::default()), ADVICE)?;
+        let control =
+            Arc::new(Control::start(tls, stream, Arc::new(MessageQueue::default()), ADVICE)?);
         let no_socket = |error: std::io::Error| Error::io("open a UDP socket", &error);
         let socket = ProbeSocket::to(address).map_err(no_socket)?;
         let port = socket.address().map_err(no_socket)?.port();
@@ -98,7 +96,11 @@ impl Probe {
         control.send(kinds::HELLO, &hello.encode());
         let welcome = Welcome::read(&expect(&control, kinds::WELCOME)?)?;
         let [ours, theirs] = tags.map(|tag| Mark { connection: welcome.connection, tag });
-        let receiver = Receiver::start(Arc::new(socket), [theirs, ours]).map_err(no_socket)?;
+        let receiver = {
+            let control = Arc::clone(&control);
+            let notify = move || control.interrupt();
+            Receiver::start(Arc::new(socket), [theirs, ours], notify).map_err(no_socket)?
+        };
         Ok(Self {
             request,
             control,
@@ -181,9 +183,9 @@ impl Probe {
         let up = heard == Some(true);
         if !up {
             let until = Instant::now() + CALL_TIME;
-            while !answered() && Instant::now() < until {
+            while !self.receiver.expect(Awaited::Packet) && Instant::now() < until {
                 self.still_on()?;
-                std::thread::sleep(LOOK_ROUND);
+                self.control.wait(until.saturating_duration_since(Instant::now()));
             }
             self.control.send(kinds::CALLED, &[u8::from(answered())]);
         }
@@ -206,8 +208,8 @@ impl Probe {
     }
 
     /// Small packets there and back, `interval` apart on average and unevenly, so that nothing periodic is met in step
-    /// (RFC 2330, section
-    /// 11.1); what was answered within `wait` of the last.
+    /// (RFC 2330,
+    /// section 11.1); what was answered within `wait` of the last.
     pub fn echoes(
         &self,
         count: u32,
@@ -220,6 +222,7 @@ impl Probe {
             while Instant::now() < due {
                 self.still_on()?;
                 let left = due.saturating_duration_since(Instant::now());
+                // Long pauses are cut into pieces of this, so that a stop need not wait for the next echo.
                 std::thread::sleep(left.min(Duration::from_millis(50)));
             }
             self.echo(number);
@@ -229,15 +232,19 @@ impl Probe {
         }
         let (until, mut found) = (Instant::now() + wait, self.receiver.echoes());
         let mut last = Instant::now();
-        while found.len() < count as usize && Instant::now() < until {
+        while found.len() < count as usize {
             self.still_on()?;
             // What takes several times as long as the longest so far does not come.
             let longest = found.iter().map(|echo: &Echo| echo.round_trip_ns).max();
             let patience = LEAST_ECHO_WAIT + Duration::from_nanos(4 * longest.unwrap_or(0));
-            if longest.is_some() && last.elapsed() > patience {
+            let end = if longest.is_some() { until.min(last + patience) } else { until };
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 break;
             }
-            std::thread::sleep(LOOK_ROUND);
+            if !self.receiver.expect(Awaited::Answer) {
+                self.control.wait(left);
+            }
             let more = self.receiver.echoes();
             if !more.is_empty() {
                 last = Instant::now();
@@ -281,7 +288,10 @@ impl Probe {
             self.control.send(kinds::SEND, &asked);
             let (sent, _) =
                 messages::read_sent(&expect_within(&self.control, kinds::SENT, patience)?)?;
-            (sent, self.receiver.count(sent.packets, quiet, &stopped))
+            (
+                sent,
+                self.receiver.count(sent.packets, quiet, &stopped, &|left| self.control.wait(left)),
+            )
         };
         self.still_on()?;
         Ok(found)

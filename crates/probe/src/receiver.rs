@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use waystage_transport::clock::now_ns;
@@ -13,9 +13,6 @@ use waystage_transport::clock::now_ns;
 use crate::counting::{Count, Counting};
 use crate::packet::{Kind, Mark, Opened, Packet, HEADER_BYTES};
 use crate::probe_socket::ProbeSocket;
-
-/// Whoever waits for packets looks again this often.
-const LOOK_ROUND: Duration = Duration::from_millis(5);
 
 /// Round trips kept until they are taken.
 const MOST_ECHOES: usize = 1 << 20;
@@ -47,53 +44,60 @@ struct Shared {
     marks: [Mark; 2],
     state: Mutex<State>,
     stop: AtomicBool,
+    /// Interrupts the thread that waits for packets.
+    notify: Box<dyn Fn() + Send + Sync>,
 }
 
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Awaited {
+    /// Any packet of the session.
+    Packet,
+    /// This number of a train's packets.
+    Train(u64),
+    /// An answer that was not taken yet.
+    Answer,
+}
+
+/// What was received, without sockets and clocks.
 #[derive(Default)]
 struct State {
     counting: Option<Counting>,
     /// What the kernel had dropped when the train began.
     dropped_before: u64,
-    heard_at: Option<Instant>,
+    /// When the last packet of the train came, by [`now_ns`].
+    heard_ns: Option<u64>,
     echoes: Vec<Echo>,
-    /// Packets of this session that came whole.
+    /// Packets of this session that came undamaged.
     whole: u64,
+    awaited: Option<Awaited>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+impl State {
+    /// A damaged packet came.
+    fn damaged(&mut self, heard_ns: u64) {
+        self.heard_ns = Some(heard_ns);
+        if let Some(counting) = &mut self.counting {
+            counting.damaged();
+        }
     }
 
-    fn came(&self, datagram: &[u8], heard_ns: u64, answer: &mut Vec<u8>) {
-        let packet = match self.marks[0].read(datagram) {
-            Opened::Whole(packet) => packet,
-            Opened::Damaged => {
-                let mut state = self.lock();
-                state.heard_at = Some(Instant::now());
-                if let Some(counting) = &mut state.counting {
-                    counting.damaged();
-                }
-                return;
-            }
-            Opened::Strange => return,
-        };
-        let mut state = self.lock();
-        state.whole += 1;
+    /// A packet came. The answer to send, if it is an echo.
+    fn packet(&mut self, packet: Packet, heard_ns: u64) -> Option<Packet> {
+        self.whole += 1;
         match packet.kind {
             Kind::Train => {
-                let State { counting, heard_at, .. } = &mut *state;
-                if counting.as_mut().is_some_and(|counting| {
+                if self.counting.as_mut().is_some_and(|counting| {
                     counting.came(packet.train, packet.number, packet.sent_ns, heard_ns)
                 }) {
-                    *heard_at = Some(Instant::now());
+                    self.heard_ns = Some(heard_ns);
                 }
             }
             Kind::Answer => {
                 let held = packet.sent_ns.saturating_sub(packet.heard_ns);
                 let passed = heard_ns.saturating_sub(packet.asked_ns);
-                if state.echoes.len() < MOST_ECHOES {
-                    state.echoes.push(Echo {
+                if self.echoes.len() < MOST_ECHOES {
+                    self.echoes.push(Echo {
                         number: packet.number,
                         sent_ns: packet.asked_ns,
                         round_trip_ns: passed.saturating_sub(held),
@@ -103,32 +107,79 @@ impl Shared {
                 }
             }
             Kind::Echo => {
-                drop(state);
-                // As large as the question: an answer amplifies nothing.
-                answer.clear();
-                let told = Packet {
+                return Some(Packet {
                     kind: Kind::Answer,
                     asked_ns: packet.sent_ns,
                     heard_ns,
-                    sent_ns: now_ns(),
                     ..packet
-                };
-                self.marks[1].write(&told, &datagram[HEADER_BYTES..], answer);
-                self.socket.send(answer);
+                })
             }
             Kind::Call => {}
+        }
+        None
+    }
+
+    fn has(&self, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::Packet => self.whole > 0,
+            Awaited::Train(sent) => self.counting.as_ref().is_none_or(|c| c.arrived() >= sent),
+            Awaited::Answer => !self.echoes.is_empty(),
+        }
+    }
+
+    /// Whether what was awaited has just come.
+    fn is_due(&mut self) -> bool {
+        let due = self.awaited.is_some_and(|awaited| self.has(awaited));
+        if due {
+            self.awaited = None;
+        }
+        due
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    fn came(&self, datagram: &[u8], heard_ns: u64, answer: &mut Vec<u8>) {
+        let mut state = self.lock();
+        let reply = match self.marks[0].read(datagram) {
+            Opened::Whole(packet) => state.packet(packet, heard_ns),
+            Opened::Damaged => {
+                state.damaged(heard_ns);
+                return;
+            }
+            Opened::Strange => return,
+        };
+        let due = state.is_due();
+        drop(state);
+        if due {
+            (self.notify)();
+        }
+        if let Some(reply) = reply {
+            // As large as the question: an answer amplifies nothing.
+            answer.clear();
+            let reply = Packet { sent_ns: now_ns(), ..reply };
+            self.marks[1].write(&reply, &datagram[HEADER_BYTES..], answer);
+            self.socket.send(answer);
         }
     }
 }
 
 impl Receiver {
     /// Listen for packets with the first mark, and answer with the second.
-    pub(crate) fn start(socket: Arc<ProbeSocket>, marks: [Mark; 2]) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        socket: Arc<ProbeSocket>,
+        marks: [Mark; 2],
+        notify: impl Fn() + Send + Sync + 'static,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             socket,
             marks,
             state: Mutex::default(),
             stop: AtomicBool::new(false),
+            notify: Box::new(notify),
         });
         let listening = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("wan-probe".to_owned()).spawn(move || {
@@ -164,22 +215,38 @@ impl Receiver {
         let mut state = self.shared.lock();
         state.counting = Some(Counting::new(train, packets));
         state.dropped_before = dropped_before;
-        state.heard_at = None;
+        state.heard_ns = None;
     }
 
-    /// What has come of the train, once all `sent` packets have, or for `quiet` none; or where `stopped` says so.
-    pub(crate) fn count(&self, sent: u64, quiet: Duration, stopped: &dyn Fn() -> bool) -> Count {
-        let began = Instant::now();
+    /// Whether it has come already; if not, `notify` is called once it has.
+    pub(crate) fn expect(&self, awaited: Awaited) -> bool {
+        let mut state = self.shared.lock();
+        state.awaited = Some(awaited);
+        state.is_due()
+    }
+
+    /// What has come of the train, once all `sent` packets have, or for `quiet` none; or where `stopped` says so. `wait` waits for
+    /// a call of `notify`, at most for a time.
+    pub(crate) fn count(
+        &self,
+        sent: u64,
+        quiet: Duration,
+        stopped: &dyn Fn() -> bool,
+        wait: &dyn Fn(Duration),
+    ) -> Count {
+        let began = now_ns();
         loop {
+            let all = self.expect(Awaited::Train(sent));
             let mut state = self.shared.lock();
-            let last = state.heard_at.unwrap_or(began).max(began);
-            let all = state.counting.as_ref().is_none_or(|counting| counting.arrived() >= sent);
-            if all || last.elapsed() >= quiet || stopped() {
+            let since = now_ns().saturating_sub(state.heard_ns.unwrap_or(began).max(began));
+            let left = quiet.saturating_sub(Duration::from_nanos(since));
+            if all || left.is_zero() || stopped() {
+                state.awaited = None;
                 let dropped = self.shared.socket.dropped().saturating_sub(state.dropped_before);
                 return state.counting.take().map_or_else(Count::default, |c| c.finish(dropped));
             }
             drop(state);
-            std::thread::sleep(LOOK_ROUND);
+            wait(left);
         }
     }
 

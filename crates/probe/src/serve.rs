@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use waystage_transport::clock::now_ns;
 use waystage_transport::control::Control;
 use waystage_transport::endpoint::{DatagramSink, Endpoint};
@@ -27,9 +27,6 @@ use crate::probe_socket::ProbeSocket;
 use crate::receiver::Receiver;
 use crate::stream::{Streamed, PATIENCE};
 use crate::train::{send, Train, HEADERS_IPV4, HEADERS_IPV6};
-
-/// The client is asked for its next wish this often whether the session is to end.
-const LOOK_ROUND: Duration = Duration::from_millis(100);
 
 /// A client that requests nothing for this time is gone.
 const MOST_IDLE: Duration = Duration::from_secs(60);
@@ -54,7 +51,8 @@ struct Running {
     rate: u64,
     /// What the last stream carried, as seen here.
     streamed: Mutex<Option<Result<Streamed, Error>>>,
-    changed: Condvar,
+    /// Interrupted when something has come.
+    control: Arc<Control>,
 }
 
 impl Probes {
@@ -77,7 +75,7 @@ pub struct ProbeClient<'a> {
     /// The server's sessions.
     pub probes: &'a Probes,
     /// The TLS connection.
-    pub control: &'a Control,
+    pub control: &'a Arc<Control>,
     /// The server's UDP port, if it has one.
     pub endpoint: Option<&'a Endpoint>,
     /// This end of the TCP connection.
@@ -105,16 +103,15 @@ pub fn hello(body: &[u8]) -> Result<(String, u16), Error> {
 struct AddressValidation {
     mark: Mark,
     heard: Mutex<Option<(SocketAddr, Option<IpAddr>)>>,
-    changed: Condvar,
+    control: Arc<Control>,
 }
 
 impl DatagramSink for AddressValidation {
     fn datagrams(&self, arrived: Arrived) {
         let shown = |datagram| matches!(self.mark.read(datagram), Opened::Whole(_));
         if arrived.bytes.chunks(arrived.stride).any(shown) {
-            let mut heard = self.heard.lock();
-            heard.get_or_insert((arrived.from, arrived.at));
-            self.changed.notify_all();
+            self.heard.lock().get_or_insert((arrived.from, arrived.at));
+            self.control.interrupt();
         }
     }
 }
@@ -134,7 +131,7 @@ pub fn serve(client: &ProbeClient<'_>) -> Result<String, Error> {
         token: random(),
         rate: client.rate,
         streamed: Mutex::default(),
-        changed: Condvar::new(),
+        control: Arc::clone(client.control),
     });
     {
         let mut held = client.probes.lock();
@@ -151,7 +148,7 @@ pub fn serve(client: &ProbeClient<'_>) -> Result<String, Error> {
     let validation = Arc::new(AddressValidation {
         mark: marks[0],
         heard: Mutex::default(),
-        changed: Condvar::new(),
+        control: Arc::clone(client.control),
     });
     let registration = client.endpoint.and_then(|endpoint| {
         let added = endpoint.add(marks[0].connection, Arc::<AddressValidation>::clone(&validation));
@@ -224,10 +221,12 @@ impl Session<'_> {
         let control = self.client.control;
         let mut idle = Instant::now();
         loop {
-            let message = control.receive(LOOK_ROUND)?;
+            let left = self.client.longest.saturating_sub(self.began.elapsed());
+            let idle_left = MOST_IDLE.saturating_sub(idle.elapsed());
+            let message = control.receive(idle_left.min(left))?;
             self.still_on()?;
             let Some((kind, body)) = message else {
-                if idle.elapsed() > MOST_IDLE {
+                if idle.elapsed() >= MOST_IDLE {
                     return Err(Error::lost("the client wants nothing any more"));
                 }
                 continue;
@@ -249,7 +248,10 @@ impl Session<'_> {
                 kinds::SENT => {
                     let (sent, quiet_ms) = messages::read_sent(&body)?;
                     let quiet = Duration::from_millis(u64::from(quiet_ms)).min(MOST_WAIT);
-                    let count = self.receiver()?.count(sent.packets, quiet, &|| self.over());
+                    let count =
+                        self.receiver()?.count(sent.packets, quiet, &|| self.over(), &|left| {
+                            control.wait(left);
+                        });
                     self.received += count.received + count.duplicated;
                     self.still_on()?;
                     let mut out = Writer::default();
@@ -305,12 +307,12 @@ impl Session<'_> {
         let wait_ms = Reader(body).u32().map_err(|_| protocol_violation())?;
         let until = Instant::now() + Duration::from_millis(u64::from(wait_ms)).min(MOST_WAIT);
         let heard = loop {
-            let mut held = validation.heard.lock();
-            validation.changed.wait_while_for(&mut held, |heard| heard.is_none(), LOOK_ROUND);
-            let heard = *held;
-            if heard.is_some() || Instant::now() >= until || self.over() {
+            let heard = *validation.heard.lock();
+            let left = until.saturating_duration_since(Instant::now());
+            if heard.is_some() || left.is_zero() || self.over() {
                 break heard;
             }
+            self.client.control.wait(left);
         };
         if let Some((from, at)) = heard {
             self.listen(at.unwrap_or(self.client.local.ip()), from)
@@ -334,7 +336,10 @@ impl Session<'_> {
             None => return Err(std::io::ErrorKind::Unsupported.into()),
         };
         let socket = ProbeSocket::beside(SocketAddr::new(at, port), peer)?;
-        self.receiver = Some(Receiver::start(Arc::new(socket), self.marks)?);
+        self.receiver = Some(Receiver::start(Arc::new(socket), self.marks, {
+            let control = Arc::clone(self.client.control);
+            move || control.interrupt()
+        })?);
         Ok(())
     }
 
@@ -359,11 +364,16 @@ impl Session<'_> {
     /// Tell what the last stream carried.
     fn streamed(&self) -> Result<(), Error> {
         let until = Instant::now() + PATIENCE + MOST_WAIT;
-        let mut held = self.running.streamed.lock();
-        while held.is_none() && Instant::now() < until && !self.over() {
-            self.running.changed.wait_for(&mut held, LOOK_ROUND);
-        }
-        let streamed = held.take().ok_or_else(|| Error::lost("the TCP stream did not end"))??;
+        let streamed = loop {
+            if let Some(streamed) = self.running.streamed.lock().take() {
+                break streamed?;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.over() {
+                return Err(Error::lost("the TCP stream did not end"));
+            }
+            self.client.control.wait(left);
+        };
         self.client.control.send(kinds::STREAMED, &streamed.encode());
         Ok(())
     }
@@ -389,6 +399,6 @@ pub fn serve_stream(
         streamed.as_ref().map(|streamed| format!("stream: {} bytes came", streamed.bytes));
     let log_line = log_line.map_err(Clone::clone);
     *running.streamed.lock() = Some(streamed);
-    running.changed.notify_all();
+    running.control.interrupt();
     log_line
 }

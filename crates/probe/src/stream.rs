@@ -20,8 +20,8 @@ use crate::messages::Token;
 /// What a call writes or reads.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// A stop is noticed within so much.
-const LOOK_ROUND: Duration = Duration::from_millis(100);
+/// Calls on the socket wait at most for this, so that a stop or the end of the time is noticed.
+const STOP_LATENCY: Duration = Duration::from_millis(100);
 
 /// No stream lasts longer.
 const LONGEST: Duration = Duration::from_secs(600);
@@ -209,8 +209,8 @@ fn run(
     order: &Order,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Streamed, Error> {
-    stream.set_read_timeout(Some(LOOK_ROUND)).map_err(failed)?;
-    stream.set_write_timeout(Some(LOOK_ROUND)).map_err(failed)?;
+    stream.set_read_timeout(Some(STOP_LATENCY)).map_err(failed)?;
+    stream.set_write_timeout(Some(STOP_LATENCY)).map_err(failed)?;
     let streamed =
         if sends { give(stream, order, stopped)? } else { take(stream, order.duration, stopped)? };
     if stopped() {
@@ -237,12 +237,12 @@ fn give(
     let (mut said, mut said_at) = (kernel_says(stream), began);
     while began.elapsed() < most && !stopped() {
         // After a reset the kernel no longer answers.
-        if said_at.elapsed() >= LOOK_ROUND {
+        if said_at.elapsed() >= STOP_LATENCY {
             (said, said_at) = (kernel_says(stream), Instant::now());
         }
         let due = Duration::from_secs_f64(bytes as f64 / order.rate as f64);
         if let Some(early) = due.checked_sub(began.elapsed()).filter(|early| !early.is_zero()) {
-            std::thread::sleep(early.min(LOOK_ROUND));
+            std::thread::sleep(early.min(STOP_LATENCY));
             continue;
         }
         match stream.write(&piece) {

@@ -24,8 +24,8 @@ const MOST_BEHIND_NS: u64 = 4_000_000;
 /// A packet that leaves later than this was late.
 pub const LATE_NS: u64 = 1_000_000;
 
-/// A stop is noticed within so much.
-const LOOK_ROUND_NS: u64 = 50_000_000;
+/// Long sleeps are cut into pieces of this, so that a stop need not wait for the next packet.
+const STOP_LATENCY_NS: u64 = 50_000_000;
 
 /// Bytes of datagrams that leave together at most.
 const MOST_TOGETHER_BYTES: usize = 60_000;
@@ -150,7 +150,7 @@ pub(crate) fn send(
         let due = began + u64::from(next) * train.interval_ns;
         let now = now_ns();
         if now < due {
-            std::thread::sleep(Duration::from_nanos((due - now).min(LOOK_ROUND_NS)));
+            std::thread::sleep(Duration::from_nanos((due - now).min(STOP_LATENCY_NS)));
             continue;
         }
         let behind = now - due;

@@ -33,6 +33,9 @@ use crate::rules::{Rule, Rules, Verdict};
 use crate::server::agree;
 use crate::session_transport::SessionTransport;
 
+/// Statistics of a session are at most twice this old.
+const STATUS_TIME: Duration = Duration::from_millis(500);
+
 /// Between attempts to reach the server again: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -239,7 +242,7 @@ impl Shared {
                 let up = engine.attach_session(transport);
                 up.map_err(|error| Error::io("take a session up", &error))?;
             }
-            let over = engine.turn(phase);
+            let over = engine.turn(phase, engine.has_session().then_some(STATUS_TIME));
             self.tell(engine.notices());
             if let Some(why) = over {
                 self.tell(vec![Notice::Lost(why)]);
@@ -248,7 +251,7 @@ impl Shared {
                 drop(state);
                 self.changed.notify_all();
             }
-            if looked.elapsed() > Duration::from_millis(100) {
+            if looked.elapsed() > STATUS_TIME {
                 looked = std::time::Instant::now();
                 self.lock().status = engine.status();
             }

@@ -31,8 +31,8 @@ use crate::splice::Splice;
 use crate::stream_codes;
 use crate::tunnel::{self, Ingress, State, Tunnel};
 
-/// Whatever happens, it is looked around this often: for deadlines and for what others want.
-const LOOK_ROUND: Duration = Duration::from_millis(100);
+/// A listener that could not take a connection, for example without a free descriptor, is tried again after this time.
+const RETRY_TIME: Duration = Duration::from_millis(100);
 
 /// A destination is connected to within this time, its name looked up.
 const CONNECT_TIME: Duration = Duration::from_secs(20);
@@ -96,7 +96,8 @@ pub(super) struct Engine {
     waiting: VecDeque<u64>,
     resolver: Resolver,
     next: u64,
-    deadlines_ns: u64,
+    /// No connection is late before this.
+    next_deadline: Option<Instant>,
     counts: Arc<Counts>,
     notices: Vec<Notice>,
     draining: bool,
@@ -134,7 +135,7 @@ impl Engine {
             session: None,
             waiting: VecDeque::new(),
             next: 2,
-            deadlines_ns: 0,
+            next_deadline: None,
             counts,
             notices: Vec::new(),
             draining: false,
@@ -182,8 +183,8 @@ impl Engine {
         self.session.as_ref().map(|session| session.transport.status())
     }
 
-    /// One turn: take in what has come, send what can leave, wait. Why the session is over, if it is.
-    pub(super) fn turn(&mut self, phase: Phase) -> Option<String> {
+    /// One turn: take in what has come, send what can leave, wait, at most for `most`. Why the session is over, if it is.
+    pub(super) fn turn(&mut self, phase: Phase, most: Option<Duration>) -> Option<String> {
         if phase != Phase::Running {
             self.drain();
         }
@@ -197,10 +198,9 @@ impl Engine {
         }
         self.send();
         self.expire();
-        let rest = match &self.session {
-            Some(session) => session.transport.rests_for().unwrap_or(LOOK_ROUND).min(LOOK_ROUND),
-            None => LOOK_ROUND,
-        };
+        let due = self.next_deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let session = self.session.as_ref().and_then(|session| session.transport.rests_for());
+        let rest = [most, due, session].into_iter().flatten().min();
         for ready in self.poller.wait(rest) {
             match ready.token {
                 WAKER | SESSION => {}
@@ -282,6 +282,7 @@ impl Engine {
     fn receive(&mut self) -> Option<String> {
         let session = self.session.as_mut()?;
         session.transport.waker().clear();
+        session.streams.set_rtt(session.transport.rtt_ns());
         let (mut came, mut free) = (Vec::new(), Vec::new());
         session.transport.receive(&mut came, &mut free);
         let mut broken = None;
@@ -309,15 +310,16 @@ impl Engine {
         }
     }
 
+    /// Some deadline is at `at`.
+    fn note_deadline(&mut self, at: Instant) {
+        self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
+    }
+
     /// Those whose time is over.
     fn expire(&mut self) {
-        if now_ns() < self.deadlines_ns {
+        let now = Instant::now();
+        if self.next_deadline.is_none_or(|deadline| now < deadline) {
             return;
-        }
-        self.deadlines_ns = now_ns() + LOOK_ROUND.as_nanos() as u64;
-        if let Some(session) = &mut self.session {
-            let rtt_ns = session.transport.rtt_ns();
-            session.streams.set_rtt(rtt_ns);
         }
         for token in std::mem::take(&mut self.paused) {
             if let Some(listener) = self.listeners.get(&token) {
@@ -325,7 +327,7 @@ impl Engine {
                 let _ = self.poller.watch_level(&listener.socket, token);
             }
         }
-        let now = Instant::now();
+        self.next_deadline = self.tunnels.values().filter_map(|tunnel| tunnel.deadline).min();
         let late = |tunnel: &Tunnel| tunnel.deadline.is_some_and(|deadline| deadline <= now);
         let late = self.tunnels.iter().filter(|(_, tunnel)| late(tunnel));
         let late: Vec<u64> = late.map(|(token, _)| *token).collect();

@@ -45,10 +45,10 @@ impl Poller {
         let _ = epoll::delete(&self.epoll, of);
     }
 
-    /// Wait for at most `timeout`. `epoll_wait` alone counts milliseconds.
-    pub(super) fn wait(&self, timeout: Duration) -> Vec<Ready> {
-        if !timeout.is_zero() {
-            let timeout = Timespec::try_from(timeout).ok();
+    /// Wait, at most for `timeout` if there is one. `epoll_wait` alone counts milliseconds.
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> Vec<Ready> {
+        if timeout != Some(Duration::ZERO) {
+            let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
             let mut fds = [PollFd::from_borrowed_fd(self.epoll.as_fd(), PollFlags::IN)];
             let _ = poll(&mut fds, timeout.as_ref());
         }

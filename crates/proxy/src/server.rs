@@ -119,7 +119,7 @@ pub fn serve(
     };
     loop {
         let wanted = phase();
-        let over = engine.turn(wanted);
+        let over = engine.turn(wanted, None);
         told(&mut engine);
         if wanted == Phase::Stopping || (wanted == Phase::Draining && engine.is_drained()) {
             engine.finish("the server is being stopped");

@@ -234,9 +234,14 @@ impl SessionTransport {
                 udp.link.consumed(bytes);
             }
             Way::Tcp(_) => {
+                let before = came.len();
                 while let Some(message) = self.incoming.take(Duration::ZERO) {
                     self.incoming.done(message.length);
                     came.push(message);
+                }
+                if came.len() > before {
+                    // There is memory again: the TLS connection may read on.
+                    self.control.look();
                 }
             }
         }

@@ -4,7 +4,6 @@
 //! know: files.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,9 +21,6 @@ use waystage_transport::identity::PublicKey;
 use waystage_transport::parameters::TransportParameters;
 use waystage_transport::udp::UdpConnection;
 
-/// Whoever waits looks again this often.
-const LOOK_ROUND: Duration = Duration::from_millis(100);
-
 /// What the clients call their copies.
 pub(crate) type Name = [u8; 16];
 
@@ -37,7 +33,28 @@ pub(crate) struct Joint {
     most: u32,
     /// Connections that it was given so far.
     given: u32,
-    over: Arc<AtomicBool>,
+    end: Arc<End>,
+}
+
+/// The end of a copy, for those that carry its other connections.
+#[derive(Default)]
+struct End(Mutex<(bool, Vec<Arc<Control>>)>);
+
+impl End {
+    /// Interrupt this connection when the copy ends.
+    fn notify(&self, control: &Arc<Control>) {
+        self.0.lock().1.push(Arc::clone(control));
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.lock().0
+    }
+
+    fn declare(&self) {
+        let mut state = self.0.lock();
+        state.0 = true;
+        state.1.drain(..).for_each(|control| control.interrupt());
+    }
 }
 
 /// The copies that have more than one connection, by name.
@@ -57,7 +74,7 @@ impl Copies {
         channel: &Arc<Channel>,
         (group, most): (Option<Group>, u32),
     ) -> Option<Open<'_>> {
-        let over = Arc::new(AtomicBool::new(false));
+        let end = Arc::<End>::default();
         let mut copies = self.lock();
         if copies.contains_key(&name) {
             return None;
@@ -68,10 +85,10 @@ impl Copies {
             group,
             most,
             given: 1,
-            over: Arc::clone(&over),
+            end: Arc::clone(&end),
         };
         copies.insert(name, joint);
-        Some(Open { copies: self, name, over })
+        Some(Open { copies: self, name, end })
     }
 
     /// The copy of this name, if it is this key's and may have one more connection.
@@ -94,13 +111,13 @@ impl Copies {
 pub(crate) struct Open<'a> {
     copies: &'a Copies,
     name: Name,
-    over: Arc<AtomicBool>,
+    end: Arc<End>,
 }
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
         self.copies.lock().remove(&self.name);
-        self.over.store(true, Ordering::SeqCst);
+        self.end.declare();
     }
 }
 
@@ -133,12 +150,13 @@ pub(crate) fn carry(
         Ok(ChannelConnection::later(Arc::clone(control), udp, Arc::clone(channel.backpressure())))
     })?;
     control.send(kinds::WELCOME, &welcome.encode());
-    while !joint.over.load(Ordering::SeqCst) {
+    joint.end.notify(control);
+    while !joint.end.is_over() {
         if copy_state.is_stopped() {
             channel.end("the server is being stopped");
             return Err(copy_state.verdict().into());
         }
-        match control.receive(LOOK_ROUND) {
+        match control.receive(Duration::MAX) {
             Ok(None) => {}
             Ok(Some((kinds::WAY, body))) if matches!(body[..], [0 | 1]) => {
                 if !member.choose(body[0] == 1) {

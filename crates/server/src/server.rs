@@ -14,12 +14,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use waystage_catalog::Root;
 use waystage_probe::Probes;
 use waystage_remote_copy::CopyState;
 use waystage_transport::endpoint::Endpoint;
 use waystage_transport::error::Error;
 use waystage_transport::tls;
+use waystage_transport::waker::Waker;
 
 use crate::additional_connections::Copies;
 use crate::admission::{Admission, Counts};
@@ -50,6 +52,7 @@ impl Server {
             ))
         };
         let (listener, endpoint) = bind(&options).map_err(taken)?;
+        let waker = Waker::new().map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
         let shared = Arc::new(Shared {
@@ -69,6 +72,7 @@ impl Server {
             probes: Probes::default(),
             limits: Mutex::default(),
             draining: AtomicBool::new(false),
+            waker,
         });
         let accepting = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -131,6 +135,8 @@ impl Server {
     /// Stop accepting connections; active sessions may finish.
     pub fn drain(&self) {
         self.shared.draining.store(true, Ordering::SeqCst);
+        self.shared.waker.wake();
+        self.shared.interrupt();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             // A panic was printed on stderr already.
@@ -146,6 +152,9 @@ impl Server {
         loop {
             for session in sessions.values() {
                 session.copy_state.cancel();
+                if let Some(control) = &session.control {
+                    control.interrupt();
+                }
             }
             if sessions.is_empty() {
                 return;
@@ -188,20 +197,19 @@ fn bind(options: &ServerOptions) -> std::io::Result<(TcpListener, Option<Arc<End
 
 fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     while !shared.draining.load(Ordering::SeqCst) {
-        match listener.accept() {
-            Ok((stream, from)) => begin(shared, stream, from),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                use std::os::fd::AsFd;
-                let mut fds = [rustix::event::PollFd::from_borrowed_fd(
-                    listener.as_fd(),
-                    rustix::event::PollFlags::IN,
-                )];
-                let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-                let _ = rustix::event::poll(&mut fds, Some(&timeout));
+        let pause = match listener.accept() {
+            Ok((stream, from)) => {
+                begin(shared, stream, from);
+                continue;
             }
-            // Such as no descriptor left: those who leave will free some.
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
-        }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+            // For example without a free descriptor: sessions that end will free some.
+            Err(_) => Some(Timespec { tv_sec: 0, tv_nsec: 50_000_000 }),
+        };
+        let mut fds =
+            [PollFd::new(&shared.waker, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        let polled = if pause.is_some() { 1 } else { 2 };
+        let _ = poll(&mut fds[..polled], pause.as_ref());
     }
 }
 

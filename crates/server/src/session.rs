@@ -254,7 +254,7 @@ impl<'a> SessionHandler<'a> {
 
     fn probing(
         &mut self,
-        control: &Control,
+        control: &Arc<Control>,
         key: &PublicKey,
         local: SocketAddr,
         tags: [u64; 2],

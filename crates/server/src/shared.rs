@@ -14,6 +14,7 @@ use waystage_probe::Probes;
 use waystage_remote_copy::CopyState;
 use waystage_transport::control::Control;
 use waystage_transport::endpoint::Endpoint;
+use waystage_transport::waker::Waker;
 
 use crate::additional_connections::Copies;
 use crate::admission::{Admission, Counts};
@@ -57,11 +58,22 @@ pub(crate) struct Shared {
     /// What holds for now: for all, and for users by name.
     pub(crate) limits: Mutex<(Option<u64>, HashMap<String, u64>)>,
     pub(crate) draining: AtomicBool,
+    /// Wakes the thread that accepts connections.
+    pub(crate) waker: Waker,
 }
 
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<u64, Session>> {
         self.sessions.lock()
+    }
+
+    /// Let each session check whether it is to end.
+    pub(crate) fn interrupt(&self) {
+        for session in self.lock().values() {
+            if let Some(control) = &session.control {
+                control.interrupt();
+            }
+        }
     }
 
     /// Bytes a second that a connection of this user may carry for now, where that was said.

@@ -2,7 +2,7 @@
 //!
 //! Arrives: messages of the peer. Leaves: their bodies, or an error. Must not know: what is copied or proxied.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::control::Control;
 use crate::error::{protocol_violation, Error};
@@ -51,11 +51,17 @@ pub fn expect(control: &Control, kind: u8) -> Result<Vec<u8>, Error> {
 
 /// The same, within another time.
 pub fn expect_within(control: &Control, kind: u8, time: Duration) -> Result<Vec<u8>, Error> {
-    match control.receive(time)? {
-        Some((found, body)) if found == kind => Ok(body),
-        Some((kinds::REFUSED, body)) => Err(refused(&body)),
-        Some(_) => Err(protocol_violation()),
-        None => Err(Error::lost("the peer does not answer")),
+    let deadline = Instant::now() + time;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        return match control.receive(left)? {
+            Some((found, body)) if found == kind => Ok(body),
+            Some((kinds::REFUSED, body)) => Err(refused(&body)),
+            Some(_) => Err(protocol_violation()),
+            None if left.is_zero() => Err(Error::lost("the peer does not answer")),
+            // An interrupt for another part of this session.
+            None => continue,
+        };
     }
 }
 

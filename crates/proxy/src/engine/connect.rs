@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use waystage_protocol::protect::Side;
 
-use super::{add_gauge, Ending, Engine, CONNECT_TIME, GREETING_TIME};
+use super::{add_gauge, Ending, Engine, CONNECT_TIME, GREETING_TIME, RETRY_TIME};
 use crate::destination::{Destination, Host, Offer};
 use crate::listener::Kind;
 use crate::local_address::is_local;
@@ -31,6 +31,7 @@ impl Engine {
                 Err(_) => {
                     // Such as no descriptor left: it is tried again in a while, and not as fast as it can.
                     self.poller.forget(&place.socket);
+                    self.note_deadline(Instant::now() + RETRY_TIME);
                     return self.paused.push(listener);
                 }
             };
@@ -66,7 +67,9 @@ impl Engine {
 
     fn set_deadline(&mut self, token: u64, time: std::time::Duration) {
         if let Some(tunnel) = self.tunnels.get_mut(&token) {
-            tunnel.deadline = Some(Instant::now() + time);
+            let deadline = Instant::now() + time;
+            tunnel.deadline = Some(deadline);
+            self.note_deadline(deadline);
         }
     }
 
@@ -168,7 +171,7 @@ impl Engine {
         let Some(session) = session else {
             if !matches!(tunnel.state, State::Waiting) {
                 tunnel.state = State::Waiting;
-                tunnel.deadline = Some(Instant::now() + wait);
+                self.set_deadline(token, wait);
             }
             return self.waiting.push_back(token);
         };
