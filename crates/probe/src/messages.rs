@@ -1,4 +1,4 @@
-//! What the two ends of a probe say on the TLS connection, message by message.
+//! The messages between the two ends of a probe, on the TLS connection.
 //!
 //! Arrives: values, or bytes of the peer. Leaves: bytes, or values that were checked. Must not know: sockets.
 //! The form is in `docs/reference/probe.md`, "What the ends say".

@@ -1,4 +1,4 @@
-//! The UDP socket that a probe has for itself, to one address.
+//! The UDP socket of one probe, to one address.
 //!
 //! Arrives: datagrams to send. Leaves: those that came; what the kernel dropped because it was not read in time.
 //! Must not know: what is in them.
@@ -161,8 +161,8 @@ impl ProbeSocket {
 
 /// `at`, in nanoseconds of the system's clock, by [`now_ns`]; None where that makes no sense.
 ///
-/// Two clocks cannot be read at once: of a few attempts the one counts in which least time passed, so that a thread that was
-/// not let run between the two does not take that for a part of the path.
+/// Two clocks cannot be read at once: of a few attempts the one counts in which least time passed, so that a thread
+/// that was not let run between the two does not take that for a part of the path.
 fn when(at: u64) -> Option<u64> {
     let mut best = (u64::MAX, None);
     for _ in 0..CLOCK_READINGS {

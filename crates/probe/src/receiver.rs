@@ -1,4 +1,4 @@
-//! Listens on a line: counts the train that is on its way, answers echoes, keeps the answers to our own.
+//! Receives a probe's packets: counts the train in flight, answers echoes, keeps the answers to its own.
 //!
 //! Arrives: datagrams. Leaves: counts, round trips. Must not know: why anything is measured.
 
@@ -225,8 +225,8 @@ impl Receiver {
         state.is_due()
     }
 
-    /// What has come of the train, once all `sent` packets have, or for `quiet` none; or where `stopped` says so. `wait` waits for
-    /// a call of `notify`, at most for a time.
+    /// What has come of the train, once all `sent` packets have, or for `quiet` none; or where `stopped` says so.
+    /// `wait` waits for a call of `notify`, at most for a time.
     pub(crate) fn count(
         &self,
         sent: u64,

@@ -1,4 +1,4 @@
-//! The server's end of a probe: does what the client asks, within what it may.
+//! The server's end of a probe: carries out the client's requests within its limits.
 //!
 //! Arrives: messages of a client that was let in. Leaves: counts, trains, one line for the log. Must not know: users,
 //! keys.
@@ -188,7 +188,7 @@ struct Session<'a> {
     running: &'a Running,
     marks: [Mark; 2],
     receiver: Option<Receiver>,
-    /// Whether whoever is at the line's other end has shown that it wants to be sent to.
+    /// Whether the peer's address was validated.
     validated: bool,
     began: Instant,
     armed: u32,

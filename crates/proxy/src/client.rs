@@ -1,11 +1,11 @@
-//! A client's end: keeps a session with the server, and carries connections of programs over it.
+//! The client's end of a proxy: keeps a session with the server, and relays programs' connections over it.
 //!
 //! Arrives: a server, places to listen, rules. Leaves: a proxy in progress, that can be waited for, asked, drained and
 //! stopped. Must not know: Python, where keys are kept.
 //!
 //! One thread makes sessions, another carries connections. A session that is lost takes its connections with it: their
-//! programs see a reset, since bytes that the peer may or may not have received cannot be told apart. New connections
-//! wait for the next one.
+//! programs see a reset, since bytes that the peer may or may not have received cannot be distinguished. New
+//! connections wait for the next one.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

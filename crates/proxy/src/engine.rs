@@ -4,8 +4,8 @@
 //! connections. Must not know: how a session is made, Python.
 //!
 //! All sockets of programs are non-blocking and watched by one `epoll`, together with the session's waker. Bytes are
-//! read from a program only when they can leave soon, and given to a program as it takes them: who does not read stops
-//! who writes, at the other end, by the stream's window and nothing else.
+//! read from a program only when they can leave soon, and written to a program as it takes them: a slow reader stops
+//! the writer at the peer by the stream's window alone.
 
 mod connect;
 mod relay;
@@ -183,7 +183,7 @@ impl Engine {
         self.session.as_ref().map(|session| session.transport.status())
     }
 
-    /// One turn: take in what has come, send what can leave, wait, at most for `most`. Why the session is over, if it is.
+    /// One turn: receive, send what can leave, wait, at most for `most`. Why the session has ended, if it has.
     pub(super) fn turn(&mut self, phase: Phase, most: Option<Duration>) -> Option<String> {
         if phase != Phase::Running {
             self.drain();

@@ -1,4 +1,4 @@
-//! A server's end of a session: destinations that a user may reach, places where it may listen.
+//! The server's end of a proxy session: destinations that a user may connect to, addresses that it may listen at.
 //!
 //! Arrives: a carrier, rules, what the client wants listened at. Leaves: records of connections. Must not know: how the
 //! client was let in.

@@ -1,4 +1,4 @@
-//! What carries the messages of a session: a link over UDP, or the TLS connection where UDP is blocked.
+//! Moves a session's messages: over UDP, or over the TLS connection where UDP is blocked.
 //!
 //! Arrives: messages to send, what the network has. Leaves: messages; whether more may be given; when to look again.
 //! Must not know: what messages say.

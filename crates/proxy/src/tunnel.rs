@@ -1,4 +1,4 @@
-//! One connection of a program on this side, on its way to the other.
+//! One relayed connection: a program's socket and its stream.
 //!
 //! Arrives: what its socket and its stream have. Leaves: bytes from the one to the other, in calls of the kernel that
 //! never wait. Must not know: other connections.

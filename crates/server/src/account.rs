@@ -5,7 +5,7 @@
 //!
 //! On Linux user ids, groups and capabilities belong to a thread, and threads that it starts inherit them: the thread
 //! that serves a user takes the account on before it touches a file or a destination, for good. See
-//! docs/decisions/0038-rights-of-the-other-end.md.
+//! decision 0038.
 
 use std::io;
 
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    fn nobody() -> Account {
+    fn unprivileged() -> Account {
         Account { uid: 65_534, gid: 65_533, groups: vec![65_532, 65_533] }
     }
 
@@ -112,8 +112,8 @@ mod tests {
         fs::set_permissions(folder.join("closed"), fs::Permissions::from_mode(0o600)).unwrap();
         let (closed, made) = (folder.join("closed"), folder.join("made"));
         std::thread::spawn(move || {
-            nobody().take_on().unwrap();
-            nobody().take_on().unwrap();
+            unprivileged().take_on().unwrap();
+            unprivileged().take_on().unwrap();
             let status = fs::read_to_string("/proc/thread-self/status").unwrap();
             let line = |key| status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
             let numbers = |key| line(key).split_whitespace().map(str::to_owned).collect::<Vec<_>>();

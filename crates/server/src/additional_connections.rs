@@ -1,4 +1,4 @@
-//! Several connections of one copy: the first one begins it, others join it.
+//! Additional connections of a copy: the first connection begins the copy, others join its channel.
 //!
 //! Arrives: connections whose client names a copy that is in progress. Leaves: members of that copy's channel. Must not
 //! know: files.

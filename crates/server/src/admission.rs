@@ -1,4 +1,4 @@
-//! Who may begin a handshake, when far more want to than there is room for.
+//! Admission of handshakes under overload.
 //!
 //! Arrives: connections with the address that they come from, how their handshakes ended, the time. Leaves: who may
 //! begin, who has to make room; counts. Must not know: sockets, threads, keys.

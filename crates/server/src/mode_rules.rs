@@ -1,4 +1,4 @@
-//! Which modes are granted to whom, from where.
+//! Rules that grant congestion controllers by user and network.
 //!
 //! Arrives: users as they were configured. Leaves: rules, the first that fits decides. Must not know: connections.
 

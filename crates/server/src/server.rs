@@ -1,4 +1,4 @@
-//! The server: lets clients in, and serves each within its roots.
+//! Listens, accepts connections, and starts and stops sessions.
 //!
 //! Arrives: who may do what where. Leaves: copies made or sent, lines of a log. Must not know: Python, files of
 //! configuration.

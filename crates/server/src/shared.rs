@@ -108,7 +108,7 @@ impl Shared {
         if away + unsaid > 0 {
             self.say(format!(
                 "in the last {:.0} s {away} connections were turned away before their handshake ({} of an address with many under \
-                 way, {} of one whose handshakes had come to nothing, {} in too much haste, {} for want of room), and {unsaid} \
+                 way, {} of one whose handshakes had come to nothing, {} above the rate limit, {} for want of room), and {unsaid} \
                  failed handshakes are not listed",
                 passed.as_secs_f64(),
                 now.crowded - counts.crowded,

@@ -1,4 +1,4 @@
-//! Messages to and from the peer, whichever way they take.
+//! A channel: messages to and from the peer over one or several connections.
 //!
 //! Arrives: messages to send, what came in. Leaves: messages, each once and whole, in any order; an end of the
 //! connection. Must not know: what messages say.

@@ -172,8 +172,8 @@ impl Control {
         self.shared.changed.notify_all();
     }
 
-    /// The next small message, waiting for at most `timeout`; None where none came in time or [`Self::interrupt`] was called, an
-    /// error where none will.
+    /// The next small message, waiting for at most `timeout`; None where none came in time or [`Self::interrupt`] was
+    /// called, an error where none will.
     pub fn receive(&self, timeout: Duration) -> Result<Option<(u8, Vec<u8>)>, Error> {
         let mut state = self.shared.lock();
         let waiting = |state: &mut State| {

@@ -1,4 +1,4 @@
-//! Where a connection gets its datagrams: its own socket, and what a server's port received for it.
+//! Receives a connection's datagrams: from its own socket, and from the queue of a server's port.
 //!
 //! Arrives: datagrams, the waker, the time. Leaves: the datagrams to the link. Must not know: what is in them, who
 //! waits for what.

@@ -1,4 +1,4 @@
-//! A connection of the protocol with its socket and its messages, for one thread to own.
+//! A connection of the protocol on a socket, with its messages, owned by one thread.
 //!
 //! Arrives: datagrams, messages to send. Leaves: datagrams in as few calls as the kernel allows, messages that are
 //! whole. Must not know: who waits for what, and how.

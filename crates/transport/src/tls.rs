@@ -3,8 +3,8 @@
 //! Arrives: this end's key, the server's key where it is known. Leaves: configurations of rustls, the secret of the UDP
 //! packets. Must not know: users, sockets.
 //!
-//! A client believes one key. A server lets any key prove itself and decides afterwards, so that who is not known is
-//! told so in words.
+//! A client trusts one key. A server lets any key prove itself and decides afterwards, so that it can explain a
+//! refusal.
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ const LABEL: &[u8] = b"EXPORTER-waystage-wan-1";
 /// The same, for the tags of a probe's packets.
 const PROBE_LABEL: &[u8] = b"EXPORTER-waystage-probe-1";
 
-/// What connections are for, by the protocol that the handshake agrees on: copies. A TLS server of another sort is told
-/// from ours.
+/// What connections are for, by the protocol that the handshake agrees on: copies. A TLS server of another kind is
+/// distinguished from ours.
 pub const ALPN: &[u8] = b"waystage-wan/1";
 
 /// The same: measurements of the path.

@@ -1,12 +1,13 @@
 //! A rate limit that may change at any time, as a token bucket that holds one message.
 //!
-//! Arrives: the time, a rate, the size of a message. Leaves: whether the message may go, or how long it has to wait. Must not
-//! know: clocks, threads.
+//! Arrives: the time, a rate, the size of a message. Leaves: whether the message may go, or how long it has to wait.
+//! Must not know: clocks, threads.
 
 use std::time::{Duration, Instant};
 
-/// The bytes that went and whose time has not passed yet. The next message waits until there are none, at the rate of the
-/// moment, so that what went at one rate delays nothing at another. Unused time is gone: a pause is not followed by a burst.
+/// The bytes that went and whose time has not passed yet. The next message waits until there are none, at the rate of
+/// the moment, so that what went at one rate delays nothing at another. Unused time is gone: a pause is not followed by
+/// a burst.
 #[derive(Debug, Default)]
 pub struct TokenBucket {
     owed_bytes: f64,

@@ -1,4 +1,4 @@
-//! A connection of the wide-area protocol and the thread that owns it.
+//! A connection of the wide-area protocol with the thread that drives it.
 //!
 //! Arrives: datagrams, messages to send, memory given back, the time. Leaves: datagrams, messages that are whole, what
 //! held it back. Must not know: what messages say, TLS.

@@ -1,4 +1,4 @@
-//! Connections until they are open: taken, told where to, judged, asked for or connected.
+//! Connections until they are open: accept, SOCKS, rules, name look-up, connect.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};

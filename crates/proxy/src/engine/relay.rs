@@ -1,4 +1,4 @@
-//! Connections that are open: bytes between programs and streams.
+//! Open connections: relays bytes between programs and streams.
 
 use waystage_protocol::streams::Event;
 

@@ -1,7 +1,7 @@
 //! What the owner of a TLS connection and its thread share.
 //!
-//! Arrives: messages to write, messages that were read, the end. Leaves: the same for the other side, which is woken. Must not
-//! know: TLS, the socket.
+//! Arrives: messages to write, messages that were read, the end. Leaves: the same for the other side, which is woken.
+//! Must not know: TLS, the socket.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Coming to an understanding with a server: how fast, and by which way.
+//! The client's handshake: offers, the server's answer, and the choice between UDP and TCP.
 //!
 //! Arrives: a server, what for. Leaves: a connection on which both ends agree, and a way for messages.
 //! Must not know: what is done over it.

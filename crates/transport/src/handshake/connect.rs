@@ -1,4 +1,4 @@
-//! The way to a server: a TCP connection, and TLS by which both ends know one another.
+//! Connects to a server: TCP, then TLS that authenticates both ends.
 //!
 //! Arrives: an address, keys, what the connection is for. Leaves: a connection whose handshake is done; or a sentence
 //! that says whom to ask for what. Must not know: what is said on it.

@@ -1,4 +1,4 @@
-//! The first words of both ends: which version they speak, who the client is and what it wants; what it gets.
+//! The first messages of both ends: versions, the client's user and requests, what the server grants.
 //!
 //! Arrives: values, or bytes of the peer. Leaves: bytes, or values; or which versions meet. Must not know: connections.
 //! The words are specified in `docs/reference/wide-area-copy.md`.

@@ -1,4 +1,4 @@
-//! Which version of what is said after the TLS handshake both ends speak.
+//! Negotiates the version of the messages after the TLS handshake.
 //!
 //! Arrives: the versions of each end. Leaves: the highest that both speak, or a sentence on what to bring up to date.
 //! Must not know: what the versions say.

@@ -238,12 +238,11 @@ impl Driver {
     }
 }
 
-/// So many bytes of messages may be given to a connection and not be whole at the peer, where it has sent so many of
-/// them.
+/// The bytes of messages that may be incomplete at the peer, `sent_bytes` of which were sent: these, the next window
+/// and a reserve.
 ///
-/// What the next window holds and something to be sent meanwhile, whatever waits for repairs: on a path that loses
-/// every tenth packet the last packet of a message arrives after four or five round trips, so that several windows are
-/// sent and not whole.
+/// On a path that loses every tenth packet the last packet of a message arrives after four or five round trips, so that
+/// several windows are sent and incomplete.
 fn most_in_flight_bytes(sent_bytes: u64, window_bytes: u64) -> u64 {
     sent_bytes + window_bytes + LEAST_IN_FLIGHT_BYTES
 }
