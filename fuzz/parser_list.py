@@ -128,7 +128,7 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "what_was_cut_or_is_of_another_session_or_direction_is_not_taken",
         ),
     ),
-    "crates/probe/src/words.rs": (
+    "crates/probe/src/messages.rs": (
         "messages of the probe",
         (
             "greetings_are_read_as_they_were_written",

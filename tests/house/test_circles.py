@@ -15,7 +15,6 @@ PACKAGE = REPOSITORY / "python" / "waystage"
 
 NOT_YET: dict[str, str] = {
     "crates/lab": "2026-11-24",
-    "crates/proxy": "2026-11-24",
 }
 """Crate or Python package that still has a circle -> the date it was listed. Remove a name with its last circle."""
 

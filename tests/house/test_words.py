@@ -77,14 +77,9 @@ HISTORY = ("CHANGELOG.md", "docs/decisions/*", "tests/house/test_words.py")
 
 NOT_YET: dict[str, str] = {
     "crates/lab": "2026-11-24",
-    "crates/loopback": "2026-11-24",
-    "crates/probe": "2026-11-24",
-    "crates/proxy": "2026-11-24",
     "crates/py": "2026-11-24",
     "crates/remote_copy": "2026-11-24",
-    "crates/server": "2026-11-24",
     "crates/transfer": "2026-11-24",
-    "crates/transport": "2026-11-24",
     "crates/wanpath": "2026-11-24",
     "docs/how-to": "2026-11-24",
     "docs/reference": "2026-11-24",
@@ -100,13 +95,8 @@ NOT_YET: dict[str, str] = {
 
 LONG_LINES_NOT_YET: dict[str, str] = {
     "crates/copy": "2026-11-24",
-    "crates/loopback": "2026-11-24",
-    "crates/probe": "2026-11-24",
-    "crates/proxy": "2026-11-24",
     "crates/remote_copy": "2026-11-24",
-    "crates/server": "2026-11-24",
     "crates/transfer": "2026-11-24",
-    "crates/transport": "2026-11-24",
     "crates/wanpath": "2026-11-24",
     "docs/how-to": "2026-11-24",
     "docs/reference": "2026-11-24",

@@ -118,7 +118,7 @@ impl Link {
         self.socket = socket;
     }
 
-    /// Send no faster than this from now on; None for as fast as was parameters.
+    /// Send no faster than this from now on; None for what was agreed on.
     pub fn limit(&mut self, bytes_per_s: Option<u64>) {
         self.limit_bps = bytes_per_s.map_or(f64::INFINITY, |rate| rate as f64 * 8.0);
         if let Some(connection) = &mut self.connection {

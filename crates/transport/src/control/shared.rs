@@ -33,7 +33,7 @@ pub(super) struct State {
     pub(super) ended: Option<String>,
     /// Whether the peer has said anything, or cannot turn this one away.
     pub(super) heard: bool,
-    /// Bytes a second of bulk that were parameters, and that hold for now; None for no limit.
+    /// Bytes a second of bulk that were agreed on, and that hold for now; None for no limit.
     pub(super) rates: [Option<u64>; 2],
     pub(super) bucket: TokenBucket,
     /// Whether [`Control::receive`] and [`Control::wait`] are to return.
