@@ -1,1 +1,0 @@
-../../../../shim/mpi/bypass.c

@@ -1,0 +1,1 @@
+../../../../shim/mpi/offload.h

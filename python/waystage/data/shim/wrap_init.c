@@ -1,0 +1,1 @@
+../../../../shim/mpi/wrap_init.c

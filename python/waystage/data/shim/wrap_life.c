@@ -1,1 +1,0 @@
-../../../../shim/mpi/wrap_life.c
