@@ -19,7 +19,7 @@ HOSTS = 10_240
 FLOWS = 1_000_000
 
 BYTES_PER_S = 1.25e9
-"""10 Gbit/s; load mode does not look at it."""
+"""10 Gbit/s; load mode does not depend on it."""
 
 SHAPES = {
     512: ([16, 8, 4], [1, 8, 8]),

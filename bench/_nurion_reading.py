@@ -1,7 +1,7 @@
 """Strategies of reading a tree with many loaders: by files, by objects, by objects from a catalog. Used by `nurion`.
 
 Each loader is a thread with its own share, a process in the paper; they do not communicate. The paper's
-ways, FL and OL, are written here as the paper says: open, one read of what is wanted, close. The catalog's is our
+ways, FL and OL, are written here as in the paper: open, one read of what is wanted, close. The catalog's is our
 loader as it is shipped.
 """
 
@@ -70,11 +70,11 @@ def by_files_walked_together(work: Work) -> Done:
     folders = [entry.path for entry in os.scandir(work.top)]
     found: list[list[tuple[str, int]]] = [[] for _ in range(work.loaders)]
 
-    def look(loader: int) -> None:
+    def walk(loader: int) -> None:
         for folder in folders[loader :: work.loaders]:
             found[loader].extend(_walk(Path(folder)))
 
-    _together([partial(look, loader) for loader in range(work.loaders)])
+    _together([partial(walk, loader) for loader in range(work.loaders)])
 
     def find(deal: Deal) -> None:
         for number, (path, size) in enumerate(file for part in found for file in part):

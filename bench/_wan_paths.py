@@ -213,14 +213,18 @@ def serving(name: str, side: str, argv: list[str], ready: int | Path) -> Iterato
 
 def start_server(name: str, side: str, argv: list[str], ready: int | Path) -> subprocess.Popen[str]:
     """Start a server and wait until it is ready. Raises BenchError with what it printed where it is not in time."""
-    with tempfile.TemporaryFile("w+") as said:
-        process = paths.start(name, side, argv, stdout=said, stderr=said, stdin=subprocess.DEVNULL, text=True)
+    with tempfile.TemporaryFile("w+") as output:
+        process = paths.start(
+            name, side, argv, stdout=output, stderr=output, stdin=subprocess.DEVNULL, text=True
+        )
         deadline = time.monotonic() + READY_S
         while not (ready.exists() if isinstance(ready, Path) else _listens(process.pid, ready)):
             if process.poll() is not None or time.monotonic() > deadline:
                 ended(process)
-                said.seek(0)
-                raise BenchError(f"{' '.join(argv[:5])} is not ready ({ready}): {said.read().strip()[-300:]}")
+                output.seek(0)
+                raise BenchError(
+                    f"{' '.join(argv[:5])} is not ready ({ready}): {output.read().strip()[-300:]}"
+                )
             time.sleep(0.02)
     return process
 

@@ -92,9 +92,9 @@ def records(seen: bytes) -> Iterator[Seen]:
 def round_trips(left: Iterable[Seen], right: Iterable[Seen]) -> list[float]:
     """Milliseconds on the path of each echo that was answered."""
     asked, answered = _passed(left, asks_leave=True)
-    heard, told = _passed(right, asks_leave=False)
-    whole = asked.keys() & answered.keys() & heard.keys() & told.keys()
-    return [(answered[key] - asked[key] - (told[key] - heard[key])) / 1e6 for key in whole]
+    received, returned = _passed(right, asks_leave=False)
+    whole = asked.keys() & answered.keys() & received.keys() & returned.keys()
+    return [(answered[key] - asked[key] - (returned[key] - received[key])) / 1e6 for key in whole]
 
 
 def _passed(seen: Iterable[Seen], *, asks_leave: bool) -> tuple[dict[bytes, int], dict[bytes, int]]:
@@ -102,9 +102,9 @@ def _passed(seen: Iterable[Seen], *, asks_leave: bool) -> tuple[dict[bytes, int]
     asks: dict[bytes, int] = {}
     answers: dict[bytes, int] = {}
     for when, leaves, packet in seen:
-        told = _echo(packet)
-        if told is not None and leaves == (asks_leave == told[0]):
-            (asks if told[0] else answers)[told[1]] = when
+        echo = _echo(packet)
+        if echo is not None and leaves == (asks_leave == echo[0]):
+            (asks if echo[0] else answers)[echo[1]] = when
     return asks, answers
 
 
@@ -127,7 +127,7 @@ def _echo(packet: bytes) -> tuple[bool, bytes] | None:
 
 
 def _watch() -> None:
-    # What leaves is shown only to those who ask for every protocol.
+    # The kernel shows outgoing packets only to sockets of every protocol.
     with socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL)) as tap:
         tap.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
         tap.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)

@@ -12,7 +12,7 @@ Ours keeps times, modes, owners, links and extended attributes, and renames file
 `cp -r` keeps none of them and writes under the final name; it is a peer nevertheless, and `cp -a` is shown beside.
 `verified_x_best` is the slower of both sizes.
 
-$WAYSTAGE_BENCH_COPY_SCALE, from 0 to 1, makes both trees smaller where the disk holds no more, and `details` says so.
+$WAYSTAGE_BENCH_COPY_SCALE, from 0 to 1, makes both trees smaller where the disk holds no more; it is in `details`.
 """
 
 from __future__ import annotations

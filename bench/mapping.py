@@ -28,7 +28,7 @@ ALLOWED = 1.001
 """One path a pair allows to reach the bound where the most even division is this near."""
 
 MOST_SUMS = 2_000_000
-"""Sums of subsets that are looked at; where there are more, the undivided bound is left out."""
+"""The most sums of subsets; where there are more, the undivided bound is left out."""
 
 MOST_WORK = 20_000_000
 """Sums that are sorted for one mapping, a second or two, shared out among the switches: a trace in which all ranks

@@ -2,7 +2,7 @@
 
 Two answers are compared with ours. The published one: the largest loads of NAS CG on 128 ranks under block and cyclic
 mapping, D-mod-K and dynamic routing, from PFSim's own trace and topology, to nine digits. And a replay that works as
-PFSim does, in plain Python: all shortest paths of every pair of hosts are listed and looked at one by one. Other
+PFSim does, in plain Python: all shortest paths of every pair of hosts are listed and compared one by one. Other
 traces and topologies of the same formats are given with --trace and --topology; then the replay alone is compared.
 
 `max_rel_error` is the largest relative error against either. `details` has the largest load between two switches

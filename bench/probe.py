@@ -96,7 +96,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 
 def invalid(figures: Figures) -> str | None:
-    return late(figures) or (None if figures["probe_valid"] else "the probe says that it is not valid")
+    return late(figures) or (None if figures["probe_valid"] else "the probe reports that it is not valid")
 
 
 def _worst(turns: Turns, key: str) -> float:
@@ -139,7 +139,7 @@ def _one(case: Case, quick: bool, turn: int) -> Figures:
         ],
         "rtt_error_pct": [_off(round_trip["median_ms"], round_trip["on_path_ms"])],
         "rtt_error_configured_pct": [_off(round_trip["median_ms"], case.rtt_ms)],
-        # Where the machine was too slow, the probe says so, and its rate is not the path's.
+        # Where the machine was too slow, the probe reports that, and its rate is not the path's.
         "rate_error_pct": [
             None if rate["limit"] == "machine" else _off(rate["achievable_bps"], case.rate_mbit * 1e6)
             for rate in (found["rate"][way] for way in WAYS)

@@ -120,38 +120,38 @@ class _Bench:
         for program, words, options in SUITE:
             self._options.progress(f"counting: {program}", 0.9)
             self._compile(program)
-            for old in self._folder.glob("said.*"):
+            for old in self._folder.glob("sent.*"):
                 old.unlink()
             (self._folder / "run.pattern").unlink(missing_ok=True)
-            self._run(program, [str(self._folder / "said"), *words], 6, options, self._profiled)
-            said = self._said()
+            self._run(program, [str(self._folder / "sent"), *words], 6, options, self._profiled)
+            sent = self._sent()
             pattern = Pattern.read(self._folder / "run.pattern")
             seen: Counter[tuple[str, int, int]] = Counter()
-            for kind in {kind for kind, _, _ in said}:
+            for kind in {kind for kind, _, _ in sent}:
                 chosen = pattern.counted(kinds=[kind])
                 for src, dst, total in zip(chosen.src, chosen.dst, chosen.bytes, strict=True):
                     seen[kind, int(src), int(dst)] += int(total)
-            unseen = sum(abs(said[key] - seen[key]) for key in {*said, *seen})
+            unseen = sum(abs(sent[key] - seen[key]) for key in {*sent, *seen})
             differs = _disagreement(pattern)
             missing += unseen + differs
             rows.append(
                 {
                     "program": program,
                     "options": " ".join(options),
-                    "bytes": sum(said.values()),
+                    "bytes": sum(sent.values()),
                     "missing": unseen,
                     "received_differs": differs,
                 }
             )
         return missing, rows
 
-    def _said(self) -> Counter[tuple[str, int, int]]:
-        said: Counter[tuple[str, int, int]] = Counter()
-        for file in self._folder.glob("said.*"):
+    def _sent(self) -> Counter[tuple[str, int, int]]:
+        sent: Counter[tuple[str, int, int]] = Counter()
+        for file in self._folder.glob("sent.*"):
             for line in file.read_text(encoding="utf-8").splitlines():
                 kind, src, dst, _, total = line.split()
-                said[kind, int(src), int(dst)] += int(total)
-        return said
+                sent[kind, int(src), int(dst)] += int(total)
+        return sent
 
     def _compile(self, program: str) -> None:
         if (self._folder / program).exists():

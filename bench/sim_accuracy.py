@@ -70,7 +70,7 @@ HPCC_EXAMPLE = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
 class Application(msgspec.Struct, frozen=True):
     """A real program: how many ranks it gets, a node each, and the script that runs it in its folder.
 
-    `redraws`: who sends to whom differs from run to run, so that only the run itself can be recorded. HPC Challenge
+    `redraws`: the communication pattern differs from run to run, so that only the run itself can be recorded. HPC Challenge
     sends 2 MB at once; links between switches slower than the hosts' would lose some of it, and a switch counts twice
     what is sent again. So it runs where they are as fast.
     """
@@ -144,13 +144,13 @@ def costs_of(result: RunResult, experiment: Experiment, rate: float) -> SimOptio
     for kind, jobs in by_kind.items():
         mix = kinds[kind]
         for job in jobs:
-            told = 2.0
+            notifications = 2.0
             for staging, took in ((mix.stage_in, job.stage_in_s), (mix.stage_out, job.stage_out_s)):
                 if staging is not None:
                     transfers.append(took - wire.data(float(staging.bytes), 1.0) / rate)
-                    told += 2
+                    notifications += 2
             between = job.job_s - job.compute_s - job.staging_s
-            notices.append(between / told)
+            notices.append(between / notifications)
     return msgspec.structs.replace(
         experiment.sim,
         program_s=program_s,

@@ -83,7 +83,7 @@ def _load(quick: bool) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Flows:
-    """Pairs of hosts with bytes; `runs` says which flows are one program: those of a job, or each alone."""
+    """Pairs of hosts with bytes; `runs` groups the flows into programs: those of a job, or each alone."""
 
     src: NDArray[np.uint32]
     dst: NDArray[np.uint32]

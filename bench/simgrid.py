@@ -147,7 +147,7 @@ def theirs(
 
 
 def version() -> str:
-    """Of the installed library, as its package says."""
+    """The version of the installed package."""
     done = subprocess.run(
         ["dpkg-query", "-W", "-f", "${Version}", "libsimgrid-dev"],
         capture_output=True,

@@ -115,7 +115,7 @@ def _cubics(buffer: str, turn: int) -> Figures:
         second = peers.iperf3(where, END_S - BEGIN_S, omit_s=BEGIN_S - LATER_S, port=peers.IPERF_PORT + 1)
         thread.join()
     if not carried:
-        raise BenchError("the first flow failed: see what iperf3 says by itself")
+        raise BenchError("the first flow failed: run iperf3 by itself to see why")
     whole = carried[0].rate_bps + second.rate_bps
     return {**second.figures(), "share_pct": 100 * second.rate_bps / whole, "whole_bps": whole}
 

@@ -1,4 +1,4 @@
-"""Finds `bench/NAME.py`, runs it, and says on which machine.
+"""Finds `bench/NAME.py`, runs it, and describes the machine.
 
 Arrives: a benchmark's name and how much of it to run.
 Leaves: the result object.
@@ -27,8 +27,8 @@ def bench_dir() -> Path:
     for candidate in candidates:
         if any(candidate.glob("*.py")):
             return candidate
-    looked = " or ".join(str(c) for c in candidates)
-    raise NoBenchmark(f"no benchmark in {looked}: run from the repository, or set WAYSTAGE_BENCH_DIR")
+    folders = " or ".join(str(c) for c in candidates)
+    raise NoBenchmark(f"no benchmark in {folders}: run from the repository, or set WAYSTAGE_BENCH_DIR")
 
 
 def benchmarks() -> dict[str, str]:
