@@ -258,7 +258,7 @@ def test_directions_that_disagree_are_refused() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (lines(node("h1", t="host"), node("h1", t="host")), "node h1 is there twice"),
+        (lines(node("h1", t="host"), node("h1", t="host")), "node h1 is defined twice"),
         (lines(*SMALL, edge("h1", "s9", c=1)), "edge h1-s9 names 's9', which is no node"),
         (
             lines(*SMALL, edge("h1", "s1", c=1)),

@@ -315,7 +315,7 @@ def test_a_switch_that_the_topology_does_not_have_is_refused(seen: Recorder) -> 
             assert ended(other)
             known.come_up(2)
             wait_until(lambda: 2 in seen.up, what="the switch of the topology")
-        assert seen.refused == [(3, "", "the topology has no such switch")]
+        assert seen.refused == [(3, "", "the switch is not in the topology")]
     finally:
         server.stop()
 

@@ -1,12 +1,12 @@
-"""Who may publish and read what, by the name in a certificate, or by the right to connect to a unix socket.
+"""Access rules: publish and read rights by certificate name, or for clients of a unix socket.
 
-Arrives: rules as an operator writes them: names, event types.
+Arrives: rules in the operator's format: names, event types.
 Leaves: Zenoh's access control configuration.
 Must not know: sessions, events.
 
-Everything that no rule allows is denied. A rule gives a client what it needs for the types it names: to
-publish, also to announce itself, to answer replays and to ask for confirmation; to read, also to
-ask for replays. Only a `controller` may answer for the journal and the state, and acknowledge.
+Everything else is denied. The right to publish a type includes announcing the publisher, answering replays and requesting
+confirmation; the right to read includes requesting replays. Only a `controller` may answer for the journal and the state,
+and acknowledge.
 
 A source is `NAME.` and random digits. Unless a rule says otherwise, NAME is the name in the certificate of the very
 connection: each name of a rule gets separate rules, so that none can publish as another of the same rule.
@@ -24,7 +24,7 @@ from waystage.backplane import keys
 _DATA = ["put", "delete"]
 
 LOCAL = "local"
-"""What sources of clients of a unix socket begin with, unless their rule says otherwise."""
+"""Default prefix of the sources of unix-socket clients."""
 
 SECURE_LINKS, UNIX_LINKS = ["tls", "quic"], ["unixsock-stream"]
 

@@ -1,11 +1,10 @@
-"""Who connects, in the log: a certificate to which no rule gives rights is named.
+"""Logs connections whose certificate has no rights.
 
 Arrives: a session that listens, its access rules.
 Leaves: lines in the log.
 Must not know: events, subscriptions.
 
-What Zenoh's access control refuses it drops where it arrives, without a word to the program: so it is said when the
-connection is made.
+Zenoh's access control drops messages silently, so the problem is logged when the connection is made.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from waystage.backplane.access import AccessRule
 log = logging.getLogger(__name__)
 
 NAMED_MAX = 1024
-"""Certificates without rights that are named, each once: their holders may come back for ever."""
+"""Limit of logged certificates, each once, because clients may reconnect for ever."""
 
 
 def report(session: zenoh.Session, access: tuple[AccessRule, ...]) -> Any:

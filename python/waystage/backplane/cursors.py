@@ -1,14 +1,14 @@
-"""Where a named subscriber keeps how far it has come.
+"""Cursor files of durable subscribers.
 
-Arrives: source, type and number of each event that has been dealt with.
+Arrives: source, type and number of each handled event.
 Leaves: the same after a restart.
-Must not know: Zenoh, what an event says.
+Must not know: Zenoh, the contents of events.
 
 SQLite with a write-ahead log and `synchronous=NORMAL`: survives `kill -9` of the process; after a power
 failure the last events may be delivered again, which is why each carries its id.
 
-A damaged file is put aside. Found so at the start, its places are lost: all that publishers still hold is delivered again. Found
-so later, they are written anew from memory. A disk that refuses delays writing and stops nothing.
+A damaged file is renamed. If the damage is found at the start, the cursors are lost, and all cached events are delivered
+again; if later, they are rewritten from memory. A write error delays writing and stops nothing.
 """
 
 from __future__ import annotations

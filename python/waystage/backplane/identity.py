@@ -1,11 +1,11 @@
-"""The name in a certificate, which is what access rules go by.
+"""The common name of a certificate, to which access rules refer.
 
 Arrives: files in PEM: an authority, a certificate, its key.
 Leaves: the certificate's common name.
 Must not know: Zenoh, rules.
 
-The standard library reads a certificate's fields only from a peer: so the certificate is shown to ourselves, in memory.
-That it fits its key and its authority is found out on the way.
+The standard library parses certificates only of a peer, so an in-memory handshake with ourselves reads it. The handshake
+also verifies that certificate, key and CA match.
 """
 
 from __future__ import annotations

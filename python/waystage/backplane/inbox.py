@@ -1,11 +1,11 @@
-"""What a subscriber has had from each source: finds duplicates and gaps, and puts things in order.
+"""A subscriber's record of each source: detects duplicates and gaps, and restores order.
 
-Arrives: events with their source, number, and the number before them of the same type.
+Arrives: events with source, number, and the number of the previous event of the type.
 Leaves: a verdict on each; after a replay, the events to deliver in order.
-Must not know: Zenoh, threads, queues, what an event says.
+Must not know: Zenoh, threads, queues, the contents of events.
 
-A source is `live` (in order), `held` (a gap was found: what arrives waits for the replay) or `behind` (the
-subscriber's queue was full: what arrives is dropped, since the replay will bring it).
+A source is `live` (in order), `held` (after a gap, events wait for the replay) or `behind` (after a full queue, events are
+dropped, since the replay repeats them).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from waystage.events import Envelope
 
 HELD_MAX = 4096
-"""Events of one source that wait for its replay; later ones are left for the next replay."""
+"""Limit of events of one source that wait for its replay; later ones are left for the next replay."""
 
 
 class Arrival(NamedTuple):

@@ -2,7 +2,7 @@
 
 Arrives: GraphML, path plans, what switches report and hold.
 Leaves: flow rules and groups on switches, in an order that loses no packet; link use by port and class.
-Must not know: why a policy wants a path.
+Must not know: the reasons of a policy.
 
 `planner.py` is the interface of the pure part, `controller.py` of the part that talks to switches.
 """

@@ -1,11 +1,11 @@
 """ARP, answered by the controller (RFC 826): the address of a host is its label.
 
 Arrives: frames that hosts sent; who has which IPv4 address and label.
-Leaves: replies; counts of what was answered and what was not.
+Leaves: replies; counts of answered and unanswered requests.
 Must not know: switches' connections, topologies, sockets, clocks.
 
-Nothing is ever flooded: a request is answered to the port it came from, or dropped and counted.
-So a cyclic topology has no broadcast storm, and a host learns labels, not true addresses.
+Nothing is flooded: a request is answered on its ingress port, or dropped and counted. A cyclic topology therefore has
+no broadcast storm, and hosts learn labels, not true addresses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waystage.interconnect.port_rate import PortRate
 ETHERTYPE = 0x0806
 REQUEST, REPLY = 1, 2
 REQUESTS_PER_S = 200
-"""Answered per switch port and second; a host asks for each peer once a minute or so."""
+"""Replies per switch port and second; a host asks for each peer about once a minute."""
 
 _LAYOUT = struct.Struct("!6s6sH HHBBH 6s4s6s4s")
 _ETHERNET, _IPV4 = 1, 0x0800
@@ -29,7 +29,7 @@ _GROUP_BIT = 0x01
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks (`mac`, `ip`) for which address (`target`); addresses as integers."""
+    """The sender (`mac`, `ip`) and the requested address (`target`), as integers."""
 
     mac: int
     ip: int
@@ -37,7 +37,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a host is, and the label that stands for it."""
+    """The location of a host, and its label."""
 
     label: int
     dpid: int
@@ -83,7 +83,7 @@ class Responder:
 
 
 def parse(frame: bytes) -> Request | None:
-    """The request in the frame, or None where it is anything else."""
+    """The request in the frame; None for any other frame."""
     if len(frame) < _LAYOUT.size:
         return None
     _, source, ethertype, hardware, protocol, hlen, plen, operation, sender, ip, _, target = (
@@ -99,7 +99,7 @@ def parse(frame: bytes) -> Request | None:
 
 
 def build_reply(request: Request, label: int) -> bytes:
-    """The frame that tells the asker that `label` has the address it asked for."""
+    """The reply: the requested address is at `label`."""
     asker, answerer = request.mac.to_bytes(6, "big"), label.to_bytes(6, "big")
     head = (ETHERTYPE, _ETHERNET, _IPV4, 6, 4, REPLY)
     target, ip = request.target.to_bytes(4, "big"), request.ip.to_bytes(4, "big")

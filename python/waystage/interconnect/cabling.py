@@ -1,4 +1,4 @@
-"""Cables as they were heard, made into a topology.
+"""Builds a topology from the cables that LLDP discovered.
 
 Arrives: switches with their ports, who heard whom, hosts that announced themselves.
 Leaves: a `Topology`; the node that an announcement stands for.
@@ -15,7 +15,7 @@ from waystage.events import HostSeen
 from waystage.topology import Host, Link, Role, Switch, Topology, TopologyError, natural_key
 
 ASSUMED_BPS = 10**9
-"""Capacity of a port that does not say its speed."""
+"""Capacity of a port of unknown speed."""
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,10 +40,10 @@ def assemble(
     storage: frozenset[str],
     before: Topology | None = None,
 ) -> Topology | None:
-    """The part of the fabric that joins the most hosts, or None where there is none yet.
+    """The connected component with the most hosts; None before there is one.
 
-    A cable counts when both ends heard each other. Cables, switches and hosts of `before` stay, so
-    that what is down for a while does not leave the topology and labels stay the same.
+    A cable counts when both ends have received each other's frames. Cables, switches and hosts of `before` are kept, so
+    that temporary failures change neither the topology nor the labels.
     """
     names = {dpid: f"s{dpid:x}" for dpid in switches}
     links: dict[frozenset[tuple[str, int]], Link] = {}
@@ -73,7 +73,7 @@ def assemble(
 
 
 def _add(links: dict[frozenset[tuple[str, int]], Link], link: Link) -> None:
-    """Enter the cable unless one of its ends is taken: what was heard last comes first."""
+    """Add the cable unless one of its ports is taken; call in order of the latest frame first."""
     ends = {(link.a, link.a_port), (link.b, link.b_port)}
     if not any(ends & taken for taken in links):
         links[frozenset(ends)] = link

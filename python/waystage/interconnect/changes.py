@@ -1,17 +1,17 @@
-"""From what the switches hold to what they shall hold, without losing a packet on the way.
+"""Orders changes from the rules held to the rules desired so that no packet is lost.
 
 Arrives: rules and groups held, and rules and groups desired, by switch.
 Leaves: phases of changes; within one, the switches may be reached in any order and at any speed.
 Must not know: topologies, plans, OpenFlow messages.
 
-Phases are named `prepare` (nothing uses it yet), `switch` (traffic moves) and `clean` (nothing uses it any more; packets on
-their way want some tens of milliseconds before it). Most switch-overs have a `switch` phase only.
-The rules behind the order:
+Phases are `prepare` (rules not in use yet), `switch` (traffic moves) and `clean` (rules no longer in use; packets in
+flight need some tens of milliseconds before it). Most switch-overs have only a `switch` phase.
+Invariants of the order:
 
-* a tree's rules are there before a packet is tagged for it, and stay until none is;
-* a host port changes its style when everything of the new style is there, and the old style stays until all have;
-* a pair's new path is put in from its end to its beginning, and its old one taken out from the beginning,
-  wherever both pass one switch; elsewhere new entries are prepared and old ones cleaned.
+* a tree's rules are installed before packets are tagged for it, and removed after the last;
+* a host port changes its style when the new style is complete; the old style stays until all ports have changed;
+* on switches common to both, a pair's new path is installed from its end to its start and the old one removed from the
+  start; elsewhere, new entries are prepared and old ones cleaned.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INGRESS_TABLES = frozenset({pipeline.SPREAD, pipeline.CLASSIFY, pipeline.MARKS})
 
 
 def difference(held: Held, desired: Held) -> list[Phase]:
-    """The fewest changes from `held` to `desired`, in phases. Switches absent from `held` are away and skipped."""
+    """The minimal changes from `held` to `desired`, in phases. Switches absent from `held` are disconnected and skipped."""
     present = {switch: rules for switch, rules in desired.items() if switch in held}
     midway = collisions.midway(held, present)
     if midway is not None:
@@ -151,7 +151,7 @@ def _labelled(want: SwitchRules) -> bool:
 
 
 class _PairOrder:
-    """Puts changes of PAIRS into order, each pair by itself."""
+    """Orders changes of PAIRS, pair by pair."""
 
     def __init__(self) -> None:
         self._by_pair: dict[tuple[Field, ...], list[tuple[str, bool, Change]]] = defaultdict(list)

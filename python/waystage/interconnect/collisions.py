@@ -1,13 +1,13 @@
-"""Two trees that want one VLAN id, one after the other.
+"""Reuse of a VLAN id by a new tree.
 
 Arrives: rules and groups held, and rules and groups desired, by switch.
-Leaves: a state midway in which no packet uses an id that is about to change its meaning, or None where none is.
-Must not know: topologies, plans, how changes are put in order.
+Leaves: an intermediate state in which no packet uses an id that will be reused, or None if no id is reused.
+Must not know: topologies, plans, the order of changes.
 
-A tree's id is a 12-bit hash of its content, so a new tree may get the id of one that goes. With 64 trees that is a
-chance of 1 in 64 a new tree. The id must then be out of use before it is used again: midway, what shall
-use the new tree stays where it is, or borrows another tree for some tens of milliseconds. Where every tree there is
-clashes nothing can be borrowed, and packets are lost for that time: with one core switch once in 4,093 failures.
+A tree's id is a 12-bit hash of its content, so a new tree can get the id of a removed one: with 64 trees, with probability
+1/64 per new tree. The id must be out of use before it is reused. In the intermediate state, path indexes of the new tree
+keep their tree, or use another one for some tens of milliseconds. If every tree collides, packets are lost for that time:
+with one core switch, once in 4,093 failures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Held = dict[str, SwitchRules]
 
 
 def midway(held: Held, desired: Held) -> Held | None:
-    """The state to pass through, or None where no id changes its meaning."""
+    """The intermediate state; None if no id is reused."""
     clashing = _clashing(held, desired)
     if not clashing:
         return None
@@ -40,7 +40,7 @@ def midway(held: Held, desired: Held) -> Held | None:
 
 
 def _clashing(held: Held, desired: Held) -> set[int]:
-    """Ids of which a switch holds a rule that the tree now of that id does not have."""
+    """Ids for which a switch holds a rule of another tree than the new one."""
     wanted = {vid for want in desired.values() for r in want.rules.values() if (vid := _transit_vid(r))}
     found: set[int] = set()
     for switch, want in desired.items():
@@ -71,7 +71,7 @@ class _Choices:
         return {target for _, target in self.exceptions}
 
     def steps(self, group_id: int, target: Field | None) -> tuple[Step, ...]:
-        """How a path index is sent towards an edge switch; `target` None for any that needs no exception."""
+        """The steps of a path index towards an edge switch; `target` None for those without an exception."""
         rule = self.exceptions.get((group_id, target)) if target is not None else None
         if rule is not None:
             return rule.steps
@@ -80,7 +80,7 @@ class _Choices:
 
 
 def _without(clashing: set[int], have: _Choices, want: _Choices) -> SwitchRules:
-    """What a switch shall hold midway: as desired, but for transit rules and choices of a clashing id."""
+    """The intermediate rules of a switch: the desired ones, except transit rules and choices of a reused id."""
     rules = {
         key: rule
         for key, rule in want.state.rules.items()

@@ -1,11 +1,11 @@
-"""The interconnect controller: keeps the switches in the state that the plan in force asks for.
+"""The interconnect controller: keeps the rules of the switches as the current plan requires.
 
 Arrives: plans, as actions; switches, ports, LLDP and ARP frames, from the OpenFlow side.
 Leaves: rules in force; events about hosts, links, switches, cabling, link use and paths.
-Must not know: jobs, policies, the backplane (it is given a function to publish with), os_ken.
+Must not know: jobs, policies, the backplane (it receives a publish function), os_ken.
 
-One worker thread owns discovery and installer. Everything that happens is put into its queue; it takes
-all there is, then plans once: so requests that came while it was busy are served by the last of them.
+One worker thread owns discovery and installer. It drains its queue of inputs, then plans once, so that of several
+requests queued meanwhile only the last is carried out.
 ARP is answered in the thread of the requesting switch; `watch.py` runs in a separate thread.
 """
 
@@ -50,7 +50,7 @@ from waystage.topology import Topology
 log = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 5.0
-"""A plan that failed because a switch was silent is tried again after this long."""
+"""Delay before a plan is retried that failed because a switch did not answer."""
 
 OURS = (cookies.MAGIC << 56, 0xFF << 56)
 
@@ -58,7 +58,7 @@ LLDP_PER_S = 20
 """LLDP frames inspected per port and second: four times what an honest neighbour sends after a cable is plugged in."""
 
 MAX_INPUTS = 20_000
-"""Frames that are heard while this many inputs wait are dropped: they are sent again every second."""
+"""Above this queue length, received LLDP frames are dropped; they are repeated every second."""
 
 Publish = Callable[[Event], object]
 
@@ -74,9 +74,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class InterconnectController:
     """The actuator of `AssignPaths`. `start` it once and `stop` it once; also a context manager.
 
-    `plan` is what to keep in force until an action comes: after a restart, the last plan requested. `access`
-    says who may connect as a switch; without it only this machine can be listened to. Switches that a given
-    topology does not have are refused.
+    `plan` is in force until the first action: after a restart, the last plan requested. `access` restricts the switches;
+    without it, only loopback addresses are accepted. Switches that are not in a given topology are refused.
     """
 
     def __init__(
@@ -119,7 +118,7 @@ class InterconnectController:
     # -- life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen for switches. Raises OpenFlowError where that is impossible."""
+        """Listen for switches. Raises OpenFlowError."""
         self._server.start()
         self._inputs.put(lambda: self._tell(self._discovery.announce()))
         self._worker = threading.Thread(target=self._work, name="interconnect", daemon=True)
@@ -127,7 +126,7 @@ class InterconnectController:
         self._watcher.start()
 
     def stop(self) -> None:
-        """Stop; the switches keep their rules and go on forwarding. Harmless when not started."""
+        """Stop. The switches keep their rules and continue to forward. No effect if not started."""
         if self._worker is None:
             return
         self._watcher.stop()
@@ -162,7 +161,7 @@ class InterconnectController:
         return isinstance(action, AssignPaths)
 
     def apply(self, action: Action, cause: Envelope) -> None:
-        """Ask for a plan; returns at once. `PathsChanged` or `PathsRefused` tells how it ended."""
+        """Request a plan; returns immediately. `PathsChanged` or `PathsRefused` reports the result."""
         assert isinstance(action, AssignPaths)
         request = Request(plan=action.plan, cause_id=cause.event_id, caused_ns=cause.time_ns)
         self._inputs.put(lambda: self._ask(request))
@@ -220,7 +219,7 @@ class InterconnectController:
             try:
                 self._bring_up_to_date()
             except Exception:
-                log.exception("the switches could not be brought up to date; trying again")
+                log.exception("the switches could not be updated; retrying")
                 self._again_due_s = time.monotonic() + ASK_AGAIN_S
 
     def _patience_s(self) -> float:
@@ -241,7 +240,7 @@ class InterconnectController:
             self._clean()
 
     def _gathered(self, now_s: float) -> bool:
-        """Whether to plan: everything is there, or was awaited long enough."""
+        """Whether to plan: all switches are connected, or the wait is over."""
         topology = self._discovery.topology
         if topology is None:
             return False
@@ -284,7 +283,7 @@ class InterconnectController:
                 self._installer.connected(name, msgspec.structs.replace(held, rules=rules))
 
     def _tell(self, events: list[Event]) -> None:
-        """Publish, and plan again where what is known has changed."""
+        """Publish, and plan again if the view has changed."""
         if not events:
             return
         for event in events:
@@ -315,7 +314,7 @@ class InterconnectController:
         return self._names.get(dpid)
 
     def announced(self) -> None:
-        """The switch ports were announced again: time to notice silence."""
+        """The ports were announced again: check for silent neighbours."""
         interval_s = self._options.announce_s
         self._inputs.put(lambda: self._tell(self._discovery.tick(time.monotonic(), interval_s)))
 
@@ -366,7 +365,7 @@ class InterconnectController:
         )
 
     def _refused(self, request: Request, refused: Iterable[Refused]) -> None:
-        """Say so once. A plan that a switch will never take gives way to the one in force."""
+        """Report once. A plan that a switch will never accept is replaced by the one in force."""
         items = tuple(refused)
         for item in items:
             key = (request.cause_id, item.switch, item.reason)

@@ -1,13 +1,12 @@
-"""What a rule's 64-bit cookie says.
+"""The 64-bit cookie of a rule.
 
 Arrives: what a rule accounts for, its place on a path, and its steps.
 Leaves: the cookie; the same parts read back from a switch.
 Must not know: sockets, policies, which rules there are.
 
 From the most significant bit: 8 bits magic 0x57, 4 bits kind (0 nothing, 1 received at the port, 2 sent to the port),
-4 bits class (15 for none), 16 bits port, 4 bits rank, 28 bits hash of the rule's steps. The hash lets a rule that
-was read back be compared without its steps; the rank is the number of switches that a packet still passes
-after this one, which is the order in which a path may be put in or taken out.
+4 bits class (15 for none), 16 bits port, 4 bits rank, 28 bits hash of the rule's steps. The hash allows comparing a rule read back without its steps. The rank is the number of
+remaining switches on the path, which orders the installation and removal of a path.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ KINDS: tuple[Kind, ...] = ("none", "rx", "tx")
 
 
 class Cookie(msgspec.Struct, frozen=True, kw_only=True):
-    """A cookie taken apart."""
+    """A parsed cookie."""
 
     kind: Kind = "none"
     traffic: TrafficClass | None = None
@@ -47,7 +46,7 @@ def encode(cookie: Cookie) -> int:
 
 
 def decode(value: int) -> Cookie | None:
-    """The parts, or None where the cookie is not Waystage's."""
+    """The parts; None if the cookie is not Waystage's."""
     kind, traffic = value >> 52 & 0xF, value >> 48 & 0xF
     if value >> 56 != MAGIC or kind >= len(KINDS) or not (traffic < len(CLASSES) or traffic == NO_CLASS):
         return None

@@ -1,10 +1,10 @@
-"""From counters to the use of each link.
+"""Link utilization from flow and port counters.
 
 Arrives: what switches have counted by flow entry and by port, sample after sample.
 Leaves: `LinkUse` events: bytes that left each port in the interval, in all and by class, and drops.
 Must not know: sockets, threads, which rules there are; it reads cookies only.
 
-A rule's cookie says whether it counts what came in by a port or what goes out of one. What comes in
+A rule's cookie says whether it counts received or sent packets of a port. Traffic received
 at one port of a cable left the opposite port, so the rules of either port give the use of both directions.
 """
 
@@ -51,7 +51,7 @@ class PortLike(Protocol):
 
 
 Sample = tuple[Iterable[FlowLike], Iterable[PortLike]]
-"""What one switch has counted: by flow entry and by port."""
+"""Counters of one switch, by flow entry and by port."""
 
 
 class _Total(msgspec.Struct):
@@ -65,7 +65,7 @@ class _Total(msgspec.Struct):
 
 
 class Counters:
-    """Keeps the previous sample of every switch; `sample` gives what came since."""
+    """Keeps the previous sample of each switch; `sample` returns the difference."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -81,8 +81,7 @@ class Counters:
     def sample(self, time_ns: int, switches: Mapping[str, Sample]) -> LinkUse | None:
         """The use since the last sample, by end of cable; None for the first sample.
 
-        A switch that is not in the sample is left out of the event, and its next sample covers the
-        longer time.
+        A switch missing in the sample is omitted from the event; its next sample covers the longer interval.
         """
         totals: dict[tuple[str, int], _Total] = {}
         for switch, (flows, ports) in switches.items():

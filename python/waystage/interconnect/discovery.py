@@ -1,14 +1,13 @@
-"""What is cabled to what, and what of it works.
+"""Topology discovery by LLDP, and the state of links and switches.
 
 Arrives: switches and ports that come and go, LLDP frames heard, the time.
 Leaves: events (`HostSeen`, `LinkDown`, `LinkUp`, `SwitchDown`, `SwitchUp`, `CablingError`,
 `TopologyChanged`) and the view that rules are planned from.
-Must not know: connections, rules, plans, clocks: every call brings the time.
+Must not know: connections, rules, plans, clocks; each call passes the time.
 
-A cable between switches works while both ends have carrier and each end hears the other. Hearing
-needs both control channels, so a channel that is lost says nothing about the cable: the ports of a
-switch without its controller still forward. Such a switch is taken for dead only when every
-neighbour that can be asked has lost carrier towards it.
+A cable between switches is up while both ports have carrier and receive each other's LLDP frames. That needs both control
+channels, so a lost channel says nothing about the cable: a switch without its controller still forwards. Such a switch is
+considered dead only when every connected neighbour has lost carrier towards it.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from waystage.interconnect.lldp import Neighbour
 from waystage.topology import Link, Topology
 
 SILENCE_S = 5.0
-"""A cable over which nothing was heard for this long is down: five announcements in a row were lost."""
+"""Silence after which a cable is down: five lost announcements."""
 
 SETTLE_S = 2.0
-"""Without a given topology: a newly discovered one is used once nothing new was heard for this long."""
+"""Without a given topology, a discovered one is used after this time without changes."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """`live` is `topology` without what is down; `macs` and `ips` are what hosts are known by."""
+    """`live` is `topology` without failures; `macs` and `ips` are the hosts' addresses."""
 
     topology: Topology
     live: Topology
@@ -55,7 +54,7 @@ class _Seen(msgspec.Struct, kw_only=True):
 
 
 class Discovery:
-    """One thread at a time may call. Methods that learn something return what to tell the world."""
+    """Not thread-safe. Methods that process input return the events to publish."""
 
     def __init__(self, given: Topology | None, *, storage_hosts: Iterable[str] = ()) -> None:
         self._given = given
@@ -74,7 +73,7 @@ class Discovery:
     # -- what came in -------------------------------------------------------------------------
 
     def announce(self) -> list[Event]:
-        """What is known before anything was heard: the given topology."""
+        """The initial view: the given topology."""
         return [] if self._given is None else [TopologyChanged(topology=self._given)]
 
     def switch_connected(self, dpid: int, ports: Mapping[int, Port], now_s: float) -> list[Event]:
@@ -120,13 +119,13 @@ class Discovery:
         return self._changes(now_s)
 
     def traffic(self, dpid: int, ports: Iterable[int], now_s: float) -> None:
-        """Packets came in by these ports. Where a cable is full, LLDP frames are lost, but packets prove it works."""
+        """Ports that received packets: on a saturated cable LLDP frames are lost, but packets prove it is up."""
         for port in ports:
             if (dpid, port) in self._heard:
                 self._alive_s[dpid, port] = now_s
 
     def tick(self, now_s: float, interval_s: float) -> list[Event]:
-        """Call every `interval_s`. A call that is late proves that we were asleep, not that cables were silent."""
+        """Call every `interval_s`. After a late call, silence is not counted: this process was suspended."""
         late_s = now_s - self._tick_s - interval_s
         if self._tick_s and late_s > interval_s:
             self._alive_s = {end: heard_s + late_s for end, heard_s in self._alive_s.items()}
@@ -140,7 +139,7 @@ class Discovery:
         return self._topology
 
     def view(self) -> View | None:
-        """None while no topology is known."""
+        """The view; None before a topology is known."""
         topology = self._topology
         if topology is None:
             return None
@@ -178,7 +177,7 @@ class Discovery:
     # -- links and switches -------------------------------------------------------------------
 
     def _changes(self, now_s: float) -> list[Event]:
-        """Compare what is down now with what was said to be down."""
+        """Events for changes of failed links and switches since the last call."""
         topology = self._topology
         if topology is None:
             return []
@@ -224,7 +223,7 @@ class Discovery:
     # -- cabling ------------------------------------------------------------------------------
 
     def _cabling(self, topology: Topology, now_s: float) -> list[Event]:
-        """What was heard against what the topology says, both at every port of a switch."""
+        """Cabling errors of a switch: discovered neighbours that contradict the topology."""
         events: list[Event] = []
         for (dpid, port), peer in self._heard.items():
             switch, found = self._name(dpid), f"{self._name(peer[0])}:{peer[1]}"
@@ -241,7 +240,7 @@ class Discovery:
         return events
 
     def _never_heard(self, dpid: int, port: int, peer: tuple[int, int], now_s: float) -> bool:
-        """Both ends could speak and have carrier, but this one has never heard anything."""
+        """Both ports have carrier and a control channel, but this one has never received a frame."""
         for end_dpid, end_port in ((dpid, port), peer):
             seen = self._switches.get(end_dpid)
             if (
@@ -254,7 +253,7 @@ class Discovery:
         return self._is_silent((dpid, port), now_s)
 
     def _wrongly_cabled(self, switch: str, port: int, expected: str, found: str) -> list[Event]:
-        """Say it once for each thing found at the port."""
+        """Report each finding at a port once."""
         if self._given is None or self._wrong.get((switch, port)) == found:
             return []
         self._wrong[switch, port] = found

@@ -4,9 +4,8 @@ Arrives: the shape, as numbers.
 Leaves: validated `Topology` values, the same for the same numbers.
 Must not know: files, rules, policies.
 
-Capacities are 100 Mbit/s unless given, what one machine can emulate with the network, not the CPU, as the
-bottleneck. Storage hosts take their turn on the edge switches from the last one backwards, so that
-they are spread and the first switches hold computing hosts only.
+Capacities default to 100 Mbit/s, which one machine can emulate with the network, not the CPU, as the bottleneck. Storage
+hosts are placed round robin from the last edge switch backwards, so that the first switches have only compute hosts.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ DEFAULT_BPS = 100_000_000
 
 
 def paper(capacity_bps: int = DEFAULT_BPS) -> Topology:
-    """Seed 000 Fig. 2: six computing hosts and one storage host on two edge and two core switches.
+    """The paper's Fig. 2: six compute hosts and one storage host on two edge and two core switches.
 
     The storage host is the fourth on edge1; the uplinks are oversubscribed 2:3 for the computing hosts.
     """

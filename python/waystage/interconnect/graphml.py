@@ -1,14 +1,14 @@
 """Topologies as GraphML files.
 
 Arrives: a path, or the name of a shipped topology.
-Leaves: a validated `Topology`, or one sentence that names the file, the line and what is wrong there.
+Leaves: a validated `Topology`, or an error with file and line.
 Must not know: OpenFlow, namespaces, policies.
 
 Nodes carry `typ` (host or switch) and optionally `capacity` (process slots of a host), `role`, `mac`,
 `ip`, `dpid`; edges carry `capacity` in Mbit/s and ports. Two conventions are read: one undirected edge
 a link with `source_port` and `target_port`, and PFSim's two directed edges a link, each with the `port`
-it leaves from. docs/reference/topology.md is the specification. networkx's reader was not used: it
-gives no line numbers and follows document type declarations.
+it leaves from. docs/reference/topology.md is the specification. networkx's reader was rejected: it gives no line numbers and processes
+document type declarations.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _data(indent: int, target: str, values: Mapping[str, object]) -> str:
 
 
 class _Reader:
-    """Collects nodes and links of one file; every check that knows a line is made here."""
+    """Collects nodes and links of one file, with the checks that need line numbers."""
 
     def __init__(self, file_name: str) -> None:
         self.hosts: dict[str, Host] = {}
@@ -158,7 +158,7 @@ class _Reader:
 
     def add_node(self, node: Element) -> None:
         if node.id in self.hosts or node.id in self.switches or node.id in self._unnumbered:
-            self._refuse(node, "is there twice: give each node its own id")
+            self._refuse(node, "is defined twice: give each node its own id")
         typ = node.data.get("typ")
         if typ == "host":
             self.hosts[node.id] = self._host(node)
@@ -328,5 +328,5 @@ class _Reader:
 
 
 def _quote(text: str) -> str:
-    """A value as it stands in a message: printable and short."""
+    """A value in a message: printable and short."""
     return ascii(text if len(text) <= 40 else text[:40] + "...")

@@ -4,8 +4,7 @@ Arrives: untrusted bytes.
 Leaves: nodes and edges with their data by attribute name, or `GraphmlError` with a line.
 Must not know: what the attributes mean.
 
-Document type declarations are refused as a whole: GraphML needs none, and they are what entity
-expansion and file inclusion attacks are made of.
+Document type declarations are refused: GraphML needs none, and they enable entity expansion and file inclusion attacks.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class _Key:
 
 
 def parse(data: bytes) -> Graph:
-    """Raises GraphmlError, and only that, whatever the bytes are."""
+    """Parse untrusted bytes. Raises GraphmlError, and no other exception."""
     handler = _Handler()
     if not data.strip():
         raise GraphmlError(1, "the file is empty: it should hold a GraphML document")

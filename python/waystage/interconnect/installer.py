@@ -1,12 +1,12 @@
-"""From a plan to rules in force, switch by switch.
+"""Brings a plan into force, switch by switch.
 
 Arrives: switches that come, with what they hold, and go; a view of the topology and a plan.
-Leaves: changes, through the function it was given; a `Result` for each plan.
-Must not know: OpenFlow, discovery, events, threads: one thread at a time may call.
+Leaves: changes, through a given function; a `Result` for each plan.
+Must not know: OpenFlow, discovery, events, threads; it is not thread-safe.
 
-A switch whose control channel is lost keeps forwarding by what it holds. Nothing may come to depend on
-a change it cannot get: if it is no edge switch and would need one, the plan is made around it; if it is
-an edge switch, its hosts keep their old paths, and old rules are kept everywhere until it is back.
+A switch without its control channel keeps forwarding by its rules, and nothing may depend on a change it cannot receive.
+If it is not an edge switch and would need one, the plan avoids it. If it is an edge switch, its hosts keep their old
+paths, and all switches keep the old rules until it returns.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from waystage.interconnect.rules import Change, Phase, Rule, SetEthDst, SwitchRu
 from waystage.topology import Topology
 
 DRAIN_S = 0.1
-"""Between moving traffic and removing what carried it: longer than any queue of the fabric holds a packet."""
+"""Delay between moving traffic and removing its old rules: longer than the queueing delay of the fabric."""
 
 Changes = Mapping[str, Sequence[Change]]
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """`lasting`: the switch said no and would again; else it was away or silent, and may be asked later."""
+    """`lasting`: the switch would refuse again; else it was disconnected or silent, and a retry may succeed."""
 
     switch: str
     reason: str
@@ -40,9 +40,9 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """How a plan fared. It is in force everywhere where `refused` is empty.
+    """The result of a plan. It is in force on all switches if `refused` is empty.
 
-    `unclean`: nothing uses them any more, but old rules are still to be removed by `clean`.
+    `unclean`: unused old rules remain, which `clean` must remove.
     """
 
     planner_ns: int = 0
@@ -54,7 +54,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Installer:
-    """`send` brings changes into force and says how it went; `read` asks a switch what it holds."""
+    """`send` applies changes and returns the outcome; `read` returns the rules of a switch."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Installer:
         self._wanted: dict[str, SwitchRules] = {}
 
     def connected(self, switch: str, held: SwitchRules) -> None:
-        """The switch is there and holds this. What it delivers to is learnt from its rules."""
+        """The switch is connected with these rules, from which its hosts' addresses are learnt."""
         self.lost.pop(switch, None)
         self.held[switch] = held
         for rule in held.rules.values():
@@ -91,9 +91,9 @@ class Installer:
             self.lost[switch] = self.held.pop(switch)
 
     def apply(self, view: View, plan: PathPlan, dead: frozenset[str] = frozenset()) -> Result:
-        """Bring `plan` into force. `dead` switches forward nothing and need not be waited for.
+        """Bring `plan` into force. `dead` switches do not forward and are not waited for.
 
-        Raises planner.PlanError where the plan is none for this topology.
+        Raises planner.PlanError if the plan does not fit this topology.
         """
         started = time.perf_counter_ns()
         wanted, withheld = self._plan(view, plan, dead)
@@ -116,7 +116,7 @@ class Installer:
     def clean(self) -> Result:
         """Remove what the last plan no longer needs; call DRAIN_S or more after it came into force.
 
-        Not while a switch is away: it may still send by what is to be removed.
+        Not while a switch is disconnected: it may still use these rules.
         """
         if self.lost:
             return Result(unclean=True)
@@ -131,7 +131,7 @@ class Installer:
         )
 
     def macs(self, view: View) -> dict[str, int]:
-        """True addresses as they are known, else as the switches' own rules have them."""
+        """True addresses: the discovered ones, else those in the switches' rules."""
         macs = {name: parse_mac(mac) for name, mac in view.macs.items()}
         for host in view.topology.hosts:
             if host.name not in macs:
@@ -155,7 +155,7 @@ class Installer:
             around |= inner
             wanted = self._desired(view, plan, around)
             behind = self._behind(wanted, absent)
-        reason = "its control channel is lost: it keeps what it holds until it is back"
+        reason = "its control channel is lost: it keeps its rules until it returns"
         return wanted, [
             Refused(switch=switch, reason=reason, lasting=False)
             for switch in sorted(behind)
@@ -174,7 +174,7 @@ class Installer:
         )
 
     def _behind(self, wanted: dict[str, SwitchRules], absent: set[str]) -> set[str]:
-        """Absent switches that would have to change something before traffic could move."""
+        """Disconnected switches that would need a change before traffic could move."""
         held = {switch: self.lost.get(switch, SwitchRules()) for switch in absent}
         phases = planner.difference(held, {switch: wanted[switch] for switch in absent if switch in wanted})
         return {switch for phase in phases if phase.name != "clean" for switch in phase.changes}
@@ -182,7 +182,7 @@ class Installer:
     # -- installing ---------------------------------------------------------------------------
 
     def _install(self, phases: Sequence[Phase], wanted: dict[str, SwitchRules]) -> list[Refused]:
-        """Phase after phase; at the first refusal back to what was held, as far as traffic had moved."""
+        """Apply the phases in order; at the first refusal, roll back the moved traffic."""
         before = dict(self.held)
         moved = False
         for phase in phases:
@@ -245,7 +245,7 @@ def changed(held: SwitchRules, changes: Sequence[Change]) -> SwitchRules:
 
 
 def _reach(live: Topology) -> int:
-    """How many ordered pairs of hosts have a way."""
+    """Number of ordered host pairs with a path."""
     left = {host.name for host in live.hosts}
     pairs = 0
     while left:

@@ -1,12 +1,12 @@
 """Style `labelled`: rules by label, class and path index.
 
 Arrives: the full topology, the same without what is down, true MAC addresses, a plan.
-Leaves: what each switch shall hold; the path of a pair.
-Must not know: what the switches hold, OpenFlow, policies.
+Leaves: the desired rules of each switch; the path of a pair.
+Must not know: the rules in force, OpenFlow, policies.
 
-The rules of a switch grow with its ports and with the number of edge and core switches, not with pairs
-or jobs. The only parts that depend on the plan's core switches are the groups, one a class and path index at
-each edge switch, and, where a tree is damaged, a few exceptions; a switch-over changes these alone.
+The number of rules of a switch grows with its ports and with edge and core switches, not with pairs or jobs. Only the
+groups, one per class and path index at each edge switch, and a few exceptions for damaged trees depend on the plan's core
+switches; a switch-over changes only these.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Uplink(msgspec.Struct, frozen=True):
 
 
 class PathChoice(msgspec.Struct, frozen=True):
-    """Where an edge switch sends a path index: by default, when the default's port is down, and by edge switch otherwise."""
+    """Uplinks of a path index at an edge switch: default, backup if its port is down, exceptions by destination edge."""
 
     default: Uplink
     backup: Uplink | None = None
@@ -67,7 +67,7 @@ def desired(
     marks: tuple[Mark, ...],
     failover: bool,
 ) -> dict[str, SwitchRules]:
-    """What every switch shall hold."""
+    """The desired rules of every switch."""
     known = tuple(sorted(macs.items()))
     static = _static_rules(topology, live, known, plan.spread, plan.seed, marks)
     held: dict[str, SwitchRules] = {}
@@ -110,7 +110,7 @@ def path_of(
 def usable_cores(
     topology: Topology, live: Topology, plan: PathPlan, traffic: TrafficClass
 ) -> tuple[str, ...]:
-    """The core switches of the class that have a tree; every one that has where none of the class's does."""
+    """The core switches of the class that have a tree; all that have one if none of the class does."""
     rooted = forest(topology, live).trees
     wanted = set(plan.cores.get(traffic, ()))
     mine = tuple(core for core in topology.core_switches if core in rooted and core in wanted)
@@ -152,7 +152,7 @@ def path_choices(
 def _choose(
     topology: Topology, woods: Forest, edge: str, path_index: int, home: str, usable: tuple[str, ...]
 ) -> PathChoice:
-    """The path index's own tree where that is as short as any; where not, another of the class's; else any at all."""
+    """The path index's own tree if it is shortest; else another of the class, else any shortest tree."""
     tree = woods.trees.get(home)
     if tree is not None and edge in tree.up and not tree.down[edge] and not woods.detours(home, edge):
         default = Uplink(home, tree.up[edge][1])
@@ -172,7 +172,7 @@ def _choose(
 
 
 def _backup(topology: Topology, woods: Forest, edge: str, path_index: int, default: Uplink) -> Uplink | None:
-    """Another port's tree, whatever its class: it serves from the moment the port fails until the next plan."""
+    """A tree through another port, of any class, for the time between the failure of the port and the next plan."""
     for root in _rotated(topology.core_switches, path_index + 1):
         tree = woods.trees.get(root)
         if tree is not None and edge in tree.up and tree.up[edge][1] != default.port:
@@ -257,7 +257,7 @@ def _static_rules(
 
 
 def control_rules() -> list[Rule]:
-    """LLDP and ARP to the controller, which answers the latter: nothing is ever flooded."""
+    """LLDP and ARP go to the controller; nothing is flooded."""
     return [
         stamped(pipeline.PORTS, pipeline.PRIORITY_CONTROL, (Field("eth_type", kind),), (ToController(),))
         for kind in (pipeline.ETH_LLDP, pipeline.ETH_ARP)
@@ -348,7 +348,7 @@ def _arrival_rules(topology: Topology, edge: str) -> list[Rule]:
 
 
 def _local_rules(topology: Topology, edge: str, macs: dict[str, int]) -> list[Rule]:
-    """Delivery, counted by class. A label of this switch that no host has is dropped here, not sent up in vain."""
+    """Delivery, counted by class. Unused labels of this switch are dropped here."""
     rules = [
         stamped(
             pipeline.LOCAL,
@@ -425,8 +425,7 @@ def _up_rules(choices: dict[int, PathChoice]) -> list[Rule]:
 def _transit_rules(prefixes: dict[str, Field], tree: Tree) -> dict[str, list[Rule]]:
     """Down to the edge switches below, else up to the parent.
 
-    The root has no such default, so a label of no edge switch is dropped there and cannot turn back.
-    Every rule names the tree, so that rules of two trees never stand for each other.
+    The root has no such default, so an unknown label is dropped there. Every rule matches its tree's id.
     """
     tag = Field("vlan_vid", tree.vid)
     found: dict[str, list[Rule]] = {}

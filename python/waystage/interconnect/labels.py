@@ -1,12 +1,12 @@
 """Positional labels: a host's place in the topology as a MAC address.
 
 Arrives: a topology and a host, or a 48-bit label.
-Leaves: the label, its parts, and the prefix that stands for a whole edge switch.
+Leaves: the label, its parts, and the prefix of an edge switch.
 Must not know: rules, sockets, true MAC addresses.
 
-The controller answers every ARP request with the destination's label, so packets carry it
-and a switch needs one rule an edge switch, not one a host (the idea of PortLand, SIGCOMM'09). The last switch
-puts the true address back. The label, most significant byte first:
+The controller answers ARP requests with the destination's label, which packets then carry as their destination address. A
+switch needs one rule per edge switch instead of one per host (PortLand, SIGCOMM'09). The last switch restores the true
+address. The label, most significant byte first:
 
     02:57  locally administered, Waystage's
     EE:EE  the edge switch: its index in `topology.edge_switches`
@@ -31,7 +31,7 @@ EDGES = 65536
 
 
 class Label(msgspec.Struct, frozen=True):
-    """A label taken apart."""
+    """A parsed label."""
 
     edge_index: int
     position: int
@@ -45,12 +45,12 @@ class Label(msgspec.Struct, frozen=True):
 
 
 def path_count(topology: Topology) -> int:
-    """How many path indexes the topology's pairs are spread over."""
+    """Number of path indexes of the topology."""
     return spread.path_count(len(topology.core_switches))
 
 
 def label_of(topology: Topology, host: str) -> int:
-    """The host's label as a 48-bit integer. Raises TopologyError where the host has no room for one."""
+    """The host's label as a 48-bit integer. Raises TopologyError if it does not fit."""
     edge = topology.attachment[host][0]
     position = topology.hosts_at[edge].index(host)
     edge_index = edge_indexes(topology)[edge]
@@ -74,7 +74,7 @@ def edge_indexes(topology: Topology) -> dict[str, int]:
 
 
 def parse(label: int) -> Label | None:
-    """The parts of a label, or None where the address is no label."""
+    """The parts of a label; None for other addresses."""
     if not 0 <= label < 1 << 48 or label & PREFIX_MASK != PREFIX:
         return None
     return Label(label >> 16 & 0xFFFF, label >> 8 & 0xFF, bool(label & STORAGE_BIT), label & HOST_KEY_BITS)
@@ -86,10 +86,10 @@ def format_mac(value: int) -> str:
 
 
 def parse_mac(text: str) -> int:
-    """The inverse of format_mac. Raises ValueError where `text` is no MAC address."""
+    """The inverse of format_mac. Raises ValueError."""
     parts = text.split(":")
     if len(parts) != 6 or not all(1 <= len(part) <= 2 for part in parts):
-        raise ValueError(f"{text!r} is no MAC address: write six bytes as 02:00:00:00:00:01")
+        raise ValueError(f"{text!r} is not a MAC address: write six bytes as 02:00:00:00:00:01")
     value = 0
     for part in parts:
         value = value << 8 | int(part, 16)

@@ -1,12 +1,11 @@
-"""LLDP frames (IEEE 802.1AB): those we send out of switch ports, and those we hear.
+"""LLDP frames (IEEE 802.1AB), sent out of switch ports and received.
 
 Arrives: bytes of an Ethernet frame from anywhere; a switch port to announce.
-Leaves: frames; what a frame says of who sent it.
+Leaves: frames; the sender of a frame.
 Must not know: topologies, switches, sockets, time.
 
-A frame of ours carries a keyed digest over its switch and port, so that a host cannot pretend to be
-a switch by forging a frame. It can still replay a received frame, which says
-nothing but where that host is; only two hosts working together could fake a cable.
+Our frames carry a keyed digest over switch and port, so that a host cannot impersonate a switch. A host can replay a
+received frame, which only reveals its own location; a fake cable takes two colluding hosts.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def build(dpid: int, port: int, name: str, key: bytes) -> bytes:
 
 
 def parse(frame: bytes, key: bytes) -> Neighbour | None:
-    """What the frame says, or None where it is no well-formed LLDP or claims falsely to be ours."""
+    """The parsed frame; None if it is malformed or falsely claims to be ours."""
     if frame[12:14] != ETHERTYPE.to_bytes(2, "big"):
         return None
     entries = list(_entries(frame[14:]))
@@ -90,7 +89,7 @@ def parse(frame: bytes, key: bytes) -> Neighbour | None:
 
 
 def _entries(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Type and value of each entry up to the end; a cut-off entry ends the list."""
+    """Type and value of each TLV; a truncated one ends the list."""
     at = 0
     while at + 2 <= len(body):
         head = int.from_bytes(body[at : at + 2], "big")

@@ -1,10 +1,10 @@
-"""Marks: packet headers that say which class a packet is of.
+"""Marks: packet headers that select the class of a packet.
 
 Arrives: nothing, or the operator's own marks.
 Leaves: `Mark` values and the match fields that recognise them.
-Must not know: tables, topologies, who sends.
+Must not know: tables, topologies, senders.
 
-What carries no mark is classed by its ends: traffic from or to a storage host is staging, the rest is MPI.
+Traffic without a mark is classified by its endpoints: from or to a storage host it is staging, else MPI.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The OpenFlow side: accepts switches, reads back what they hold, installs changes.
+"""OpenFlow server: accepts switches, reads their rules, installs changes.
 
 Arrives: connections from switches; changes by datapath id; packets and counters to ask for.
 Leaves: calls on `Callbacks`; per switch, whether its changes are in force.
-Must not know: topologies, plans, labels, what a rule is for. It translates only.
+Must not know: topologies, plans, labels, the purpose of a rule. It only translates.
 
-Each connection has one thread, in which its handshake is made and its messages are read and handled. A
-datapath id belongs to one connection at a time: a second one is let in only where the first does not answer.
+Each connection has one thread for its handshake and messages. A datapath id belongs to one connection at a time: a second
+one is accepted only if the first does not answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PROBE_S = 2.0
 """How long a switch may take for an echo when another connection claims its datapath id."""
 
 MAX_SWITCHES = 1024
-"""Switches that are served at a time where no topology names them."""
+"""Maximum number of switches without a topology."""
 
 
 class Callbacks(Protocol):
@@ -56,14 +56,14 @@ class Callbacks(Protocol):
     def packet_in(self, dpid: int, port: int, data: bytes) -> None: ...
 
     def switch_refused(self, dpid: int, address: str, certificate: str, reason: str, times: int) -> None:
-        """A connection claimed to be `dpid` and was not believed, `times` times since this was last told."""
+        """A connection claimed to be `dpid` and was rejected, `times` times since the last report."""
 
 
 class OpenFlowServer:
     """`start` and `stop` in pairs.
 
-    `ours` is the (cookie, mask) by which Waystage knows its own flow entries; `access` says who may connect;
-    `known` holds the datapath ids that are served, None serves any.
+    `ours` is the (cookie, mask) of Waystage's flow entries; `access` restricts connections; `known` holds the accepted
+    datapath ids, None accepts any.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class OpenFlowServer:
     # -- life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen. Raises OpenFlowError where the port is taken or may not be opened, AccessError where it is unsafe."""
+        """Listen. Raises OpenFlowError if the port cannot be opened, AccessError if it would be unsafe."""
         self._gate = Gate(self._access)
         self._listener = _listen(*self._listen, self._gate)
         self._stopping = False
@@ -136,15 +136,15 @@ class OpenFlowServer:
     ) -> dict[int, Outcome]:
         """Bring changes into force on every named switch, or on none as far as that can be known.
 
-        Blocks until the last barrier is answered. A switch that does not answer in time is cut off,
-        so that its state is read again when it returns.
+        Blocks until the last barrier is answered. A switch that does not answer in time is disconnected, so that its state is
+        read again when it returns.
         """
         with self._lock:
             connections = {dpid: self._switches.get(dpid) for dpid in changes}
         return install(connections, changes, timeout_s)
 
     def read_back(self, dpid: int, timeout_s: float = ANSWER_TIMEOUT_S) -> SwitchRules:
-        """What the switch holds of ours. Raises OpenFlowError where it is away or does not answer."""
+        """Our rules on the switch. Raises OpenFlowError if it is disconnected or does not answer."""
         connection = self._connection(dpid)
         try:
             return _collect(*self._ask_held(connection), timeout_s)
@@ -152,7 +152,7 @@ class OpenFlowServer:
             raise OpenFlowError(f"switch {dpid:#x} did not say what it holds: {error}") from error
 
     def packet_out(self, dpid: int, port: int, data: bytes) -> bool:
-        """Send a frame out of a port. False where the switch is away."""
+        """Send a frame out of a port. False if the switch is disconnected."""
         with self._lock:
             connection = self._switches.get(dpid)
         return connection is not None and connection.send(wire.packet_out(connection.version, port, data))
@@ -181,11 +181,11 @@ class OpenFlowServer:
     # -- the listener of each connection ------------------------------------------------------
 
     def admit(self, connection: Connection) -> None:
-        """Raises Refused where the peer may not be the switch it says it is. Waits for a probe at the most."""
+        """Raise Refused if the peer may not claim this datapath id. Waits for at most one echo."""
         dpid = connection.dpid
         objection = self._gate.objection(connection.names, dpid)
         if objection is None and self._known is not None and dpid not in self._known:
-            objection = "the topology has no such switch"
+            objection = "the switch is not in the topology"
         while objection is None:
             with self._lock:
                 holder = self._holders.get(dpid)
@@ -239,7 +239,7 @@ class OpenFlowServer:
             return self._switches.get(connection.dpid) is connection
 
     def _release(self, connection: Connection) -> bool:
-        """Give the datapath id free. Whether callers knew the switch by this connection."""
+        """Release the datapath id; returns whether callers knew the switch by this connection."""
         dpid = connection.id
         with self._lock:
             if dpid is None or self._holders.get(dpid) is not connection:
@@ -344,9 +344,7 @@ class OpenFlowServer:
             if not crowded:
                 self._open.add(connection)
         if oldest is not None or crowded:
-            self._tell(
-                where if oldest is None else oldest.address, "too many have not said which switch they are"
-            )
+            self._tell(where if oldest is None else oldest.address, "too many unidentified connections")
         if oldest is not None:
             oldest.shut()
         if crowded:

@@ -1,11 +1,11 @@
-"""Who may connect as a switch: certificates, source addresses, datapath ids.
+"""Access control of switches: certificates, source addresses, datapath ids.
 
 Arrives: what an operator configured; a peer's address, certificate names and datapath id.
 Leaves: a checked configuration, a TLS context, reasons to refuse.
 Must not know: os_ken, connections, threads.
 
-Without certificates or a list of addresses only this machine may be listened to. What is refused is decided on
-the address that the socket was bound to, so that `0`, `::` or a host name cannot say otherwise.
+Without certificates or a list of addresses, only loopback addresses are accepted. The check uses the bound address, so that
+`0`, `::` or a host name cannot bypass it.
 """
 
 from __future__ import annotations

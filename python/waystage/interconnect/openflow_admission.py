@@ -4,8 +4,8 @@ Arrives: connections that come, are identified, or go; the time.
 Leaves: which connection to evict; whether to report a refusal.
 Must not know: os_ken, sockets. Callers of `Waiting` and `Told` hold a lock.
 
-A stranger cannot keep switches out by opening connections: the oldest of the address that has most gives way to a
-new one, and a switch needs only milliseconds to say who it is.
+An attacker cannot lock out switches by opening connections: the oldest connection of the address with the most is evicted,
+and a switch identifies itself within milliseconds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 MAX_WAITING, MAX_WAITING_PER_ADDRESS = 512, 128
-"""Connections that have not said who they are. All switches of a lab come from one address."""
+"""Limits of unidentified connections. All switches of a lab have one address."""
 
 TELL_EVERY_S = 10.0
 TOLD_KEPT = 1024
 TOLD_AT_MOST = 100
-"""Refusals told in TELL_EVERY_S, of any kind: one with many addresses must not fill the log."""
+"""Refusals reported in TELL_EVERY_S: an attacker with many addresses must not fill the log."""
 
 MAX_HELD_BYTES = 128 << 20
 """What all switches together may say that they hold, as it came: a million rules. As values it takes about six times that."""

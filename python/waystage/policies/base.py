@@ -1,13 +1,12 @@
-"""The one policy interface.
+"""The policy interface.
 
 Arrives: an event and the state into which it has just been folded.
 Leaves: actions, which are data.
 Must not know: which world it runs in, how events travel, how an action is carried out.
 
-A policy is a callable `(event, state) -> actions`. It keeps nothing between calls (what it must
-remember is in the state, above all `state.requested`), reads no clock (`state.time_ns`), draws no
-unseeded random number, and does not change the state. So the object that was simulated is the
-object that runs live. `null.py` is an annotated template.
+A policy is a callable `(event, state) -> actions`. It keeps nothing between calls (the state holds what it needs, above
+all `state.requested`), reads no clock (`state.time_ns`), draws no unseeded random numbers, and does not change the state.
+The simulated object is therefore the deployed one. `null.py` is an annotated template.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from waystage.state import State
 
 
 class PolicyError(ValueError):
-    """A policy that cannot be found, built or used; the message names it and what there is instead."""
+    """A policy that cannot be found, built or used; the message lists the alternatives."""
 
 
 @runtime_checkable
@@ -44,7 +43,7 @@ SHIPPED: dict[str, str] = {
 
 
 def policy_factory(name: str) -> Callable[..., Any]:
-    """What builds the policy called `name` (a shipped name or `module:Class`). Raises PolicyError."""
+    """The factory of policy `name` (a shipped name or `module:Class`). Raises PolicyError."""
     target = SHIPPED.get(name, name)
     module_name, colon, attribute = target.partition(":")
     if not colon:
@@ -71,7 +70,7 @@ def policy_factory(name: str) -> Callable[..., Any]:
 
 
 def load_policy(name: str, **options: Any) -> Policy:
-    """Build the policy called `name` (a shipped name or `module:Class`) with keyword `options`.
+    """Build policy `name` (a shipped name or `module:Class`) with keyword `options`.
 
     Raises PolicyError with the cause: unknown name, module that does not import, class without
     the interface, option it does not take.
@@ -91,5 +90,5 @@ def load_policy(name: str, **options: Any) -> Policy:
 
 
 def _in_words(error: BaseException) -> str:
-    """In one line, with the line of the user's code where a syntax error names one."""
+    """The error in one line, with the line of the user's code for a syntax error."""
     return f"{type(error).__name__}: {error}".strip().replace("\n", " ")

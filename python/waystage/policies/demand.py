@@ -1,23 +1,23 @@
-"""How many core switches each class of traffic could fill.
+"""The demand of each class of traffic, in core switches.
 
 Arrives: the state. Leaves: the demand of each active class, in core switches. Must not know: plans, rules, worlds.
 
-Only what crosses the core counts. Write a class's transfers as groups of sources S and destinations D: staging in is
-storage hosts to the jobs' nodes, MPI is a job's nodes to each other, and so on. No more of a group can leave edge
-switch e, or arrive at it, than
+Only traffic across the core counts. A class's transfers are groups of sources S and destinations D: stage-in is from
+storage hosts to the jobs' nodes, MPI among a job's nodes, and so on. The rate of a group out of edge switch e, and into
+it, is at most
 
     out(e) = min(links of S at e, links of D elsewhere)      in(e) = min(links of D at e, links of S elsewhere)
 
-and a core switch carries u(e) = (uplinks of e) / (core switches) of it. So the class runs unhindered on
+and a core switch carries u(e) = (uplinks of e) / (core switches) of it. The class is unrestricted on
 
     full = max over e of max(sum of out(e), sum of in(e)) / u(e)
 
-core switches, where each sum is over the class's groups and at most what the hosts' links at e carry. Its total rate is then
-`total`, the smaller of all out and all in. Three kinds of knowledge, best first:
+core switches, where each sum is over the class's groups and limited by the hosts' links at e. Its total rate is then
+`total`, the smaller of all out and all in. The demand follows from, in order of preference:
 
 * declared rate r (every job of the class declared one):  demand = full * min(1, r / total)
-* measured rate m, not for staging, which takes what it gets: used = full * m / total. Where the class fills half of
-  its core switches or more, they may be what limits it: demand = full. Else demand = 2 * used.
+* measured rate m (not for staging, which is elastic): used = full * m / total. If the class fills half of its core
+  switches or more, they may limit it: demand = full. Else demand = 2 * used.
 * neither:  demand = full
 """
 

@@ -1,15 +1,15 @@
-"""`demand-separation`: core switches divided among the classes by what each could fill.
+"""`demand-separation`: core switches divided among the classes by demand.
 
 Arrives: events and the state. Leaves: path plans. Must not know: rules, switches, worlds.
 
 Answers open issues 1 and 3 of Endo et al. 2020 (section VII). `demand.py` gives the demand d of each active class in core switches. Then:
 
 * Fewer than two active classes: nothing is divided, every class may use everything.
-* A class of bulk data with d < 1/4 is light: it is kept to one core switch, which others may use too. MPI never
-  is: its messages are waited for, and bulk data in the same queue would hold them up.
-* Each of the rest gets one core switch, and every further one goes to the class with the largest d / n. That
-  minimises the worst slowdown, max(d / n), and starves no class (Adams' method of apportionment). Where
-  there are fewer core switches than classes, wide-area traffic and then I/O join staging.
+* A class of bulk data with d < 1/4 is light: it is restricted to one core switch, shared with others. MPI is never
+  light: it is sensitive to latency, and bulk data in the same queue would delay it.
+* Each other class gets one core switch, and each further one goes to the class with the largest d / n. This minimises
+  the worst slowdown, max(d / n), and starves no class (Adams' method of apportionment). With fewer core switches than
+  classes, wide-area traffic and then I/O join staging.
 * Within its core switches, a class's known traffic is placed so that the busiest link carries least (`placement.py`).
 * Hysteresis: a division for the same classes and core switches stays until another makes the worst slowdown at least a
   sixth smaller, a light class stays light until d >= 1/2, and measurements alone change nothing within three

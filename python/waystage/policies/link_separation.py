@@ -7,9 +7,9 @@ path searcher (core switch allocation, subnetwork formation, path search) and Al
 of running jobs are searched and listed as there. In style `labelled` the first two steps suffice: a plan
 names each class's core switches and needs no path of any job.
 
-Beyond the paper: a third class, I/O of computing jobs, has dedicated core switches if there are three or
-more, and otherwise shares those of staging. ON status holds while there is staging or I/O. A class of which there is
-none is not restricted: that would cost messages and gain nothing.
+Beyond the paper: a third class, I/O of running jobs, has dedicated core switches if there are three or more, and otherwise
+shares those of staging. ON status holds during staging or I/O. A class without traffic is not restricted: that would cost
+messages without benefit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from waystage.state import State
 
 
 class Request(enum.Enum):
-    """What Fig. 8 answers a notification with; `REPAIR` is ours, for a topology that changed."""
+    """Requests of Fig. 8, and `REPAIR` for a changed topology."""
 
     ON_STATUS = enum.auto()
     OFF_STATUS = enum.auto()
@@ -45,7 +45,7 @@ class Request(enum.Enum):
 
 
 def request_of(event: Event, state: State, *, settled: bool) -> Request | None:
-    """Fig. 8's flowchart. The event is in the state already; what was asked for last tells the status before it.
+    """Fig. 8's flowchart. The event is in the state already; the last request gives the previous status.
 
     `settled` is whether that request was made for the topology, style and seed of now.
     """
@@ -85,7 +85,7 @@ class LinkSeparation(PathPolicy):
         return self.ask(plan, state)
 
     def _on(self, state: State, kept: Cores) -> PathPlan | None:
-        """The three steps. One core switch cannot be divided: then the plan of OFF status stays."""
+        """The three steps. A single core switch cannot be divided: the plan of OFF status stays."""
         off = self.off(state)
         topology, live = state.topology, state.live_topology
         if off is None or topology is None or live is None:

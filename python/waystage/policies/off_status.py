@@ -4,8 +4,8 @@ Arrives: the state, a rule style, how pairs are spread.
 Leaves: a path plan in which every class may use every core switch.
 Must not know: rules, switches, worlds.
 
-In style `labelled` that is a few words. In style `per-pair` it lists a path for every ordered pair of hosts, chosen
-by the same path indexes as the labelled rules choose, so that the two styles differ in cost and not in paths.
+In style `per-pair` it lists a path for every ordered pair of hosts, by the same path indexes as in style `labelled`, so
+that the two styles differ in cost and not in paths.
 """
 
 from __future__ import annotations

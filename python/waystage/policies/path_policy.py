@@ -1,7 +1,7 @@
-"""What the shipped policies have in common: their options, and answering with one whole path plan.
+"""Base of the shipped policies: their options, and a complete path plan as the answer.
 
 Arrives: options; from a policy, its decision. Leaves: at most one `AssignPaths`, where it differs from the last.
-Must not know: when core switches are divided, and how.
+Must not know: when and how core switches are divided.
 """
 
 from __future__ import annotations

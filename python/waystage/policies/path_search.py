@@ -1,7 +1,7 @@
-"""The paths of running jobs: which cross the core where, and Algorithm 1, which lists them.
+"""The paths of running jobs by core switch, and Algorithm 1, which lists them.
 
 Arrives: the state, the core switches of each class. Leaves: counts of paths by core switch, listed paths.
-Must not know: events, statuses, how core switches are shared out.
+Must not know: events, statuses, how core switches are divided.
 
 Follows Endo et al. 2020 section IV.C.3: step 2, subnetwork formation, and step 3, path search.
 """

@@ -1,17 +1,17 @@
-"""Which core switch each path index of each class takes, so that what jobs are known to send meets least.
+"""Places the path indexes of each class on core switches to minimise the load of the busiest link.
 
 Arrives: the state, the core switches of each class, the placement in force.
 Leaves: a placement, per class and edge switch. Must not know: rules, how core switches were divided, worlds.
 
-A hash spreads host pairs blindly: with nine flows over four uplinks one uplink often carries four. The jobs' nodes are
-known, so the load of every bundle (the pairs of one class, one edge switch and one path index) is known up to a factor: a node
-divides its link among those it sends to. Bundles, the heaviest first, move to the core switch on which the sum of
-(load / capacity)^4 over all links between edge and core switches falls most: a smooth stand-in for the busiest link. It is
-a local search from the placement in force, so that few bundles move; and none does unless the busiest link gets
-a sixth less to carry. Path indexes and groups stay as many as they were: only what the groups point to changes.
+A hash ignores load: with nine flows over four uplinks, one uplink often carries four. The jobs' nodes are known, and with
+them the load of every bundle (the pairs of one class, one edge switch and one path index) up to a factor: a node divides
+its link among its receivers. Bundles, the heaviest first, move to the core switch that reduces the sum of
+(load / capacity)^4 over all links between edge and core switches most, a smooth approximation of the busiest link. The
+local search starts from the placement in force, so that few bundles move, and none moves unless the load of the busiest
+link falls by a sixth. The number of path indexes and groups is constant: only the targets of groups change.
 
-Works where every edge switch has a link to every core switch in use; elsewhere, and where nothing is
-known to be sent, path indexes are dealt as `spread` deals them.
+Requires a link from every edge switch to every core switch in use; otherwise, and without known traffic, the placement
+is that of `spread`.
 """
 
 from __future__ import annotations
