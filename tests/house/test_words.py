@@ -79,6 +79,7 @@ NOT_YET: dict[str, str] = {
     "crates/lab": "2026-11-24",
     "crates/py": "2026-11-24",
     "crates/remote_copy": "2026-11-24",
+    "crates/server": "2026-11-24",
     "crates/transfer": "2026-11-24",
     "crates/wanpath": "2026-11-24",
     "docs/how-to": "2026-11-24",
