@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from waystage.events import (
     CablingError,
     Event,
@@ -91,6 +93,23 @@ class Fabric:
         return {link.name for link in view.live.links}
 
 
+@pytest.fixture
+def fabric() -> Fabric:
+    """Cabled as given, and known to be."""
+    fabric = Fabric(paper(), paper())
+    fabric.run(3)
+    return fabric
+
+
+@pytest.fixture
+def unknown() -> Fabric:
+    """Without a given topology; each host has been heard once."""
+    fabric = Fabric(None, paper())
+    fabric.announce()
+    fabric.hosts_speak()
+    return fabric
+
+
 def told(events: Iterable[Event], kind: type[Event]) -> list[Event]:
     return [event for event in events if isinstance(event, kind)]
 
@@ -107,9 +126,7 @@ def test_a_fabric_cabled_as_given_is_reported_once_and_then_nothing() -> None:
     assert fabric.live_links() == {link.name for link in paper().links}
 
 
-def test_a_port_that_loses_carrier_takes_its_link_down_at_once_and_up_when_it_returns() -> None:
-    fabric = Fabric(paper(), paper())
-    fabric.run(3)
+def test_a_port_that_loses_carrier_takes_its_link_down_at_once_and_up_when_it_returns(fabric: Fabric) -> None:
     name, a, a_port, *_ = uplink(paper())
     assert fabric.port(a, a_port, DOWN) == [LinkDown(link=name)]
     assert name not in fabric.live_links()
@@ -120,9 +137,7 @@ def test_a_port_that_loses_carrier_takes_its_link_down_at_once_and_up_when_it_re
     assert fabric.run(20) == []
 
 
-def test_a_link_that_goes_silent_in_one_direction_is_down_and_up_when_heard_again() -> None:
-    fabric = Fabric(paper(), paper())
-    fabric.run(3)
+def test_a_link_that_goes_silent_in_one_direction_is_down_and_up_when_heard_again(fabric: Fabric) -> None:
     name, a, a_port, *_ = uplink(paper())
     fabric.quiet.add((a, a_port))
     assert fabric.run(SILENCE_S - 1) == []
@@ -131,9 +146,7 @@ def test_a_link_that_goes_silent_in_one_direction_is_down_and_up_when_heard_agai
     assert fabric.run(1) == [LinkUp(link=name)]
 
 
-def test_traffic_proves_that_a_full_cable_works() -> None:
-    fabric = Fabric(paper(), paper())
-    fabric.run(3)
+def test_traffic_proves_that_a_full_cable_works(fabric: Fabric) -> None:
     _, a, a_port, *_ = uplink(paper())
     fabric.quiet.add((a, a_port))
     for _ in range(20):
@@ -141,17 +154,13 @@ def test_traffic_proves_that_a_full_cable_works() -> None:
         assert fabric.run(1) == []
 
 
-def test_a_controller_that_slept_does_not_take_its_sleep_for_silence() -> None:
-    fabric = Fabric(paper(), paper())
-    fabric.run(3)
+def test_a_controller_that_slept_does_not_take_its_sleep_for_silence(fabric: Fabric) -> None:
     fabric.now += 60.0
     assert told(fabric.take(fabric.discovery.tick(fabric.now, 1.0)), LinkDown) == []
     assert fabric.run(20) == []
 
 
-def test_a_lost_control_channel_alone_takes_nothing_down() -> None:
-    fabric = Fabric(paper(), paper())
-    fabric.run(3)
+def test_a_lost_control_channel_alone_takes_nothing_down(fabric: Fabric) -> None:
     core = paper().core_switches[0]
     assert fabric.lose(core) == []
     assert fabric.run(60) == []
@@ -160,9 +169,7 @@ def test_a_lost_control_channel_alone_takes_nothing_down() -> None:
     assert fabric.run(20) == []
 
 
-def test_a_switch_is_down_when_its_channel_and_every_neighbours_carrier_are_gone() -> None:
-    fabric = Fabric(paper(), paper())
-    fabric.run(3)
+def test_a_switch_is_down_when_its_channel_and_every_neighbours_carrier_are_gone(fabric: Fabric) -> None:
     core = paper().core_switches[0]
     fabric.lose(core)
     ends = [(link.other(core), link.port_at(link.other(core))) for link in paper().adjacency[core]]
@@ -243,10 +250,8 @@ def test_without_a_given_topology_the_heard_one_is_used_once_it_has_settled() ->
     assert told(fabric.run(30), TopologyChanged) == []
 
 
-def test_a_discovered_link_that_fails_stays_in_the_topology_as_down() -> None:
-    fabric = Fabric(None, paper())
-    fabric.announce()
-    fabric.hosts_speak()
+def test_a_discovered_link_that_fails_stays_in_the_topology_as_down(unknown: Fabric) -> None:
+    fabric = unknown
     fabric.run(SETTLE_S + 1)
     _, a, a_port, *_ = uplink(paper())
     events = fabric.port(a, a_port, DOWN)
@@ -254,11 +259,8 @@ def test_a_discovered_link_that_fails_stays_in_the_topology_as_down() -> None:
     assert told(fabric.run(30), TopologyChanged) == []
 
 
-def test_two_hosts_with_one_address_do_not_keep_the_others_from_being_used() -> None:
-    cabled = paper()
-    fabric = Fabric(None, cabled)
-    fabric.announce()
-    fabric.hosts_speak()
+def test_two_hosts_with_one_address_do_not_keep_the_others_from_being_used(unknown: Fabric) -> None:
+    fabric, cabled = unknown, paper()
     last = cabled.hosts[-1].name
     switch, port = cabled.attachment[last]
     said = Neighbour(name=last, mac="02:42:00:00:00:ff", ip="10.0.0.1")

@@ -71,6 +71,13 @@ def view_of(topology: Topology, live: Topology | None = None) -> View:
     return View(topology=topology, live=live or topology, macs=macs, ips={})
 
 
+def in_force(topology: Topology) -> tuple[Topology, Switches]:
+    """Switches that hold the plan of a quiet fabric."""
+    switches = Switches(topology)
+    switches.installer.apply(view_of(topology), PathPlan())
+    return topology, switches
+
+
 def separated(topology: Topology) -> PathPlan:
     cores = topology.core_switches
     half = len(cores) // 2
@@ -92,9 +99,7 @@ def test_a_plan_in_force_needs_no_message_not_even_after_a_restart() -> None:
 
 
 def test_a_switch_over_only_moves_groups_at_the_edge_and_leaves_nothing_to_clean() -> None:
-    topology = paper()
-    switches = Switches(topology)
-    switches.installer.apply(view_of(topology), PathPlan())
+    topology, switches = in_force(paper())
     seen: list[Change] = []
     switches.refuse = lambda _, change: bool(seen.append(change))
     result = switches.installer.apply(view_of(topology), separated(topology))
@@ -105,9 +110,7 @@ def test_a_switch_over_only_moves_groups_at_the_edge_and_leaves_nothing_to_clean
 
 
 def test_a_refusal_leaves_every_switch_with_what_it_held() -> None:
-    topology = paper()
-    switches = Switches(topology)
-    switches.installer.apply(view_of(topology), PathPlan())
+    topology, switches = in_force(paper())
     before = dict(switches.held)
     last = topology.edge_switches[-1]
     switches.refuse = lambda switch, _: switch == last
@@ -120,9 +123,7 @@ def test_a_refusal_leaves_every_switch_with_what_it_held() -> None:
 
 
 def test_a_silent_switch_is_taken_for_lost_and_caught_up_when_it_returns() -> None:
-    topology = paper()
-    switches = Switches(topology)
-    switches.installer.apply(view_of(topology), PathPlan())
+    topology, switches = in_force(paper())
     last = topology.edge_switches[-1]
     switches.silent = {last}
     result = switches.installer.apply(view_of(topology), separated(topology))
@@ -140,9 +141,7 @@ def test_a_silent_switch_is_taken_for_lost_and_caught_up_when_it_returns() -> No
 
 
 def test_after_a_failure_old_rules_are_cleaned_in_a_separate_step() -> None:
-    topology = fat_tree(4)
-    switches = Switches(topology)
-    switches.installer.apply(view_of(topology), PathPlan())
+    topology, switches = in_force(fat_tree(4))
     live = topology.without([topology.switch_links[0].name])
     result = switches.installer.apply(view_of(topology, live), PathPlan())
     assert result.unclean
@@ -159,9 +158,7 @@ def test_after_a_failure_old_rules_are_cleaned_in_a_separate_step() -> None:
 
 
 def test_a_switch_without_control_is_used_as_long_as_it_need_not_change() -> None:
-    topology = fat_tree(4)
-    switches = Switches(topology)
-    switches.installer.apply(view_of(topology), PathPlan())
+    topology, switches = in_force(fat_tree(4))
     core = topology.core_switches[0]
     switches.installer.disconnected(core)
     switches.refuse = lambda switch, _: switch == core
@@ -171,9 +168,7 @@ def test_a_switch_without_control_is_used_as_long_as_it_need_not_change() -> Non
 
 
 def test_a_switch_without_control_that_would_need_a_change_is_planned_around() -> None:
-    topology = fat_tree(4)
-    switches = Switches(topology)
-    switches.installer.apply(view_of(topology), PathPlan())
+    topology, switches = in_force(fat_tree(4))
     core = topology.core_switches[0]
     switches.installer.disconnected(core)
     switches.refuse = lambda switch, _: switch == core
