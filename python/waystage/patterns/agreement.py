@@ -1,6 +1,6 @@
-"""Whether receivers counted what senders counted.
+"""Whether receivers' counts agree with senders'.
 
-Arrives: what was sent and what was received, by pair of ranks and kind.
+Arrives: traffic sent and received, by pair of ranks and kind.
 Leaves: one sentence where they differ by more than a message in flight explains, else none.
 Must not know: files, what is done with the pattern.
 
@@ -27,7 +27,7 @@ F64 = NDArray[np.float64]
 def disagreement(
     sent: Traffic, received: Traffic, kinds: Iterable[Kind], ranks: int, silent: Iterable[int]
 ) -> str | None:
-    """The sentence; `silent` are ranks that left nothing or counted no receives."""
+    """The sentence; `silent` are ranks without a file or without counted receives."""
     if not len(received):
         return None
     both = np.intersect1d(np.unique(sent.kind), np.unique(received.kind))

@@ -1,7 +1,7 @@
 """A pattern in other formats.
 
-Arrives: a pattern and the name of a file, whose ending tells the format.
-Leaves: the file, whole or not at all.
+Arrives: a pattern and the name of a file, whose extension selects the format.
+Leaves: the file, written atomically.
 Must not know: who reads it.
 """
 
@@ -28,7 +28,7 @@ COLUMNS = ("phase", "src", "dst", "kind", "messages", "bytes")
 
 
 def convert(pattern: Pattern, path: Path) -> None:
-    """Write `pattern` in the format of the path's ending. Raises PatternError."""
+    """Write `pattern` in the format of the path's extension. Raises PatternError."""
     for ending, encode in FORMATS.items():
         if path.name.endswith(ending):
             write_whole(path, encode(pattern))
@@ -92,7 +92,7 @@ def to_npz(pattern: Pattern) -> bytes:
 
 
 def to_original(pattern: Pattern) -> bytes:
-    """The original profiler's `tar.gz`: totals over phases and kinds. What was received is what was sent."""
+    """The original profiler's `tar.gz`: totals over phases and kinds. Received equals sent."""
     if pattern.ranks > MOST_RANKS_DENSE:
         raise PatternError(f"the original's format would need {pattern.ranks**2} numbers: convert to another")
     messages, total = pattern.matrix("messages"), pattern.matrix("bytes")
@@ -122,7 +122,7 @@ def to_original(pattern: Pattern) -> bytes:
 
 
 def to_pattern(pattern: Pattern) -> bytes:
-    """This project's own."""
+    """This project's format."""
     from waystage.patterns.encode import format_file, to_file
 
     return format_file(to_file(pattern))

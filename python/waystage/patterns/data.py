@@ -56,7 +56,7 @@ class Traffic:
         messages: Iterable[int] | NDArray[Any],
         bytes: Iterable[int] | NDArray[Any],
     ) -> Traffic:
-        """Rows in any order, a row for each class of sizes; equal ones are added up."""
+        """From rows in any order, one for each class of sizes; equal ones are summed."""
         keys = [_column(c, np.uint32) for c in (phase, src, dst, kind, size_class)]
         counts = [_column(c, np.uint64) for c in (messages, bytes)]
         order = np.lexsort(keys[::-1])
@@ -84,7 +84,7 @@ class Traffic:
         )
 
     def rows(self) -> tuple[NDArray[Any], ...]:
-        """What `from_rows` takes: what a row has beyond its sizes gets the class that says they are not known."""
+        """The arguments of `from_rows`: messages without sizes have the class of unknown sizes."""
         sized = np.zeros(len(self), dtype=bool)
         sized[self.size_row] = True
         more_messages, more_bytes = self.messages.copy(), self.bytes.copy()
@@ -187,7 +187,7 @@ class PatternData:
         phase: int | None = None,
         traffic: Traffic | None = None,
     ) -> Traffic:
-        """The rows of these kinds or groups and this phase; of all kinds but protocol ones where none is named."""
+        """The rows of these kinds or groups and this phase; of all kinds except protocol ones by default."""
         taken = self.sent if traffic is None else traffic
         if kinds is not None:
             wanted = {self.kind_named(name).number for name in kinds}
@@ -234,7 +234,7 @@ class PatternData:
         return matrix
 
     def merged_phases(self, bounds: Sequence[int]) -> Self:
-        """Phases joined: the new ones begin at the old ones `bounds`, the first of which is 0."""
+        """Merge phases: the new ones begin at the old ones `bounds`, the first of which is 0."""
         starts = np.asarray(bounds, dtype=np.int64)
         if starts.size == 0 or starts[0] != 0 or np.any(np.diff(starts) <= 0) or starts[-1] >= self.phases:
             raise PatternError(f"phases cannot be joined at {list(bounds)}: there are {self.phases}")
@@ -254,7 +254,7 @@ def _column(values: Iterable[int] | NDArray[Any], kind: type) -> NDArray[Any]:
 
 
 def _starts(keys: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    """Where a run of equal keys begins, in sorted columns."""
+    """The starts of runs of equal keys in sorted columns."""
     if keys[0].size == 0:
         return np.zeros(0, dtype=np.int64)
     changed = np.zeros(keys[0].size, dtype=bool)

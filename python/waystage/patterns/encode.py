@@ -1,7 +1,7 @@
 """Writing the pattern file.
 
 Arrives: a pattern, or sections that a profiler wrote.
-Leaves: a file, whole or not at all.
+Leaves: a file, written atomically.
 Must not know: other formats.
 """
 
@@ -38,7 +38,7 @@ def write(pattern: PatternData, path: Path) -> None:
 
 
 def to_file(pattern: PatternData) -> PatternFile:
-    """A pattern taken apart into the sections of its ranks."""
+    """A pattern split into the sections of its ranks."""
     edges = tuple(round(float(edge) * 1e9) for edge in pattern.phase_edges)
     run = dict(pattern.run)
     start = run.pop("start_unix_ns", "0")

@@ -1,6 +1,6 @@
-"""Copies between hosts: what a server's configuration says, who is trusted, what an end of a copy is called.
+"""Copies between hosts: the configuration of a server, trusted keys, addresses of remote paths.
 
-Arrives: files of configuration and of keys, ends such as `ada@host:/data`.
-Leaves: validated values for the data plane's server and client; keys made once and kept.
+Arrives: configuration and key files, remote paths such as `ada@host:/data`.
+Leaves: validated values for the data plane's server and client; persistent keys.
 Must not know: how bytes move, the command line.
 """

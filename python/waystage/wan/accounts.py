@@ -1,4 +1,4 @@
-"""The accounts of this host as which a server acts for its users.
+"""The accounts of this host that a server acts as for its users.
 
 Arrives: a name of an account, or its numbers.
 Leaves: the numbers of the account and of all its groups; whether a server that runs as this process may act as it.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from waystage.wan.config import ServeConfig
 
 MOST_ID = (1 << 32) - 2
-"""The number above it means `none` to the kernel."""
+"""The kernel reserves the number above it for `none`."""
 
 HOW = 'name an account of this host, such as "ada", or its numbers, UID:GID or UID:GID,GID,...'
 
@@ -37,7 +37,7 @@ class Account:
 
 
 def parse_account(text: str) -> Account:
-    """The account that `text` names. Raises ValueError, which says what is wrong."""
+    """The account that `text` names. Raises ValueError."""
     if text.partition(":")[0].isdecimal():
         return _numbered(text)
     try:
@@ -72,7 +72,7 @@ def _group(word: str) -> int:
 
 
 def account_problems(settings: ServeConfig) -> Iterator[str]:
-    """Accounts that this process cannot act as, and users who would have root's rights unasked."""
+    """Accounts that this process cannot act as, and users who would have root's rights without a setting."""
     own = os.geteuid()
     for user in settings.users:
         where = f"users.{user.name}.account"
@@ -106,7 +106,7 @@ def may_access(account: Account, path: Path, mode: int) -> bool:
 
 
 def accounts_taken(settings: ServeConfig) -> list[tuple[str, int, int, list[int]]]:
-    """Name of a user, number, group and groups of the account that it is served as, for users that have one.
+    """Name of a user, number, group and groups of the account that serves it, for users with one.
 
     Raises WanConfigError where this process cannot act as an account, or would give root's rights to a user unasked.
     """

@@ -1,7 +1,7 @@
-"""What ends on other hosts are called: `[user@]host:path`, as for rsync and scp; `port:host:port`, as for ssh.
+"""Addresses of remote paths: `[user@]host:path`, as for rsync and scp; `port:host:port`, as for ssh.
 
 Arrives: an argument.
-Leaves: a host, a user and a path, or None for a path of this machine; where to listen and where that leads.
+Leaves: a host, a user and a path, or None for a path of this machine; addresses to listen on and destinations.
 Must not know: whether the host exists.
 """
 
@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 DEFAULT_PORT = 7900
-"""TCP and UDP, where nothing else is said."""
+"""The default port of TCP and UDP."""
 
 _REMOTE = re.compile(
     r"(?:(?P<user>[^/@:]+)@)?(?P<host>[^/:@\[\]]+|\[[0-9A-Fa-f:.%]+\]):(?P<path>.*)", re.DOTALL
@@ -28,7 +28,7 @@ _FORWARD = re.compile(rf"(?P<listen>(?:(?:{_ADDRESS}):)?\d{{1,5}}):(?P<to>(?:{_A
 
 @dataclass(frozen=True)
 class Remote:
-    """An end on another host. `user` is empty where the server is to tell it from the key."""
+    """A path on another host. An empty `user` leaves the user to the server, by the key."""
 
     host: str
     user: str
@@ -36,7 +36,7 @@ class Remote:
 
 
 def parse_remote(end: str) -> Remote | None:
-    """The remote end that `end` names; None for a local path, which has no colon before its first slash."""
+    """The remote path that `end` names; None for a local path, which has no colon before its first slash."""
     found = _REMOTE.fullmatch(end)
     if found is None:
         return None
@@ -45,7 +45,7 @@ def parse_remote(end: str) -> Remote | None:
 
 
 def parse_server(text: str) -> tuple[str, str]:
-    """Host and user of `[user@]host`; the user is empty where the server is to tell it. ValueError otherwise."""
+    """Host and user of `[user@]host`; an empty user leaves it to the server. ValueError otherwise."""
     found = _SERVER.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no [USER@]HOST; the port is a separate option")
@@ -53,7 +53,7 @@ def parse_server(text: str) -> tuple[str, str]:
 
 
 def parse_listen(text: str) -> str:
-    """`ADDRESS:PORT` of `[ADDRESS:]PORT`, on this host alone where no address is given. ValueError otherwise."""
+    """`ADDRESS:PORT` of `[ADDRESS:]PORT`, on the loopback interface where no address is given. ValueError otherwise."""
     found = _LISTEN.fullmatch(text)
     if found is None or int(found["port"]) >= 1 << 16:
         raise ValueError(f"{text!r} is no [ADDRESS:]PORT, such as 1080 or [::]:1080")

@@ -1,7 +1,7 @@
 """The configuration of a server, as docs/reference/serve.md describes it.
 
 Arrives: a TOML file.
-Leaves: values that were checked, each with the name of the key that was wrong where one was.
+Leaves: checked values; errors that name the key.
 Must not know: sockets, the command line.
 """
 
@@ -22,7 +22,7 @@ from waystage.wan.errors import WanConfigError
 from waystage.wan.rates import UNLIMITED, RateError, Schedule, parse_schedule
 
 MODES = ("fast-start", "aggressive")
-"""Those that need a grant; `fair` and `modest` are everybody's."""
+"""Modes that require a grant; every user has `fair` and `modest`."""
 
 LEAST_MEMORY, MOST_MEMORY = 16 << 20, 4 << 30
 """For data in flight, at each host: some messages of 4 MiB, and as many as a connection has at a time."""
@@ -52,7 +52,7 @@ class UserConfig:
 
 @dataclass(frozen=True)
 class RootConfig:
-    """A directory that clients may use; every user's where none is named."""
+    """A directory that clients may use; all users' where none is named."""
 
     path: Path
     write: bool = False
@@ -83,7 +83,7 @@ class ServeConfig:
 
 
 class _Table:
-    """A table of the file, read key by key; what is left over is a mistake."""
+    """A table of the file, read key by key; unknown keys are errors."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
         self._values, self._where = dict(values), where
@@ -338,7 +338,7 @@ def _root(number: int, values: Any, path: Path, top: _Table) -> RootConfig:
 
 
 def sample_config() -> str:
-    """The sample that `waystage serve --init` writes."""
+    """The sample configuration of `waystage serve --init`."""
     return SAMPLE
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with what a user or an administrator wrote.
+"""Errors in configuration, key files and addresses.
 
 Arrives: nothing.
 Leaves: an error whose message names the file, the key and the remedy.
@@ -9,4 +9,4 @@ from __future__ import annotations
 
 
 class WanConfigError(ValueError):
-    """A configuration, a file of keys or the name of an end that cannot be used."""
+    """An invalid configuration, key file or remote path."""

@@ -1,7 +1,7 @@
 """Limits on bytes a second, which may follow a schedule of the week.
 
 Arrives: text such as `100M` or `mon-fri 08:00-18:00=200M,sat+sun=off`; the time of day.
-Leaves: the limit that holds then.
+Leaves: the limit at that time.
 Must not know: what is limited, where schedules come from.
 """
 
@@ -26,7 +26,7 @@ _TIME = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?", re.ASCII)
 
 
 class RateError(ValueError):
-    """Text that is no rate or no schedule; the message is one sentence."""
+    """An invalid rate or schedule; the message is one sentence."""
 
 
 def parse_rate(text: str) -> int:
@@ -57,7 +57,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The first entry that holds decides; where none does there is no limit."""
+    """The first matching entry decides; without one there is no limit."""
 
     entries: tuple[Entry, ...]
 
@@ -77,17 +77,17 @@ class Schedule:
 
     @property
     def changes(self) -> bool:
-        """Whether it is not the same limit all the time."""
+        """Whether the limit varies."""
         return len(set(self._all())) > 1
 
     @property
     def most(self) -> int | None:
-        """The highest limit of the week; None where at some time there is none."""
+        """The highest limit of the week; None where it is unlimited at some time."""
         rates = [rate for rate in self._all() if rate is not None]
         return max(rates) if len(rates) == len(self._all()) else None
 
     def _all(self) -> list[int | None]:
-        """What holds between any two moments at which something may change."""
+        """The limit of each interval between possible changes."""
         moments = {0} | {second for e in self.entries for second in (e.begin_s, e.end_s) if second < DAY_S}
         return [self.rate_at(day, second) for day in range(7) for second in moments]
 
@@ -162,7 +162,7 @@ def _days(text: str | None, entry: str) -> frozenset[int]:
 
 
 class Limiter:
-    """Tells `apply` the limit of a schedule whenever it has become another."""
+    """Calls `apply` with a schedule's limit whenever it changes."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class Limiter:
         self._told: tuple[int | None] | None = None
 
     def look(self) -> None:
-        """Call this often: every second, or so."""
+        """To be called about every second."""
         rate = self._schedule.now(self._clock)
         if self._told != (rate,):
             self._told = (rate,)

@@ -1,8 +1,8 @@
 """Whether a server could do what its configuration says, on this machine and as this user: the checks of `waystage
 serve --check`.
 
-Arrives: a configuration that is right in itself.
-Leaves: one sentence for each directory, file and address that could not be used; nothing is made or changed.
+Arrives: a valid configuration.
+Leaves: one sentence for each unusable directory, file and address; nothing is created or changed.
 Must not know: the command line.
 """
 
@@ -21,7 +21,7 @@ from waystage.wan.config import RootConfig, ServeConfig
 
 
 def problems(config: ServeConfig) -> list[str]:
-    """What keeps the server from starting or from its work, in the order of the configuration's page."""
+    """Problems that prevent serving, in the order of the configuration's documentation."""
     found = [*_listening(config.listen)]
     if config.log is not None:
         found += _log(config.log)
@@ -76,7 +76,7 @@ def _shared_key_file(user: str, path: Path | None) -> Iterator[str]:
 
 
 def _double_keys(config: ServeConfig) -> Iterator[str]:
-    """The server tells a user by its key."""
+    """The server identifies a user by its key."""
     owners: dict[str, str] = {}
     for user in config.users:
         for line in user.keys:

@@ -31,7 +31,7 @@ MAGIC = "waystage-serve"
 VERSION = 1
 LONGEST_LINE = 1 << 12
 NOISE_LINES = 1000
-"""What a login may print before the server does."""
+"""The most that a login may print before the server's line."""
 
 REACH_S = 5.0
 END_S = 5.0
@@ -51,7 +51,7 @@ class Shell:
 
 @dataclass(frozen=True)
 class Request:
-    """What the client says first: its key."""
+    """The client's first line: its key."""
 
     client_key: str
 
@@ -61,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Offer:
-    """What the server answers: its port, of TCP and UDP, and its key."""
+    """The server's answer: its port, of TCP and UDP, and its key."""
 
     port: int
     key: str
@@ -72,7 +72,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Server:
-    """Where to connect, with which keys; `through_ssh` says why not to the server itself, where it is not."""
+    """The address and keys to connect with; `through_ssh` is the reason for a tunnel, where there is one."""
 
     host: str
     port: int
@@ -177,7 +177,7 @@ def _check_key(key: str) -> None:
 
 
 def _address(shell: Shell, where: list[str], host: str) -> str:
-    """Under which name ssh reaches the host: its configuration may know it by another."""
+    """The host's name for ssh, whose configuration may have an alias."""
     if not shell.is_ssh():
         return host
     try:
@@ -190,7 +190,7 @@ def _address(shell: Shell, where: list[str], host: str) -> str:
 
 
 def _reach(host: str, port: int) -> str:
-    """Why this port cannot be reached; empty where it can."""
+    """Why this port is unreachable; empty where it is reachable."""
     try:
         socket.create_connection((host, port), timeout=REACH_S).close()
     except OSError as error:
@@ -200,7 +200,7 @@ def _reach(host: str, port: int) -> str:
 
 @contextlib.contextmanager
 def _tunnel(command: list[str]) -> Iterator[int]:
-    """A port of this host; each connection to it is given to a process of `command` as its stdin and stdout."""
+    """A port of this host; each connection becomes stdin and stdout of a process of `command`."""
     processes: list[subprocess.Popen[bytes]] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -228,7 +228,7 @@ def _tunnel(command: list[str]) -> Iterator[int]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End of file is the word to end by; what does not hear it is ended."""
+    """End the process by end of file, and by a signal if it does not react."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):

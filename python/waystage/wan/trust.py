@@ -1,7 +1,7 @@
-"""Keys of this user, and the servers that are known.
+"""This user's key, and the keys of known servers.
 
 Arrives: a folder, a host and port, a server's key.
-Leaves: a key of this user, made at first; the key that a server had before.
+Leaves: this user's key, created on first use; the key that a server presented before.
 Must not know: connections.
 """
 
@@ -18,13 +18,13 @@ from waystage.wan.errors import WanConfigError
 
 
 def wan_dir() -> Path:
-    """Where keys and known hosts are, unless said otherwise: ~/.config/waystage/wan."""
+    """The default folder of keys and known hosts: ~/.config/waystage/wan."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "waystage" / "wan"
 
 
 def own_key(path: Path | None) -> Path:
-    """The file with this user's key: `path`, which must be there, or the usual one, made if it is not."""
+    """The file with this user's key: `path`, which must exist, or the default, created if missing."""
     from waystage._native import wan_make_key
 
     if path is not None:
@@ -38,7 +38,7 @@ def own_key(path: Path | None) -> Path:
 
 @contextmanager
 def passing_key() -> Iterator[tuple[Path, str]]:
-    """A key that is in memory alone, as long as the body runs: a path that reads as its file, and its public line.
+    """A key that exists only in memory, for the block: the path of its file, and its public line.
 
     Nothing of it is left behind, whatever ends this process.
     """
@@ -58,12 +58,12 @@ def passing_key() -> Iterator[tuple[Path, str]]:
 
 @dataclass(frozen=True)
 class KnownHosts:
-    """A file with a line `HOST:PORT KEY` for each server that is believed."""
+    """A file with a line `HOST:PORT KEY` for each trusted server."""
 
     path: Path
 
     def find(self, host: str, port: int) -> str | None:
-        """The key that this server has shown before, as a line; None where it is not known."""
+        """The key that this server presented before, as a line; None where it is unknown."""
         from waystage._native import WanError, wan_fingerprint
 
         wanted = _name(host, port)
@@ -78,7 +78,7 @@ class KnownHosts:
         return None
 
     def add(self, host: str, port: int, key: str) -> None:
-        """Believe this key from now on."""
+        """Trust this key from now on."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with open(descriptor, "a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What the rates that were tried say of a direction: how much it carries, and what limits it.
+"""The capacity of a direction and what limits it, from the rates tried.
 
 Arrives: the points of a sweep, the loss at low rate.
 Leaves: a verdict in numbers and one sentence.
@@ -21,15 +21,15 @@ from waystage.wan.probing.sweep import Calm, calm_of, loses_more, queue_grows, q
 Kind = Literal["queue", "policed", "cap", "machine", "loss"]
 
 PINNED = 1.4
-"""Above a policed rate what comes through in the end differs by less than this."""
+"""Above a policed rate the rate of arrivals differs by less than this."""
 
 PLAIN_LOSS = 0.1
-"""Loss that makes it plain that a rate is cut."""
+"""Loss above which a rate is clearly limited."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How much a direction carries.
+    """The capacity of a direction.
 
     Rates in bit/s of whole packets, delays in ns, `burst_bytes` what a policer lets pass at first.
     """
@@ -52,7 +52,7 @@ def verdict(
     cap: str,
     known_loss: float | None = None,
 ) -> Verdict:
-    """From trains the path carried and such that it did not, each lowest first.
+    """From trains that the path carried and trains that it did not, each in ascending order.
 
     `cap` says who set `most_bps`; `known_loss` is that of a longer train at a low rate, where there was one.
     """
@@ -94,18 +94,18 @@ def verdict(
 
 
 def tail(point: Point) -> float:
-    """The share that came of the last quarter of a train: whatever a first burst let pass is over then."""
+    """The share received of the last quarter of a train, after any initial burst."""
     last = point.parts[-max(1, len(point.parts) // 4) :]
     return sum(last) / len(last)
 
 
 def policed_rate(point: Point, calm: Calm) -> float:
-    """At what rate the train came through in the end, but for the usual loss."""
+    """The rate of arrivals at the end of the train, corrected for the usual loss."""
     return point.offered_bps * tail(point) / max(1 - calm.loss, 0.01)
 
 
 def burst_bytes(point: Point, rate_bps: float, calm: Calm) -> int:
-    """What a token bucket held at first: what came beyond its rate, all along the train."""
+    """The initial content of a token bucket: arrivals beyond its rate over the train."""
     if not point.offered_bps:
         return 0
     passed = point.received * point.packet_bytes / max(1 - calm.loss, 0.01)

@@ -2,7 +2,7 @@
 
 Arrives: a session with a server, a plan.
 Leaves: a report, filled step by step, so that an interruption leaves what was measured.
-Must not know: the command line, how a session came about.
+Must not know: the command line, how a session is established.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from waystage.wan.probing.report import WORDS, Report, RoundTrip, Way, milliseco
 from waystage.wan.probing.sweep import Sweep
 
 MTU_PACKETS = 8
-"""Of each size: at 10 % loss, all of them are lost once in a hundred million times."""
+"""Probes of each size: at 10 % loss, all are lost once in a hundred million times."""
 
 LEAST_QUIET_S, MOST_QUIET_S = 0.15, 3.0
 """After this time without a packet of a train, the rest is lost."""
 
 ORDINARY_MTU = 1500
-"""Where the path MTU is not measured."""
+"""The packet size where the path MTU is not measured."""
 
 LARGE_FROM_BPS = 1e9
-"""Above it packets are as large as the path lets through: a machine sends more of them than of small ones."""
+"""Above this rate packets have the path MTU: a machine sends fewer of them per second."""
 
 LEAST_PACKETS = 200
-"""Of a train of the sweep: fewer say nothing of loss."""
+"""The least packets of a train: fewer give no estimate of loss."""
 
 
 class Session(Protocol):
-    """What `waystage._native.WanProbe` does."""
+    """The interface of `waystage._native.WanProbe`."""
 
     @property
     def server(self) -> str: ...
@@ -145,7 +145,7 @@ class _Measuring:
                 way.idle_queue_ms = milliseconds(median(delays) - min(delays))
 
     def _clocks(self) -> None:
-        """How fast one clock runs by the other: from the quickest echoes of the beginning and of now (RFC 5905,
+        """The drift of one clock against the other, from the fastest echoes at the start and now (RFC 5905,
         section 10)."""
         found = self._session.echoes(50, self._plan.echo_interval_s, MOST_QUIET_S)
         if len(found) < 5 or len(self._first_echoes) < 5 or self._report.round_trip is None:
@@ -157,7 +157,7 @@ class _Measuring:
         self._report.round_trip.drift_ppm = round(1e6 * self._drift, 2)
 
     def _one(self, name: Direction, share: float, width: float) -> None:
-        """All that is measured of one direction over UDP."""
+        """All UDP measurements of one direction."""
         plan, way, word = self._plan, self._report.ways[name], WORDS[name]
         if "mtu" in plan.parts:
             self._say(f"path MTU, {word}", share)
@@ -183,7 +183,7 @@ class _Measuring:
                 self._report.invalid.append(f"{word}: {way.loss.machine}: the loss is not to be believed")
 
     def _loss_rate(self, way: Way) -> tuple[float, int]:
-        """At which rate loss is measured, by packets of which size."""
+        """The rate and the packet size of the loss measurement."""
         mtu = min(way.mtu or ORDINARY_MTU, ORDINARY_MTU)
         small = min(LOSS_PACKET_BYTES, mtu)
         if self._plan.loss_bps is not None:
@@ -219,7 +219,7 @@ class _Measuring:
         return bool(found["received"] + found["damaged"])
 
     def _judge(self, way: Way) -> None:
-        """What the sweep says, once it is known how the clocks drift."""
+        """The result of the sweep, corrected for clock drift."""
         if not way.sweep:
             return
         start = self._first_echoes[0][1] if self._first_echoes else way.sweep[0].at_ns

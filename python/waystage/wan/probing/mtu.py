@@ -1,8 +1,8 @@
-"""Which packets are too large for the path: the search of RFC 8899, section 5.3.
+"""The path MTU: the search of RFC 8899, section 5.3.
 
-Arrives: whether packets of a size get through.
-Leaves: the largest size that does.
-Must not know: how they are sent. They may not be cut into fragments on the way.
+Arrives: whether packets of a size pass.
+Leaves: the largest size that passes.
+Must not know: how they are sent. They must not be fragmented.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 PLATEAUS = (1500, 1501, 9000)
-"""Tried first: Ethernet, whether it is a little more, jumbo frames. Most paths are known after three."""
+"""Tried first: Ethernet, slightly more, jumbo frames. Three probes suffice for most paths."""
 
 BASE = 1280
-"""What IPv6 promises, and nearly every path carries."""
+"""The minimum of IPv6, which nearly every path carries."""
 
 LEAST, MOST = 256, 9000
 

@@ -1,6 +1,6 @@
-"""How much is measured.
+"""The extent of a probe.
 
-Arrives: what the user asked for.
+Arrives: the user's options.
 Leaves: durations, counts and bounds of each step.
 Must not know: sessions.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Direction = Literal["up", "down"]
-"""From here to the server, and back."""
+"""From this host to the server, and back."""
 
 Part = Literal["rtt", "mtu", "rate", "loss", "tcp"]
 
@@ -20,7 +20,7 @@ PARTS: tuple[Part, ...] = ("rtt", "mtu", "rate", "loss", "tcp")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, for how long. Rates are bit/s of whole packets.
+    """The measurements and their durations. Rates are bit/s of whole packets.
 
     `duration_s` is what each direction's loss is measured for, at `loss_bps` if given; the rest follows from it.
     """
@@ -49,23 +49,23 @@ class Plan:
 
     @property
     def stream_s(self) -> float:
-        """Of the comparison with TCP, which takes seconds to find its rate."""
+        """Of the comparison with TCP, which needs seconds to reach its rate."""
         return max(1.0, self.duration_s / 2)
 
     @property
     def start_bps(self) -> float:
-        """Where the sweep begins."""
+        """The first rate of the sweep."""
         return min(1e6, self.most_bps)
 
 
 LOSS_PACKET_BYTES = 400
-"""Of the trains that measure loss, with all headers: small, so that many can be sent at little of the path's rate."""
+"""Packet size of loss measurements, with all headers: small, to send many at a low rate."""
 
 LOSS_PACKETS_PER_S = 10_000
-"""At most. In 10 s a loss of 10 % is then known within 0.2 points, 19 times in 20."""
+"""The most packets per second: in 10 s a loss of 10 % is known within 0.2 points with 95 % confidence."""
 
 LOSS_SHARE = 0.4
-"""Of the rate that the path carries: loss is measured where nothing is full."""
+"""Share of the path's rate at which loss is measured: below any congestion."""
 
 UNKNOWN_BPS = 8e6
-"""Where the rate is not measured, loss is at this one, or at the most that was given."""
+"""The rate of the loss measurement where the path's rate is unknown."""

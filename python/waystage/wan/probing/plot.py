@@ -1,7 +1,7 @@
-"""The rates that were tried, as a picture of text.
+"""A text plot of the rates tried.
 
 Arrives: the points of a sweep.
-Leaves: lines: what was offered, what came, how much was lost and how long packets waited.
+Leaves: lines: offered and delivered rate, loss and queueing delay.
 Must not know: terminals.
 """
 
@@ -25,7 +25,7 @@ def bar(share: float, width: int) -> str:
 
 
 def plot(points: Sequence[Point], base_ns: int, width: int = 80) -> str:
-    """Rates by their logarithm, losses and waiting by their value, each against the largest."""
+    """Rates on a logarithmic scale, losses and delays on a linear one, each relative to the largest."""
     if not points:
         return ""
     rows = sorted(points, key=lambda p: p.target_bps)

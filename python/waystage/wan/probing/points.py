@@ -1,6 +1,6 @@
-"""What one train says.
+"""The result of one train.
 
-Arrives: what was sent and what came, as `WanProbe.train` has it.
+Arrives: packets sent and received, as `WanProbe.train` has it.
 Leaves: rates, shares and delays of one train.
 Must not know: other trains, sessions.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 GIVEN_UP = 0.1
-"""A sender that gave up more of a train's time than this did not send what was asked for."""
+"""A sender that lost more of a train's time than this did not reach the requested rate."""
 
 MOST_DROPPED = 0.001
 """The share that the receiving machine may drop unnoticed: results are then within a tenth of a point."""
@@ -52,24 +52,24 @@ class Point:
     at_ns: int
     packet_bytes: int
     parts: tuple[float, ...]
-    """The share that came, of each part of the train."""
+    """The received share of each part of the train."""
     machine: str | None = None
-    """What of the two machines, and not the path, was the limit; None where nothing was."""
+    """The limit in the two machines, rather than the path; None where there was none."""
     spoilt: bool = False
     """Whether the receiving machine dropped too many packets for the counts to be valid."""
 
     @property
     def loss(self) -> float:
-        """The share that did not come, damaged or not."""
+        """The share that was not received, damaged or not."""
         return self.lost / self.sent if self.sent else 0.0
 
     @property
     def loss_range(self) -> tuple[float, float]:
-        """Where the loss of the path is, with 95 %: Wilson's interval."""
+        """The 95 % confidence interval of the path's loss (Wilson)."""
         return wilson(self.lost, self.sent)
 
     def shifted(self, ns: int) -> Point:
-        """The same with other delays: the clocks' drift taken out."""
+        """The same with delays corrected for clock drift."""
         return replace(
             self,
             least_ns=self.least_ns + ns,
@@ -80,7 +80,7 @@ class Point:
 
 
 def point(found: Any, target_bps: float, packet_bytes: int, up: bool) -> Point:
-    """From what `WanProbe.train` gave; `packet_bytes` with IP's and UDP's headers."""
+    """From the result of `WanProbe.train`; `packet_bytes` includes the IP and UDP headers."""
     sent, received = found["sent"], found["received"]
     bits = 8 * packet_bytes
     send_ns = found["last_sent_ns"] - found["first_sent_ns"]
@@ -122,7 +122,7 @@ def point(found: Any, target_bps: float, packet_bytes: int, up: bool) -> Point:
 
 
 def machine_limit(found: Any, send_ns: int) -> str | None:
-    """What of a train is the machines' doing and not the path's, in words."""
+    """Effects of the machines rather than the path, in words."""
     if found["refused"]:
         return f"the sending machine's kernel did not take {found['refused']} packets"
     if found["given_up_ns"] > GIVEN_UP * max(send_ns, 1):
@@ -153,7 +153,7 @@ def trend(delays: Sequence[int], weights: Sequence[int], send_ns: int) -> tuple[
 
 
 def wilson(hits: int, of: int, z: float = Z95) -> tuple[float, float]:
-    """Wilson's interval for a share: where it is, with 95 %."""
+    """Wilson's 95 % confidence interval for a share."""
     if of == 0:
         return 0.0, 1.0
     share, square = hits / of, z * z / of

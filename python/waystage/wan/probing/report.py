@@ -1,4 +1,4 @@
-"""What comes out of a probe.
+"""The report of a probe.
 
 Arrives: figures of the steps.
 Leaves: one object for programs (docs/reference/probe.md), and words for people.
@@ -29,7 +29,7 @@ class RoundTrip:
     p99_ms: float
     most_ms: float
     drift_ppm: float
-    """By how much the server's clock is faster than this one, in millionths; taken out of one-way delays."""
+    """The drift of the server's clock against this one, in ppm; one-way delays are corrected for it."""
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Way:
 
 @dataclass
 class Report:
-    """A probe that has ended, or one that was as far as this."""
+    """A completed or interrupted probe."""
 
     server: str = ""
     header_bytes: int = 28
@@ -59,13 +59,13 @@ class Report:
     ways: dict[Direction, Way] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     invalid: list[str] = field(default_factory=list)
-    """Why loss is not to be believed: the machines, and not the path, lost packets."""
+    """Why the loss is not valid: the machines rather than the path lost packets."""
     blocked: list[Direction] = field(default_factory=list)
-    """Directions in which nothing comes over UDP."""
+    """Directions in which UDP is blocked."""
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """For programs: docs/reference/probe.md says what each key is."""
+        """As JSON: docs/reference/probe.md documents the keys."""
         return {
             "server": self.server,
             "header_bytes": self.header_bytes,
@@ -146,7 +146,7 @@ def _step(point: Point, base_ns: int) -> dict[str, Any]:
 
 
 def milliseconds(ns: float) -> float:
-    """With three digits behind the point."""
+    """Rounded to three decimals."""
     return round(ns / 1e6, 3)
 
 

@@ -1,6 +1,6 @@
-"""Which rate is tried next, until it is known how much the path carries.
+"""The search for the path's capacity: which rate to try next.
 
-Arrives: what became of the rates tried so far, one by one.
+Arrives: the results of the rates tried so far.
 Leaves: the next rate, or that the search is over.
 Must not know: how rates are tried.
 
@@ -18,39 +18,39 @@ from dataclasses import dataclass, field
 from waystage.wan.probing.points import Point
 
 STEP = 4.0
-"""From one rate to the next while the path carries them: a thousandfold in five trains."""
+"""Factor from one rate to the next while the path carries them: a thousandfold in five trains."""
 
 CLOSE = 1.03
-"""What was carried and what was not are near enough to each other."""
+"""The search ends where the bounds differ by less than this factor."""
 
 TRIES = 3
-"""A machine is too slow for a rate when it was so often."""
+"""Attempts after which a machine is too slow for a rate."""
 
 MOST_REFINED = 8
 """Trains between them."""
 
 LEAST_BPS = 32_000.0
-"""Below it there are too few packets to say anything."""
+"""Below this rate there are too few packets for a result."""
 
 GROWTH = 0.005
-"""A queue that grows by more than this of the time: the rate is above the path's by as much."""
+"""A queue that grows by more than this share of the time: the rate exceeds the path's by that share."""
 
 LEAST_GROWN_NS = 400_000.0
-"""What grows less over a train is how machines waver."""
+"""Smaller growth over a train is jitter of the machines."""
 
 LEAST_QUEUE_NS = 1_000_000
-"""A delay that is longer by less is no queue worth the name."""
+"""A smaller increase of delay is no queue."""
 
 ENOUGH_PACKETS = 20_000
 """With this number of packets a loss of 10 % is known within 0.4 points."""
 
 LEAST_EXCESS = 0.005
-"""Loss this far above that of a low rate is more than chance and noise."""
+"""Loss this far above that of a low rate is significant."""
 
 
 @dataclass(frozen=True)
 class Calm:
-    """A direction at low rates: its loss, and how long packets take; and how much longer they took at most."""
+    """A direction at low rates: its loss, the base delay, and the largest increase of delay."""
 
     loss: float
     median_ns: int
@@ -58,7 +58,7 @@ class Calm:
 
 
 def calm_of(points: Sequence[Point]) -> Calm:
-    """From the trains at the lowest rates, together, until there is enough to say what the loss is."""
+    """From the trains at the lowest rates, until there are enough packets to estimate the loss."""
     rows = sorted(points, key=lambda p: p.target_bps)
     lost, sent = 0, 0
     for p in rows:
@@ -73,20 +73,20 @@ def calm_of(points: Sequence[Point]) -> Calm:
 
 
 def queue_grows(point: Point) -> bool:
-    """Whether the delay became longer all along the train, by more than chance."""
+    """Whether the delay increased over the train, significantly."""
     return (
         point.growth > GROWTH and point.grown_ns > LEAST_GROWN_NS and point.grown_ns > 2 * point.wavering_ns
     )
 
 
 def queue_stands(point: Point, calm: Calm) -> bool:
-    """Whether most packets waited for half as long as any did: a queue that is full, or nearly."""
+    """Whether most packets waited at least half of the longest wait: a full queue."""
     wait = point.median_ns - calm.median_ns
     return point.received > 0 and wait > LEAST_QUEUE_NS and wait > calm.longest_wait_ns / 2
 
 
 def loses_more(point: Point, calm: Calm) -> bool:
-    """Whether more was lost than at low rates, by more than chance."""
+    """Whether the loss is significantly above that at low rates."""
     if not point.sent:
         return True
     floor = calm.loss
@@ -101,7 +101,7 @@ def too_much(point: Point, calm: Calm) -> bool:
 
 @dataclass
 class Sweep:
-    """The search for one direction's rate: ask `next`, try it, `add` what came."""
+    """The search for one direction's rate: try `next`, `add` its result."""
 
     start_bps: float
     most_bps: float
@@ -111,7 +111,7 @@ class Sweep:
     _spoilt: int = 0
 
     def add(self, point: Point) -> None:
-        """What became of the rate that was asked for.
+        """Add the result of the requested rate.
 
         What a machine spoilt is tried again: it may have been busy for a moment.
         """
@@ -123,17 +123,17 @@ class Sweep:
         self.points.append(point)
 
     def carried(self) -> list[Point]:
-        """Those that the path carried, lowest first."""
+        """Points that the path carried, in ascending order."""
         bound = min((p.target_bps for p in self.refused()), default=math.inf)
         return sorted((p for p in self.points if p.target_bps < bound), key=lambda p: p.target_bps)
 
     def refused(self) -> list[Point]:
-        """Those that were too much for it, lowest first."""
+        """Points beyond its capacity, in ascending order."""
         calm = calm_of(self.points)
         return sorted((p for p in self.points if too_much(p, calm)), key=lambda p: p.target_bps)
 
     def next(self) -> float | None:
-        """The rate to try next; None where enough is known."""
+        """The rate to try next; None where the search has ended."""
         if self._again is not None:
             return self._again
         if not self.points:
