@@ -22,7 +22,7 @@ from typing import Any
 
 from _switch_overs import SwitchOvers, switch_overs
 
-from waystage._native import ProbeError, Prober, ProbeReport, ProbeStream
+from waystage._native import LossMeter, LossMeterError, LossReport, LossStream
 from waystage.bench import BenchError, BenchOptions
 from waystage.events import RuleStyle, TrafficClass
 from waystage.interconnect.graphml import read_topology
@@ -73,7 +73,7 @@ class Counts:
     p99_ms: list[float] = field(default_factory=list)
     losses: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, flows: Sequence[Flow], report: ProbeReport) -> None:
+    def add(self, flows: Sequence[Flow], report: LossReport) -> None:
         for flow, stream in zip(flows, report.streams, strict=True):
             self.sent += stream.sent
             self.lost += stream.lost
@@ -217,9 +217,9 @@ class _Bench:
     def _probing(self, flows: Sequence[Flow], into: Counts) -> Iterator[None]:
         """Probe while the body runs, and add what became of the packets to `into`."""
         try:
-            prober = Prober([self._stream(flow) for flow in flows])
-            unreached = prober.warm_up(10.0)
-        except ProbeError as error:
+            meter = LossMeter([self._stream(flow) for flow in flows])
+            unreached = meter.warm_up(10.0)
+        except LossMeterError as error:
             raise BenchError(f"probes: {error}") from error
         if unreached:
             flow = flows[unreached[0]]
@@ -227,15 +227,15 @@ class _Bench:
                 f"{len(unreached)} of {len(flows)} streams find no path, "
                 f"the first from {flow.source} to {flow.target} in class {flow.traffic}"
             )
-        prober.start()
+        meter.start()
         try:
             yield
         finally:
-            report = prober.stop(drain_s=2.0)
+            report = meter.stop(drain_s=2.0)
         into.add(flows, report)
 
-    def _stream(self, flow: Flow) -> ProbeStream:
-        return ProbeStream(
+    def _stream(self, flow: Flow) -> LossStream:
+        return LossStream(
             source=self._lab.host_ip(flow.source),
             source_namespace=self._lab.resources.namespace(flow.source),
             target=self._lab.host_ip(flow.target),

@@ -46,11 +46,11 @@ class Task:
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
 
-class ProbeError(RuntimeError):
+class LossMeterError(RuntimeError):
     """Probes that cannot be set up or run; the message names the namespace, stream or address."""
 
 @final
-class ProbeStream:
+class LossStream:
     """UDP packets from `source` to `target` at `rate_pps`, marked with `dscp`.
 
     A namespace is a name under /run/netns, or None for the caller's. Raises ValueError on an invalid address.
@@ -66,10 +66,10 @@ class ProbeStream:
         dscp: int = 0,
         source_namespace: str | None = None,
         target_namespace: str | None = None,
-    ) -> ProbeStream: ...
+    ) -> LossStream: ...
 
 @final
-class ProbeResult:
+class StreamLoss:
     """The counts of one stream.
 
     `refused` and `skipped` packets never left the sender and are in no other count. `loss_runs` holds the first
@@ -100,7 +100,7 @@ class ProbeResult:
     def latency_max_ns(self) -> int: ...
 
 @final
-class ProbeReport:
+class LossReport:
     """The counts of all streams, in the order given.
 
     `overflowed` packets were dropped by receive buffers of this machine, not by the network; `foreign` ones belong
@@ -108,7 +108,7 @@ class ProbeReport:
     """
 
     @property
-    def streams(self) -> list[ProbeResult]: ...
+    def streams(self) -> list[StreamLoss]: ...
     @property
     def sending_s(self) -> float: ...
     @property
@@ -123,13 +123,13 @@ class ProbeReport:
     def latency_max_ns(self) -> int: ...
 
 @final
-class Prober:
+class LossMeter:
     """Streams with open sockets, one thread sending and one receiving.
 
-    Every method releases the GIL and raises ProbeError.
+    Every method releases the GIL and raises LossMeterError.
     """
 
-    def __new__(cls, streams: Sequence[ProbeStream], payload_bytes: int = 64) -> Prober: ...
+    def __new__(cls, streams: Sequence[LossStream], payload_bytes: int = 64) -> LossMeter: ...
     def warm_up(self, timeout_s: float = 5.0) -> list[int]:
         """Send uncounted packets until each stream has been received; the indexes of streams that were not."""
 
@@ -139,7 +139,7 @@ class Prober:
     def totals(self) -> tuple[int, int]:
         """Packets sent and received since the start; (0, 0) when not running."""
 
-    def stop(self, drain_s: float = 1.0) -> ProbeReport:
+    def stop(self, drain_s: float = 1.0) -> LossReport:
         """Stop sending, wait at most `drain_s` for packets in flight, and report."""
 
 class TransferError(RuntimeError):
@@ -409,12 +409,6 @@ class FlowClock:
     def route(self, key: int) -> NDArray[np.uint32]:
         """The route that a key denotes now."""
 
-    def set_capacity(self, resource: int, capacity: float) -> None:
-        """Change the capacity of a resource from now on; 0 stops its flows."""
-
-    def set_curve(self, resource: int, points: Sequence[tuple[float, float]]) -> None:
-        """Let the capacity of a resource depend on the number of its flows: points (flows, bytes per second)."""
-
     def start(self, program: FlowProgram, at_s: float | None = None) -> int:
         """Start a program, now or later; the number of this run. Later changes to the program do not affect it."""
 
@@ -431,10 +425,6 @@ class FlowClock:
     @property
     def now(self) -> float:
         """Seconds."""
-
-    @property
-    def active_flows(self) -> int:
-        """Active flows; equal ones of a step count once."""
 
     @property
     def solutions(self) -> int:

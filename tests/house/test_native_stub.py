@@ -14,6 +14,9 @@ STUB = Path(_native.__file__).with_name("_native.pyi")
 SLOTS = {"__iter__", "__next__", "__len__", "__bytes__", "__enter__", "__exit__", "__eq__", "__hash__"}
 """Special methods that a stub declares; the others are Python's own."""
 
+MOST_ARGUMENTS = 8
+"""More are an option class in `waystage.native_options`."""
+
 Parameter = tuple[str, str, object]
 """Name, kind, and default: the value, `...` where Python cannot spell it, or `required`."""
 
@@ -119,13 +122,19 @@ def test_the_stub_and_the_module_agree() -> None:
     assert differences(STUB.read_text(encoding="utf-8"), _native) == []
 
 
+def test_no_function_takes_a_long_list_of_arguments() -> None:
+    functions = [n for n in ast.walk(ast.parse(STUB.read_text("utf-8"))) if isinstance(n, ast.FunctionDef)]
+    counts = {function.name: len(declared_parameters(function)) for function in functions}
+    assert {name: count for name, count in counts.items() if count > MOST_ARGUMENTS} == {}
+
+
 def test_each_kind_of_disagreement_is_named() -> None:
     text = STUB.read_text(encoding="utf-8")
     for old, new, named in (
         ("class NameList:", "class NamesList:", "NameList: only in the module"),
         ("def drain(self) -> None:", "def drains(self) -> None:", "drains: only in the stub"),
         ("def exchange_paths(one: Path,", "def exchange_paths(first: Path,", "exchange_paths: takes"),
-        ("payload_bytes: int = 64", "payload_bytes: int = 65", "Prober.__new__: takes"),
+        ("payload_bytes: int = 64", "payload_bytes: int = 65", "LossMeter.__new__: takes"),
         ("class DedupPartError(DedupError)", "class DedupPartError(RuntimeError)", "DedupPartError.bases"),
     ):
         assert old in text

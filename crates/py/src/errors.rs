@@ -29,7 +29,7 @@ exceptions![
     (LayoutError, PyRuntimeError, "A layout that cannot be parsed; `kind` says why."),
     (LoadRefused, PyValueError, "Options, files or a state that a loader cannot use; the message says which."),
     (PfsError, PyRuntimeError, "An emulated file system that cannot be mounted."),
-    (ProbeError, PyRuntimeError, "Probes that cannot be set up or run."),
+    (LossMeterError, PyRuntimeError, "Probes that cannot be set up or run."),
     (TransferError, PyRuntimeError, "Files that cannot be moved or served; `kind` says what a caller can act on."),
     (
         WanError,
@@ -73,7 +73,7 @@ by_message! {
     waystage_flowsim::NetworkError => FlowError,
     waystage_flowsim::programs::ClockError => FlowError,
     waystage_flowsim::contention::ContentionError => FlowError,
-    waystage_lab::LossMeterError => ProbeError,
+    waystage_lab::LossMeterError => LossMeterError,
     waystage_pfs::PfsError => PfsError,
     waystage_wanpath::path::PathError => WanPathError,
 }

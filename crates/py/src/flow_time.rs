@@ -5,10 +5,9 @@ use std::sync::Arc;
 use numpy::{PyArray1, PyReadonlyArray1, ToPyArray};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
-use waystage_flowsim::programs::{ClockError, FlowClock, Flows, Pause, Program};
-use waystage_flowsim::sharing::Curve;
+use waystage_flowsim::programs::{FlowClock, Flows, Pause, Program};
 
-use crate::errors::{contiguous, IntoPyErr, OrRaise};
+use crate::errors::{contiguous, OrRaise};
 
 /// Events between two checks for signals: some tens of milliseconds.
 const EVENTS_A_TURN: u64 = 5_000;
@@ -110,15 +109,6 @@ impl PyClock {
         self.lock().route(key).map(|route| route.to_pyarray(py)).or_raise()
     }
 
-    fn set_capacity(&self, resource: u32, capacity: f64) -> PyResult<()> {
-        self.lock().set_capacity(resource, capacity).or_raise()
-    }
-
-    fn set_curve(&self, resource: u32, points: Vec<(f64, f64)>) -> PyResult<()> {
-        let curve = Curve::new(points).map_err(|error| ClockError::from(error).into_py_err())?;
-        self.lock().set_curve(resource, curve).or_raise()
-    }
-
     #[pyo3(signature = (program, at_s=None))]
     fn start(&self, program: &PyProgram, at_s: Option<f64>) -> PyResult<u32> {
         let program = Arc::clone(&program.lock());
@@ -145,11 +135,6 @@ impl PyClock {
     #[getter]
     fn now(&self) -> f64 {
         self.lock().now()
-    }
-
-    #[getter]
-    fn active_flows(&self) -> usize {
-        self.lock().active_flows()
     }
 
     #[getter]

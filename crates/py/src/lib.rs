@@ -15,10 +15,10 @@ mod emulated_path;
 mod errors;
 mod flow_load;
 mod flow_time;
-mod lab_probe;
 mod layout;
 mod load;
 mod load_model;
+mod loss_meter;
 mod path_probe;
 mod peer;
 mod pfs;
@@ -48,7 +48,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         emulated_path::register,
         flow_load::register,
         flow_time::register,
-        lab_probe::register,
+        loss_meter::register,
         layout::register,
         load::register,
         load_model::register,

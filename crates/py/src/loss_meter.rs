@@ -1,4 +1,4 @@
-//! Exact packet loss between namespaces: `ProbeStream`, `Prober`, `ProbeReport`.
+//! Exact packet loss between namespaces: `LossStream`, `LossMeter`, `LossReport`.
 
 use std::net::Ipv4Addr;
 
@@ -11,19 +11,19 @@ use crate::errors::OrRaise;
 use crate::task::duration;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<ProbeStream>()?;
-    module.add_class::<ProbeResult>()?;
-    module.add_class::<ProbeReport>()?;
-    module.add_class::<PyProber>()
+    module.add_class::<LossStream>()?;
+    module.add_class::<StreamLoss>()?;
+    module.add_class::<LossReport>()?;
+    module.add_class::<PyLossMeter>()
 }
 
 /// One stream of probes from a source host to a target host.
 #[pyclass(frozen, from_py_object, module = "waystage._native")]
 #[derive(Clone)]
-struct ProbeStream(Stream);
+struct LossStream(Stream);
 
 #[pymethods]
-impl ProbeStream {
+impl LossStream {
     #[new]
     #[pyo3(signature = (*, source, target, port, rate_pps, dscp=0, source_namespace=None, target_namespace=None))]
     fn new(
@@ -50,7 +50,7 @@ impl ProbeStream {
 /// What became of one stream.
 #[pyclass(frozen, get_all, module = "waystage._native")]
 #[derive(Clone)]
-struct ProbeResult {
+struct StreamLoss {
     sent: u64,
     refused: u64,
     skipped: u64,
@@ -66,8 +66,8 @@ struct ProbeResult {
 
 /// What became of all streams.
 #[pyclass(frozen, get_all, module = "waystage._native")]
-struct ProbeReport {
-    streams: Vec<ProbeResult>,
+struct LossReport {
+    streams: Vec<StreamLoss>,
     sending_s: f64,
     overflowed: u64,
     foreign: u64,
@@ -77,14 +77,14 @@ struct ProbeReport {
 }
 
 /// A set of streams with open sockets.
-#[pyclass(frozen, name = "Prober", module = "waystage._native")]
-struct PyProber(Mutex<LossMeter>);
+#[pyclass(frozen, name = "LossMeter", module = "waystage._native")]
+struct PyLossMeter(Mutex<LossMeter>);
 
 #[pymethods]
-impl PyProber {
+impl PyLossMeter {
     #[new]
     #[pyo3(signature = (streams, payload_bytes=64))]
-    fn new(py: Python<'_>, streams: Vec<ProbeStream>, payload_bytes: usize) -> PyResult<Self> {
+    fn new(py: Python<'_>, streams: Vec<LossStream>, payload_bytes: usize) -> PyResult<Self> {
         let streams = streams.into_iter().map(|stream| stream.0).collect();
         let meter = py.detach(|| LossMeter::open(streams, payload_bytes)).or_raise()?;
         Ok(Self(Mutex::new(meter)))
@@ -109,13 +109,13 @@ impl PyProber {
 
     /// Stop sending, wait at most `drain_s` for packets in flight, and report.
     #[pyo3(signature = (drain_s=1.0))]
-    fn stop(&self, py: Python<'_>, drain_s: f64) -> PyResult<ProbeReport> {
+    fn stop(&self, py: Python<'_>, drain_s: f64) -> PyResult<LossReport> {
         let drain = duration(drain_s)?;
         py.detach(|| self.with(|meter| meter.stop(drain))).map(wrap)
     }
 }
 
-impl PyProber {
+impl PyLossMeter {
     fn with<T>(
         &self,
         call: impl FnOnce(&mut LossMeter) -> Result<T, waystage_lab::LossMeterError>,
@@ -124,10 +124,10 @@ impl PyProber {
     }
 }
 
-fn wrap(report: Report) -> ProbeReport {
+fn wrap(report: Report) -> LossReport {
     let mut all = waystage_lab::LatencyHistogram::default();
     report.streams.iter().for_each(|stream| all.merge(&stream.latency));
-    let streams = report.streams.into_iter().map(|stream| ProbeResult {
+    let streams = report.streams.into_iter().map(|stream| StreamLoss {
         sent: stream.sent,
         refused: stream.refused,
         skipped: stream.skipped,
@@ -140,7 +140,7 @@ fn wrap(report: Report) -> ProbeReport {
         latency_p99_ns: stream.latency.quantile_ns(0.99),
         latency_max_ns: stream.latency.largest_ns(),
     });
-    ProbeReport {
+    LossReport {
         streams: streams.collect(),
         sending_s: report.sending.as_secs_f64(),
         overflowed: report.overflowed,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from waystage._native import ProbeError, Prober, ProbeStream
+from waystage._native import LossMeter, LossMeterError, LossStream
 
 
 def free_port() -> int:
@@ -21,18 +21,18 @@ def free_port() -> int:
         return port
 
 
-def loopback(port: int, rate_pps: int = 500) -> ProbeStream:
-    return ProbeStream(source="127.0.0.1", target="127.0.0.1", port=port, rate_pps=rate_pps)
+def loopback(port: int, rate_pps: int = 500) -> LossStream:
+    return LossStream(source="127.0.0.1", target="127.0.0.1", port=port, rate_pps=rate_pps)
 
 
 def test_what_is_sent_over_loopback_arrives() -> None:
-    prober = Prober([loopback(free_port()), loopback(free_port())])
-    assert prober.warm_up() == []
-    prober.start()
+    meter = LossMeter([loopback(free_port()), loopback(free_port())])
+    assert meter.warm_up() == []
+    meter.start()
     time.sleep(0.3)
-    sent, received = prober.totals()
+    sent, received = meter.totals()
     assert 0 < received <= sent
-    report = prober.stop(drain_s=5)
+    report = meter.stop(drain_s=5)
     assert [s.lost for s in report.streams] == [0, 0]
     assert all(s.received == s.sent > 0 for s in report.streams)
     assert report.latency_max_ns >= report.latency_p50_ns > 0
@@ -48,22 +48,22 @@ def test_what_is_sent_over_loopback_arrives() -> None:
 )
 def test_an_address_that_is_none_is_named(arguments: dict[str, str], word: str) -> None:
     with pytest.raises(ValueError, match=word):
-        ProbeStream(**{"source": "127.0.0.1", "target": "127.0.0.1", **arguments}, port=9, rate_pps=1)
+        LossStream(**{"source": "127.0.0.1", "target": "127.0.0.1", **arguments}, port=9, rate_pps=1)
 
 
 def test_errors_name_the_stream_the_namespace_and_the_order() -> None:
-    with pytest.raises(ProbeError, match="stream 0: rate 0"):
-        Prober([loopback(9, rate_pps=0)])
-    absent = ProbeStream(
+    with pytest.raises(LossMeterError, match="stream 0: rate 0"):
+        LossMeter([loopback(9, rate_pps=0)])
+    absent = LossStream(
         source="127.0.0.1", target="127.0.0.1", port=9, rate_pps=1, source_namespace="waystage-absent"
     )
-    with pytest.raises(ProbeError, match="waystage-absent"):
-        Prober([absent])
-    prober = Prober([loopback(free_port())])
-    with pytest.raises(ProbeError, match="not running"):
-        prober.stop()
+    with pytest.raises(LossMeterError, match="waystage-absent"):
+        LossMeter([absent])
+    meter = LossMeter([loopback(free_port())])
+    with pytest.raises(LossMeterError, match="not running"):
+        meter.stop()
     with pytest.raises(ValueError, match="number of seconds"):
-        prober.warm_up(-1)
+        meter.warm_up(-1)
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_streams_cross_namespaces_and_losses_are_seen(
     a, b = two_namespaces
     here = os.stat("/proc/self/ns/net").st_ino
 
-    def stream(port: int, dscp: int) -> ProbeStream:
-        return ProbeStream(
+    def stream(port: int, dscp: int) -> LossStream:
+        return LossStream(
             source="10.9.8.1",
             target="10.9.8.2",
             port=port,
@@ -101,15 +101,15 @@ def test_streams_cross_namespaces_and_losses_are_seen(
             target_namespace=b,
         )
 
-    prober = Prober([stream(7001, 0), stream(7002, 10)])
+    meter = LossMeter([stream(7001, 0), stream(7002, 10)])
     assert os.stat("/proc/self/ns/net").st_ino == here
-    assert prober.warm_up() == []
-    prober.start()
+    assert meter.warm_up() == []
+    meter.start()
     time.sleep(0.2)
     for state in ("down", "up"):
         subprocess.run(["ip", "-n", b, "link", "set", "wsp0", state], check=True, capture_output=True)
         time.sleep(0.2)
-    report = prober.stop(drain_s=0.2)
+    report = meter.stop(drain_s=0.2)
     for found in report.streams:
         assert found.duplicated == 0
         assert 0 < found.lost < found.sent
@@ -124,8 +124,8 @@ def test_streams_without_a_path_are_named_and_other_threads_run_meanwhile(
 ) -> None:
     a, b = two_namespaces
     subprocess.run(["ip", "-n", b, "link", "set", "wsp0", "down"], check=True, capture_output=True)
-    there = ProbeStream(source="127.0.0.1", target="127.0.0.1", port=free_port(), rate_pps=100)
-    nowhere = ProbeStream(
+    there = LossStream(source="127.0.0.1", target="127.0.0.1", port=free_port(), rate_pps=100)
+    nowhere = LossStream(
         source="10.9.8.1",
         target="10.9.8.2",
         port=7003,
@@ -133,9 +133,9 @@ def test_streams_without_a_path_are_named_and_other_threads_run_meanwhile(
         source_namespace=a,
         target_namespace=b,
     )
-    prober = Prober([there, nowhere])
+    meter = LossMeter([there, nowhere])
     unreached: list[int] = []
-    waiting = threading.Thread(target=lambda: unreached.extend(prober.warm_up(0.5)))
+    waiting = threading.Thread(target=lambda: unreached.extend(meter.warm_up(0.5)))
     waiting.start()
     counted = 0
     while waiting.is_alive():
