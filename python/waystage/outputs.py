@@ -1,8 +1,8 @@
 """Output files of commands: written atomically, and never in place of a device.
 
 Arrives: a path given by a user, bytes.
-Leaves: a regular file, renamed into place when complete; bytes written to an existing device, FIFO or open descriptor; or
-an OSError with the reason.
+Leaves: a regular file, renamed into place when complete; bytes written to an existing device, FIFO or open
+descriptor; or an OSError with the reason.
 Must not know: what is written.
 """
 

@@ -5,10 +5,10 @@ Leaves: host keys and path indexes of hosts and pairs, and the core switch of ea
 Must not know: rules, labels, events, policies.
 
 Both rule styles and every policy use these functions, so that what a policy counts is what the
-switches do. A host has a **host key**, its index modulo `host_key_count`. A pair has a **path index**: by a seeded table of
-source row and destination host key (`pair`, an ECMP hash as of RFC 2991), or by the destination's host key alone
-(`destination`, D-mod-K). A path index has a core switch. The numbers of host keys, rows and path indexes are bounded, so
-that tables built from them do not grow with hosts or pairs.
+switches do. A host has a **host key**, its index modulo `host_key_count`. A pair has a **path index**: by a seeded
+table of source row and destination host key (`pair`, an ECMP hash as of RFC 2991), or by the destination's host key
+alone (`destination`, D-mod-K). A path index has a core switch. The numbers of host keys, rows and path indexes are
+bounded, so that tables built from them do not grow with hosts or pairs.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Arrives: plain numbers.
 Leaves: medians, percentiles and intervals.
 Must not know: what was measured.
 
-Intervals of means are Student's; every other is a percentile bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap",
-1993, chapter 13) from a seeded generator, so that the same samples always give the same interval.
+Intervals of means are Student's; every other is a percentile bootstrap (Efron and Tibshirani, "An Introduction to the
+Bootstrap", 1993, chapter 13) from a seeded generator, so that the same samples always give the same interval.
 """
 
 from __future__ import annotations
@@ -107,9 +107,9 @@ def spread(
 ) -> Spread | None:
     """An interval of `statistic` (the mean by default) from independent `rows`; None for fewer than two.
 
-    Student's t on the jackknife's pseudo-values (Tukey, 1958), which for the mean are the values themselves. A percentile
-    bootstrap of ten samples is too narrow by a tenth; the jackknife is not. Of fewer than `LEAST_SAMPLES` rows the range of
-    the statistic over single rows is given.
+    Student's t on the jackknife's pseudo-values (Tukey, 1958), which for the mean are the values themselves. A
+    percentile bootstrap of ten samples is too narrow by a tenth; the jackknife is not. Of fewer than `LEAST_SAMPLES`
+    rows the range of the statistic over single rows is given.
     """
     sample = _array(rows)
     compute: Statistic = statistic if statistic is not None else (lambda values: float(np.mean(values)))

@@ -50,7 +50,8 @@ class YamlError(ValueError):
 def load(data: bytes) -> Any:
     """The document with the line of each key and item, as ruamel.yaml's round-trip types. Raises YamlError.
 
-    Treat it as constant: it is cached by its bytes, because a file is parsed once for its kind and once for its contents.
+    Treat it as constant: it is cached by its bytes, because a file is parsed once for its kind and once for its
+    contents.
     """
     return _load(data, YAML(typ="rt"))
 

@@ -4,9 +4,9 @@ Arrives: rules in the operator's format: names, event types.
 Leaves: Zenoh's access control configuration.
 Must not know: sessions, events.
 
-Everything else is denied. The right to publish a type includes announcing the publisher, answering replays and requesting
-confirmation; the right to read includes requesting replays. Only a `controller` may answer for the journal and the state,
-and acknowledge.
+Everything else is denied. The right to publish a type includes announcing the publisher, answering replays and
+requesting confirmation; the right to read includes requesting replays. Only a `controller` may answer for the journal
+and the state, and acknowledge.
 
 A source is `NAME.` and random digits. Unless a rule says otherwise, NAME is the name in the certificate of the very
 connection: each name of a rule gets separate rules, so that none can publish as another of the same rule.

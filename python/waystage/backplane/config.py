@@ -8,8 +8,8 @@ A process without endpoints is isolated and opens no socket. One that only conne
 router, because only routers forward events between clients. Multicast and gossip scouting stay off, so that all peers
 are explicit.
 
-On one machine, processes connect by a unix socket, for which the kernel checks owner and mode against the credentials of
-each client. A loopback address has no such check; it is refused without TLS, like any other, unless `insecure`.
+On one machine, processes connect by a unix socket, for which the kernel checks owner and mode against the credentials
+of each client. A loopback address has no such check; it is refused without TLS, like any other, unless `insecure`.
 """
 
 from __future__ import annotations

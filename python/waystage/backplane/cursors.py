@@ -7,8 +7,8 @@ Must not know: Zenoh, the contents of events.
 SQLite with a write-ahead log and `synchronous=NORMAL`: survives `kill -9` of the process; after a power
 failure the last events may be delivered again, which is why each carries its id.
 
-A damaged file is renamed. If the damage is found at the start, the cursors are lost, and all cached events are delivered
-again; if later, they are rewritten from memory. A write error delays writing and stops nothing.
+A damaged file is renamed. If the damage is found at the start, the cursors are lost, and all cached events are
+delivered again; if later, they are rewritten from memory. A write error delays writing and stops nothing.
 """
 
 from __future__ import annotations

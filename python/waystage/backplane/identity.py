@@ -4,8 +4,8 @@ Arrives: files in PEM: an authority, a certificate, its key.
 Leaves: the certificate's common name.
 Must not know: Zenoh, rules.
 
-The standard library parses certificates only of a peer, so an in-memory handshake with ourselves reads it. The handshake
-also verifies that certificate, key and CA match.
+The standard library parses certificates only of a peer, so an in-memory handshake with ourselves reads it. The
+handshake also verifies that certificate, key and CA match.
 """
 
 from __future__ import annotations

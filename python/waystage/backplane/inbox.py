@@ -4,8 +4,8 @@ Arrives: events with source, number, and the number of the previous event of the
 Leaves: a verdict on each; after a replay, the events to deliver in order.
 Must not know: Zenoh, threads, queues, the contents of events.
 
-A source is `live` (in order), `held` (after a gap, events wait for the replay) or `behind` (after a full queue, events are
-dropped, since the replay repeats them).
+A source is `live` (in order), `held` (after a gap, events wait for the replay) or `behind` (after a full queue,
+events are dropped, since the replay repeats them).
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class Inbox:
     """`strict`: a source never heard of is expected from its first event, not from where it is found.
 
     `whole`: every type is wanted, so that the next number must be the next event: then order holds across types even
-    where a link was cut. With some types only, it holds for each type by itself, and across them unless one was lost. Not thread-safe: its owner holds a lock.
+    where a link was cut. With some types only, it holds for each type by itself, and across them unless one was lost.
+    Not thread-safe: its owner holds a lock.
     """
 
     def __init__(self, cursors: dict[str, dict[str, int]], strict: bool, whole: bool = False) -> None:
@@ -97,7 +98,8 @@ class Inbox:
         return missing
 
     def incomplete(self, name: str) -> bool:
-        """Whether something is missing among what waits for the replay of this source: it came while that was asked for."""
+        """Whether something is missing among what waits for the replay of this source: it came while that was
+        asked for."""
         source = self._sources[name]
         last = dict(source.last)
         for item in sorted(source.held or [], key=lambda a: a.envelope.seq):

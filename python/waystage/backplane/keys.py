@@ -1,20 +1,19 @@
-"""The names under which everything on the backplane is found.
+"""Key expressions of the backplane.
 
 Arrives: event types, scopes, source names.
 Leaves: Zenoh key expressions.
-Must not know: sessions, sockets, what an event says.
+Must not know: sessions, sockets, the contents of events.
 
     waystage/v1/control/<Type>/<scope>/<source>   control events: never lost
     waystage/v1/event/<Type>/<scope>/<source>     telemetry: may be dropped, counted
-    waystage/v1/alive/<source>                    liveliness of a publisher that holds events
-    waystage/v1/replay/<source>/<Type>            query: what that publisher still holds of a type
-    waystage/v1/ack/<source>                      the holder above has journalled that much of it
-    waystage/v1/confirm/<source>/<Type>           query: journal this event, then answer
-    waystage/v1/journal/<source>/<Type>           query: what a controller has journalled of it
+    waystage/v1/alive/<source>                    liveliness of a publisher with a cache
+    waystage/v1/replay/<source>/<Type>            query: cached events of a type
+    waystage/v1/ack/<source>                      the tier above has journalled events up to this number
+    waystage/v1/confirm/<source>/<Type>           query: journal this event, then reply
+    waystage/v1/journal/<source>/<Type>           query: journalled events of that source
     waystage/v1/snapshot                          query: the state of the global controller
 
-Access rights are given by these keys (see `access.py`), so the type stands before the scope and the
-scope before the source.
+Access rights refer to these keys (see `access.py`); therefore the type precedes the scope and the scope the source.
 """
 
 from __future__ import annotations

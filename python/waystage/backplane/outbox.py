@@ -4,8 +4,8 @@ Arrives: encoded events in order; acknowledgements.
 Leaves: sequence numbers, and the events after a cursor.
 Must not know: Zenoh, threads, clocks.
 
-Each event carries the number of the event of the same type before it. So a subscriber to a few
-types sees a gap in them without hearing of the others.
+Each event carries the number of the previous event of its type, so that a subscriber to some types detects gaps without
+receiving the others.
 """
 
 from __future__ import annotations

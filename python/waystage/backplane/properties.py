@@ -1,7 +1,7 @@
-"""What a subscriber asks for: types, and equality on fields.
+"""Filters of a subscription: types, and equality on fields.
 
-Arrives: the properties as a caller writes them.
-Leaves: the types to listen to, and whether an event has the properties.
+Arrives: the caller's properties.
+Leaves: the types to subscribe to, and whether an event matches.
 Must not know: Zenoh, queues.
 """
 

@@ -2,7 +2,7 @@
 
 Arrives: a configuration, events to publish, subscriptions.
 Leaves: envelopes on the network, arrivals to subscriptions, answers to replays.
-Must not know: states, policies, what an event means. The only import of zenoh, with `wire.py`.
+Must not know: states, policies, the meaning of events. The only import of zenoh, with `wire.py`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class Backplane:
 
     @classmethod
     def open(cls, config: BackplaneConfig | None = None) -> Backplane:
-        """Raises BackplaneError: an endpoint in use or out of reach, certificates that do not fit, an unsafe setting."""
+        """Raises BackplaneError: an endpoint in use or out of reach, certificates that do not fit, an unsafe
+        setting."""
         config = config or BackplaneConfig()
         config.check()
         config = msgspec.structs.replace(config, name=config.publisher_name)

@@ -1,13 +1,12 @@
-"""Unix sockets that only those connect to who may, and that belong to those who should answer.
+"""Permissions and ownership of unix sockets, on the listening and the connecting side.
 
 Arrives: paths of sockets, the group that may connect.
-Leaves: a socket of mode 0600, or 0660 for a group; the credentials of the process that answers at one.
+Leaves: a socket of mode 0600, or 0660 for a group; the credentials of the listening process.
 Must not know: Zenoh, events.
 
-The kernel compares the credentials of each process that connects with the socket's owner and mode (unix(7)): nothing that a
-process says about itself counts. Zenoh makes its sockets with the mode that the umask leaves, so the umask is set
-around that, and what came of it is looked at afterwards. A socket in a folder that others can write to could be
-replaced by theirs, so such a folder is refused on both sides.
+The kernel checks the credentials of each connecting process against the socket's owner and mode (unix(7)). Zenoh
+creates sockets with the mode of the umask, so the umask is set around the call and the result is checked. A socket in
+a directory that others can write to could be replaced, so such a directory is refused on both sides.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""SQLite files that hold state: for their owner's eyes, looked at before use, put aside where they are damaged.
+"""SQLite files of state: private, checked when opened, renamed if damaged.
 
-Arrives: a path, the tables it should hold.
-Leaves: an open database of mode 0600; what was damaged, kept under another name, and one sentence on it.
-Must not know: what the tables mean, where their contents can be had again.
+Arrives: a path, the expected tables.
+Leaves: an open database of mode 0600; a damaged file under another name, with the reason.
+Must not know: the meaning of the tables, the source for a rebuild.
 
-SQLite checks the pages of its log by checksums, those of the file only by how they fit together: a changed byte inside a value
-passes. So the types of all values are looked at too.
+SQLite verifies checksums only of its log and, in the file, only the structure of pages: a changed byte inside a value
+is not found. Therefore the types of all values are checked too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def private_folder(path: Path) -> None:
 def make_private(path: Path) -> bool:
     """Make the file where it is missing, of mode 0600 with any umask; take rights of others from an older one.
 
-    Whether it was made: only then should tables be missing. Raises OSError, and Damaged where it, or one of SQLite's files beside it, is no regular file or has no byte.
+    Whether it was made: only then should tables be missing. Raises OSError, and Damaged where it, or one of SQLite's
+    files beside it, is no regular file or has no byte.
     """
     for suffix in _SIDES:
         part = Path(f"{path}{suffix}")

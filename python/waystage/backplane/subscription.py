@@ -1,12 +1,12 @@
-"""One subscriber's queue: what it asked for, in order, each event once.
+"""One subscriber's queue: each requested event once, in order.
 
-Arrives: events from the network, in whatever order and number they come.
-Leaves: to a callback, a queue or a caller: each control event once and in its source's order, or a
-`Missed` that says which are lost.
-Must not know: Zenoh; `Link` fetches what must be sent again.
+Arrives: events from the network, duplicated and reordered.
+Leaves: to a callback, a queue or a caller: each control event once and in its source's order, or a `Missed` with the
+lost ones.
+Must not know: Zenoh; `Link` requests replays.
 
-A full queue never blocks the network: the source is marked as behind, later ones are not even queued,
-and once there is room again its publisher is asked for what was not taken. Telemetry is dropped instead.
+A full queue never blocks the network: the source is marked as behind, its later events are dropped, and its publisher
+replays them when there is room again. Telemetry is dropped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ Callback = Callable[[Envelope], object]
 
 
 class Missed(Event, frozen=True, kw_only=True):
-    """Told to one subscriber: control events of `publisher`, `*` for any, are lost to it. Take a snapshot of the state."""
+    """Told to one subscriber: control events of `publisher`, `*` for any, are lost to it. Take a snapshot of the
+    state."""
 
     publisher: str
     types: tuple[str, ...] = ()

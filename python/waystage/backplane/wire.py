@@ -1,8 +1,8 @@
-"""Bytes on the network: puts, queries and answers, replays in chunks.
+"""Puts, queries, replies and chunked replays over Zenoh.
 
 Arrives: sessions, keys, bytes.
-Leaves: bytes; an answer to a query whenever it is ready.
-Must not know: subscriptions, outboxes, what an event means.
+Leaves: bytes; replies to queries.
+Must not know: subscriptions, outboxes, the meaning of events.
 """
 
 from __future__ import annotations

@@ -67,10 +67,10 @@ def command(
 ) -> int:
     """Compare A with B: two trees, or two runs of an experiment.
 
-    Trees are directories, or catalogs, whose trees are not walked. Entries are compared by existence, type, size, mtime,
-    mode, owner, hard links and the target of symbolic links, with --xattrs and --content also by extended attributes
-    and contents. Exit status 1 if anything differs. Hard links are compared if both names are in the tree. Holes are
-    not read.
+    Trees are directories, or catalogs, whose trees are not walked. Entries are compared by existence, type, size,
+    mtime, mode, owner, hard links and the target of symbolic links, with --xattrs and --content also by extended
+    attributes and contents. Exit status 1 if anything differs. Hard links are compared if both names are in the tree.
+    Holes are not read.
 
     If A and B are outputs of `waystage run`, A, e.g. of the simulator, is compared with B, the measurement. Errors are
     relative to B. Both must be runs of one experiment: the same jobs at the same times.

@@ -106,10 +106,11 @@ def command(
 ) -> None:
     """Measure how much data of SOURCE, a tree or a catalog, is redundant.
 
-    Files are split into chunks by content; a chunk seen before is redundant. The tree of a catalog is not walked. A file
-    with several hard links is read once; holes are not read.
+    Files are split into chunks by content; a chunk seen before is redundant. The tree of a catalog is not walked. A
+    file with several hard links is read once; holes are not read.
 
-    To share the work among nodes, run `waystage dedup SOURCE --parts-in FOLDER` under mpirun or srun, or with --rank and
+    To share the work among nodes, run `waystage dedup SOURCE --parts-in FOLDER` under mpirun or srun, or with --rank
+    and
     --ranks, and then `waystage dedup --merge FOLDER` once. Finished parts are not made again.
     """
     from waystage import dedup

@@ -30,7 +30,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 FIRST_PAUSE_S, MOST_PAUSES, LONGEST_KNOCKING_S = 0.2, 5, 7.0
-"""A server that turned a connection away before it said a word is tried again, as `crates/transport/src/handshake/connect.rs` does before TLS is up."""
+"""A server that turned a connection away before it said a word is tried again, as
+`crates/transport/src/handshake/connect.rs` does before TLS is up."""
 
 
 def memory() -> Size:
@@ -232,7 +233,8 @@ def show_key_option(function: F) -> F:
 def believing(
     host: str, port: int, trust: Trust, output: Output, attempt: Callable[[str | None, Path], T]
 ) -> T:
-    """The result of `attempt` with the server's known key, if any, and this user's; retried once if a new key is trusted.
+    """The result of `attempt` with the server's known key, if any, and this user's; retried once if a new key is
+    trusted.
 
     Also retried where the server closes the connection at once. Raises WanError.
     """

@@ -1,8 +1,8 @@
-"""Controllers: where events become decisions, and the tiers through which they get there.
+"""Controllers: decisions on events, and the tiers that relay events.
 
 Arrives: events from the backplane.
-Leaves: decisions to actuators; from the lower tiers, what matters to the tier above.
-Must not know: OpenFlow, files of data, how a policy decides.
+Leaves: decisions to actuators; from lower tiers, events to the tier above.
+Must not know: OpenFlow, data files, the logic of policies.
 """
 
 from waystage.controllers.actuator import Actuator

@@ -1,7 +1,7 @@
-"""What carries actions out.
+"""The interface of actuators.
 
 Arrives: actions, and the event that caused them.
-Leaves: whatever the actuator does to the world, and events about it.
+Leaves: the effects of the action, and events about them.
 Must not know: policies, the backplane.
 """
 

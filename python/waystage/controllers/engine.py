@@ -1,8 +1,8 @@
 """The pure core of a controller: an event in, actions out.
 
-Arrives: envelopes in the order they are to be folded.
+Arrives: envelopes in the order of folding.
 Leaves: the actions of the policy.
-Must not know: the backplane, actuators, threads, clocks. The simulator uses it as it is.
+Must not know: the backplane, actuators, threads, clocks. The simulator uses it unchanged.
 """
 
 from __future__ import annotations

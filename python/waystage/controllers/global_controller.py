@@ -1,13 +1,12 @@
-"""The controller of a whole system: the one place where events become decisions.
+"""The controller of a system, which takes decisions on events.
 
 Arrives: every event on the backplane, through the intake.
 Leaves: `Decided` events, actions to actuators, snapshots of the state on request.
-Must not know: OpenFlow, how an actuator works, what a policy thinks.
+Must not know: OpenFlow, the workings of actuators and policies.
 
-Two threads. The intake journals; the engine folds, asks the policy, records its decision and acts. A slow
-actuator delays decisions, never the journal. After a crash the engine repeats from the journal what
-had been done, without asking anyone, and does the rest: an event whose decision was not recorded is
-handled as if it had just come. Actions are whole plans, so doing one twice is harmless.
+Two threads: the intake journals; the engine folds, calls the policy, records its decision and acts. A slow actuator
+delays decisions, never the journal. After a crash, the engine replays the journal with the recorded decisions, and
+handles events without a recorded decision as new. Actions are complete plans, so repeating one is idempotent.
 """
 
 from __future__ import annotations

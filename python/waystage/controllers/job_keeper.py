@@ -1,7 +1,7 @@
-"""The job database, fed by a subscription that survives restarts, damage and a disk that refuses.
+"""Feeds the job database from a subscription that survives restarts, damage and write errors.
 
-Arrives: events of jobs; where its own place was lost, what the controller knows of jobs.
-Leaves: the job database, complete as far as events are to be had.
+Arrives: events of jobs; after the loss of its cursor, the controller's state of jobs.
+Leaves: the job database, complete as far as events are available.
 Must not know: the database's tables, policies.
 """
 

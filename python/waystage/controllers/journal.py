@@ -307,7 +307,8 @@ class Journal:
         return db
 
     def _check_place(self) -> None:
-        """Raises JournalError where the file was removed or replaced: what is written then is gone with this process."""
+        """Raises JournalError where the file was removed or replaced: what is written then is gone with this
+        process."""
         with self._lock:
             try:
                 found = os.stat(self.path).st_ino

@@ -1,14 +1,14 @@
-"""The lower tiers: what matters goes up, and waits on disk while the tier above is away.
+"""The relay of the lower tiers: spools events on disk while the tier above is down.
 
-Arrives: events of the processes below (`node`: on one node; `application`: of one job's node controllers);
-events from above that those below may want.
+Arrives: events of the processes below (`node`: on one node; `application`: of one job's node controllers); events from
+above for them.
 Leaves: control events upwards, each kept until the tier above has journalled it; telemetry
 upwards, only the newest of each source in an interval; chosen types downwards.
 Must not know: policies, states, actuators.
 
-The two sides are two Zenoh sessions and not one router: a router would give every node every event of the
-system, and would hold nothing for a tier above that is away. An event keeps its id on its way, so
-that one sent twice, after this process was killed, is journalled once.
+The two sides are separate Zenoh sessions instead of one router: a router would forward every event of the system to
+every node, and would not spool. Events keep their ids, so that one sent twice, after a kill of this process, is
+journalled once.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What can still be read of a damaged journal, for the one that takes its place.
+"""Recovers the readable part of a damaged journal into its replacement.
 
 Arrives: the damaged file, the new database with its tables.
-Leaves: in the new one, what the old one tells for certain; how much that was.
+Leaves: the readable events in the new database, and their number.
 Must not know: policies, publishers.
 
-Events are read in order up to the first that cannot be. How far publishers have come is then what these events say, and not
-what the old file says: they are asked for all after that, and what they send twice is known by its id.
+Events are read in order up to the first unreadable one. The cursors of publishers follow from these events, not from
+the damaged file: publishers resend all later events, and duplicates are recognized by their ids.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A controller process put together from its configuration.
+"""Builds a controller process from its configuration.
 
 Arrives: a configuration: tier, endpoints, topology, policy, certificates.
-Leaves: a running controller with its actuators, and what it is to be stopped with.
+Leaves: a running controller with its actuators, and the function that stops it.
 Must not know: command lines, signals.
 """
 

@@ -42,7 +42,8 @@ INGRESS_TABLES = frozenset({pipeline.SPREAD, pipeline.CLASSIFY, pipeline.MARKS})
 
 
 def difference(held: Held, desired: Held) -> list[Phase]:
-    """The minimal changes from `held` to `desired`, in phases. Switches absent from `held` are disconnected and skipped."""
+    """The minimal changes from `held` to `desired`, in phases. Switches absent from `held` are disconnected and
+    skipped."""
     present = {switch: rules for switch, rules in desired.items() if switch in held}
     midway = collisions.midway(held, present)
     if midway is not None:

@@ -4,10 +4,10 @@ Arrives: rules and groups held, and rules and groups desired, by switch.
 Leaves: an intermediate state in which no packet uses an id that will be reused, or None if no id is reused.
 Must not know: topologies, plans, the order of changes.
 
-A tree's id is a 12-bit hash of its content, so a new tree can get the id of a removed one: with 64 trees, with probability
-1/64 per new tree. The id must be out of use before it is reused. In the intermediate state, path indexes of the new tree
-keep their tree, or use another one for some tens of milliseconds. If every tree collides, packets are lost for that time:
-with one core switch, once in 4,093 failures.
+A tree's id is a 12-bit hash of its content, so a new tree can get the id of a removed one: with 64 trees, with
+probability 1/64 per new tree. The id must be out of use before it is reused. In the intermediate state, path indexes
+of the new tree keep their tree, or use another one for some tens of milliseconds. If every tree collides, packets are
+lost for that time: with one core switch, once in 4,093 failures.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 class InterconnectController:
     """The actuator of `AssignPaths`. `start` it once and `stop` it once; also a context manager.
 
-    `plan` is in force until the first action: after a restart, the last plan requested. `access` restricts the switches;
-    without it, only loopback addresses are accepted. Switches that are not in a given topology are refused.
+    `plan` is in force until the first action: after a restart, the last plan requested. `access` restricts the
+    switches; without it, only loopback addresses are accepted. Switches that are not in a given topology are refused.
     """
 
     def __init__(

@@ -5,8 +5,9 @@ Leaves: the cookie; the same parts read back from a switch.
 Must not know: sockets, policies, which rules there are.
 
 From the most significant bit: 8 bits magic 0x57, 4 bits kind (0 nothing, 1 received at the port, 2 sent to the port),
-4 bits class (15 for none), 16 bits port, 4 bits rank, 28 bits hash of the rule's steps. The hash allows comparing a rule read back without its steps. The rank is the number of
-remaining switches on the path, which orders the installation and removal of a path.
+4 bits class (15 for none), 16 bits port, 4 bits rank, 28 bits hash of the rule's steps. The hash allows comparing a
+rule read back without its steps. The rank is the number of remaining switches on the path, which orders the
+installation and removal of a path.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ Leaves: events (`HostSeen`, `LinkDown`, `LinkUp`, `SwitchDown`, `SwitchUp`, `Cab
 `TopologyChanged`) and the view that rules are planned from.
 Must not know: connections, rules, plans, clocks; each call passes the time.
 
-A cable between switches is up while both ports have carrier and receive each other's LLDP frames. That needs both control
-channels, so a lost channel says nothing about the cable: a switch without its controller still forwards. Such a switch is
-considered dead only when every connected neighbour has lost carrier towards it.
+A cable between switches is up while both ports have carrier and receive each other's LLDP frames. That needs both
+control channels, so a lost channel says nothing about the cable: a switch without its controller still forwards. Such
+a switch is considered dead only when every connected neighbour has lost carrier towards it.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Arrives: the shape, as numbers.
 Leaves: validated `Topology` values, the same for the same numbers.
 Must not know: files, rules, policies.
 
-Capacities default to 100 Mbit/s, which one machine can emulate with the network, not the CPU, as the bottleneck. Storage
-hosts are placed round robin from the last edge switch backwards, so that the first switches have only compute hosts.
+Capacities default to 100 Mbit/s, which one machine can emulate with the network, not the CPU, as the bottleneck.
+Storage hosts are placed round robin from the last edge switch backwards, so that the first switches have only compute
+hosts.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ Must not know: OpenFlow, namespaces, policies.
 Nodes carry `typ` (host or switch) and optionally `capacity` (process slots of a host), `role`, `mac`,
 `ip`, `dpid`; edges carry `capacity` in Mbit/s and ports. Two conventions are read: one undirected edge
 a link with `source_port` and `target_port`, and PFSim's two directed edges a link, each with the `port`
-it leaves from. docs/reference/topology.md is the specification. networkx's reader was rejected: it gives no line numbers and processes
-document type declarations.
+it leaves from. docs/reference/topology.md is the specification. networkx's reader was rejected: it gives no line
+numbers and processes document type declarations.
 """
 
 from __future__ import annotations

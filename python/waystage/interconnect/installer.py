@@ -4,9 +4,9 @@ Arrives: switches that come, with what they hold, and go; a view of the topology
 Leaves: changes, through a given function; a `Result` for each plan.
 Must not know: OpenFlow, discovery, events, threads; it is not thread-safe.
 
-A switch without its control channel keeps forwarding by its rules, and nothing may depend on a change it cannot receive.
-If it is not an edge switch and would need one, the plan avoids it. If it is an edge switch, its hosts keep their old
-paths, and all switches keep the old rules until it returns.
+A switch without its control channel keeps forwarding by its rules, and nothing may depend on a change it cannot
+receive. If it is not an edge switch and would need one, the plan avoids it. If it is an edge switch, its hosts keep
+their old paths, and all switches keep the old rules until it returns.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Leaves: the desired rules of each switch; the path of a pair.
 Must not know: the rules in force, OpenFlow, policies.
 
 The number of rules of a switch grows with its ports and with edge and core switches, not with pairs or jobs. Only the
-groups, one per class and path index at each edge switch, and a few exceptions for damaged trees depend on the plan's core
-switches; a switch-over changes only these.
+groups, one per class and path index at each edge switch, and a few exceptions for damaged trees depend on the plan's
+core switches; a switch-over changes only these.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Uplink(msgspec.Struct, frozen=True):
 
 
 class PathChoice(msgspec.Struct, frozen=True):
-    """Uplinks of a path index at an edge switch: default, backup if its port is down, exceptions by destination edge."""
+    """Uplinks of a path index at an edge switch: default, backup if its port is down, exceptions by destination
+    edge."""
 
     default: Uplink
     backup: Uplink | None = None

@@ -4,9 +4,9 @@ Arrives: a topology and a host, or a 48-bit label.
 Leaves: the label, its parts, and the prefix of an edge switch.
 Must not know: rules, sockets, true MAC addresses.
 
-The controller answers ARP requests with the destination's label, which packets then carry as their destination address. A
-switch needs one rule per edge switch instead of one per host (PortLand, SIGCOMM'09). The last switch restores the true
-address. The label, most significant byte first:
+The controller answers ARP requests with the destination's label, which packets then carry as their destination
+address. A switch needs one rule per edge switch instead of one per host (PortLand, SIGCOMM'09). The last switch
+restores the true address. The label, most significant byte first:
 
     02:57  locally administered, Waystage's
     EE:EE  the edge switch: its index in `topology.edge_switches`

@@ -4,8 +4,8 @@ Arrives: connections from switches; changes by datapath id; packets and counters
 Leaves: calls on `Callbacks`; per switch, whether its changes are in force.
 Must not know: topologies, plans, labels, the purpose of a rule. It only translates.
 
-Each connection has one thread for its handshake and messages. A datapath id belongs to one connection at a time: a second
-one is accepted only if the first does not answer.
+Each connection has one thread for its handshake and messages. A datapath id belongs to one connection at a time: a
+second one is accepted only if the first does not answer.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class OpenFlowServer:
     ) -> dict[int, Outcome]:
         """Bring changes into force on every named switch, or on none as far as that can be known.
 
-        Blocks until the last barrier is answered. A switch that does not answer in time is disconnected, so that its state is
-        read again when it returns.
+        Blocks until the last barrier is answered. A switch that does not answer in time is disconnected, so that its
+        state is read again when it returns.
         """
         with self._lock:
             connections = {dpid: self._switches.get(dpid) for dpid in changes}

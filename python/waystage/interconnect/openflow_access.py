@@ -4,8 +4,8 @@ Arrives: what an operator configured; a peer's address, certificate names and da
 Leaves: a checked configuration, a TLS context, reasons to refuse.
 Must not know: os_ken, connections, threads.
 
-Without certificates or a list of addresses, only loopback addresses are accepted. The check uses the bound address, so that
-`0`, `::` or a host name cannot bypass it.
+Without certificates or a list of addresses, only loopback addresses are accepted. The check uses the bound address,
+so that `0`, `::` or a host name cannot bypass it.
 """
 
 from __future__ import annotations

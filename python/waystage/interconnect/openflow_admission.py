@@ -4,8 +4,8 @@ Arrives: connections that come, are identified, or go; the time.
 Leaves: which connection to evict; whether to report a refusal.
 Must not know: os_ken, sockets. Callers of `Waiting` and `Told` hold a lock.
 
-An attacker cannot lock out switches by opening connections: the oldest connection of the address with the most is evicted,
-and a switch identifies itself within milliseconds.
+An attacker cannot lock out switches by opening connections: the oldest connection of the address with the most is
+evicted, and a switch identifies itself within milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ TOLD_AT_MOST = 100
 """Refusals reported in TELL_EVERY_S: an attacker with many addresses must not fill the log."""
 
 MAX_HELD_BYTES = 128 << 20
-"""What all switches together may say that they hold, as it came: a million rules. As values it takes about six times that."""
+"""What all switches together may say that they hold, as it came: a million rules. As values it takes about six
+times that."""
 
 T = TypeVar("T", bound=Hashable)
 

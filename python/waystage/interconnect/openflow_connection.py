@@ -52,7 +52,8 @@ MAX_ANSWER_BYTES = 32 << 20
 """Bounds of one answer: three times the rules of the largest fabric planned for."""
 
 PORT_CHANGES_PER_S = 200
-"""Beyond a burst of MAX_PORTS a switch whose ports flap faster is read more slowly: nothing is lost, nothing piles up."""
+"""Beyond a burst of MAX_PORTS a switch whose ports flap faster is read more slowly: nothing is lost, nothing piles
+up."""
 
 _CHUNK = 1 << 18
 _MAX_XID = 0xFFFFFFFF

@@ -19,7 +19,8 @@ MATCH_HEADER = struct.Struct("!HH")
 
 VID_PRESENT = 0x1000  # OFPVID_PRESENT
 FOREIGN = "match "
-"""Begins the name of the one field that stands for a match of fields Waystage never uses: its bytes in hexadecimal follow."""
+"""Begins the name of the one field that stands for a match of fields Waystage never uses: its bytes in hexadecimal
+follow."""
 
 MAX_MATCH = 2048
 """Bytes of a match: all fields of 1.5 with masks, and Open vSwitch's registers, take about 1,400."""

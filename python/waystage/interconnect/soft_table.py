@@ -55,7 +55,8 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journey(msgspec.Struct, frozen=True, kw_only=True):
-    """`host` is set where the outcome is `delivered`, `reason` says why where it is not. `path` lists the nodes passed."""
+    """`host` is set where the outcome is `delivered`, `reason` says why where it is not. `path` lists the nodes
+    passed."""
 
     outcome: Outcome
     path: tuple[str, ...]

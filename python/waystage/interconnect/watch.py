@@ -40,8 +40,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How the interconnect is controlled; the defaults suit a fabric of tens of switches.
 
     `announce_s` is the LLDP interval; `poll_s` the interval of counters, 0 for never; `gather_s` how long
-    after the first switch the others of a given topology are awaited before a plan is made without them. `failover` lets edge switches turn to another uplink by themselves. `storage_hosts` names
-    hosts of that role where no topology is given.
+    after the first switch the others of a given topology are awaited before a plan is made without them. `failover`
+    lets edge switches turn to another uplink by themselves. `storage_hosts` names hosts of that role where no
+    topology is given.
     """
 
     announce_s: float = 1.0

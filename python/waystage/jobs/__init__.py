@@ -1,4 +1,4 @@
-"""Jobs: how the scheduler tells what happens, and the database of what it told.
+"""Jobs: notifications of the scheduler, and the job database.
 
 Arrives: job and staging starts and ends, from a scheduler's hooks or the command line.
 Leaves: events on the backplane; a database of jobs that survives restarts.

@@ -4,10 +4,10 @@ Arrives: envelopes of job, staging and I/O events, in any order, any number of t
 Leaves: the state of each job, in one SQLite file.
 Must not know: the origin of events, policies, paths.
 
-For each activity of a job (its run, a stage-in, a stage-out, its I/O), the database keeps the latest start and the latest
-end; the activity is in progress if the start is later. The same events in any order therefore give the same database, a
-repeated event has no effect, and `state.State` agrees with it. A damaged file is renamed, and a new one is built from the
-events still available.
+For each activity of a job (its run, a stage-in, a stage-out, its I/O), the database keeps the latest start and the
+latest end; the activity is in progress if the start is later. The same events in any order therefore give the same
+database, a repeated event has no effect, and `state.State` agrees with it. A damaged file is renamed, and a new one
+is built from the events still available.
 """
 
 from __future__ import annotations

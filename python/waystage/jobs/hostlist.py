@@ -1,8 +1,8 @@
-"""Lists of nodes as schedulers write them: `c1,c2` and Slurm's `c[1-3,7],d04`.
+"""Host lists of schedulers: `c1,c2` and Slurm's `c[1-3,7],d04`.
 
 Arrives: a text.
 Leaves: node names in order, each once.
-Must not know: whether there are such nodes.
+Must not know: whether the nodes exist.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The notificator (Endo et al. 2020, section IV.C.1): tells the controllers what happens to jobs.
+"""The notificator (Endo et al. 2020, section IV.C.1): notifies the controllers of changes of jobs.
 
 Arrives: calls of a scheduler's hooks, of the command line, of a world that runs jobs.
 Leaves: job, staging and I/O events on the backplane, each confirmed by the controller's journal.
-Must not know: who listens, policies, paths.
+Must not know: subscribers, policies, paths.
 
-Every call may be repeated and calls may overtake each other: what then holds is defined by `state.State`
-(between a start and an end the later time wins; a repeated start or an unknown end changes nothing).
+Calls may be repeated and reordered: `state.State` defines the result (of a start and an end the later time wins; a
+repeated start or an unknown end has no effect).
 """
 
 from __future__ import annotations

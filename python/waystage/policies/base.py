@@ -5,8 +5,8 @@ Leaves: actions, which are data.
 Must not know: which world it runs in, how events travel, how an action is carried out.
 
 A policy is a callable `(event, state) -> actions`. It keeps nothing between calls (the state holds what it needs, above
-all `state.requested`), reads no clock (`state.time_ns`), draws no unseeded random numbers, and does not change the state.
-The simulated object is therefore the deployed one. `null.py` is an annotated template.
+all `state.requested`), reads no clock (`state.time_ns`), draws no unseeded random numbers, and does not change the
+state. The simulated object is therefore the deployed one. `null.py` is an annotated template.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ from waystage.topology import Topology
 BUSY = 0.5
 """From this share of its core switches on, a class may be limited by them.
 
-A bulk-synchronous program computes and communicates in turn. If the limit were near 1, one that fills two thirds of its core
-switches would lose one, take longer to communicate, show a lower rate, and lose the next. At one half the
+A bulk-synchronous program computes and communicates in turn. If the limit were near 1, one that fills two thirds of
+its core switches would lose one, take longer to communicate, show a lower rate, and lose the next. At one half the
 share it fills rises with every core switch it loses, and it gets them back before it starves.
 """
 

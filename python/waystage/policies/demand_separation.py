@@ -2,7 +2,8 @@
 
 Arrives: events and the state. Leaves: path plans. Must not know: rules, switches, worlds.
 
-Answers open issues 1 and 3 of Endo et al. 2020 (section VII). `demand.py` gives the demand d of each active class in core switches. Then:
+Answers open issues 1 and 3 of Endo et al. 2020 (section VII). `demand.py` gives the demand d of each active class in
+core switches. Then:
 
 * Fewer than two active classes: nothing is divided, every class may use everything.
 * A class of bulk data with d < 1/4 is light: it is restricted to one core switch, shared with others. MPI is never

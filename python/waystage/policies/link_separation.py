@@ -7,9 +7,9 @@ path searcher (core switch allocation, subnetwork formation, path search) and Al
 of running jobs are searched and listed as there. In style `labelled` the first two steps suffice: a plan
 names each class's core switches and needs no path of any job.
 
-Beyond the paper: a third class, I/O of running jobs, has dedicated core switches if there are three or more, and otherwise
-shares those of staging. ON status holds during staging or I/O. A class without traffic is not restricted: that would cost
-messages without benefit.
+Beyond the paper: a third class, I/O of running jobs, has dedicated core switches if there are three or more, and
+otherwise shares those of staging. ON status holds during staging or I/O. A class without traffic is not restricted:
+that would cost messages without benefit.
 """
 
 from __future__ import annotations

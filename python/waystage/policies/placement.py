@@ -3,12 +3,12 @@
 Arrives: the state, the core switches of each class, the placement in force.
 Leaves: a placement, per class and edge switch. Must not know: rules, how core switches were divided, worlds.
 
-A hash ignores load: with nine flows over four uplinks, one uplink often carries four. The jobs' nodes are known, and with
-them the load of every bundle (the pairs of one class, one edge switch and one path index) up to a factor: a node divides
-its link among its receivers. Bundles, the heaviest first, move to the core switch that reduces the sum of
-(load / capacity)^4 over all links between edge and core switches most, a smooth approximation of the busiest link. The
-local search starts from the placement in force, so that few bundles move, and none moves unless the load of the busiest
-link falls by a sixth. The number of path indexes and groups is constant: only the targets of groups change.
+A hash ignores load: with nine flows over four uplinks, one uplink often carries four. The jobs' nodes are known, and
+with them the load of every bundle (the pairs of one class, one edge switch and one path index) up to a factor: a node
+divides its link among its receivers. Bundles, the heaviest first, move to the core switch that reduces the sum of
+(load / capacity)^4 over all links between edge and core switches most, a smooth approximation of the busiest link.
+The local search starts from the placement in force, so that few bundles move, and none moves unless the load of the
+busiest link falls by a sixth. The number of path indexes and groups is constant: only the targets of groups change.
 
 Requires a link from every edge switch to every core switch in use; otherwise, and without known traffic, the placement
 is that of `spread`.
@@ -30,7 +30,8 @@ from waystage.state import State
 from waystage.topology import Topology
 
 GAIN = 1.2
-"""What limits must be this many times worse than in the new plan, here and in the division: moving flows reorders packets."""
+"""What limits must be this many times worse than in the new plan, here and in the division: moving flows reorders
+packets."""
 
 POWER = 4
 PASSES = 3
@@ -49,7 +50,8 @@ Loads = NDArray[np.float64]
 def place(
     state: State, cores: Cores, usable: tuple[str, ...], *, spread_by: Spread, seed: int, now: PathPlan | None
 ) -> Placement:
-    """For plans of style `labelled`. `cores` names the core switches of divided classes, `usable` those of all others."""
+    """For plans of style `labelled`. `cores` names the core switches of divided classes, `usable` those of all
+    others."""
     topology, live = state.topology, state.live_topology
     if topology is None or live is None or len(usable) < 2:
         return {}
