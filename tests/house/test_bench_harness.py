@@ -86,12 +86,15 @@ def test_a_run_that_calls_itself_invalid_exits_with_7(folder: Path, waystage: Wa
     assert ran.code == 7 and ran.json["figures"] == {"a": 1}
 
 
-def test_a_dropped_measurement_is_printed(folder: Path, waystage: Waystage) -> None:
+def test_medians_with_intervals_and_dropped_measurements_are_printed(
+    folder: Path, waystage: Waystage
+) -> None:
     (folder / "late.py").write_text(
         "from waystage.bench import take_turns\n"
         "def run(o):\n"
-        "    turns = take_turns(o, {'ours': lambda turn: {'s': 1.0}}, turns=2, invalid=lambda f: None if f['turn'] else 'late')\n"
+        "    turns = take_turns(o, {'ours': lambda turn: {'s': 1.0}}, turns=3, invalid=lambda f: None if f['turn'] else 'late')\n"
         "    return {'figures': {'s': turns.median('ours', 's')}, 'details': turns.details()}\n"
     )
     ran = waystage("bench", "late")
     assert "dropped: ours, turn 1: late" in ran.out
+    assert ["ours", "s", "1", "1", "1", "2"] in [line.split() for line in ran.out.splitlines()]

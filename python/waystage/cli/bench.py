@@ -100,7 +100,11 @@ def as_text(result: dict[str, Any]) -> str:
     ]
     if details:
         parts += ["", table(details, ["detail", "value"])]
-    parts += ["", *(f"dropped: {line}" for line in result["details"].get("dropped", ()))]
+    for title, turns in {"": result["details"], **result["details"]}.items():
+        if isinstance(turns, dict) and {"medians", "dropped"} <= turns.keys():
+            parts += ["", *([title] if title else []), _medians(turns)]
+            parts += [f"dropped: {line}" for line in turns["dropped"]]
+    parts.append("")
     warning = "  SHORT OF CPU: the figures are limited by this machine" if machine["short_of_cpu"] else ""
     parts += [
         f"machine: {machine['cores']} cores, kernel {machine['kernel']}, "
@@ -108,3 +112,14 @@ def as_text(result: dict[str, Any]) -> str:
         f"{machine['steal_pct']} % stolen by the hypervisor{warning}",
     ]
     return "\n".join(parts)
+
+
+def _medians(turns: dict[str, Any]) -> str:
+    """The medians of a benchmark's contestants, with the bounds of their intervals."""
+    rows = [
+        {"contestant": name, "figure": figure, "turns": found["count"], **found}
+        for name, figures in turns["medians"].items()
+        for figure, found in figures.items()
+        if figure not in ("idle_pct", "wrong_share")
+    ]
+    return table(rows, ["contestant", "figure", "median", "low", "high", "turns"])
