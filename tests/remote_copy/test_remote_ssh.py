@@ -187,7 +187,7 @@ def test_through_ssh_where_the_port_cannot_be_reached(site: Site, sshd: str) -> 
     [
         ("/nonexistent/ssh", REMOTE, "cannot be started"),
         ("false", REMOTE, "did not start"),
-        ("sh -c 'echo waystage-serve nonsense'", REMOTE, "answer is malformed"),
+        ("sh -c 'echo waystage-serve garbled'", REMOTE, "answer is malformed"),
         ("sh -c 'echo waystage-serve {}'", REMOTE, "version"),
     ],
 )
