@@ -39,7 +39,7 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "layouts of the other file systems",
         ("damaged_texts_never_panic", "noise_never_panics"),
     ),
-    "crates/copy/src/journal/tests.rs": (
+    "crates/copy/src/sink/journal/tests.rs": (
         "journals of copies",
         (
             "a_journal_cut_anywhere_gives_the_records_before_the_cut",
@@ -47,7 +47,7 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "damage_is_noticed_and_nothing_after_it_is_believed",
         ),
     ),
-    "crates/copy/src/names.rs": (
+    "crates/copy/src/source/names.rs": (
         "lists of names",
         ("no_list_gives_a_path_out_of_the_root", "pieces_put_together_are_the_list"),
     ),
@@ -167,7 +167,11 @@ OWN: dict[str, tuple[str, ...]] = {
     ),
     "crates/catalog/tests/check.rs": ("a_check_names_exactly_what_differs",),
     "crates/catalog/tests/checksum.rs": ("each_object_is_summed_and_repaired_alone",),
-    "crates/copy/src/direct.rs": ("any_range_arrives_as_it_is",),
+    "crates/copy/src/local/direct.rs": ("any_range_arrives_as_it_is",),
+    "crates/copy/src/plan.rs": (
+        "missing_and_written_extents_make_up_the_file",
+        "nothing_but_files_and_links_is_ever_replaced",
+    ),
     "crates/copy/src/time.rs": (
         "nanoseconds_are_kept_both_ways",
         "times_are_in_the_order_of_their_nanoseconds",
@@ -214,7 +218,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "crates/protocol/src/streams/assembler.rs": ("bytes_are_ordered_whatever_the_order_of_their_chunks",),
     "crates/protocol/src/streams/tests.rs": ("streams_arrive_complete_whatever_the_order_of_messages",),
     "crates/transfer/tests/lan.rs": ("any_set_of_files_arrives_whole_both_ways",),
-    "crates/copy/src/extents.rs": ("it_is_the_set_that_it_says_it_is",),
+    "crates/copy/src/part_set.rs": ("it_is_the_set_that_it_says_it_is",),
     "crates/remote_copy/src/pile.rs": ("what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",),
     "crates/proxy/src/address.rs": ("a_network_has_the_addresses_with_its_bits",),
     "crates/server/src/admission.rs": ("its_books_stay_right_whatever_comes",),
