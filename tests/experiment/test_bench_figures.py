@@ -60,7 +60,7 @@ def test_collision_gives_the_reductions_and_the_share_of_sets() -> None:
 def test_collision_without_a_whole_set_fails_and_says_so() -> None:
     result = made_up(POLICIES[:2], {"ecmp": (2.0, 8.0), "link-separation": (1.5, 7.5)})
     result.jobs = [job for job in result.jobs if job.policy == "ecmp"]
-    with pytest.raises(RuntimeError, match="no set was whole"):
+    with pytest.raises(RuntimeError, match="no set is complete"):
         bench_module("collision").figures(result)
 
 

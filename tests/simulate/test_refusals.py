@@ -11,12 +11,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from harness import Ran, ran
 from waystage.experiment.problems import ExperimentError
 from waystage.interconnect.graphml import parse_topology, read_topology
 from waystage.patterns import Pattern, PatternError
@@ -28,14 +29,8 @@ Write = Callable[..., Path]
 PATTERN = "pattern: {kind: all-to-all, ranks: 6, bytes: 1000}"
 
 
-def waystage(*arguments: str | Path, before: list[str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*(before or []), sys.executable, "-m", "waystage", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def waystage(*arguments: str | Path, before: Sequence[str] = ()) -> Ran:
+    return ran([*before, sys.executable, "-m", "waystage", *arguments])
 
 
 def refusal(path: Path) -> str:
@@ -98,10 +93,10 @@ def test_a_folder_below_a_file_is_refused_before_anything_runs(sweep: Write, tmp
     (tmp_path / "afile").write_text("kept")
     (tmp_path / "astray").symlink_to(tmp_path / "nowhere")
     for folder in ("afile/x", "afile/x/y", "astray/x"):
-        ran = waystage("run", sweep(), "--on", "sim", "--out", tmp_path / folder)
-        assert ran.returncode == 2, ran.stderr
-        assert folder.split("/")[0] in ran.stderr and "choose another" in ran.stderr
-        assert len(ran.stderr.strip().splitlines()) == 1
+        done = waystage("run", sweep(), "--on", "sim", "--out", tmp_path / folder)
+        assert done.code == 2, done.err
+        assert folder.split("/")[0] in done.err and "choose another" in done.err
+        assert len(done.err.strip().splitlines()) == 1
     assert (tmp_path / "afile").read_text() == "kept"
 
 
@@ -112,12 +107,12 @@ def test_a_file_that_cannot_be_written_is_named_and_finished_runs_are_kept(
     limited = ["prlimit", "--fsize=1500"] if shutil.which("prlimit") else None
     if limited is None:
         pytest.skip("prlimit is not installed")
-    ran = waystage("run", sweep(), "--on", "sim", "--out", out, before=limited)
-    assert ran.returncode == 1
-    assert f"{out}" in ran.stderr and "File too large" in ran.stderr and "--out" in ran.stderr
-    assert "internal error" not in ran.stderr and "Traceback" not in ran.stderr
+    done = waystage("run", sweep(), "--on", "sim", "--out", out, before=limited)
+    assert done.code == 1
+    assert f"{out}" in done.err and "File too large" in done.err and "--out" in done.err
+    assert "internal error" not in done.err and "Traceback" not in done.err
     again = waystage("run", sweep(), "--on", "sim", "--out", out, "--json")
-    assert again.returncode == 0 and json.loads(again.stdout)["runs"] == 2
+    assert again.expect().json["runs"] == 2
     assert not list(out.rglob("*.part"))
 
 
@@ -126,18 +121,12 @@ def test_full_storage_is_said_with_the_file_and_what_is_kept(sweep: Write, tmp_p
     small = tmp_path / "full"
     small.mkdir()
     script = f"mount -t tmpfs -o size=24k none {small} && exec {sys.executable} -m waystage run {sweep()} --on sim --out {small}/out"
-    ran = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if "unshare failed" in ran.stderr or "mount:" in ran.stderr:
+    done = ran(["unshare", "--mount", "--propagation", "private", "sh", "-c", script])
+    if "unshare failed" in done.err or "mount:" in done.err:
         pytest.skip("this container may not mount")
-    assert ran.returncode == 1
-    assert f"{small}/out" in ran.stderr and "No space left on device" in ran.stderr
-    assert "finished runs are kept" in ran.stderr and "internal error" not in ran.stderr
+    assert done.code == 1
+    assert f"{small}/out" in done.err and "No space left on device" in done.err
+    assert "finished runs are kept" in done.err and "internal error" not in done.err
 
 
 def archive(path: Path, ranks: int, received: float = 1.0) -> None:
@@ -159,9 +148,9 @@ def test_a_trace_whose_receivers_counted_half_is_warned_of(sweep: Write, tmp_pat
     archive(tmp_path / "half.tar.gz", 4, received=0.5)
     archive(tmp_path / "whole.tar.gz", 4)
     assert Pattern.read(tmp_path / "whole.tar.gz").differs == ""
-    ran = waystage("run", sweep((PATTERN, "trace: half.tar.gz")), "--on", "sim", "--out", tmp_path / "out")
-    assert ran.returncode == 0, ran.stderr
-    warned = next(line for line in ran.stderr.splitlines() if line.startswith("warning: "))
+    done = waystage("run", sweep((PATTERN, "trace: half.tar.gz")), "--on", "sim", "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    warned = next(line for line in done.err.splitlines() if line.startswith("warning: "))
     for said in (
         "half.tar.gz",
         "4,000 bytes",
@@ -171,7 +160,7 @@ def test_a_trace_whose_receivers_counted_half_is_warned_of(sweep: Write, tmp_pat
     ):
         assert said in warned
     assert "senders counted" in (tmp_path / "out" / "report.html").read_text()
-    assert "senders counted" in waystage("pattern", "show", tmp_path / "half.tar.gz", "--no-map").stdout
+    assert "senders counted" in waystage("pattern", "show", tmp_path / "half.tar.gz", "--no-map").out
 
 
 def test_an_archive_that_unpacks_to_more_than_it_may_is_refused(
@@ -197,9 +186,9 @@ def test_a_pattern_is_not_read_from_a_device_and_written_into_one(tmp_path: Path
     archive(tmp_path / "a.tar.gz", 4)
     os.mkfifo(tmp_path / "out.csv")
     reader = subprocess.Popen(["cat", tmp_path / "out.csv"], stdout=subprocess.PIPE, text=True)
-    ran = waystage("pattern", "convert", tmp_path / "a.tar.gz", tmp_path / "out.csv")
+    done = waystage("pattern", "convert", tmp_path / "a.tar.gz", tmp_path / "out.csv")
     text, _ = reader.communicate(timeout=60)
-    assert ran.returncode == 0 and text.startswith("phase,src,dst")
+    assert done.code == 0 and text.startswith("phase,src,dst")
     assert (tmp_path / "out.csv").is_fifo()
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from harness import Ran, ran
 from simulate_support import PFSIM, REPOSITORY
 from waystage.interconnect.graphml import read_topology
 
@@ -51,16 +52,11 @@ jobs:
 """
 
 
-def waystage(*arguments: str | Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+def waystage(*arguments: str | Path, command: str = "run", path: Path | None = None) -> Ran:
+    """`waystage run ... --on sim`, or another command without a world."""
+    world = ("--on", "sim") if command == "run" and "lab" not in arguments else ()
     env = {**os.environ, "PYTHONPATH": str(path or "")}
-    return subprocess.run(
-        [sys.executable, "-m", "waystage", "run", *map(str, arguments), "--on", "sim"],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return ran([sys.executable, "-m", "waystage", command, *arguments, *world], env=env)
 
 
 def result_of(folder: Path) -> dict[str, Any]:
@@ -79,19 +75,19 @@ def test_the_published_maxima_of_cg_come_out_of_the_originals_own_file(tmp_path:
     file = tmp_path / "cg.yml"
     text = CG.format(topology=PFSIM / "milk.graphml", trace=PFSIM / "cg-c-128.tar.gz")
     file.write_text(text, encoding="utf-8")
-    ran = waystage(file, "--out", tmp_path / "out")
-    assert ran.returncode == 0, ran.stderr
+    done = waystage(file, "--out", tmp_path / "out")
+    assert done.code == 0, done.err
     maxima = [run["metrics"]["max_load_bytes"] for run in result_of(tmp_path / "out")["runs"]]
     assert maxima[0] == 5_928_262_656
     assert [round(m / maxima[0], 9) for m in maxima] == [1, 0.500022154, 1.975045414, 1.750011088]
-    shown = [line.split()[-7] for line in ran.stdout.splitlines()[1:5]]
+    shown = [line.split()[-7] for line in done.out.splitlines()[1:5]]
     assert shown == ["1.0000", "0.5000", "1.9750", "1.7500"]
 
 
 def test_a_run_leaves_tables_graphml_plots_and_a_report(sweep: Write, tmp_path: Path) -> None:
-    ran = waystage(sweep(), "--out", tmp_path / "out", "--json")
-    assert ran.returncode == 0, ran.stderr
-    answer = json.loads(ran.stdout)
+    done = waystage(sweep(), "--out", tmp_path / "out", "--json")
+    assert done.code == 0, done.err
+    answer = done.json
     assert (answer["planned"], answer["runs"], answer["interrupted"]) == (2, 2, False)
     out = tmp_path / "out"
     runs = result_of(out)["runs"]
@@ -121,7 +117,7 @@ def test_the_same_seed_gives_the_same_bytes_however_many_processes(sweep: Write,
         ("duration: 100\n", "duration: 100\nseeds: [3, 4]\n"),
     )
     for out, processes in (("a", "1"), ("b", "2")):
-        assert waystage(file, "--out", tmp_path / out, "--processes", processes).returncode == 0
+        assert waystage(file, "--out", tmp_path / out, "--processes", processes).code == 0
     assert digests(tmp_path / "a") == digests(tmp_path / "b")
     runs = result_of(tmp_path / "a")["runs"]
     assert runs[0]["metrics"] != runs[1]["metrics"], "two seeds gave the same run"
@@ -129,26 +125,26 @@ def test_the_same_seed_gives_the_same_bytes_however_many_processes(sweep: Write,
 
 def test_what_has_finished_is_not_made_again(sweep: Write, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert waystage(sweep(), "--out", out).returncode == 0
+    assert waystage(sweep(), "--out", out).code == 0
     made = {p: p.stat().st_mtime_ns for p in (out / "runs").rglob("*.run")}
     assert len(made) == 2
     before = digests(out)
     victim = next(iter(made))
     victim.write_bytes(b"broken")
-    assert waystage(sweep(), "--out", out).returncode == 0
+    assert waystage(sweep(), "--out", out).code == 0
     assert digests(out) == before
     same = [p for p, at in made.items() if p.stat().st_mtime_ns == at]
     assert [p for p in made if p not in same] == [victim]
     # Another duration is another run.
-    assert waystage(sweep(("duration: 100", "duration: 90")), "--out", out).returncode == 0
+    assert waystage(sweep(("duration: 100", "duration: 90")), "--out", out).code == 0
     assert len(list((out / "runs").rglob("*.run"))) == 4
 
 
 def test_a_folder_with_other_things_is_left_alone(sweep: Write, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
-    ran = waystage(sweep(), "--out", tmp_path / "out")
-    assert ran.returncode == 2 and "not empty" in ran.stderr
+    done = waystage(sweep(), "--out", tmp_path / "out")
+    assert done.code == 2 and "not empty" in done.err
 
 
 MISBEHAVED = """\
@@ -198,8 +194,8 @@ def test_an_algorithm_that_raises_loops_or_crashes_ends_its_own_run_only(
     (tmp_path / "mine.py").write_text(MISBEHAVED)
     names = "[mine:Raises, mine:Loops, mine:Crashes, mine:Detours, mine:First, d-mod-k]"
     file = sweep(("[d-mod-k, greedy-max]", names), ("duration: 100\n", "duration: 100\nlimit_s: 2\n"))
-    ran = waystage(file, "--out", tmp_path / "out", path=tmp_path)
-    assert ran.returncode == 1, ran.stderr
+    done = waystage(file, "--out", tmp_path / "out", path=tmp_path)
+    assert done.code == 1, done.err
     runs = result_of(tmp_path / "out")["runs"]
     assert [run.get("status", "done") for run in runs] == ["failed"] * 4 + ["done"] * 2
     assert runs[0]["cause"] == "the router failed: KeyError: 'lost my way' (mine.py:5)"
@@ -207,10 +203,10 @@ def test_an_algorithm_that_raises_loops_or_crashes_ends_its_own_run_only(
     assert "killed by SIGKILL" in runs[2]["cause"]
     assert runs[3]["cause"].startswith("the router's path from c1 to c2 is none: ")
     assert runs[4]["metrics"]["max_load_bytes"] > 0
-    assert "run 1 failed: the router failed" in ran.stdout
+    assert "run 1 failed: the router failed" in done.out
     silent = waystage(file, "--out", tmp_path / "out", "--quiet", path=tmp_path)
-    assert (silent.returncode, silent.stdout) == (1, "")
-    assert "4 of 6 runs failed, the first because the router failed: KeyError" in silent.stderr
+    assert (silent.code, silent.out) == (1, "")
+    assert "4 of 6 runs failed, the first because the router failed: KeyError" in silent.err
     # Once fixed, only what failed is made again.
     (tmp_path / "mine.py").write_text(
         MISBEHAVED.replace(
@@ -219,7 +215,7 @@ def test_an_algorithm_that_raises_loops_or_crashes_ends_its_own_run_only(
     )
     kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "runs").rglob("*.run")}
     file.write_text(file.read_text().replace(names, "[mine:Raises, d-mod-k]"))
-    assert waystage(file, "--out", tmp_path / "out", path=tmp_path).returncode == 0
+    assert waystage(file, "--out", tmp_path / "out", path=tmp_path).code == 0
     assert all(p.stat().st_mtime_ns == at for p, at in kept.items())
 
 
@@ -297,10 +293,10 @@ def test_a_million_runs_are_made_only_with_the_users_agreement(sweep: Write, tmp
 
     lists = f"{ten('ecmp')}\n  scheduler: {ten('fcfs')}\n  host_selector: {ten('linear')}\n"
     lists += f"  process_mapper: {ten('block')}\nseeds: {list(range(100))}"
-    ran = waystage(sweep(("[d-mod-k, greedy-max]", lists)), "--out", tmp_path / "out")
-    assert ran.returncode == 2
+    done = waystage(sweep(("[d-mod-k, greedy-max]", lists)), "--out", tmp_path / "out")
+    assert done.code == 2
     product = "10 schedulers x 10 host selectors x 10 process mappers x 10 routers x 100 seeds"
-    assert f"is 1,000,000 runs ({product})" in ran.stderr and "--yes" in ran.stderr
+    assert f"is 1,000,000 runs ({product})" in done.err and "--yes" in done.err
     assert not (tmp_path / "out").exists()
 
 
@@ -312,7 +308,7 @@ def test_time_mode_says_when_jobs_end(sweep: Write, tmp_path: Path) -> None:
         ("bytes: 1000}", "bytes: 1000000}\n    iterations: 3\n    compute_s: 2"),
         ("[d-mod-k, greedy-max]", "greedy-max"),
     )
-    assert waystage(file, "--out", tmp_path / "out").returncode == 0
+    assert waystage(file, "--out", tmp_path / "out").code == 0
     jobs = pq.read_table(tmp_path / "out" / "jobs.parquet").to_pylist()
     lengths = {round(j["ended_s"] - j["started_s"], 6) for j in jobs if j["status"] == "done"}
     assert len(lengths) == 1
@@ -324,25 +320,20 @@ def test_time_mode_says_when_jobs_end(sweep: Write, tmp_path: Path) -> None:
 
 
 def test_a_sweep_says_where_it_runs(sweep: Write, tmp_path: Path) -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "waystage", "run", str(sweep())],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2 and "use --on sim" in ran.stderr
-    ran = waystage(sweep(), "--policy", "ecmp")
-    assert ran.returncode == 2 and "--policy: small.yaml is a sweep, which has none" in ran.stderr
+    done = waystage(sweep(), "--on", "lab")
+    assert done.code == 2 and "use --on sim" in done.err
+    done = waystage(sweep(), "--policy", "ecmp")
+    assert done.code == 2 and "--policy: small.yaml is a sweep, which has none" in done.err
 
 
 def test_the_shipped_sweep_of_the_dissertation_says_what_it_needs(tmp_path: Path) -> None:
     copy = shutil.copy(REPOSITORY / "experiments" / "cg-placement.yaml", tmp_path)
-    ran = waystage(copy, "--out", tmp_path / "out")
-    assert ran.returncode == 3
-    assert "cg-placement.yaml:9: topology.0.params.path: there is no file pfsim/milk.graphml" in ran.stderr
+    done = waystage(copy, "--out", tmp_path / "out")
+    assert done.code == 3
+    assert "cg-placement.yaml:9: topology.0.params.path: there is no file pfsim/milk.graphml" in done.err
     if PFSIM.is_dir():
         (tmp_path / "pfsim").symlink_to(PFSIM)
-        assert waystage(copy, "--out", tmp_path / "out").returncode == 0
+        assert waystage(copy, "--out", tmp_path / "out").code == 0
         runs = result_of(tmp_path / "out")["runs"]
         assert len(runs) == 12 and runs[2]["metrics"]["max_load_bytes"] / runs[0]["metrics"][
             "max_load_bytes"
@@ -355,9 +346,9 @@ def test_the_shipped_sweep_that_needs_nothing_runs(tmp_path: Path) -> None:
     (tmp_path / "placement.yaml").write_text(
         text.replace("duration: 600\n", "duration: 150\n").replace("seeds: [1, 2, 3]\n", "seeds: [1, 2]\n")
     )
-    ran = waystage(tmp_path / "placement.yaml", "--out", tmp_path / "out")
-    assert ran.returncode == 0, ran.stderr
-    assert "32 of 32 runs" in ran.stdout and " to " in ran.stdout, "the interval over seeds is missing"
+    done = waystage(tmp_path / "placement.yaml", "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert "32 of 32 runs" in done.out and " to " in done.out, "the interval over seeds is missing"
     rows: dict[tuple[str, ...], list[float]] = {}
     for run in result_of(tmp_path / "out")["runs"]:
         key = (run["scheduler"], run["host_selector"], run["process_mapper"], run["router"])
@@ -369,24 +360,12 @@ def test_the_shipped_sweep_that_needs_nothing_runs(tmp_path: Path) -> None:
 
 
 def test_the_comparison_of_a_folder_can_be_seen_again(sweep: Write, tmp_path: Path) -> None:
-    ran = waystage(sweep(), "--out", tmp_path / "out")
-    again = subprocess.run(
-        [sys.executable, "-m", "waystage", "report", str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert again.stdout == ran.stdout
+    done = waystage(sweep(), "--out", tmp_path / "out")
+    assert waystage(tmp_path / "out", command="report").out == done.out
     path = tmp_path / "out" / "result.json"
-    of_schema_1 = path.read_text().replace('"schema": 2', '"schema": 1').replace('"sweep"', '"sweep"')
+    of_schema_1 = path.read_text().replace('"schema": 2', '"schema": 1').replace('"sweep"', '"scenario"')
     path.write_text(of_schema_1)
-    old = subprocess.run([*again.args, "--json"], capture_output=True, text=True, check=True)
-    assert json.loads(old.stdout)["runs"] == 2
+    assert waystage(tmp_path / "out", "--json", command="report").json["runs"] == 2
     path.write_text(of_schema_1.replace('"schema": 1', '"schema": 9'))
-    later = subprocess.run(
-        [sys.executable, "-m", "waystage", "report", str(tmp_path / "out")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert later.returncode == 3 and "schema 9 is newer than 2" in later.stderr
+    later = waystage(tmp_path / "out", command="report")
+    assert later.code == 3 and "schema 9 is newer than 2" in later.err

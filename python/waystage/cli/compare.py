@@ -123,16 +123,16 @@ def _value(found: RunComparison) -> dict[str, Any]:
         "order_measured": found.order_measured,
         "jobs_compared": found.jobs_compared,
         "notes": found.notes,
-        "means": [_time(e) for e in found.means],
-        "jobs": [_time(e) for e in found.jobs],
-        "links": [_link(e) for e in found.links],
+        "means": [_row(e) for e in found.means],
+        "jobs": [_row(e) for e in found.jobs],
+        "links": [_row(e) for e in found.links],
     }
 
 
 def _text(found: RunComparison, top: int) -> str:
-    means = [_time(e) for e in found.means]
-    jobs = [_time(e) for e in found.jobs if e.quantity == "job_s"][:top]
-    links = [_link(e) for e in found.links if e.traffic == "all" and not e.small][:top]
+    means = [_row(e) for e in found.means]
+    jobs = [_row(e) for e in found.jobs if e.quantity == "job_s"][:top]
+    links = [_row(e) for e in found.links if e.traffic == "all" and not e.small][:top]
     counted = sum(e.traffic == "all" and not e.small for e in found.links)
     parts = [f"note: {note}" for note in found.notes]
     parts += [
@@ -158,30 +158,14 @@ def _text(found: RunComparison, top: int) -> str:
     return "\n".join(parts)
 
 
-def _time(error: TimeError) -> dict[str, Any]:
-    return {
-        "policy": error.policy,
-        "set": error.set,
-        "index": error.index,
-        "quantity": error.quantity,
-        "predicted_s": round(error.predicted_s, 6),
-        "measured_s": round(error.measured_s, 6),
-        "error_pct": _finite(error.error_pct),
-    }
+def _row(error: TimeError | LinkError) -> dict[str, Any]:
+    """The fields of an error, its value behind the amounts that it compares, as JSON holds them."""
+    import msgspec
 
-
-def _link(error: LinkError) -> dict[str, Any]:
-    return {
-        "policy": error.policy,
-        "node": error.node,
-        "port": error.port,
-        "peer": error.peer,
-        "traffic": error.traffic,
-        "predicted_bytes": error.predicted_bytes,
-        "measured_bytes": error.measured_bytes,
-        "error_pct": _finite(error.error_pct),
-        "small": error.small,
-    }
+    fields = msgspec.structs.asdict(error)
+    small = {"small": fields.pop("small")} if "small" in fields else {}
+    rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in fields.items()}
+    return rounded | {"error_pct": _finite(error.error_pct)} | small
 
 
 def _finite(value: float) -> float | None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WORLDS = ("lab", "sim", "cluster")
 
-KEPT = "finished runs are kept, and the same command makes those that are missing"
+KEPT = "finished runs are kept, and the same command makes the missing runs"
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def command(
         if isinstance(error, WorldError):
             raise UserError(str(error), _exit_code(error)) from None
         if planned.kept:
-            output.note(f"interrupted; the same command with --out {folder} makes the runs that are missing")
+            output.note(f"interrupted; the same command with --out {folder} makes the missing runs")
         raise
     with writing(folder, planned.kept):
         status = show(folder, output)

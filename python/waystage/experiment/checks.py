@@ -188,7 +188,7 @@ def slowdown_curve(key: Key, points: Sequence[tuple[float, float]]) -> None:
         if slowdown < 1:
             raise Problem((*key, i), f"a slowdown of {slowdown:g} is none: give 1 or more")
         if i and readers <= points[i - 1][0]:
-            raise Problem((*key, i), "the number of readers must rise from point to point")
+            raise Problem((*key, i), "readers must rise from point to point")
 
 
 def _compute(compute: Compute, folder: Path, key: Key) -> Compute:

@@ -11,6 +11,7 @@ import random
 
 import msgspec
 
+from waystage.events import Direction
 from waystage.experiment.distributions import sampler
 from waystage.experiment.schema import Compute, ComputeIo, Distribution, Experiment, Mix, Staging
 from waystage.topology import Topology
@@ -28,6 +29,14 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     stage_out: Staging
     compute: Compute
     io: ComputeIo | None
+
+    def amount(self, direction: Direction, nodes: int) -> int:
+        """Bytes that a job on `nodes` nodes stages."""
+        staging = self.staging(direction)
+        return staging.bytes * (nodes if staging.to == "each" else 1)
+
+    def staging(self, direction: Direction) -> Staging:
+        return self.stage_in if direction == "in" else self.stage_out
 
 
 def jobs_of_set(experiment: Experiment, topology: Topology, set_index: int) -> tuple[JobRequest, ...]:

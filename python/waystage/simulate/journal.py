@@ -1,16 +1,27 @@
-"""When each job of a run arrived, started and ended.
+"""What both modes of a run share: its inputs, and when each job arrived, started and ended.
 
-Arrives: these events, as they happen.
+Arrives: the cluster, jobs, queue and routing of a run; events as they happen.
 Leaves: a record for every job that arrived.
-Must not know: why they happened.
+Must not know: how loads or times are computed.
 """
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Callable, Sequence
 
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from waystage.experiment.schema import JobSource
 from waystage.simulate.arrivals import Submission
+from waystage.simulate.cluster import Cluster
+from waystage.simulate.queue import JobQueue
 from waystage.simulate.records import JobTimes
+from waystage.simulate.routing import Routing
+from waystage.simulate.traffic import Traffic
+
+F64 = NDArray[np.float64]
 
 
 class Journal:
@@ -40,3 +51,25 @@ class Journal:
     def records(self) -> tuple[JobTimes, ...]:
         """In order of arrival."""
         return tuple(self._jobs[job] for job in sorted(self._jobs))
+
+
+Tick = Callable[[float], None]
+"""Called now and then with the simulated time reached."""
+
+
+class Mode:
+    """What load mode and time mode have in common: one run, whose `run` is called once."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        sources: Sequence[JobSource],
+        traffics: Sequence[Traffic],
+        queue: JobQueue,
+        routing: Routing,
+        until_s: float,
+    ) -> None:
+        self.journal = Journal()
+        self._cluster, self._sources, self._traffics = cluster, sources, traffics
+        self._queue, self._routing, self._until_s = queue, routing, until_s
+        self._loads: F64 = np.zeros(cluster.capacity.size)

@@ -11,24 +11,20 @@ paths, and taken off when it ends. Ends come before arrivals of the same moment.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from waystage.experiment.schema import JobSource
 from waystage.simulate.arrivals import Submission
-from waystage.simulate.cluster import Cluster
-from waystage.simulate.journal import Journal
-from waystage.simulate.queue import JobQueue, Started
-from waystage.simulate.routing import Routed, Routing
-from waystage.simulate.traffic import Pairs, Traffic, placed
+from waystage.simulate.journal import Mode, Tick
+from waystage.simulate.queue import Started
+from waystage.simulate.routing import Routed
+from waystage.simulate.traffic import Pairs, placed
 
 F64 = NDArray[np.float64]
-
-Tick = Callable[[float], None]
-"""Called now and then with the simulated time reached."""
 
 MOST_KEPT = 64
 """Placements whose traffic and paths are kept: linear selection comes back to the same few."""
@@ -42,31 +38,19 @@ class _Placement:
     routed: Routed | None = None
 
 
-class LoadMode:
+class LoadMode(Mode):
     """One run; `run` once."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        sources: Sequence[JobSource],
-        traffics: Sequence[Traffic],
-        queue: JobQueue,
-        routing: Routing,
-        until_s: float,
-    ) -> None:
-        links = cluster.capacity.size
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        links = self._loads.size
         self.peak: F64 = np.zeros(links)
         self.total: F64 = np.zeros(links)
-        self.journal = Journal()
-        self._sources, self._traffics = sources, traffics
-        self._queue, self._routing = queue, routing
-        self._until_s = until_s
-        self._loads: F64 = np.zeros(links)
         self._of_job: dict[int, F64] = {}
         self._sent: dict[int, Pairs] = {}
         self._most = 0.0
         self._at_peak: list[Pairs] = []
-        self._between = cluster.between_switches
+        self._between = self._cluster.between_switches
         self._ends: list[tuple[float, int]] = []
         self._kept: dict[tuple[int, bytes], _Placement] = {}
 

@@ -10,26 +10,21 @@ clock, and Python acts only when one ends or a job arrives. Messages between ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waystage._native import FlowClock, FlowProgram
-from waystage.experiment.schema import JobSource
 from waystage.simulate.arrivals import Submission
 from waystage.simulate.bounds import joined
-from waystage.simulate.cluster import Cluster
-from waystage.simulate.journal import Journal
-from waystage.simulate.queue import JobQueue, Started
-from waystage.simulate.routing import Routing
-from waystage.simulate.traffic import Pairs, Traffic, merged, placed
+from waystage.simulate.journal import Mode, Tick
+from waystage.simulate.queue import Started
+from waystage.simulate.traffic import Pairs, merged, placed
 
 F64 = NDArray[np.float64]
-
-Tick = Callable[[float], None]
-"""Called now and then with the simulated time reached."""
 
 MOST_APART = 256
 """Lists of what ended jobs sent before they are added up."""
@@ -49,24 +44,12 @@ class _Job:
     following: int = field(default=0)
 
 
-class TimeMode:
+class TimeMode(Mode):
     """One run; `run` once."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        sources: Sequence[JobSource],
-        traffics: Sequence[Traffic],
-        queue: JobQueue,
-        routing: Routing,
-        until_s: float,
-    ) -> None:
-        self.journal = Journal()
-        self._cluster, self._sources, self._traffics = cluster, sources, traffics
-        self._queue, self._routing = queue, routing
-        self._until_s = until_s
-        self._clock = FlowClock(cluster.capacity)
-        self._loads: F64 = np.zeros(cluster.capacity.size)
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self._clock = FlowClock(self._cluster.capacity)
         self._running: dict[int, _Job] = {}
         self._carried: list[Pairs] = []
 

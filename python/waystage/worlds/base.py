@@ -9,12 +9,18 @@ Must not know: how any one world works.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from waystage.experiment.results import RunResult
-from waystage.experiment.schema import Experiment
+import waystage
+from waystage.experiment import results
+from waystage.experiment.results import JobRecord, RunResult
+from waystage.experiment.schema import Compute, Experiment, PolicyChoice
+from waystage.experiment.workload import JobRequest, jobs_of_set
+from waystage.interconnect.graphml import read_topology
+from waystage.worlds.recorder import Recorder
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of the whole that is done, 0 to 1."""
@@ -34,3 +40,63 @@ class World(Protocol):
     name: str
 
     def run(self, experiment: Experiment, out: Path, progress: Progress) -> RunResult: ...
+
+
+class PolicyRun(ABC):
+    """One run: every set under every policy. `result` grows as sets end, and is saved however the run ends.
+
+    Policies alternate set by set and take turns at going first: what drifts on a machine drifts for all of them.
+    """
+
+    def __init__(
+        self,
+        world: str,
+        experiment: Experiment,
+        out: Path,
+        progress: Progress,
+        *,
+        start_ns: int,
+        **about: Any,
+    ) -> None:
+        self.experiment, self.out = experiment, out
+        self.topology = read_topology(experiment.topology)
+        self.recorder = Recorder(self.topology, start_ns, experiment.measure.interval_s)
+        self._progress = progress
+        self._total = experiment.sets * len(experiment.policies) * experiment.jobs.count
+        self.result = RunResult(
+            name=experiment.name, world=world, experiment=experiment, waystage=waystage.__version__, **about
+        )
+
+    @abstractmethod
+    def run_set(self, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]) -> bool:
+        """Run one set; False where a failed job ended it early."""
+
+    @property
+    def computes(self) -> list[Compute]:
+        """Every computation of the experiment."""
+        jobs = self.experiment.jobs
+        return [jobs.compute, *(mix.compute for mix in jobs.mixes if mix.compute is not None)]
+
+    def run_sets(self) -> None:
+        policies = self.experiment.policies
+        for number in range(self.experiment.sets):
+            jobs = jobs_of_set(self.experiment, self.topology, number)
+            first = number % len(policies)
+            for choice in (*policies[first:], *policies[:first]):
+                if not self.run_set(choice, number, jobs):
+                    self.result.notes.append(
+                        f"set {number + 1} under {choice.shown} ended early at a failed job, as limits.on_failure says"
+                    )
+
+    def done(self, record: JobRecord) -> None:
+        self.result.jobs.append(record)
+
+    def report(self, choice: PolicyChoice, number: int, what: str = "") -> None:
+        where = f"set {number + 1} of {self.experiment.sets}, {choice.shown}"
+        self._progress(f"{where}: {what}" if what else where, len(self.result.jobs) / self._total)
+
+    def save(self) -> None:
+        """Write the folder from what has been recorded."""
+        self.result.switch_overs = list(self.recorder.switch_overs)
+        self.result.notes += list(dict.fromkeys(self.recorder.problems))[:20]
+        results.save(self.out, self.result, self.recorder.samples, self.recorder.events)

@@ -115,10 +115,9 @@ class JobRun:
         stop: threading.Event,
         took: dict[str, float],
     ) -> None:
-        staging = request.stage_in if direction == "in" else request.stage_out
-        if not staging.bytes:
+        amount = request.amount(direction, len(start.nodes))
+        if not amount:
             return
-        amount = staging.bytes * (len(start.nodes) if staging.to == "each" else 1)
         self._notifier.staging_started(start.job_id, direction, bytes=amount)
         began = time.monotonic()
         try:

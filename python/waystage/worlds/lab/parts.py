@@ -52,7 +52,7 @@ class LabParts:
     def stage(
         self, request: JobRequest, start: Start, direction: Direction, limit_s: float, stop: threading.Event
     ) -> None:
-        move = request.stage_in if direction == "in" else request.stage_out
+        move = request.staging(direction)
         assert request.storage is not None
         transfers: list[staging.Transfer] = []
         try:
@@ -113,7 +113,7 @@ class LabParts:
         staging.remove_job(self._lab, start.job_id)
 
     def _make_files(self, request: JobRequest, start: Start, direction: Direction) -> None:
-        move = request.stage_in if direction == "in" else request.stage_out
+        move = request.staging(direction)
         if not move.bytes:
             return
         assert request.storage is not None

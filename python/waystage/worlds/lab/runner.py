@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import waystage
 from waystage.backplane import Backplane, BackplaneError
 from waystage.events import EventError
 from waystage.experiment import results
@@ -25,12 +24,10 @@ from waystage.experiment.checks import policy_options
 from waystage.experiment.queue import node_queue
 from waystage.experiment.results import Drops, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
-from waystage.experiment.workload import JobRequest, jobs_of_set
-from waystage.interconnect.graphml import read_topology
+from waystage.experiment.workload import JobRequest
 from waystage.jobs.notify import Notifier
 from waystage.machine import SHORT_OF_CPU_IDLE_PCT, CpuWatch, describe
-from waystage.topology import Topology
-from waystage.worlds.base import Progress, WorldError
+from waystage.worlds.base import PolicyRun, Progress, WorldError
 from waystage.worlds.lab import counters
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobRun
@@ -38,7 +35,6 @@ from waystage.worlds.lab.one_set import SetRun
 from waystage.worlds.lab.parts import LabParts
 from waystage.worlds.lab.session import ControlSession
 from waystage.worlds.lab.staging import StagingServices
-from waystage.worlds.recorder import Recorder
 
 USE_LIMIT_S = 2.5
 """Before and after a set, for readings of the counters that enclose it: they are read once a second."""
@@ -60,40 +56,28 @@ class LabWorld:
         return _Run(experiment, out, progress).run()
 
 
-class _Run:
-    """One run: `result` grows as sets end, and is saved however the run ends."""
-
+class _Run(PolicyRun):
     def __init__(self, experiment: Experiment, out: Path, progress: Progress) -> None:
-        self._experiment = experiment
-        self._out = out
-        self._progress = progress
-        self._topology: Topology = read_topology(experiment.topology)
         self._begin = time.monotonic()
-        self._recorder = Recorder(self._topology, time.time_ns(), experiment.measure.interval_s)
-        self._cpu = CpuWatch()
-        self._done = 0
-        self._total = experiment.sets * len(experiment.policies) * experiment.jobs.count
-        self.result = RunResult(
-            name=experiment.name,
-            world="lab",
-            experiment=experiment,
-            waystage=waystage.__version__,
-            started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            machine=describe(),
+        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        super().__init__(
+            "lab", experiment, out, progress, start_ns=time.time_ns(), started=started, machine=describe()
         )
+        self._cpu = CpuWatch()
 
     def run(self) -> RunResult:
-        lab = Lab(self._experiment.lab.name, self._topology, host_bytes=self._experiment.lab.tmpfs)
+        options = self.experiment.lab
+        lab = Lab(options.name, self.topology, host_bytes=options.tmpfs)
         self._progress("bringing the lab up", 0.0)
         lab.up()  # nothing is written where nothing ran: without root, or while another run holds the lab
         try:
             with contextlib.ExitStack() as stack:
                 stack.callback(lab.down)
                 stack.enter_context(StagingServices(lab))
-                parts = LabParts(lab, self._experiment.lab.mpirun)
-                self._prepare(parts)
+                self._lab, self._parts = lab, LabParts(lab, options.mpirun)
+                self._parts.build(self.computes)
                 with self._cpu:
-                    self._sets(lab, parts)
+                    self.run_sets()
         except KeyboardInterrupt:
             self.result.interrupted = True
             raise
@@ -104,47 +88,29 @@ class _Run:
             self.result.failure = str(error)
             raise
         finally:
-            self._save()
+            self._finish()
         return self.result
 
-    def _prepare(self, parts: LabParts) -> None:
-        jobs = self._experiment.jobs
-        parts.build([jobs.compute, *(mix.compute for mix in jobs.mixes if mix.compute is not None)])
-
-    def _sets(self, lab: Lab, parts: LabParts) -> None:
-        policies = self._experiment.policies
-        for number in range(self._experiment.sets):
-            jobs = jobs_of_set(self._experiment, self._topology, number)
-            first = number % len(policies)
-            for choice in (*policies[first:], *policies[:first]):
-                whole = self._set(lab, parts, choice, number, jobs)
-                if not whole:
-                    self.result.notes.append(
-                        f"set {number + 1} under {choice.shown} ended early at a failed job, as limits.on_failure says"
-                    )
-
-    def _set(
-        self, lab: Lab, parts: LabParts, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]
-    ) -> bool:
-        what = f"set {number + 1} of {self._experiment.sets}, {choice.shown}"
-        self._report(f"{what}: starting the controller")
-        self._recorder.begin(choice.shown, number)
+    def run_set(self, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]) -> bool:
+        lab, parts = self._lab, self._parts
+        self.report(choice, number, "starting the controller")
+        self.recorder.begin(choice.shown, number)
         before = counters.read(lab)
         control = ControlSession(
             lab,
             choice.name,
-            policy_options(choice, self._experiment, number),
+            policy_options(choice, self.experiment, number),
             name=f"{choice.shown}-{number + 1}",
         )
         with self._keeping(control), control, self._watching(control.backplane):
-            self._recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
+            self.recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
             began = self._now()
-            jobs_of = self._experiment.jobs
-            queue = node_queue(self._topology, jobs_of.placement, jobs_of.concurrent)
+            jobs_of = self.experiment.jobs
+            queue = node_queue(self.topology, jobs_of.placement, jobs_of.concurrent)
             run_job = JobRun(
                 parts,
                 Notifier(control.backplane, patience_s=CONFIRM_LIMIT_S),
-                self._experiment.limits,
+                self.experiment.limits,
                 policy=choice.shown,
                 set_index=number,
                 set_began_s=began,
@@ -155,24 +121,23 @@ class _Run:
             def done(record: JobRecord) -> None:
                 nonlocal jobs_done
                 jobs_done += 1
-                self._done += 1
-                self.result.jobs.append(record)
-                self._report(f"{what}: {jobs_done} of {len(jobs)} jobs")
+                self.done(record)
+                self.report(choice, number, f"{jobs_done} of {len(jobs)} jobs")
 
             def check() -> None:
                 lab.check()
                 control.check()
 
-            self._report(f"{what}: 0 of {len(jobs)} jobs")
+            self.report(choice, number, f"0 of {len(jobs)} jobs")
             whole = SetRun(
                 jobs,
                 queue,
                 run_job,
                 job_id=lambda job: f"{choice.shown}-{number + 1}-{job.index + 1}",
-                stop_on_failure=self._experiment.limits.on_failure == "stop",
+                stop_on_failure=self.experiment.limits.on_failure == "stop",
             ).run(done, check)
             # Open vSwitch reports a packet's class with a delay: wait until all that the set sent has been counted.
-            self._recorder.wait_for_use_after(time.time_ns() + TOLD_LATE_NS, USE_LIMIT_S + TOLD_LATE_NS / 1e9)
+            self.recorder.wait_for_use_after(time.time_ns() + TOLD_LATE_NS, USE_LIMIT_S + TOLD_LATE_NS / 1e9)
         after = counters.read(lab)
         self.result.drops.append(
             Drops(
@@ -191,30 +156,28 @@ class _Run:
             yield
         finally:
             with contextlib.suppress(OSError):
-                folder = self._out / results.LOGS_FOLDER
+                folder = self.out / results.LOGS_FOLDER
                 folder.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(control.log, folder / f"controller-{control.name}.log")
 
     @contextlib.contextmanager
     def _watching(self, backplane: Backplane) -> Iterator[None]:
         """Record what is published while a set runs."""
-        subscription = backplane.subscribe(None, self._recorder)
+        subscription = backplane.subscribe(None, self.recorder)
         try:
             yield
         finally:
             subscription.close()
 
-    def _save(self) -> None:
-        result, recorder = self.result, self._recorder
+    def _finish(self) -> None:
+        result = self.result
         result.wall_s = time.monotonic() - self._begin
         result.idle_pct, result.lowest_idle_pct = self._cpu.idle_pct, self._cpu.lowest_idle_pct
-        result.switch_overs = list(recorder.switch_overs)
-        result.notes += list(dict.fromkeys(recorder.problems))[:20]
         result.invalid = self._why_invalid()
-        results.save(self._out, result, recorder.samples, recorder.events)
+        self.save()
 
     def _why_invalid(self) -> list[str]:
-        reasons = list(dict.fromkeys(self._recorder.broken))
+        reasons = list(dict.fromkeys(self.recorder.broken))
         if self._cpu.timeline and self._cpu.short_of_cpu:
             reasons.append(
                 f"the machine was {self.result.idle_pct:.1f} % idle, below {SHORT_OF_CPU_IDLE_PCT:g} %: the processor "
@@ -227,9 +190,6 @@ class _Run:
                 "or with slower links"
             )
         return reasons
-
-    def _report(self, what: str) -> None:
-        self._progress(what, self._done / self._total)
 
     def _now(self) -> float:
         return time.monotonic() - self._begin

@@ -128,10 +128,9 @@ class Job:
 
     def _stage(self, direction: Direction) -> Waits:
         request, job_id = self._request, self._start.job_id
-        staging = request.stage_in if direction == "in" else request.stage_out
-        if not staging.bytes:
+        amount = request.amount(direction, len(self._start.nodes))
+        if not amount:
             return
-        amount = staging.bytes * (len(self._start.nodes) if staging.to == "each" else 1)
         yield from self._notify(StagingStarted(job_id=job_id, direction=direction, bytes=amount))
         began = self._now()
         programs = self._parts.stage(request, self._start, direction)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from waystage.events import Direction, TrafficClass
 from waystage.experiment.programs import PROGRAMS
 from waystage.experiment.queue import Start
-from waystage.experiment.schema import Compute, SimOptions, Staging
+from waystage.experiment.schema import Compute, SimOptions
 from waystage.experiment.workload import JobRequest
 from waystage.patterns import Pattern, PatternError
 from waystage.worlds.base import Unfit
@@ -73,7 +73,7 @@ class SimParts:
         self._patterns: dict[str, Pattern] = {}
 
     def stage(self, request: JobRequest, start: Start, direction: Direction) -> tuple[Program, ...]:
-        move: Staging = request.stage_in if direction == "in" else request.stage_out
+        move = request.staging(direction)
         assert request.storage is not None
         nodes = start.nodes if move.to == "each" else start.nodes[:1]
         pairs = [_ends(request.storage, node, direction == "in") for node in nodes]

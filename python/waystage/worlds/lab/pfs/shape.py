@@ -18,14 +18,17 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from waystage.experiment import documents
+from waystage.experiment.checks import slowdown_curve
 from waystage.experiment.problems import ExperimentError, Key, Problem
-from waystage.experiment.schema import Name
-from waystage.experiment.units import parse_bytes
+from waystage.experiment.schema import Name, Part, Sizes
 
 STRIPE_UNIT = 64 << 10
 """Lustre's smallest unit of a stripe."""
 
 MOST_FILES = 100_000_000
+_AMOUNTS = frozenset(
+    {"read_per_s", "write_per_s", "stripe_size", "to", "read_ahead", "size", "median", "largest"}
+)
 _KEYS = "name, description, targets, metadata, layout, client, tree"
 
 Positive = Annotated[float, Meta(gt=0, le=1e15)]
@@ -35,11 +38,7 @@ Bytes = Annotated[int, Meta(ge=1, le=2**50)]
 Target = Annotated[int, Meta(ge=0, le=1023)]
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
-
-
-class Targets(_Part, frozen=True, kw_only=True):
+class Targets(Part, frozen=True, kw_only=True):
     """Storage targets, all alike but for `slower`: (target, factor)."""
 
     count: Annotated[int, Meta(ge=1, le=1024)]
@@ -51,7 +50,7 @@ class Targets(_Part, frozen=True, kw_only=True):
     slower: tuple[tuple[Target, Positive], ...] = ()
 
 
-class Latencies(_Part, frozen=True, kw_only=True):
+class Latencies(Part, frozen=True, kw_only=True):
     """How long an answer takes besides its turn, by message."""
 
     lookup: Milliseconds
@@ -63,7 +62,7 @@ class Latencies(_Part, frozen=True, kw_only=True):
     glimpse: Milliseconds = 0.0
 
 
-class Metadata(_Part, frozen=True, kw_only=True):
+class Metadata(Part, frozen=True, kw_only=True):
     """Metadata servers; a directory belongs to one of them."""
 
     servers: Annotated[int, Meta(ge=1, le=1024)] = 1
@@ -72,7 +71,7 @@ class Metadata(_Part, frozen=True, kw_only=True):
     entries_per_message: Annotated[int, Meta(ge=1, le=1_000_000)] = 1000
 
 
-class LayoutPart(_Part, frozen=True, kw_only=True):
+class LayoutPart(Part, frozen=True, kw_only=True):
     """The bytes of a file up to `to` (none: the rest) are striped over this many targets, `stripe_size` at a time."""
 
     stripes: Annotated[int, Meta(ge=1, le=1024)] | Literal["all"] = 1
@@ -81,7 +80,7 @@ class LayoutPart(_Part, frozen=True, kw_only=True):
     pool: Annotated[str, Meta(min_length=1, max_length=15)] | None = None
 
 
-class Layout(_Part, frozen=True, kw_only=True):
+class Layout(Part, frozen=True, kw_only=True):
     """How new files are striped, and how targets are dealt to them."""
 
     parts: Annotated[tuple[LayoutPart, ...], Meta(min_length=1, max_length=64)] = (LayoutPart(),)
@@ -89,7 +88,7 @@ class Layout(_Part, frozen=True, kw_only=True):
     dealing: Literal["round-robin", "random"] = "round-robin"
 
 
-class Client(_Part, frozen=True, kw_only=True):
+class Client(Part, frozen=True, kw_only=True):
     """What the client caches: pages, names and attributes with their lifetimes, and the size of its read-ahead."""
 
     pages: Literal["kept", "direct"] = "kept"
@@ -98,15 +97,7 @@ class Client(_Part, frozen=True, kw_only=True):
     attributes_s: Seconds = 3900.0
 
 
-class Sizes(_Part, frozen=True, kw_only=True):
-    """Lognormal around `median`, `sigma` of the logarithm, none larger than `largest`."""
-
-    median: Bytes
-    sigma: Annotated[float, Meta(ge=0, le=10)]
-    largest: Bytes
-
-
-class Tree(_Part, frozen=True, kw_only=True):
+class Tree(Part, frozen=True, kw_only=True):
     """Made-up files: one size, a distribution, or a file of lines `BYTES COUNT`, drawn from in proportion."""
 
     files: Annotated[int, Meta(ge=1, le=MOST_FILES)]
@@ -116,7 +107,7 @@ class Tree(_Part, frozen=True, kw_only=True):
     sizes_file: str | None = None
 
 
-class Shape(_Part, frozen=True, kw_only=True):
+class Shape(Part, frozen=True, kw_only=True):
     """A file system; `dilation` seconds of real time are one emulated second."""
 
     name: Name = "pfs"
@@ -155,7 +146,7 @@ def load(source: str | Path) -> Shape:
             raise ExperimentError(f"{path}: there is no such shape file; shipped shapes: {names}")
     document = documents.read(path, "a shape", _KEYS)
     try:
-        shape = documents.convert(documents.plain(document, _amounts), Shape)
+        shape = documents.convert(documents.plain(document, documents.amounts(_AMOUNTS)), Shape)
         check(shape)
     except Problem as problem:
         raise documents.complaint(path, document, problem) from None
@@ -166,27 +157,9 @@ def load(source: str | Path) -> Shape:
     return shape
 
 
-def _amounts(key: Key, value: Any) -> Any:
-    """`4 MiB` where bytes are meant; nothing that is no number where a number is meant."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Problem(key, f"{value} is no number to emulate with: give a finite one")
-    amounts = ("read_per_s", "write_per_s", "stripe_size", "to", "read_ahead", "size", "median", "largest")
-    if key[-1:] and key[-1] in amounts and value is not None:
-        try:
-            return parse_bytes(value)
-        except ValueError as error:
-            raise Problem(key, str(error)) from None
-    return value
-
-
 def check(shape: Shape) -> None:
     """What msgspec cannot know. Raises Problem."""
-    for i, (readers, slowdown) in enumerate(shape.targets.slowdown):
-        key: Key = ("targets", "slowdown", i)
-        if not math.isfinite(readers) or not math.isfinite(slowdown) or slowdown < 1:
-            raise Problem(key, f"a slowdown of {slowdown:g} is none: give 1 or more")
-        if i and readers <= shape.targets.slowdown[i - 1][0]:
-            raise Problem(key, "readers must rise from point to point")
+    slowdown_curve(("targets", "slowdown"), shape.targets.slowdown)
     for i, (target, _) in enumerate(shape.targets.slower):
         _there(("targets", "slower", i), target, shape)
     for name, members in shape.layout.pools.items():

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from waystage.experiment import documents
 from waystage.experiment.problems import ExperimentError, Key, Problem
-from waystage.experiment.schema import Name
+from waystage.experiment.schema import Name, Part
 from waystage.experiment.units import parse_bytes
 from waystage.worlds.lab.wan import units
 
@@ -40,11 +40,7 @@ LARGEST_PACKET = 65_535
 _KEYS = "name, description, seed, tick, late, memory, both, forward, back"
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Unknown keys are errors."""
-
-
-class Bursts(_Part, frozen=True, kw_only=True):
+class Bursts(Part, frozen=True, kw_only=True):
     """Gilbert and Elliott: packet by packet, how likely a good spell ends, a bad one ends, and loss in a bad one."""
 
     begin: float
@@ -52,14 +48,14 @@ class Bursts(_Part, frozen=True, kw_only=True):
     loss: float = 1.0
 
 
-class Reorder(_Part, frozen=True, kw_only=True):
+class Reorder(Part, frozen=True, kw_only=True):
     """The share of packets that are kept back, and for how many nanoseconds."""
 
     share: float
     by: int
 
 
-class Direction(_Part, frozen=True, kw_only=True):
+class Direction(Part, frozen=True, kw_only=True):
     """One direction; None where nothing was said. Bits a second, nanoseconds, shares from 0 to 1."""
 
     rate: float | None = None
@@ -79,7 +75,7 @@ class Direction(_Part, frozen=True, kw_only=True):
         return msgspec.structs.replace(other, **mine)
 
 
-class Profile(_Part, frozen=True, kw_only=True):
+class Profile(Part, frozen=True, kw_only=True):
     """A path. `both` holds for the directions that say nothing else."""
 
     name: Name = "path"
