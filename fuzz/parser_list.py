@@ -53,7 +53,7 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "crates/lab/src/wire.rs": (
         "packets of the lab's probes",
-        ("foreign_bytes_are_no_probe_and_no_panic", "what_is_written_is_read"),
+        ("foreign_bytes_are_refused_without_panic", "a_header_is_read_as_written"),
     ),
     "crates/load/src/dedup/trace.rs": (
         "parts of deduplication profiles",

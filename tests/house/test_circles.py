@@ -13,9 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 CRATES = sorted(manifest.parent for manifest in (REPOSITORY / "crates").glob("*/Cargo.toml"))
 PACKAGE = REPOSITORY / "python" / "waystage"
 
-NOT_YET: dict[str, str] = {
-    "crates/lab": "2026-11-24",
-}
+NOT_YET: dict[str, str] = {}
 """Crate or Python package that still has a circle -> the date it was listed. Remove a name with its last circle."""
 
 Graph = dict[Path, set[Path]]

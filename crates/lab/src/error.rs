@@ -1,56 +1,32 @@
-//! What can go wrong with a probe, named by what the caller can act on.
+//! Why streams cannot be set up or measured.
 
-use std::fmt;
 use std::io;
 
 use waystage_netns::NamespaceError;
 
-/// Why probes could not be set up or run.
-#[derive(Debug)]
+/// An error, by what the caller can change.
+#[derive(Debug, thiserror::Error)]
 pub enum LossMeterError {
-    /// The named network namespace cannot be entered: it is not there, or this process is not root.
-    Namespace(NamespaceError),
-    /// A socket of a stream could not be opened, configured or bound.
+    /// The network namespace cannot be entered: it does not exist, or this process is not root.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// A socket of a stream cannot be opened, configured or bound.
+    #[error("{what}: {source}")]
     Socket {
-        /// Which stream and end.
+        /// The stream and its end.
         what: String,
-        /// What the system said.
+        /// The cause.
         source: io::Error,
     },
-    /// A stream's description is of no use.
+    /// The description of a stream is invalid.
+    #[error("stream {index}: {reason}")]
     Stream {
-        /// Which stream.
+        /// The stream.
         index: usize,
-        /// What is wrong, and how to mend it.
+        /// The invalid value, and how to repair it.
         reason: String,
     },
-    /// The engine was called out of order, or one of its threads ended early.
+    /// The calls are out of order, or a thread ended early.
+    #[error("{0}")]
     State(&'static str),
-}
-
-impl fmt::Display for LossMeterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Namespace(error) => error.fmt(f),
-            Self::Socket { what, source } => write!(f, "{what}: {source}"),
-            Self::Stream { index, reason } => write!(f, "stream {index}: {reason}"),
-            Self::State(reason) => f.write_str(reason),
-        }
-    }
-}
-
-impl std::error::Error for LossMeterError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Namespace(error) => Some(error),
-            Self::Socket { source, .. } => Some(source),
-            Self::Stream { .. } | Self::State(_) => None,
-        }
-    }
-}
-
-impl From<NamespaceError> for LossMeterError {
-    fn from(error: NamespaceError) -> Self {
-        Self::Namespace(error)
-    }
 }

@@ -23,14 +23,14 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// Count one latency.
+    /// Counts a latency.
     pub fn record(&mut self, latency_ns: u64) {
         self.counts[bucket(latency_ns)] += 1;
         self.total += 1;
         self.largest_ns = self.largest_ns.max(latency_ns);
     }
 
-    /// How many were counted.
+    /// The number of latencies counted.
     pub fn total(&self) -> u64 {
         self.total
     }

@@ -1,14 +1,14 @@
-//! Parts of the emulated cluster that need speed.
+//! The loss meter of the emulated cluster: UDP streams between network namespaces, counted exactly.
 //!
 //! Arrives: descriptions of streams between network namespaces.
-//! Leaves: exact counts of what was sent, received, lost, duplicated and reordered, and latencies.
+//! Leaves: exact counts of packets sent, received, lost, duplicated and reordered, and latencies.
 //! Must not know: Python, OpenFlow, topologies, policies.
 //!
-//! The decision here: the probe engine remembers every sequence number in a bitmap and therefore
-//! counts exactly. The rejected alternative, a sliding window as in RTP receivers (RFC 3550,
-//! appendix A.1), cannot tell a late packet from a duplicate, and "0 lost, 0 duplicated" is what the
-//! probes are there to prove.
+//! The decision here: the meter remembers every sequence number in a bitmap and therefore counts exactly. The rejected
+//! alternative, a sliding window as in RTP receivers (RFC 3550, appendix A.1), cannot distinguish a late packet from a
+//! duplicate, and "0 lost, 0 duplicated" is what the streams must prove.
 
+mod control;
 mod error;
 mod latency;
 pub mod loss_meter;
@@ -16,6 +16,7 @@ mod receiver;
 mod sender;
 mod sequence;
 mod sockets;
+pub mod stream;
 mod wire;
 
 pub use error::LossMeterError;

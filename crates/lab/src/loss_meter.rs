@@ -1,92 +1,33 @@
-//! Probes: a UDP stream for each pair of hosts and class, counted exactly.
+//! The loss meter: a UDP stream for each pair of hosts and class, counted exactly.
 //!
-//! One thread sends every stream and one receives them all, so that an emulated cluster on two cores
-//! keeps its CPU time for the switches. The sockets live in the hosts' network namespaces.
+//! Arrives: streams. Leaves: their reports. Must not know: who asks.
+//!
+//! One thread sends every stream and one receives them all, so that an emulated cluster on two cores keeps its
+//! processor time for the switches. The sockets belong to the hosts' network namespaces.
 
 use std::io;
-use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use socket2::Socket;
 
-use crate::receiver::{overflowed, receive_all, Harvest, Intake};
-use crate::sender::{send_all, Outlet, Pace, Sent};
-use crate::sockets::{check, open_inlets, open_outlets};
+use crate::control::Control;
+use crate::receiver::{overflowed, receive_all, Received, Receiver};
+use crate::sender::{send_all, Sent, SourceSocket, StreamSender};
+use crate::sockets::{check, open_sources, open_targets};
+use crate::stream::{Report, Stream, StreamReport};
 use crate::wire::Kind;
-use crate::{LatencyHistogram, LossMeterError, LossRun};
-
-/// The largest payload: a packet stays below an MTU of 1,500 on every path.
-pub const MAX_PAYLOAD_BYTES: usize = 1400;
-
-/// The fastest a stream may be: one packet a microsecond is more than one core sends.
-pub const MAX_RATE_PPS: u32 = 1_000_000;
+use crate::LossMeterError;
 
 /// How many runs of losses a report lists for each stream.
 const LOSS_RUNS: usize = 16;
 
-/// One stream of probes from a source host to a target host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stream {
-    /// The source's namespace in `/run/netns`; `None` for the caller's own.
-    pub source_namespace: Option<String>,
-    /// The address to send from.
-    pub source: Ipv4Addr,
-    /// The target's namespace in `/run/netns`; `None` for the caller's own.
-    pub target_namespace: Option<String>,
-    /// The address to send to.
-    pub target: Ipv4Addr,
-    /// The target's UDP port.
-    pub port: u16,
-    /// The code point that marks the traffic's class, 0 to 63.
-    pub dscp: u8,
-    /// Packets a second.
-    pub rate_pps: u32,
-}
-
-/// What became of one stream.
-#[derive(Clone, Debug)]
-pub struct StreamReport {
-    /// Packets that the system took.
-    pub sent: u64,
-    /// Packets that the sending system did not take; they are in none of the other counts.
-    pub refused: u64,
-    /// Packets not tried because the sending thread did not get the CPU in time.
-    pub skipped: u64,
-    /// Different packets that arrived.
-    pub received: u64,
-    /// Packets that never arrived.
-    pub lost: u64,
-    /// Arrivals of a packet that had arrived before.
-    pub duplicated: u64,
-    /// Packets that arrived after a later one.
-    pub reordered: u64,
-    /// The first runs of consecutive losses.
-    pub loss_runs: Vec<LossRun>,
-    /// One-way latencies, from before the sending call to after the receiving one.
-    pub latency: LatencyHistogram,
-}
-
-/// What became of all streams.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// For each stream, in the order given.
-    pub streams: Vec<StreamReport>,
-    /// How long was sent.
-    pub sending: Duration,
-    /// Packets lost in receive buffers of this machine, not in the network.
-    pub overflowed: u64,
-    /// Packets that were no probe of this run.
-    pub foreign: u64,
-}
-
 /// A set of streams with open sockets.
 pub struct LossMeter {
     streams: Vec<Stream>,
-    outlets: Arc<Vec<Outlet>>,
-    inlets: Arc<Vec<Socket>>,
+    sources: Arc<Vec<SourceSocket>>,
+    targets: Arc<Vec<Socket>>,
     payload_bytes: usize,
     epoch: Instant,
     run: u32,
@@ -94,23 +35,18 @@ pub struct LossMeter {
 }
 
 struct Running {
-    shared: Arc<Shared>,
+    control: Arc<Control>,
     started: Instant,
     overflowed_before: u64,
     sender: JoinHandle<Vec<Sent>>,
-    receiver: JoinHandle<io::Result<Harvest>>,
-}
-
-struct Shared {
-    stop_sending: AtomicBool,
-    stop_receiving: AtomicBool,
-    sent: AtomicU64,
-    received: AtomicU64,
-    reached: Vec<AtomicBool>,
+    receiver: JoinHandle<io::Result<Received>>,
 }
 
 impl LossMeter {
-    /// Open every socket, each in its namespace. Nothing is sent yet.
+    /// Opens every socket, each in its namespace. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// A stream is invalid, or a socket cannot be opened.
     pub fn open(streams: Vec<Stream>, payload_bytes: usize) -> Result<Self, LossMeterError> {
         if streams.is_empty() {
             return Err(LossMeterError::State("there is no stream to probe: give at least one"));
@@ -120,8 +56,8 @@ impl LossMeter {
                 .map_err(|reason| LossMeterError::Stream { index, reason })?;
         }
         Ok(Self {
-            outlets: Arc::new(open_outlets(&streams)?),
-            inlets: Arc::new(open_inlets(&streams)?),
+            sources: Arc::new(open_sources(&streams)?),
+            targets: Arc::new(open_targets(&streams)?),
             streams,
             payload_bytes,
             epoch: Instant::now(),
@@ -130,140 +66,101 @@ impl LossMeter {
         })
     }
 
-    /// Send uncounted packets until every stream has been received, which also resolves addresses.
+    /// Sends uncounted packets until every stream has been received, which also resolves addresses.
     ///
-    /// Returns the streams of which nothing arrived within `timeout`.
+    /// Returns the streams of which no packet arrived within `timeout`.
+    ///
+    /// # Errors
+    /// The meter is running, or its threads fail.
     pub fn warm_up(&mut self, timeout: Duration) -> Result<Vec<usize>, LossMeterError> {
-        self.begin(Kind::WarmUp)?;
-        let deadline = Instant::now() + timeout;
-        let unreached = loop {
-            let unreached = self.unreached();
-            if unreached.is_empty() || Instant::now() >= deadline {
-                break unreached;
-            }
-            thread::sleep(Duration::from_millis(5));
-        };
+        let control = self.begin(Kind::WarmUp)?;
+        let unreached = control.wait_reached(timeout);
         self.stop(Duration::ZERO)?;
         Ok(unreached)
     }
 
-    /// Begin to send and count.
+    /// Starts to send and count.
+    ///
+    /// # Errors
+    /// The meter is running, or its threads cannot be started.
     pub fn start(&mut self) -> Result<(), LossMeterError> {
-        self.begin(Kind::Counted)
+        self.begin(Kind::Counted).map(drop)
     }
 
     /// Packets sent and received since the start, over all streams: never more received than sent.
     pub fn totals(&self) -> (u64, u64) {
-        self.running.as_ref().map_or((0, 0), |running| {
-            let received = running.shared.received.load(Ordering::Acquire);
-            (running.shared.sent.load(Ordering::Acquire), received)
-        })
+        self.running.as_ref().map_or((0, 0), |running| running.control.totals())
     }
 
-    /// Stop sending, wait at most `drain` for what is under way, and report.
+    /// Stops sending, waits at most `drain` for packets in flight, and reports.
+    ///
+    /// # Errors
+    /// The meter is not running, or its threads have failed.
     pub fn stop(&mut self, drain: Duration) -> Result<Report, LossMeterError> {
         let running = self
             .running
             .take()
             .ok_or(LossMeterError::State("the probes are not running: start them"))?;
-        running.shared.stop_sending.store(true, Ordering::Relaxed);
+        running.control.stop_sending();
         let sent = running.sender.join();
         let sending = running.started.elapsed();
-        let deadline = Instant::now() + drain;
-        while Instant::now() < deadline
-            && running.shared.received.load(Ordering::Relaxed)
-                < running.shared.sent.load(Ordering::Relaxed)
-        {
-            thread::sleep(Duration::from_millis(1));
-        }
-        running.shared.stop_receiving.store(true, Ordering::Relaxed);
-        let harvest = running.receiver.join();
+        running.control.wait_received(drain);
+        running.control.stop_receiving();
+        let received = running.receiver.join();
         let sent = sent.map_err(|_| LossMeterError::State("the sending thread panicked"))?;
-        let harvest = harvest
+        let received = received
             .map_err(|_| LossMeterError::State("the receiving thread panicked"))?
             .map_err(|source| LossMeterError::Socket { what: "receiving probes".into(), source })?;
         let overflowed = self.overflowed()?.saturating_sub(running.overflowed_before);
-        Ok(report(&sent, harvest, sending, overflowed))
+        Ok(report(&sent, received, sending, overflowed))
     }
 
-    fn begin(&mut self, kind: Kind) -> Result<(), LossMeterError> {
+    fn begin(&mut self, kind: Kind) -> Result<Arc<Control>, LossMeterError> {
         if self.running.is_some() {
             return Err(LossMeterError::State("the probes are running already: stop them first"));
         }
         self.run = self.run.wrapping_add(1);
-        let shared = Arc::new(Shared {
-            stop_sending: AtomicBool::new(false),
-            stop_receiving: AtomicBool::new(false),
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            reached: self.streams.iter().map(|_| AtomicBool::new(false)).collect(),
-        });
+        let failed = |source| LossMeterError::Socket { what: "making an eventfd".into(), source };
+        let control = Arc::new(Control::new(self.streams.len()).map_err(failed)?);
         let overflowed_before = self.overflowed()?;
-        let receiver = self.spawn_receiver(&shared)?;
-        let sender = match self.spawn_sender(&shared, kind) {
-            Ok(sender) => sender,
-            Err(error) => {
-                shared.stop_receiving.store(true, Ordering::Relaxed);
-                return Err(error);
-            }
-        };
+        let receiver = self.spawn_receiver(&control)?;
+        let sender = self.spawn_sender(&control, kind).inspect_err(|_| control.stop_receiving())?;
         let started = Instant::now();
-        self.running = Some(Running { shared, started, overflowed_before, sender, receiver });
-        Ok(())
+        let running =
+            Running { control: Arc::clone(&control), started, overflowed_before, sender, receiver };
+        self.running = Some(running);
+        Ok(control)
     }
 
     fn spawn_receiver(
         &self,
-        shared: &Arc<Shared>,
-    ) -> Result<JoinHandle<io::Result<Harvest>>, LossMeterError> {
-        let (shared, inlets) = (Arc::clone(shared), Arc::clone(&self.inlets));
+        control: &Arc<Control>,
+    ) -> Result<JoinHandle<io::Result<Received>>, LossMeterError> {
+        let (control, targets) = (Arc::clone(control), Arc::clone(&self.targets));
         let (run, streams, epoch) = (self.run, self.streams.len(), self.epoch);
-        spawn("loss-meter-receiver", move || {
-            let intake = Intake {
-                run,
-                streams,
-                epoch,
-                stop: &shared.stop_receiving,
-                total: &shared.received,
-                reached: &shared.reached,
-            };
-            receive_all(&inlets, &intake)
+        spawn("loss-meter-in", move || {
+            receive_all(&targets, &Receiver { run, streams, epoch, control: &control })
         })
     }
 
     fn spawn_sender(
         &self,
-        shared: &Arc<Shared>,
+        control: &Arc<Control>,
         kind: Kind,
     ) -> Result<JoinHandle<Vec<Sent>>, LossMeterError> {
-        let (shared, outlets) = (Arc::clone(shared), Arc::clone(&self.outlets));
+        let (control, sources) = (Arc::clone(control), Arc::clone(&self.sources));
         let (run, payload_bytes, epoch) = (self.run, self.payload_bytes, self.epoch);
-        spawn("loss-meter-sender", move || {
-            let pace = Pace {
-                run,
-                kind,
-                payload_bytes,
-                epoch,
-                stop: &shared.stop_sending,
-                total: &shared.sent,
-            };
+        spawn("loss-meter-out", move || {
+            let sender = StreamSender { run, kind, payload_bytes, epoch, control: &control };
             // A warm-up packet waits for its address to be resolved; more of them would only queue.
-            send_all(&outlets, &pace, |stream| {
-                kind == Kind::Counted || !shared.reached[stream].load(Ordering::Relaxed)
+            send_all(&sources, &sender, |stream| {
+                kind == Kind::Counted || !control.is_reached(stream)
             })
         })
     }
 
-    fn unreached(&self) -> Vec<usize> {
-        let Some(running) = &self.running else {
-            return Vec::new();
-        };
-        let reached = running.shared.reached.iter().map(|flag| flag.load(Ordering::Relaxed));
-        reached.enumerate().filter(|(_, reached)| !reached).map(|(index, _)| index).collect()
-    }
-
     fn overflowed(&self) -> Result<u64, LossMeterError> {
-        self.inlets.iter().map(overflowed).sum::<io::Result<u64>>().map_err(|source| {
+        self.targets.iter().map(overflowed).sum::<io::Result<u64>>().map_err(|source| {
             LossMeterError::Socket {
                 what: "asking a receiving socket for its drops".into(),
                 source,
@@ -275,18 +172,18 @@ impl LossMeter {
 impl Drop for LossMeter {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
-            running.shared.stop_sending.store(true, Ordering::Relaxed);
-            running.shared.stop_receiving.store(true, Ordering::Relaxed);
-            // Their results are not wanted any more, and a panic was reported when it happened.
+            running.control.stop_sending();
+            running.control.stop_receiving();
+            // The results are no longer needed, and a panic was reported when it happened.
             let _ = (running.sender.join(), running.receiver.join());
         }
     }
 }
 
-fn report(sent: &[Sent], harvest: Harvest, sending: Duration, overflowed: u64) -> Report {
+fn report(sent: &[Sent], received: Received, sending: Duration, overflowed: u64) -> Report {
     let streams = sent
         .iter()
-        .zip(harvest.streams)
+        .zip(received.streams)
         .map(|(sent, arrived)| StreamReport {
             sent: sent.packets,
             refused: sent.refused,
@@ -299,7 +196,7 @@ fn report(sent: &[Sent], harvest: Harvest, sending: Duration, overflowed: u64) -
             latency: arrived.latency,
         })
         .collect();
-    Report { streams, sending, overflowed, foreign: harvest.foreign }
+    Report { streams, sending, overflowed, foreign: received.foreign }
 }
 
 fn spawn<T: Send + 'static>(
@@ -311,7 +208,7 @@ fn spawn<T: Send + 'static>(
     })
 }
 
-/// Different for engines that are open at the same time, in this process or another.
+/// Different for meters that are open at the same time, in this process or another.
 fn first_run() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.subsec_nanos() ^ (std::process::id() << 16)
@@ -319,8 +216,10 @@ fn first_run() -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+
     use super::*;
-    use std::net::UdpSocket;
+    use crate::LossRun;
 
     fn loopback(port: u16, rate_pps: u32) -> Stream {
         Stream {
@@ -365,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_to_one_port_are_told_apart() {
+    fn streams_to_one_port_are_distinguished() {
         let port = free_port();
         let mut meter =
             LossMeter::open(vec![loopback(port, 500), loopback(port, 100)], 64).unwrap();
@@ -375,20 +274,21 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_goes_nowhere_is_unreached_and_lost() {
+    fn a_stream_without_a_receiver_is_unreached_and_lost() {
         // 192.0.2.0/24 is for documentation (RFC 5737): nothing listens there.
         let taken = free_port();
         let streams = vec![loopback(taken, 100), loopback(free_port(), 100)];
         let mut meter = LossMeter::open(streams, 64).unwrap();
-        // Take the second target away behind the engine's back.
+        // Remove the second target without the meter's knowledge.
         let index = meter
-            .inlets
+            .targets
             .iter()
             .position(|s| s.local_addr().unwrap().as_socket_ipv4().unwrap().port() != taken)
             .unwrap();
-        let mut inlets: Vec<Socket> = meter.inlets.iter().map(|s| s.try_clone().unwrap()).collect();
-        inlets.remove(index);
-        meter.inlets = Arc::new(inlets);
+        let mut targets: Vec<Socket> =
+            meter.targets.iter().map(|s| s.try_clone().unwrap()).collect();
+        targets.remove(index);
+        meter.targets = Arc::new(targets);
         assert_eq!(meter.warm_up(Duration::from_millis(200)).unwrap(), vec![1]);
         meter.start().unwrap();
         thread::sleep(Duration::from_millis(100));

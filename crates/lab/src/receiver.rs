@@ -1,98 +1,100 @@
 //! The receiving thread: one epoll over every socket, one tracker for every stream.
+//!
+//! Arrives: packets. Leaves: counts. Must not know: the sender's counts.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use socket2::Socket;
 
+use crate::control::Control;
 use crate::sender::since;
 use crate::wire::{Header, Kind};
 use crate::{LatencyHistogram, SequenceTracker};
 
-/// What arrived of one stream.
+/// The counts of a stream.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Arrived {
+pub(crate) struct StreamCounts {
     pub(crate) sequences: SequenceTracker,
     pub(crate) latency: LatencyHistogram,
 }
 
-/// What the receiving thread leaves.
+/// The counts of all streams.
 #[derive(Debug, Default)]
-pub(crate) struct Harvest {
-    pub(crate) streams: Vec<Arrived>,
-    /// Packets that were no probe of this run.
+pub(crate) struct Received {
+    pub(crate) streams: Vec<StreamCounts>,
+    /// Packets of another run or program.
     pub(crate) foreign: u64,
 }
 
-pub(crate) struct Intake<'a> {
+pub(crate) struct Receiver<'a> {
     pub(crate) run: u32,
     pub(crate) streams: usize,
     pub(crate) epoch: Instant,
-    pub(crate) stop: &'a AtomicBool,
-    /// Sum over all streams, for a look while it runs.
-    pub(crate) total: &'a AtomicU64,
-    /// Set for each stream of which a warm-up packet has arrived.
-    pub(crate) reached: &'a [AtomicBool],
+    pub(crate) control: &'a Control,
 }
 
-/// Receive on `sockets` until told to stop.
-pub(crate) fn receive_all(sockets: &[Socket], intake: &Intake<'_>) -> io::Result<Harvest> {
+/// Receives on `sockets` until the control stops it.
+pub(crate) fn receive_all(sockets: &[Socket], receiver: &Receiver<'_>) -> io::Result<Received> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     for (index, socket) in sockets.iter().enumerate() {
         epoll.add(socket.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, index as u64))?;
     }
-    let mut harvest = Harvest { streams: vec![Arrived::default(); intake.streams], foreign: 0 };
+    let stop = sockets.len() as u64;
+    epoll.add(receiver.control.receiver_stop(), EpollEvent::new(EpollFlags::EPOLLIN, stop))?;
+    let streams = vec![StreamCounts::default(); receiver.streams];
+    let mut received = Received { streams, foreign: 0 };
     let mut events = [EpollEvent::empty(); 64];
-    while !intake.stop.load(Ordering::Relaxed) {
-        // A stop is seen within 20 ms.
-        let ready = match epoll.wait(&mut events, EpollTimeout::from(20u8)) {
-            Ok(ready) => ready,
+    loop {
+        let ready = match epoll.wait(&mut events, EpollTimeout::NONE) {
+            Ok(ready) => &events[..ready],
             Err(Errno::EINTR) => continue,
             Err(errno) => return Err(errno.into()),
         };
-        for event in &events[..ready] {
-            drain(&sockets[event.data() as usize], intake, &mut harvest);
+        if ready.iter().any(|event| event.data() == stop) {
+            return Ok(received);
         }
+        for event in ready {
+            drain(&sockets[event.data() as usize], receiver, &mut received);
+        }
+        receiver.control.on_batch();
     }
-    Ok(harvest)
 }
 
-fn drain(mut socket: &Socket, intake: &Intake<'_>, harvest: &mut Harvest) {
+fn drain(mut socket: &Socket, receiver: &Receiver<'_>, received: &mut Received) {
     let mut packet = [0; 2048];
-    // An error ends the round: a full round is over when the socket would block, and any other
-    // error of a bound UDP socket is about a packet and not about the socket.
+    // An error ends the batch: the socket would block, or the error concerns a packet and not the bound socket.
     while let Ok(size) = socket.read(&mut packet) {
-        count(&packet[..size], since(intake.epoch), intake, harvest);
+        count(&packet[..size], since(receiver.epoch), receiver, received);
     }
 }
 
-fn count(packet: &[u8], now_ns: u64, intake: &Intake<'_>, harvest: &mut Harvest) {
-    let header = Header::read(packet).filter(|header| header.run == intake.run);
+fn count(packet: &[u8], now_ns: u64, receiver: &Receiver<'_>, received: &mut Received) {
+    let header = Header::read(packet).filter(|header| header.run == receiver.run);
     let Some((header, stream)) =
-        header.and_then(|h| Some((h, harvest.streams.get_mut(h.stream as usize)?)))
+        header.and_then(|h| Some((h, received.streams.get_mut(h.stream as usize)?)))
     else {
-        harvest.foreign += 1;
+        received.foreign += 1;
         return;
     };
     match header.kind {
-        Kind::WarmUp => intake.reached[header.stream as usize].store(true, Ordering::Relaxed),
+        Kind::WarmUp => receiver.control.set_reached(header.stream as usize),
         Kind::Counted => {
-            stream.sequences.arrived(header.sequence);
+            stream.sequences.on_arrival(header.sequence);
             stream.latency.record(now_ns.saturating_sub(header.sent_ns));
-            intake.total.fetch_add(1, Ordering::Release);
+            receiver.control.on_received();
         }
     }
 }
 
-/// How many packets the kernel threw away because `socket`'s buffer was full. They are lost in the
-/// receiver and say nothing of the network.
+/// Packets that the kernel has dropped because the buffer of `socket` was full. They are losses of the receiver, not
+/// of the network.
 ///
 /// # Errors
-/// Where the kernel does not say.
+/// The kernel does not report it.
 pub fn overflowed(socket: &impl AsRawFd) -> io::Result<u64> {
     // linux/sock_diag.h: SO_MEMINFO answers SK_MEMINFO_VARS words, the drops being the last.
     const SK_MEMINFO_DROPS: usize = 8;

@@ -1,108 +1,105 @@
-//! The sending thread: every stream at its own pace, without burning a core.
+//! The sending thread: every stream at its rate, without spinning.
+//!
+//! Arrives: sockets and rates. Leaves: packets, counts. Must not know: the receiver's counts.
 
 use std::net::SocketAddrV4;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
+use crate::control::Control;
 use crate::wire::{Header, Kind};
 
-/// The thread sleeps at least this long between rounds: at 1,000 packets a second a packet is at
-/// most half a period late, and 84 streams cost 2,000 wake-ups a second and not 84,000.
+/// The shortest sleep between rounds: at 1,000 packets a second a packet is at most half a period late, and 84 streams
+/// cost 2,000 wake-ups a second and not 84,000.
 const ROUND: Duration = Duration::from_micros(500);
 
-/// A stream that is further behind than this skips ahead instead of sending a burst that would
-/// overflow queues and be counted as loss.
-const FURTHEST_BEHIND_NS: u64 = 20_000_000;
+/// A stream that is later than this skips packets. A burst would overflow queues and count as loss.
+const MAX_BEHIND_NS: u64 = 20_000_000;
 
-/// One stream's end at the sender.
-pub(crate) struct Outlet {
+/// The sending socket of a stream.
+pub(crate) struct SourceSocket {
     pub(crate) socket: Arc<Socket>,
     pub(crate) target: SocketAddrV4,
     pub(crate) period_ns: u64,
 }
 
-/// What the sender did for one stream.
+/// The sender's counts of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
-    /// Packets that the system took.
+    /// Packets that the system accepted.
     pub(crate) packets: u64,
-    /// Packets the system did not take: a full queue, no route. They have no sequence number.
+    /// Packets that the system did not accept: a full queue, no route. They have no sequence number.
     pub(crate) refused: u64,
-    /// Packets not even tried, because this thread did not get the CPU in time.
+    /// Packets skipped because this thread did not get the processor in time.
     pub(crate) skipped: u64,
 }
 
-pub(crate) struct Pace<'a> {
+pub(crate) struct StreamSender<'a> {
     pub(crate) run: u32,
     pub(crate) kind: Kind,
     pub(crate) payload_bytes: usize,
     pub(crate) epoch: Instant,
-    pub(crate) stop: &'a AtomicBool,
-    /// Sum over all streams, for a look while it runs.
-    pub(crate) total: &'a AtomicU64,
+    pub(crate) control: &'a Control,
 }
 
-/// Send on every outlet for which `wanted` answers true, until told to stop.
+/// Sends on every socket for which `wanted` is true, until the control stops it.
 pub(crate) fn send_all(
-    outlets: &[Outlet],
-    pace: &Pace<'_>,
+    sources: &[SourceSocket],
+    sender: &StreamSender<'_>,
     mut wanted: impl FnMut(usize) -> bool,
 ) -> Vec<Sent> {
-    let mut sent = vec![Sent::default(); outlets.len()];
-    let mut packet = vec![0; pace.payload_bytes];
-    let start = since(pace.epoch);
-    // Phases are spread over the period, so that the streams do not send in one burst.
-    let mut due: Vec<u64> = outlets
+    let mut sent = vec![Sent::default(); sources.len()];
+    let mut packet = vec![0; sender.payload_bytes];
+    let start = since(sender.epoch);
+    // The phases are spread over the period, so that the streams do not send in one burst.
+    let mut due: Vec<u64> = sources
         .iter()
         .enumerate()
-        .map(|(index, outlet)| start + outlet.period_ns * index as u64 / outlets.len() as u64)
+        .map(|(index, source)| start + source.period_ns * index as u64 / sources.len() as u64)
         .collect();
-    while !pace.stop.load(Ordering::Relaxed) {
+    loop {
         let round = Instant::now();
-        for (index, outlet) in outlets.iter().enumerate() {
-            let mut now = since(pace.epoch);
+        for (index, source) in sources.iter().enumerate() {
+            let mut now = since(sender.epoch);
             if now >= due[index] && !wanted(index) {
-                due[index] = now + outlet.period_ns;
+                due[index] = now + source.period_ns;
             }
             let behind = now.saturating_sub(due[index]);
-            if behind > FURTHEST_BEHIND_NS {
-                let missed = behind / outlet.period_ns;
+            if behind > MAX_BEHIND_NS {
+                let missed = behind / source.period_ns;
                 sent[index].skipped += missed;
-                due[index] += missed * outlet.period_ns;
+                due[index] += missed * source.period_ns;
             }
             while now >= due[index] {
                 let header = Header {
-                    run: pace.run,
+                    run: sender.run,
                     stream: index as u32,
-                    kind: pace.kind,
+                    kind: sender.kind,
                     sequence: sent[index].packets,
                     sent_ns: now,
                 };
                 header.write(&mut packet);
-                // Before it leaves: it may arrive before this thread goes on.
-                pace.total.fetch_add(1, Ordering::Release);
-                match outlet.socket.send_to(&packet, &outlet.target.into()) {
+                sender.control.on_send();
+                match source.socket.send_to(&packet, &source.target.into()) {
                     Ok(_) => sent[index].packets += 1,
                     Err(_) => {
-                        pace.total.fetch_sub(1, Ordering::Release);
+                        sender.control.on_refused();
                         sent[index].refused += 1;
                     }
                 }
-                due[index] += outlet.period_ns;
-                now = since(pace.epoch);
+                due[index] += source.period_ns;
+                now = since(sender.epoch);
             }
         }
         let next = due.iter().copied().min().unwrap_or(u64::MAX);
-        let until_next = Duration::from_nanos(next.saturating_sub(since(pace.epoch)));
+        let until_next = Duration::from_nanos(next.saturating_sub(since(sender.epoch)));
         let until_round = ROUND.saturating_sub(round.elapsed());
-        // A stop is seen within 50 ms, however slow the streams are.
-        thread::sleep(until_next.max(until_round).min(Duration::from_millis(50)));
+        if !sender.control.sleep(until_next.max(until_round)) {
+            return sent;
+        }
     }
-    sent
 }
 
 /// Nanoseconds since `epoch`.

@@ -1,7 +1,9 @@
-//! Exact accounting of sequence numbers: a pure fold, no socket, no clock.
+//! The sequence tracker: exact counts of lost, duplicated and reordered packets.
+//!
+//! Arrives: sequence numbers. Leaves: counts, runs of losses. Must not know: sockets, clocks.
 
-/// Sequence numbers from here on are not counted: a stream of 1,000 packets a second reaches this
-/// after 37 hours, and its bitmap is then 16 MiB.
+/// Sequence numbers from here on are not counted. A stream of 1,000 packets a second reaches this after 37 hours,
+/// with a bitmap of 16 MiB.
 pub const MAX_SEQUENCE: u64 = 1 << 27;
 
 /// Consecutive packets of one stream that never arrived.
@@ -9,11 +11,11 @@ pub const MAX_SEQUENCE: u64 = 1 << 27;
 pub struct LossRun {
     /// The first sequence number lost.
     pub first: u64,
-    /// How many were lost from there on.
+    /// The number of packets lost from there on.
     pub count: u64,
 }
 
-/// Which sequence numbers of one stream arrived, how often, and in what order.
+/// The sequence numbers of a stream that have arrived.
 #[derive(Clone, Debug, Default)]
 pub struct SequenceTracker {
     seen: Vec<u64>,
@@ -25,8 +27,8 @@ pub struct SequenceTracker {
 }
 
 impl SequenceTracker {
-    /// Count the arrival of `sequence`.
-    pub fn arrived(&mut self, sequence: u64) {
+    /// Counts the arrival of `sequence`.
+    pub fn on_arrival(&mut self, sequence: u64) {
         if sequence >= MAX_SEQUENCE {
             self.out_of_range += 1;
             return;
@@ -41,7 +43,7 @@ impl SequenceTracker {
         }
         self.seen[word] |= bit;
         self.unique += 1;
-        // RFC 4737, section 3.3: reordered is what arrives below the next expected number.
+        // RFC 4737, section 3.3: a number below the next expected one is reordered.
         if sequence < self.next_expected {
             self.reordered += 1;
         } else {
@@ -49,7 +51,7 @@ impl SequenceTracker {
         }
     }
 
-    /// Different sequence numbers that arrived.
+    /// Distinct sequence numbers that arrived.
     pub fn unique(&self) -> u64 {
         self.unique
     }
@@ -64,12 +66,12 @@ impl SequenceTracker {
         self.reordered
     }
 
-    /// Arrivals of numbers of `MAX_SEQUENCE` or above, which are not counted elsewhere.
+    /// Arrivals of numbers of `MAX_SEQUENCE` or above, which no other count includes.
     pub fn out_of_range(&self) -> u64 {
         self.out_of_range
     }
 
-    /// How many of the numbers `0..sent` never arrived.
+    /// The number of sequence numbers in `0..sent` that never arrived.
     pub fn lost(&self, sent: u64) -> u64 {
         let below: u64 = (0..sent.min(MAX_SEQUENCE).div_ceil(64))
             .map(|word| {
@@ -103,7 +105,7 @@ fn place(sequence: u64) -> (usize, u64) {
     ((sequence / 64) as usize, 1 << (sequence % 64))
 }
 
-/// The bits of `word` that stand for numbers below `sent`.
+/// The bits of `word` for numbers below `sent`.
 fn mask(sent: u64, word: u64) -> u64 {
     match sent - word * 64 {
         remaining if remaining < 64 => (1 << remaining) - 1,
@@ -117,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// The definitions, word for word, at any cost.
+    /// The definitions, without any optimisation.
     struct Naive(Vec<u64>);
 
     impl Naive {
@@ -146,7 +148,7 @@ mod tests {
 
     fn tracked(arrivals: &[u64]) -> SequenceTracker {
         let mut tracker = SequenceTracker::default();
-        arrivals.iter().for_each(|&sequence| tracker.arrived(sequence));
+        arrivals.iter().for_each(|&sequence| tracker.on_arrival(sequence));
         tracker
     }
 

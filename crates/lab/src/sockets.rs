@@ -1,4 +1,6 @@
-//! Opening the sockets of streams, each in its host's network namespace.
+//! The sockets of streams, each in its host's network namespace.
+//!
+//! Arrives: streams. Leaves: sockets. Must not know: packets.
 
 use std::collections::hash_map::{Entry, HashMap};
 use std::io;
@@ -9,12 +11,12 @@ use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 use waystage_netns::within;
 
-use crate::loss_meter::{Stream, MAX_PAYLOAD_BYTES, MAX_RATE_PPS};
-use crate::sender::Outlet;
+use crate::sender::SourceSocket;
+use crate::stream::{Stream, MAX_PAYLOAD_BYTES, MAX_RATE_PPS};
 use crate::wire::HEADER_BYTES;
 use crate::LossMeterError;
 
-/// Room for a receiver that waits for the CPU: 4 MiB hold about 5,000 small packets.
+/// Room while a receiver waits for the processor: 4 MiB hold about 5,000 small packets.
 const BUFFER_BYTES: usize = 4 << 20;
 
 pub(crate) fn check(stream: &Stream, payload_bytes: usize) -> Result<(), String> {
@@ -38,9 +40,9 @@ pub(crate) fn check(stream: &Stream, payload_bytes: usize) -> Result<(), String>
     Ok(())
 }
 
-pub(crate) fn open_outlets(streams: &[Stream]) -> Result<Vec<Outlet>, LossMeterError> {
+pub(crate) fn open_sources(streams: &[Stream]) -> Result<Vec<SourceSocket>, LossMeterError> {
     let mut sockets: HashMap<(Option<&str>, Ipv4Addr, u8), Arc<Socket>> = HashMap::new();
-    let mut outlets = Vec::with_capacity(streams.len());
+    let mut sources = Vec::with_capacity(streams.len());
     for (index, stream) in streams.iter().enumerate() {
         let namespace = stream.source_namespace.as_deref();
         let key = (namespace, stream.source, stream.dscp);
@@ -56,16 +58,16 @@ pub(crate) fn open_outlets(streams: &[Stream]) -> Result<Vec<Outlet>, LossMeterE
             sockets.insert(key, Arc::clone(&socket));
             socket
         };
-        outlets.push(Outlet {
+        sources.push(SourceSocket {
             socket,
             target: SocketAddrV4::new(stream.target, stream.port),
             period_ns: 1_000_000_000 / u64::from(stream.rate_pps),
         });
     }
-    Ok(outlets)
+    Ok(sources)
 }
 
-pub(crate) fn open_inlets(streams: &[Stream]) -> Result<Vec<Socket>, LossMeterError> {
+pub(crate) fn open_targets(streams: &[Stream]) -> Result<Vec<Socket>, LossMeterError> {
     let mut sockets: HashMap<(Option<&str>, Ipv4Addr, u16), Socket> = HashMap::new();
     for (index, stream) in streams.iter().enumerate() {
         let namespace = stream.target_namespace.as_deref();
@@ -74,7 +76,7 @@ pub(crate) fn open_inlets(streams: &[Stream]) -> Result<Vec<Socket>, LossMeterEr
             let bound = SocketAddrV4::new(stream.target, stream.port);
             let what = || format!("stream {index}, receiving at {bound}");
             let socket = open_socket(namespace, bound, what, |socket| {
-                // Only root may pass the system's limit; without it the limit itself will do.
+                // Only root may exceed the system's limit; otherwise the limit applies.
                 if setsockopt(socket, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {
                     socket.set_recv_buffer_size(BUFFER_BYTES)?;
                 }
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_is_sent_with_its_own_mark_and_sockets_are_shared() {
+    fn a_stream_is_sent_with_its_code_point_and_sockets_are_shared() {
         let stream = |dscp| Stream {
             source_namespace: None,
             source: Ipv4Addr::LOCALHOST,
@@ -119,9 +121,9 @@ mod tests {
             dscp,
             rate_pps: 1,
         };
-        let outlets = open_outlets(&[stream(10), stream(0), stream(10)]).unwrap();
-        let marks = outlets.iter().map(|outlet| outlet.socket.tos_v4().unwrap() >> 2);
+        let sources = open_sources(&[stream(10), stream(0), stream(10)]).unwrap();
+        let marks = sources.iter().map(|source| source.socket.tos_v4().unwrap() >> 2);
         assert_eq!(marks.collect::<Vec<_>>(), [10, 0, 10]);
-        assert!(Arc::ptr_eq(&outlets[0].socket, &outlets[2].socket));
+        assert!(Arc::ptr_eq(&sources[0].socket, &sources[2].socket));
     }
 }

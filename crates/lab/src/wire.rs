@@ -1,9 +1,9 @@
-//! The bytes of a probe packet.
+//! The format of a packet.
 //!
 //! ```text
 //! magic u32 | run u32 | stream u32 | kind u32 | sequence u64 | sent_ns u64, big-endian, then padding
 //! ```
-//! `run` is drawn anew by each engine, so that a packet left over from an earlier run is not counted.
+//! `run` differs between runs, so that a packet of an earlier run is not counted.
 
 /// "WSPB".
 const MAGIC: u32 = 0x5753_5042;
@@ -11,28 +11,28 @@ const MAGIC: u32 = 0x5753_5042;
 /// The shortest packet that holds the header.
 pub(crate) const HEADER_BYTES: usize = 32;
 
-/// What a packet is for.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Finds out whether there is a path, before counting begins.
+    /// Sent before the counted packets, to test the path.
     WarmUp,
-    /// Is counted.
+    /// A counted packet.
     Counted,
 }
 
-/// One packet's header.
+/// The header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) run: u32,
     pub(crate) stream: u32,
     pub(crate) kind: Kind,
     pub(crate) sequence: u64,
-    /// Since the engine's own epoch; both ends are on one machine and share it.
+    /// The time since the epoch of the meter, which both ends share.
     pub(crate) sent_ns: u64,
 }
 
 impl Header {
-    /// Write into the first `HEADER_BYTES` of `packet`.
+    /// Writes the header into the first `HEADER_BYTES` of `packet`.
     pub(crate) fn write(&self, packet: &mut [u8]) {
         packet[0..4].copy_from_slice(&MAGIC.to_be_bytes());
         packet[4..8].copy_from_slice(&self.run.to_be_bytes());
@@ -46,7 +46,7 @@ impl Header {
         packet[24..32].copy_from_slice(&self.sent_ns.to_be_bytes());
     }
 
-    /// Read from `packet`; `None` for anything that is no probe.
+    /// Reads the header of `packet`; `None` for a packet of another program.
     pub(crate) fn read(packet: &[u8]) -> Option<Self> {
         if word(packet, 0)? != MAGIC {
             return None;
@@ -81,7 +81,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(run: u32, stream: u32, counted: bool, sequence: u64, sent_ns: u64) {
+        fn a_header_is_read_as_written(run: u32, stream: u32, counted: bool, sequence: u64, sent_ns: u64) {
             let kind = if counted { Kind::Counted } else { Kind::WarmUp };
             let header = Header { run, stream, kind, sequence, sent_ns };
             let mut packet = [0xAA; 64];
@@ -90,7 +90,7 @@ mod tests {
         }
 
         #[test]
-        fn foreign_bytes_are_no_probe_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn foreign_bytes_are_refused_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let own = bytes.len() >= HEADER_BYTES && bytes[0..4] == MAGIC.to_be_bytes();
             prop_assert!(own || Header::read(&bytes).is_none());
         }

@@ -1,13 +1,10 @@
 //! Sockets inside other network namespaces.
 //!
-//! Arrives: a namespace's name, and what to open in it.
-//! Leaves: what was opened.
-//! Must not know: what the sockets are for.
+//! Arrives: the name of a namespace, a function that opens sockets. Leaves: its result. Must not know: their purpose.
 //!
-//! A socket belongs for good to the namespace of the thread that created it. So a short-lived thread
-//! enters the namespace, opens the sockets and ends; no thread that lives on ever changes its own.
+//! A socket stays in the namespace of the thread that created it. A short-lived thread therefore enters the namespace,
+//! opens the sockets and ends; no other thread changes its namespace.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::panic;
@@ -15,32 +12,22 @@ use std::thread;
 
 use nix::sched::{setns, CloneFlags};
 
-/// The named network namespace cannot be entered: it is not there, or this process is not root.
-#[derive(Debug)]
+/// The network namespace cannot be entered: it does not exist, or this process is not root.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "network namespace {name}: {source} (entering one needs root, and it must be in /run/netns)"
+)]
 pub struct NamespaceError {
     /// Its name under `/run/netns`.
     pub name: String,
-    /// What the system said.
+    /// The cause.
     pub source: io::Error,
 }
 
-impl fmt::Display for NamespaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "network namespace {}: {} (entering one needs root, and it must be in /run/netns)",
-            self.name, self.source
-        )
-    }
-}
-
-impl std::error::Error for NamespaceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
-
-/// Run `open` in the network namespace `name` of `/run/netns`, or in the caller's own for `None`.
+/// Runs `open` in the network namespace `name` of `/run/netns`, or in the caller's own for `None`.
+///
+/// # Errors
+/// [`NamespaceError`], or the error of `open`.
 pub fn within<T, E, F>(name: Option<&str>, open: F) -> Result<T, E>
 where
     T: Send,
@@ -70,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_that_is_not_there_is_named() {
+    fn a_missing_namespace_is_named() {
         let error = within(Some("waystage-no-such"), || Ok::<_, NamespaceError>(())).unwrap_err();
         assert!(error.to_string().contains("waystage-no-such"), "{error}");
     }

@@ -128,7 +128,7 @@ impl EmulatedPath {
 
     fn change(&self, direction: usize, spec: Direction) -> PyResult<()> {
         let spec = spec.spec();
-        spec.check().map_err(WanPathError::new_err)?;
+        spec.check().or_raise()?;
         self.with(|forwarders| {
             let forwarder = forwarders
                 .get(direction)
@@ -169,8 +169,8 @@ fn as_dict<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>
         ("held_back", counts.held),
         ("reordered", report.reordered),
         ("queued_bytes", report.queued_bytes),
-        ("most_queued_bytes", counts.most_queued),
-        ("under_way", report.under_way),
+        ("most_queued_bytes", counts.max_queued),
+        ("under_way", report.in_flight),
         ("memory_bytes", report.memory_bytes),
         ("late", report.late),
         ("read_late", report.read_late),

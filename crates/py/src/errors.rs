@@ -75,7 +75,7 @@ by_message! {
     waystage_flowsim::contention::ContentionError => FlowError,
     waystage_lab::LossMeterError => LossMeterError,
     waystage_pfs::PfsError => PfsError,
-    waystage_wanpath::path::PathError => WanPathError,
+    waystage_wanpath::error::PathError => WanPathError,
 }
 
 impl IntoPyErr for waystage_copy::CopyError {

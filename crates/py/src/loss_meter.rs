@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use waystage_lab::loss_meter::{LossMeter, Report, Stream};
+use waystage_lab::loss_meter::LossMeter;
+use waystage_lab::stream::{Report, Stream};
 
 use crate::errors::OrRaise;
 use crate::task::duration;

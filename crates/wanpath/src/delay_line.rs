@@ -1,14 +1,14 @@
-//! Packets under way, handed out when they are due.
+//! The delay line: packets in flight, returned when they are due.
 //!
-//! Arrives: entries with the time they are due. Leaves: the same, in the order of these times, equal ones as they came.
-//! Must not know: clocks, what an entry is.
+//! Arrives: entries with their due times. Leaves: the same entries ordered by due time, equal ones in order of arrival.
+//! Must not know: clocks, the meaning of an entry.
 //!
-//! Nearly all packets come in the order in which they leave: they stand in a queue. Only what breaks the order goes to a heap.
+//! Nearly all packets leave in the order of their arrival and wait in a queue. Only those that break it go to a heap.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// The order of `(due, number)`; the entry does not take part in it.
+/// Ordered by `(due, number)`, whatever the entry.
 #[derive(Clone, Debug)]
 struct Waiting<T> {
     due_ns: u64,
@@ -42,66 +42,67 @@ impl<T> Ord for Waiting<T> {
     }
 }
 
-/// A line in which entries wait.
+/// Entries that wait for their due times.
 #[derive(Clone, Debug)]
 pub struct DelayLine<T> {
     ordered: VecDeque<Waiting<T>>,
-    others: BinaryHeap<Reverse<Waiting<T>>>,
+    heap: BinaryHeap<Reverse<Waiting<T>>>,
     next: u64,
 }
 
 impl<T> Default for DelayLine<T> {
     fn default() -> Self {
-        Self { ordered: VecDeque::new(), others: BinaryHeap::new(), next: 0 }
+        Self { ordered: VecDeque::new(), heap: BinaryHeap::new(), next: 0 }
     }
 }
 
 impl<T> DelayLine<T> {
-    /// How many wait.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ordered.len() + self.others.len()
+        self.ordered.len() + self.heap.len()
     }
 
-    /// Whether none waits.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Add an entry; `aside` for one that is later than those that come after it.
-    pub fn push(&mut self, due_ns: u64, aside: bool, entry: T) {
+    /// Adds an entry. `out_of_order` marks one that is due later than its successors.
+    pub fn push(&mut self, due_ns: u64, out_of_order: bool, entry: T) {
         let waiting = Waiting { due_ns, number: self.next, entry };
         self.next += 1;
-        if !aside && self.ordered.back().is_none_or(|last| last.due_ns <= due_ns) {
+        if !out_of_order && self.ordered.back().is_none_or(|last| last.due_ns <= due_ns) {
             self.ordered.push_back(waiting);
         } else {
-            self.others.push(Reverse(waiting));
+            self.heap.push(Reverse(waiting));
         }
     }
 
-    /// When the first is due.
+    /// When the first entry is due.
     #[must_use]
     pub fn next_due_ns(&self) -> Option<u64> {
         let ordered = self.ordered.front().map(|w| w.due_ns);
-        let other = self.others.peek().map(|w| w.0.due_ns);
+        let other = self.heap.peek().map(|w| w.0.due_ns);
         ordered.into_iter().chain(other).min()
     }
 
-    /// Take the first, where it is due by `now_ns`: when it was due, and what it is.
+    /// Removes the first entry if it is due by `now_ns`; returns its due time and the entry.
     pub fn pop_due(&mut self, now_ns: u64) -> Option<(u64, T)> {
         let ordered = self.ordered.front().map(Waiting::key);
-        let other = self.others.peek().map(|w| w.0.key());
-        let aside = match (ordered, other) {
+        let other = self.heap.peek().map(|w| w.0.key());
+        let out_of_order = match (ordered, other) {
             (None, None) => return None,
             (Some(a), Some(b)) => b < a,
             (None, Some(_)) => true,
             (Some(_), None) => false,
         };
-        if (if aside { other } else { ordered }).is_none_or(|(due_ns, _)| due_ns > now_ns) {
+        if (if out_of_order { other } else { ordered }).is_none_or(|(due_ns, _)| due_ns > now_ns) {
             return None;
         }
-        let taken = if aside { self.others.pop().map(|w| w.0) } else { self.ordered.pop_front() };
+        let taken =
+            if out_of_order { self.heap.pop().map(|w| w.0) } else { self.ordered.pop_front() };
         taken.map(|w| (w.due_ns, w.entry))
     }
 }
@@ -119,10 +120,10 @@ mod tests {
             let mut line = DelayLine::default();
             let mut list: Vec<(u64, usize)> = Vec::new();
             let mut now = 0;
-            for (index, (ahead, aside, look)) in steps.into_iter().enumerate() {
-                line.push(now + ahead, aside, index);
+            for (index, (ahead, out_of_order, advance)) in steps.into_iter().enumerate() {
+                line.push(now + ahead, out_of_order, index);
                 list.push((now + ahead, index));
-                if look {
+                if advance {
                     now += 10;
                     list.sort_unstable();
                     while let Some(found) = line.pop_due(now) {

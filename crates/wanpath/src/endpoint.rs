@@ -1,42 +1,41 @@
-//! What a forwarder needs of the two ends of its direction.
+//! The endpoints of a direction: a source and a sink of packets.
 //!
-//! Arrives: nothing. Leaves: two traits, which a TUN device and a relay's sockets have.
-//! Must not know: which of them it is.
+//! Arrives: nothing. Leaves: two traits, implemented by a TUN device and by a relay's sockets. Must not know: either.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use crate::frame::{Cuts, Frame};
 
-/// Where packets come from.
+/// A source of packets.
 pub trait PacketSource {
-    /// What an outlet must know of a frame.
+    /// What a sink needs to know of a frame.
     type Shape;
-    /// How long a frame can be.
-    const ROOM: usize;
+    /// The size of the largest frame.
+    const MAX_FRAME: usize;
 
-    /// Readable when there is something to read.
+    /// A descriptor that is readable when a frame is available.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Read one frame into `room`, if there is one.
+    /// Reads a frame into `room`, if one is available.
     ///
     /// # Errors
-    /// `InvalidData` for a frame that is of no use; anything else ends the forwarder.
+    /// `InvalidData` for an unusable frame; any other error ends the forwarder.
     fn read(&mut self, room: &mut [u8]) -> io::Result<Option<(Cuts, Self::Shape)>>;
 
-    /// Packets so far that the kernel dropped because they were not read in time.
+    /// Packets that the kernel has dropped because they were not read in time.
     fn overflowed(&mut self) -> u64;
 }
 
-/// Where packets go.
+/// A sink of packets.
 pub trait PacketSink {
-    /// What it must know of a frame.
+    /// What it needs to know of a frame.
     type Shape;
 
-    /// Write so many packets of a frame, from the first of these; a single one with a bit changed, where there is a `flip`.
+    /// Writes packets of a frame: the first one and their number. With a `flip`, a single packet with one bit flipped.
     ///
     /// # Errors
-    /// Where they are not taken: they are lost.
+    /// The packets were not accepted, and are lost.
     fn write(
         &mut self,
         frame: &Frame<Self::Shape>,

@@ -1,16 +1,16 @@
-//! One direction at work: a thread that reads, asks the model, waits, and writes.
+//! The forwarder of one direction: a thread that reads, consults the model, waits and writes.
 //!
-//! Arrives: an inlet, an outlet, what the path is like. Leaves: packets at the other end when they are due; what was counted.
-//! Must not know: where packets come from and go to.
+//! Arrives: a packet source, a packet sink, the properties of the path. Leaves: packets at the sink when they are due;
+//! counts. Must not know: any kind of source or sink.
 //!
-//! The thread sleeps in the kernel and never spins: the programs under test need the processors. As long as packets come it looks once in
-//! a tick, so that the cost of waking is shared by all packets of a tick; when none came, it wakes for the next packet at once, or for
-//! the moment when one is due. A packet is stamped after it was read, so it is never early.
+//! The thread sleeps in the kernel and never spins: the programs under test need the processors. While packets arrive
+//! it wakes once per tick, so that the packets of a tick share the cost of waking; otherwise it wakes for the next
+//! packet at once, or when one is due. A packet is stamped after it was read, so it is never early.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use nix::errno::Errno;
 use nix::poll::{ppoll, PollFd, PollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
+use parking_lot::Mutex;
 
 use crate::delay_line::DelayLine;
 use crate::endpoint::{PacketSink, PacketSource};
@@ -27,23 +28,23 @@ use crate::packet_buffer::PacketBuffer;
 use crate::report::Report;
 use crate::runqueue::RunQueue;
 
-/// Frames read in one round before those that are due get their turn.
+/// Frames read before due packets are written.
 const READ_AT_ONCE: usize = 128;
-/// How often somebody idle looks at the kernel's counters.
-const LOOK: Duration = Duration::from_millis(500);
+/// The interval at which an idle forwarder reads the kernel's drop counters, for which the kernel has no event.
+const COUNTERS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How a forwarder works, besides what its path is like.
+/// The configuration of a forwarder, beside the properties of its path.
 #[derive(Clone, Copy, Debug)]
 pub struct ForwarderConfig {
-    /// How often it looks while packets come.
+    /// The interval of wake-ups while packets arrive.
     pub tick: Duration,
-    /// Packets later than this count as late.
+    /// The lateness from which on packets count as late.
     pub late: Duration,
-    /// Memory for packets under way.
+    /// Memory for packets in flight.
     pub memory_bytes: usize,
 }
 
-/// What a forwarder and its owner share.
+/// The state that a forwarder shares with its owner.
 #[derive(Debug)]
 pub struct Shared {
     stop: AtomicBool,
@@ -51,10 +52,6 @@ pub struct Shared {
     spec: Mutex<Spec>,
     report: Mutex<Report>,
     wake: EventFd,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -69,7 +66,7 @@ impl Shared {
     }
 }
 
-/// A forwarder at work; dropped, it ends.
+/// A running forwarder; it ends when dropped.
 #[derive(Debug)]
 pub struct Forwarder {
     shared: Arc<Shared>,
@@ -77,37 +74,37 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Begin. `seed` is the direction's own.
+    /// Starts the thread. Each direction needs its own `seed`.
     ///
     /// # Errors
-    /// Where there is no thread to be had.
+    /// The thread cannot be started.
     pub fn start<I, O, S>(
         inlet: I,
         outlet: O,
         spec: Spec,
         seed: u64,
-        working: ForwarderConfig,
+        config: ForwarderConfig,
     ) -> io::Result<Self>
     where
         I: PacketSource<Shape = S> + Send + 'static,
         O: PacketSink<Shape = S> + Send + 'static,
         S: Send + 'static,
     {
-        let shared = Arc::new(Shared::new(spec, working.late)?);
+        let shared = Arc::new(Shared::new(spec, config.late)?);
         let ready = spec_bytes(&spec).min(READY_BYTES as u64) as usize;
         let mut worker = Worker {
             inlet,
             outlet,
             link: Link::new(spec, seed),
             line: DelayLine::default(),
-            store: PacketBuffer::new(ready.min(working.memory_bytes), working.memory_bytes),
+            buffer: PacketBuffer::new(ready.min(config.memory_bytes), config.memory_bytes),
             frames: Vec::new(),
             unused: Vec::new(),
             epoch: Instant::now(),
-            working,
+            config,
             shared: Arc::clone(&shared),
             round: Round::default(),
-            most_number: 0,
+            max_number: 0,
             read_end_ns: 0,
         };
         let thread =
@@ -115,43 +112,43 @@ impl Forwarder {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What it counted so far.
+    /// The counts so far.
     #[must_use]
     pub fn report(&self) -> Report {
-        lock(&self.shared.report).clone()
+        self.shared.report.lock().clone()
     }
 
-    /// What the path is like.
+    /// The properties of the path.
     #[must_use]
     pub fn spec(&self) -> Spec {
-        *lock(&self.shared.spec)
+        *self.shared.spec.lock()
     }
 
-    /// Make the path another, for packets that are read from now on.
+    /// Changes the properties, for packets that are read from now on.
     pub fn change(&self, spec: Spec) {
-        *lock(&self.shared.spec) = spec;
+        *self.shared.spec.lock() = spec;
         self.shared.changed.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Whether its thread has ended by itself: an end of the path has gone.
+    /// Whether its thread has ended on an error: an end of the path is gone.
     #[must_use]
     pub fn ended(&self) -> bool {
         self.thread.as_ref().is_none_or(thread::JoinHandle::is_finished)
     }
 
-    /// End it; packets under way are lost.
+    /// Ends it; packets in flight are lost.
     pub fn end(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
         self.wake();
         if let Some(thread) = self.thread.take() {
-            // A forwarder that panicked has said so already.
+            // A panic has been reported already.
             let _ = thread.join();
         }
     }
 
     fn wake(&self) {
-        // Full: then it is to wake already.
+        // A full counter wakes it as well.
         let _ = self.shared.wake.write(1);
     }
 }
@@ -162,19 +159,19 @@ impl Drop for Forwarder {
     }
 }
 
-/// Laid out before the first packet comes, at most; the rest when it is needed.
+/// The most memory that is allocated before the first packet.
 const READY_BYTES: usize = 64 << 20;
 
-/// Bytes under way when the path is full.
+/// Bytes in flight on a full path.
 fn spec_bytes(spec: &Spec) -> u64 {
     if !spec.rate_bps.is_finite() {
         return 0;
     }
-    let under_way = (spec.longest_ns() as f64 * spec.rate_bps / 8e9) as u64;
-    under_way.saturating_add(spec.buffer_bytes)
+    let in_flight = (spec.max_flight_ns() as f64 * spec.rate_bps / 8e9) as u64;
+    in_flight.saturating_add(spec.buffer_bytes)
 }
 
-/// A packet under way.
+/// A packet in flight.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     frame: u32,
@@ -183,7 +180,7 @@ struct Packet {
     flip: Option<u64>,
 }
 
-/// What one round did, until the report has it.
+/// The counts of one round, until they are in the report.
 #[derive(Debug, Default)]
 struct Round {
     read: u64,
@@ -194,7 +191,7 @@ struct Round {
     out: u64,
     out_bytes: u64,
     reordered: u64,
-    /// Lateness and how many packets had it.
+    /// Lateness in ns, and the number of packets with it.
     late_ns: Vec<(u64, u64)>,
 }
 
@@ -203,33 +200,33 @@ struct Worker<I, O, S> {
     outlet: O,
     link: Link,
     line: DelayLine<Packet>,
-    store: PacketBuffer,
-    /// Frames with packets under way, and how many each has.
+    buffer: PacketBuffer,
+    /// Frames with packets in flight, and their number.
     frames: Vec<Option<(Frame<S>, u32)>>,
     unused: Vec<u32>,
     epoch: Instant,
-    working: ForwarderConfig,
+    config: ForwarderConfig,
     shared: Arc<Shared>,
     round: Round,
-    /// The highest number of a packet that has left.
-    most_number: u64,
-    /// When nothing was left to read, the last time.
+    /// The highest number among packets that have left.
+    max_number: u64,
+    /// When the source was last empty.
     read_end_ns: u64,
 }
 
 impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
     fn run(&mut self) {
-        // Without this the kernel may let the thread sleep 50 us longer than asked. A thread of real-time priority has none anyway.
+        // Without this, the kernel may let the thread sleep 50 us too long, unless it has real-time priority.
         let _ = nix::sys::prctl::set_timerslack(1000);
         let mut waits = RunQueue::open();
         let mut woken_by_packet = true;
-        let mut looked = Instant::now();
+        let mut counters_at = Instant::now();
         while !self.shared.stop.load(Ordering::Acquire) {
             if self.shared.changed.swap(false, Ordering::AcqRel) {
-                self.link.change(*lock(&self.shared.spec));
+                self.link.change(*self.shared.spec.lock());
             }
-            // Where a packet woke it, packets waited while the thread waited for a processor. Else they may have waited
-            // ever since it last looked.
+            // If a packet woke it, packets waited as long as the thread waited for a processor; otherwise perhaps since
+            // the last read.
             let scheduled_ns = waits.since_last();
             let waited_ns = if woken_by_packet {
                 scheduled_ns
@@ -239,18 +236,18 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
             let all_read = match self.read(waited_ns) {
                 Ok(all_read) => all_read,
                 Err(error) => {
-                    lock(&self.shared.report).ended = Some(error.to_string());
+                    self.shared.report.lock().ended = Some(error.to_string());
                     return;
                 }
             };
             let written = self.write_due();
             let busy = self.round.read > 0 || written;
-            let look = looked.elapsed() >= LOOK;
-            let overflowed = look.then(|| self.inlet.overflowed());
-            if look {
-                looked = Instant::now();
+            let counters_due = counters_at.elapsed() >= COUNTERS_INTERVAL;
+            let overflowed = counters_due.then(|| self.inlet.overflowed());
+            if counters_due {
+                counters_at = Instant::now();
             }
-            if busy || look {
+            if busy || counters_due {
                 self.publish(overflowed);
             }
             woken_by_packet = false;
@@ -258,7 +255,7 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
                 continue;
             }
             if busy {
-                thread::sleep(self.working.tick);
+                thread::sleep(self.config.tick);
             } else {
                 woken_by_packet = self.wait();
             }
@@ -271,12 +268,12 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
         self.epoch.elapsed().as_nanos() as u64
     }
 
-    /// Read what is there; whether that was all. `waited_ns` is how long it may have waited to be read.
+    /// Reads frames; returns whether all were read. `waited_ns` is how long they may have waited.
     fn read(&mut self, waited_ns: u64) -> io::Result<bool> {
-        let late = Duration::from_nanos(waited_ns) > self.working.late;
+        let late = Duration::from_nanos(waited_ns) > self.config.late;
         for _ in 0..READ_AT_ONCE {
-            let Some(room) = self.store.room(I::ROOM) else {
-                return self.throw_away();
+            let Some(room) = self.buffer.room(I::MAX_FRAME) else {
+                return self.discard();
             };
             let (cuts, shape) = match self.inlet.read(room) {
                 Ok(Some(found)) => found,
@@ -296,15 +293,15 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
             if late {
                 self.round.read_late += packets as u64;
             }
-            let place = self.store.keep(cuts.len);
-            self.take_in(now_ns, Frame { place, cuts, shape });
+            let place = self.buffer.keep(cuts.len);
+            self.enqueue(now_ns, Frame { place, cuts, shape });
         }
         Ok(false)
     }
 
-    /// No memory: the path was to hold more than it was given, which is no fault of the path that is emulated.
-    fn throw_away(&mut self) -> io::Result<bool> {
-        let mut room = vec![0; I::ROOM];
+    /// Discards frames for lack of memory, which is an error of this machine and not a loss of the path.
+    fn discard(&mut self) -> io::Result<bool> {
+        let mut room = vec![0; I::MAX_FRAME];
         for _ in 0..READ_AT_ONCE {
             match self.inlet.read(&mut room) {
                 Ok(Some((cuts, _))) => self.round.no_memory += cuts.packets() as u64,
@@ -321,15 +318,15 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
         Ok(false)
     }
 
-    /// Ask the model for each packet of a frame, and let those wait that will arrive.
-    fn take_in(&mut self, now_ns: u64, frame: Frame<S>) {
+    /// Decides the fate of each packet of a frame, and queues those that will arrive.
+    fn enqueue(&mut self, now_ns: u64, frame: Frame<S>) {
         let cuts = frame.cuts;
         let place = frame.place;
         let slot = self.unused.pop().unwrap_or_else(|| {
             self.frames.push(None);
             self.frames.len() as u32 - 1
         });
-        let mut under_way = 0;
+        let mut in_flight = 0;
         for index in 0..cuts.packets() {
             let number = self.link.counts().packets;
             let Ok((first, again)) = self.link.send(now_ns, cuts.wire_bytes(index)) else {
@@ -339,18 +336,18 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
                 let packet =
                     Packet { frame: slot, index: index as u32, number, flip: arrival.flip };
                 self.line.push(arrival.at_ns, arrival.held, packet);
-                under_way += 1;
+                in_flight += 1;
             }
         }
-        if under_way > 0 {
-            self.frames[slot as usize] = Some((frame, under_way));
+        if in_flight > 0 {
+            self.frames[slot as usize] = Some((frame, in_flight));
         } else {
             self.unused.push(slot);
-            self.store.release(place);
+            self.buffer.release(place);
         }
     }
 
-    /// Write what is due by now; whether there was anything. Neighbours of one frame leave together.
+    /// Writes the packets that are due; returns whether there were any. Neighbours of one frame leave together.
     fn write_due(&mut self) -> bool {
         let now_ns = self.now_ns();
         let mut run: Option<(Packet, u32, u64)> = None;
@@ -380,12 +377,12 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
     }
 
     fn write(&mut self, first: Packet, count: u32, due_ns: u64) {
-        let Some((frame, under_way)) = &mut self.frames[first.frame as usize] else {
-            debug_assert!(false, "a packet under way has its frame");
+        let Some((frame, in_flight)) = &mut self.frames[first.frame as usize] else {
+            debug_assert!(false, "a packet in flight has its frame");
             return;
         };
         let (from, packets) = (first.index as usize, count as usize);
-        let bytes = self.store.bytes(frame.place);
+        let bytes = self.buffer.bytes(frame.place);
         match self.outlet.write(frame, bytes, (from, packets), first.flip) {
             Ok(()) => {
                 self.round.out += u64::from(count);
@@ -394,26 +391,26 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
             }
             Err(_) => self.round.refused += u64::from(count),
         }
-        *under_way -= count;
+        *in_flight -= count;
         let place = frame.place;
-        if *under_way == 0 {
+        if *in_flight == 0 {
             self.frames[first.frame as usize] = None;
             self.unused.push(first.frame);
-            self.store.release(place);
+            self.buffer.release(place);
         }
-        // RFC 4737: reordered is what comes after a higher number. Packets of one run follow one another.
+        // RFC 4737: a packet after a higher number is reordered. The packets of one run are consecutive.
         let last = first.number + u64::from(count) - 1;
-        let most = self.most_number;
-        self.round.reordered += most.saturating_sub(first.number).min(u64::from(count));
-        self.most_number = most.max(last);
-        // As late as the first of them.
+        let max = self.max_number;
+        self.round.reordered += max.saturating_sub(first.number).min(u64::from(count));
+        self.max_number = max.max(last);
+        // The lateness is that of the first packet.
         self.round.late_ns.push((self.now_ns().saturating_sub(due_ns), u64::from(count)));
     }
 
     fn publish(&mut self, overflowed: Option<u64>) {
         let now_ns = self.now_ns();
         let round = &mut self.round;
-        let mut report = lock(&self.shared.report);
+        let mut report = self.shared.report.lock();
         report.counts = self.link.counts();
         report.out += round.out;
         report.out_bytes += round.out_bytes;
@@ -423,11 +420,11 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
         report.no_memory += round.no_memory;
         report.unusable += round.unusable;
         for (late_ns, packets) in round.late_ns.drain(..) {
-            report.left(late_ns, packets);
+            report.on_left(late_ns, packets);
         }
         report.queued_bytes = self.link.queued_bytes(now_ns);
-        report.under_way = self.line.len() as u64;
-        report.memory_bytes = self.store.laid_out() as u64;
+        report.in_flight = self.line.len() as u64;
+        report.memory_bytes = self.buffer.allocated() as u64;
         if let Some(overflowed) = overflowed {
             report.unread = overflowed;
         }
@@ -436,12 +433,12 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
         *round = Round { late_ns, ..Round::default() };
     }
 
-    /// Sleep until there is a packet, one is due, or somebody calls; whether there is a packet.
+    /// Sleeps until a packet arrives, one is due, or the owner wakes it; returns whether a packet has arrived.
     fn wait(&mut self) -> bool {
         let now_ns = self.now_ns();
         let due =
             self.line.next_due_ns().map(|due| Duration::from_nanos(due.saturating_sub(now_ns)));
-        let timeout = due.map_or(LOOK, |due| due.min(LOOK));
+        let timeout = due.map_or(COUNTERS_INTERVAL, |due| due.min(COUNTERS_INTERVAL));
         let mut descriptors = [
             PollFd::new(self.inlet.descriptor(), PollFlags::POLLIN),
             PollFd::new(self.shared.wake.as_fd(), PollFlags::POLLIN),
@@ -454,11 +451,11 @@ impl<I: PacketSource<Shape = S>, O: PacketSink<Shape = S>, S> Worker<I, O, S> {
                     let _ = self.shared.wake.read();
                 }
             }
-            // Out of memory, at worst: try again, without a loop that eats a processor.
-            Err(_) => thread::sleep(self.working.tick),
+            // Out of memory, at worst: try again, without a busy loop.
+            Err(_) => thread::sleep(self.config.tick),
         }
         if !packet {
-            // Nothing was there until now.
+            // No frame was waiting until now.
             self.read_end_ns = self.now_ns();
         }
         packet

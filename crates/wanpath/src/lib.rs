@@ -1,18 +1,23 @@
 //! An emulated wide-area path for real packets.
 //!
-//! Arrives: packets of two network namespaces, or UDP datagrams; what each direction of the path is like; a seed.
-//! Leaves: the packets that the path lets through, when they are due; what was lost, and why; what this machine was too slow for.
-//! Must not know: Python, who made namespaces, protocols under test.
+//! Arrives: packets of two network namespaces, or UDP datagrams; the properties of each direction; a seed.
+//! Leaves: the packets that the path delivers, when they are due; losses and their causes; errors of this machine.
+//! Must not know: Python, the owner of the namespaces, the protocols under test.
 //!
-//! [`model`] decides, by packet number alone; [`line`](mod@line) and [`store`] hold what is under way; [`frame`] and [`packet`] know how packets are cut;
-//! [`forwarder`] is one direction at work, between two [`ends`]; [`tun`] is an end for any IP traffic, [`relay`] one for UDP without root; [`report`] has the counts and the verdict.
+//! - [`model`] decides the fate of each packet, by its number alone.
+//! - [`forwarder`] is the thread of one direction, between a packet source and a packet sink ([`endpoint`]).
+//! - [`delay_line`] and [`packet_buffer`] hold packets in flight.
+//! - [`tun`] is an endpoint for any IP traffic, [`relay`] one for UDP without root.
+//! - [`frame`] and [`packet`] split the kernel's large frames; [`report`] has the counts and the verdict.
 //!
-//! The decision here: packets pass through a process of ours. The kernel's `netem` is not in every kernel, does not repeat what it did, and cannot
-//! say that it was late. Packets are handed over and back in the kernel's own large frames, or two processors would not carry 1 Gbit/s beside the
-//! programs under test; but each packet of a frame is decided on by itself.
+//! The decision here: packets pass through a user-space process. The kernel's `netem` is missing in some kernels,
+//! does not repeat its decisions, and cannot report that it was late. Packets cross in the kernel's own large frames,
+//! since two processors could not carry 1 Gbit/s beside the programs under test otherwise; each packet of a frame has
+//! its own fate.
 
 pub mod delay_line;
 pub mod endpoint;
+pub mod error;
 pub mod forwarder;
 pub mod frame;
 pub mod model;

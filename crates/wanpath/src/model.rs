@@ -1,55 +1,56 @@
-//! One direction of a path: what becomes of each packet, decided by its number.
+//! The model of one direction of a path: the fate of each packet, decided by its number.
 //!
-//! Arrives: packets by size and time. Leaves: when each comes out, if at all, how often, and whether damaged.
-//! Must not know: clocks, what is in a packet.
+//! Arrives: packets by size and time. Leaves: when each arrives, if at all, how often, and whether damaged.
+//! Must not know: clocks, the contents of a packet.
 //!
-//! It is the link of `waystage-wansim`, so that what holds in virtual time can be tried on real packets: the tail of a full buffer is
-//! dropped, what remains crosses at the link's rate, may be lost behind it, and arrives after the delay. It differs in one thing:
-//! every decision follows from the seed and the packet's number alone. Which packets are lost does not depend on
-//! what the buffer dropped before, nor on when packets came.
+//! It is the link of `waystage-wansim`, so that results in virtual time can be checked with real packets: a drop-tail
+//! buffer, the link's rate, random loss after it, then the delay. It differs in one respect: every decision
+//! depends on the seed and the packet's number alone, and not on drops of the buffer or on arrival times.
 
 use waystage_flowsim::seeded::{hash, unit};
 
-/// Gilbert and Elliott's two states, packet by packet.
+use crate::error::PathError;
+
+/// The two states of Gilbert and Elliott, packet by packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bursts {
-    /// The probability that a good spell ends.
+    /// The probability that the good state ends.
     pub begin: f64,
-    /// The probability that a bad spell ends; its mean length is the inverse.
+    /// The probability that the bad state ends; its mean length is the inverse.
     pub end: f64,
-    /// The loss in a bad spell.
+    /// The loss in the bad state.
     pub loss: f64,
 }
 
-/// What one direction of a path is like.
+/// The properties of one direction of a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spec {
-    /// Bits a second, of whole IP packets; infinite for none.
+    /// The rate in bits a second, of IP packets; infinite for no limit.
     pub rate_bps: f64,
-    /// From the end of the link's queue to the other end.
+    /// The propagation delay, after the queue.
     pub delay_ns: u64,
-    /// Each packet arrives later by up to this, evenly spread; packets may overtake each other.
+    /// Each packet is delayed further by up to this, uniformly; packets may overtake each other.
     pub jitter_ns: u64,
-    /// How many bytes may wait for the link, the packet on the link among them.
+    /// The size of the buffer, which includes the packet on the link.
     pub buffer_bytes: u64,
-    /// The share of packets lost at random, behind the buffer.
+    /// The share of packets lost at random, after the buffer.
     pub loss: f64,
-    /// Loss in bursts, besides.
+    /// Additional loss in bursts.
     pub bursts: Option<Bursts>,
-    /// The share of packets that arrive later by `reorder_ns`.
+    /// The share of packets that are delayed by `reorder_ns`.
     pub reorder: f64,
-    /// How much later.
+    /// Their additional delay.
     pub reorder_ns: u64,
     /// The share of packets that arrive twice.
     pub duplicate: f64,
-    /// The share of packets in which a bit changes.
+    /// The share of packets in which a bit flips.
     pub corrupt: f64,
-    /// Larger IP packets do not pass.
+    /// The largest IP packet that passes.
     pub mtu: u64,
 }
 
 impl Default for Spec {
-    /// A path that does nothing.
+    /// A path that changes nothing.
     fn default() -> Self {
         Self {
             rate_bps: f64::INFINITY,
@@ -68,11 +69,11 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// What makes no sense, in a sentence.
+    /// Checks the properties.
     ///
     /// # Errors
-    /// Where there is such a thing.
-    pub fn check(&self) -> Result<(), String> {
+    /// [`PathError::Spec`] with a sentence about the first invalid one.
+    pub fn check(&self) -> Result<(), PathError> {
         let mut shares = vec![
             ("loss", self.loss),
             ("reorder", self.reorder),
@@ -88,131 +89,132 @@ impl Spec {
         }
         for (name, share) in shares {
             if !(0.0..=1.0).contains(&share) {
-                return Err(format!("{name} of {share} is not between 0 and 1"));
+                return Err(PathError::Spec(format!("{name} of {share} is not between 0 and 1")));
             }
         }
         if self.rate_bps.is_nan() || self.rate_bps < 1.0 {
-            return Err(format!("a rate of {} bit/s is none", self.rate_bps));
+            return Err(PathError::Spec(format!("a rate of {} bit/s is none", self.rate_bps)));
         }
-        if self.longest_ns() > MOST_NS {
-            return Err("delay, jitter and reordering are more than ten minutes together".into());
+        if self.max_flight_ns() > MAX_NS {
+            let sum = "delay, jitter and reordering are more than ten minutes together";
+            return Err(PathError::Spec(sum.to_owned()));
         }
         Ok(())
     }
 
-    /// How long a packet is under way at most, once it has crossed the link.
+    /// The longest time in flight, after the link.
     #[must_use]
-    pub fn longest_ns(&self) -> u64 {
+    pub fn max_flight_ns(&self) -> u64 {
         self.delay_ns.saturating_add(self.jitter_ns).saturating_add(self.reorder_ns)
     }
 }
 
-/// Ten minutes: what a packet between planets would take, and what memory can hold at low rates.
-const MOST_NS: u64 = 600_000_000_000;
+/// Ten minutes: the delay between planets, and the most that memory holds at low rates.
+const MAX_NS: u64 = 600_000_000_000;
 
-/// Why a packet does not arrive.
+/// The cause of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// Larger than the path's MTU. No ICMP message tells the sender.
     TooLarge,
     /// The buffer was full.
     Buffer,
-    /// By chance.
+    /// Random loss.
     Random,
-    /// In a bad spell.
+    /// Loss in the bad state.
     Burst,
 }
 
-/// How a packet comes out.
+/// The arrival of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
+    /// The time.
     pub at_ns: u64,
-    /// Kept back by `reorder_ns`.
+    /// Whether it was delayed by `reorder_ns`.
     pub held: bool,
-    /// Which of its bits is changed: a random word, to be taken modulo the bits that may change.
+    /// The bit that flips: a random word, modulo the bits that may flip.
     pub flip: Option<u64>,
 }
 
-/// What becomes of one packet: lost, or it arrives once or twice.
+/// The fate of a packet: lost, or it arrives once or twice.
 pub type Fate = Result<(Arrival, Option<Arrival>), Lost>;
 
-/// What a link has done so far.
+/// Counters of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets that went in; the next one's number.
+    /// Packets sent, and the number of the next one.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Larger than the MTU.
+    /// Packets larger than the MTU.
     pub too_large: u64,
-    /// Found the buffer full.
+    /// Packets that found the buffer full.
     pub overflowed: u64,
-    /// Lost by chance.
+    /// Packets lost at random.
     pub lost_random: u64,
     /// Lost in a bad spell.
     pub lost_burst: u64,
-    /// Arrive twice.
+    /// Packets that arrive twice.
     pub duplicated: u64,
-    /// Kept back.
+    /// Packets delayed by `reorder_ns`.
     pub held: u64,
-    /// Arrive with a bit changed; copies count for themselves.
+    /// Packets that arrive with a flipped bit; copies count separately.
     pub corrupted: u64,
-    /// Most bytes that waited.
-    pub most_queued: u64,
+    /// The longest queue in bytes.
+    pub max_queued: u64,
 }
 
-/// Each decision has a stream of its own.
+/// Each decision has its own random stream.
 #[derive(Clone, Copy)]
 enum Die {
     Loss = 1,
-    Spell = 2,
+    State = 2,
     BurstLoss = 3,
     Duplicate = 4,
-    /// And the copy's, by adding one.
+    /// The next value is for the copy.
     Jitter = 6,
     Reorder = 8,
     Corrupt = 10,
     Flip = 12,
 }
 
-/// A link at work.
+/// A link.
 #[derive(Clone, Debug)]
 pub struct Link {
     spec: Spec,
     seed: u64,
     free_ns: u64,
-    /// What of a nanosecond the link is busy beyond `free_ns`: without it, small packets would pass too fast.
+    /// The fraction of a nanosecond beyond `free_ns`: without it, small packets would pass too fast.
     fraction: f64,
-    bad_spell: bool,
+    bad_state: bool,
     counts: Counts,
 }
 
 impl Link {
-    /// An idle link. The two directions of a path want different seeds.
+    /// An idle link. The two directions of a path need different seeds.
     #[must_use]
     pub fn new(spec: Spec, seed: u64) -> Self {
-        Self { spec, seed, free_ns: 0, fraction: 0.0, bad_spell: false, counts: Counts::default() }
+        Self { spec, seed, free_ns: 0, fraction: 0.0, bad_state: false, counts: Counts::default() }
     }
 
-    /// What it is like.
+    /// Its properties.
     #[must_use]
     pub fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// Change it at work: packets that wait for the link keep their turn as it was computed, and those behind it their time.
+    /// Changes the properties. Packets in the queue and in flight keep their times.
     pub fn change(&mut self, spec: Spec) {
         self.spec = spec;
     }
 
-    /// What it has done.
+    /// Its counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Bytes that wait.
+    /// Bytes in the queue.
     #[must_use]
     pub fn queued_bytes(&self, now_ns: u64) -> u64 {
         if self.spec.rate_bps.is_finite() {
@@ -222,18 +224,18 @@ impl Link {
         }
     }
 
-    /// The next packet goes in.
+    /// Sends the next packet.
     pub fn send(&mut self, now_ns: u64, bytes: u64) -> Fate {
         let number = self.counts.packets;
         self.counts.packets += 1;
         self.counts.bytes += bytes;
-        // Spells go on whatever becomes of the packet: they depend on its number alone.
+        // The state advances whatever the fate of the packet: it depends on the number alone.
         let burst = self.in_burst(number);
         if bytes > self.spec.mtu {
             self.counts.too_large += 1;
             return Err(Lost::TooLarge);
         }
-        if !self.crosses(now_ns, bytes) {
+        if !self.enqueue(now_ns, bytes) {
             self.counts.overflowed += 1;
             return Err(Lost::Buffer);
         }
@@ -253,13 +255,14 @@ impl Link {
         Ok((first, again))
     }
 
-    /// Take the packet's turn on the link, unless the buffer is full. A packet larger than the whole buffer may cross an idle link.
-    fn crosses(&mut self, now_ns: u64, bytes: u64) -> bool {
+    /// Queues the packet for the link, unless the buffer is full. An idle link takes even a packet larger than the
+    /// buffer.
+    fn enqueue(&mut self, now_ns: u64, bytes: u64) -> bool {
         let queued = self.queued_bytes(now_ns);
         if queued > 0 && queued + bytes > self.spec.buffer_bytes {
             return false;
         }
-        self.counts.most_queued = self.counts.most_queued.max(queued + bytes);
+        self.counts.max_queued = self.counts.max_queued.max(queued + bytes);
         if self.free_ns < now_ns {
             self.free_ns = now_ns;
             self.fraction = 0.0;
@@ -273,7 +276,7 @@ impl Link {
     }
 
     fn arrival(&mut self, number: u64, copy: u64) -> Arrival {
-        // Never early: what is left of a nanosecond counts as a whole one.
+        // Never early: a fraction of a nanosecond counts as a complete one.
         let mut at_ns = self.free_ns + u64::from(self.fraction > 0.0) + self.spec.delay_ns;
         if self.spec.jitter_ns > 0 {
             let part = unit(self.die(Die::Jitter as u64 + copy, number));
@@ -293,14 +296,14 @@ impl Link {
 
     fn in_burst(&mut self, number: u64) -> bool {
         let Some(Bursts { begin, end, loss }) = self.spec.bursts else {
-            self.bad_spell = false;
+            self.bad_state = false;
             return false;
         };
-        let turn = if self.bad_spell { end } else { begin };
-        if self.chance(turn, Die::Spell as u64, number) {
-            self.bad_spell = !self.bad_spell;
+        let turn = if self.bad_state { end } else { begin };
+        if self.chance(turn, Die::State as u64, number) {
+            self.bad_state = !self.bad_state;
         }
-        self.bad_spell && self.chance(loss, Die::BurstLoss as u64, number)
+        self.bad_state && self.chance(loss, Die::BurstLoss as u64, number)
     }
 
     fn die(&self, die: u64, number: u64) -> u64 {

@@ -1,18 +1,18 @@
-//! IP packets as a TUN device hands them over: cut, checksummed, damaged.
+//! IP packets of a TUN device: splitting, checksums, damage.
 //!
-//! Arrives: a virtio-net header and the bytes behind it. Leaves: headers of parts of it; damaged copies.
+//! Arrives: a virtio-net header and the bytes after it. Leaves: headers of parts of it; damaged copies.
 //! Must not know: devices, the path.
 //!
-//! Linux gives a TUN device up to 64 KiB of one flow at once (GSO), with checksums left to be completed, where the program said that it
-//! can take that. Cutting follows `tcp_gso_segment` and `__udp_gso_segment` (net/ipv4/tcp_offload.c, udp_offload.c); the header is that of
-//! Virtual I/O Device 1.2, section 5.1.6.
+//! Linux hands a TUN device up to 64 KiB of one flow at once (GSO), without checksums, if the program has declared
+//! support. Splitting follows `tcp_gso_segment` and `__udp_gso_segment` (net/ipv4/tcp_offload.c, udp_offload.c); the
+//! header is that of Virtual I/O Device 1.2, section 5.1.6.
 
 use crate::frame::Cuts;
 
 /// Bytes of the virtio-net header, `struct virtio_net_hdr`.
 pub const VNET_BYTES: usize = 10;
-/// Longer headers are not cut.
-pub const MOST_HEAD: usize = 512;
+/// The longest headers that are split.
+pub const MAX_HEAD: usize = 512;
 
 const NEEDS_CHECKSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
@@ -26,15 +26,15 @@ const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMP6: u8 = 58;
 
-/// What the kernel says of a packet, besides its bytes.
+/// The kernel's metadata of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Where the transport header begins and where in it the checksum stands, if it is to be completed.
+    /// The offsets of the transport header and of the checksum in it, if the checksum is incomplete.
     pub checksum: Option<(usize, usize)>,
     gso: u8,
 }
 
-/// Read the virtio-net header before a packet of `len` bytes; `None` for what cannot be cut.
+/// Reads the virtio-net header of a packet; `None` for one that cannot be split.
 #[must_use]
 pub fn read(vnet: &[u8; VNET_BYTES], packet: &[u8]) -> Option<(Cuts, Shape)> {
     let word = |at: usize| usize::from(u16::from_ne_bytes([vnet[at], vnet[at + 1]]));
@@ -43,9 +43,9 @@ pub fn read(vnet: &[u8; VNET_BYTES], packet: &[u8]) -> Option<(Cuts, Shape)> {
     if checksum.is_some_and(|(start, offset)| start + offset + 2 > packet.len()) {
         return None;
     }
-    let whole = Cuts::whole(packet.len(), 0);
+    let single = Cuts::single(packet.len(), 0);
     if gso == GSO_NONE {
-        return Some((whole, Shape { checksum, gso }));
+        return Some((single, Shape { checksum, gso }));
     }
     let (start, _) = checksum?;
     let head = match gso & !GSO_ECN {
@@ -53,18 +53,18 @@ pub fn read(vnet: &[u8; VNET_BYTES], packet: &[u8]) -> Option<(Cuts, Shape)> {
         GSO_UDP_L4 => start + 8,
         _ => return None,
     };
-    let fits = start >= 20 && head < packet.len() && head <= MOST_HEAD && segment > 0;
+    let fits = start >= 20 && head < packet.len() && head <= MAX_HEAD && segment > 0;
     fits.then_some((Cuts { len: packet.len(), head, segment, unseen: 0 }, Shape { checksum, gso }))
 }
 
-/// The virtio-net header and the packet headers of `count` packets from `first` of a frame that is to be cut.
-/// Returns how many bytes of `head` are headers. The payload is `cuts.payload(first, count)`.
+/// The virtio-net header, and in `head` the packet headers, of `count` packets from `first` of a frame. Returns the
+/// length of the headers as well. The payload is `cuts.payload(first, count)`.
 pub fn cut(
     cuts: &Cuts,
     shape: Shape,
     packet: &[u8],
     (first, count): (usize, usize),
-    head: &mut [u8; MOST_HEAD],
+    head: &mut [u8; MAX_HEAD],
 ) -> ([u8; VNET_BYTES], usize) {
     let Some((start, offset)) = shape.checksum.filter(|_| cuts.head > 0) else {
         return (vnet(shape.checksum, GSO_NONE, 0, 0), 0);
@@ -105,12 +105,13 @@ pub fn cut(
     (vnet(shape.checksum, gso, segment, cuts.head), cuts.head)
 }
 
-/// Complete the checksum of a single packet, then change one bit: of its payload, or of its transport header where it has none.
+/// Completes the checksum of a single packet, then flips one bit: of its payload, or without one of its transport
+/// header.
 pub fn damage(packet: &mut [u8], checksum: Option<(usize, usize)>, flip: u64) {
     if let Some((start, offset)) = checksum {
         // The field holds the sum of the pseudo header.
         let full = !fold(sum(&packet[start..]));
-        // RFC 768: a computed zero is sent as all ones, since zero says that there is none.
+        // RFC 768: a computed zero is sent as all ones, since zero means no checksum.
         put(packet, start + offset, if full == 0 && offset == 6 { 0xFFFF } else { full });
     }
     let (header, payload) = transport(packet);
@@ -122,7 +123,7 @@ pub fn damage(packet: &mut [u8], checksum: Option<(usize, usize)>, flip: u64) {
     }
 }
 
-/// Where the transport header of a packet begins, and where its payload.
+/// The offsets of the transport header and of the payload.
 fn transport(packet: &[u8]) -> (usize, usize) {
     let byte = |at: usize| usize::from(packet.get(at).copied().unwrap_or(0));
     let (header, protocol) = match byte(0) >> 4 {
@@ -191,7 +192,7 @@ fn fold(mut sum: u64) -> u16 {
 mod tests {
     use super::*;
 
-    /// A frame of TCP over IPv4 or UDP over IPv6, as the kernel hands it over.
+    /// A frame of TCP over IPv4 or UDP over IPv6, as from the kernel.
     fn frame(udp6: bool, payload: usize, segment: u16) -> ([u8; VNET_BYTES], Vec<u8>) {
         let mut packet = vec![0u8; if udp6 { 48 } else { 40 } + payload];
         let len = packet.len();
@@ -221,10 +222,10 @@ mod tests {
         (vnet(Some((start, offset)), gso, usize::from(segment), head), packet)
     }
 
-    /// The packets that `count` from `first` make, as one whose checksum is completed.
+    /// The packets `first..first + count`, as one.
     fn part(vnet: &[u8; VNET_BYTES], packet: &[u8], first: usize, count: usize) -> (Vec<u8>, u8) {
         let (cuts, shape) = read(vnet, packet).unwrap();
-        let mut head = [0; MOST_HEAD];
+        let mut head = [0; MAX_HEAD];
         let (header, used) = cut(&cuts, shape, packet, (first, count), &mut head);
         let mut made = head[..used].to_vec();
         made.extend_from_slice(&packet[cuts.payload(first, count)]);
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn single_packets_are_what_the_kernel_would_have_cut() {
+    fn single_packets_equal_those_of_the_kernel() {
         for udp6 in [false, true] {
             let (vnet, packet) = frame(udp6, 2500, 1000);
             let head = packet.len() - 2500;
@@ -252,7 +253,7 @@ mod tests {
                 assert_eq!(gso, GSO_NONE);
                 payload.extend_from_slice(&made[head..]);
                 let (_, shape) = read(&vnet, &packet).unwrap();
-                // Damage completes the checksum; undone, the packet is sound.
+                // Damage completes the checksum; with the bit restored, the packet is valid.
                 let sound = {
                     let mut copy = made.clone();
                     damage(&mut copy, shape.checksum, 0);
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_together_is_one_frame_again() {
+    fn packets_that_leave_together_are_one_frame_again() {
         let (vnet, packet) = frame(false, 5000, 1000);
         let (all, gso) = part(&vnet, &packet, 0, 5);
         assert_eq!(gso, GSO_TCP4);
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_lie_are_not_believed() {
+    fn invalid_headers_are_refused() {
         let (mut vnet, packet) = frame(false, 100, 50);
         vnet[6] = 200; // the checksum beyond the end
         assert_eq!(read(&vnet, &packet), None);

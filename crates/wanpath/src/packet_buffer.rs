@@ -1,68 +1,68 @@
-//! Bytes of packets under way, in memory that is used again.
+//! The packet buffer: bytes of packets in flight, in memory that is reused.
 //!
-//! Arrives: packets as they are read. Leaves: their bytes until nobody needs them.
-//! Must not know: when they leave.
+//! Arrives: packets as they are read. Leaves: their bytes until they are released. Must not know: when they leave.
 //!
-//! Packets of any size lie packed in large pieces; a piece is free again when all its packets have left. Leaving in about the order in
-//! which they came is what makes that work. A buffer of 64 KiB for each packet was rejected: of 40,000 small packets it would make 2.6 GB.
+//! Packets of any size are packed into large blocks. A block is free again when all its packets have left, which
+//! works because packets leave in about the order of their arrival. Rejected: a buffer of 64 KiB for each packet,
+//! which would take 2.6 GB for 40,000 small packets.
 
-/// The size of a piece: 16 of the largest packets, so that at most a sixteenth is wasted at its end.
-pub const PIECE_BYTES: usize = 1 << 20;
+/// The size of a block: 16 of the largest packets, so that at most a sixteenth is wasted at its end.
+pub const BLOCK_BYTES: usize = 1 << 20;
 
-/// Where a packet lies.
+/// The place of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    piece: u32,
+    block: u32,
     at: u32,
     len: u32,
 }
 
-struct Piece {
+struct Block {
     bytes: Box<[u8]>,
     packets: u32,
 }
 
 /// The memory of one direction.
 pub struct PacketBuffer {
-    pieces: Vec<Piece>,
+    blocks: Vec<Block>,
     free: Vec<u32>,
     current: u32,
     at: usize,
-    most: usize,
+    max: usize,
 }
 
 impl PacketBuffer {
-    /// At most `most_bytes` in all; `ready_bytes` are laid out, and touched, now.
+    /// At most `max_bytes`, of which `ready_bytes` are allocated and touched now.
     #[must_use]
-    pub fn new(ready_bytes: usize, most_bytes: usize) -> Self {
-        let most = most_bytes.div_ceil(PIECE_BYTES).max(2);
-        let mut store = Self { pieces: vec![piece()], free: Vec::new(), current: 0, at: 0, most };
-        let ready = ready_bytes.div_ceil(PIECE_BYTES).min(most);
-        while store.pieces.len() < ready {
-            store.free.push(store.pieces.len() as u32);
-            store.pieces.push(piece());
+    pub fn new(ready_bytes: usize, max_bytes: usize) -> Self {
+        let max = max_bytes.div_ceil(BLOCK_BYTES).max(2);
+        let mut buffer = Self { blocks: vec![block()], free: Vec::new(), current: 0, at: 0, max };
+        let ready = ready_bytes.div_ceil(BLOCK_BYTES).min(max);
+        while buffer.blocks.len() < ready {
+            buffer.free.push(buffer.blocks.len() as u32);
+            buffer.blocks.push(block());
         }
-        store
+        buffer
     }
 
-    /// Room for a packet of up to `len` bytes, at most a piece; `None` where all memory is in use.
+    /// Room for a packet of up to `len` bytes, at most a block; `None` if all memory is in use.
     pub fn room(&mut self, len: usize) -> Option<&mut [u8]> {
-        if self.at + len > PIECE_BYTES {
-            if self.pieces[self.current as usize].packets == 0 {
+        if self.at + len > BLOCK_BYTES {
+            if self.blocks[self.current as usize].packets == 0 {
                 self.at = 0;
-            } else if let Some(next) = self.another() {
+            } else if let Some(next) = self.next_block() {
                 (self.current, self.at) = (next, 0);
             } else {
                 return None;
             }
         }
-        Some(&mut self.pieces[self.current as usize].bytes[self.at..self.at + len])
+        Some(&mut self.blocks[self.current as usize].bytes[self.at..self.at + len])
     }
 
-    /// Keep the first `len` bytes of the room that was given last.
+    /// Keeps the first `len` bytes of the room returned last.
     pub fn keep(&mut self, len: usize) -> Place {
-        let place = Place { piece: self.current, at: self.at as u32, len: len as u32 };
-        self.pieces[self.current as usize].packets += 1;
+        let place = Place { block: self.current, at: self.at as u32, len: len as u32 };
+        self.blocks[self.current as usize].packets += 1;
         self.at += len;
         place
     }
@@ -70,43 +70,43 @@ impl PacketBuffer {
     /// A packet's bytes.
     #[must_use]
     pub fn bytes(&self, place: Place) -> &[u8] {
-        &self.pieces[place.piece as usize].bytes[place.at as usize..(place.at + place.len) as usize]
+        &self.blocks[place.block as usize].bytes[place.at as usize..(place.at + place.len) as usize]
     }
 
     /// The packet has left.
     pub fn release(&mut self, place: Place) {
-        let piece = &mut self.pieces[place.piece as usize];
-        piece.packets -= 1;
-        if piece.packets == 0 {
-            if place.piece == self.current {
+        let block = &mut self.blocks[place.block as usize];
+        block.packets -= 1;
+        if block.packets == 0 {
+            if place.block == self.current {
                 self.at = 0;
             } else {
-                self.free.push(place.piece);
+                self.free.push(place.block);
             }
         }
     }
 
-    /// Bytes laid out so far.
+    /// Bytes allocated so far.
     #[must_use]
-    pub fn laid_out(&self) -> usize {
-        self.pieces.len() * PIECE_BYTES
+    pub fn allocated(&self) -> usize {
+        self.blocks.len() * BLOCK_BYTES
     }
 
-    fn another(&mut self) -> Option<u32> {
+    fn next_block(&mut self) -> Option<u32> {
         if let Some(free) = self.free.pop() {
             return Some(free);
         }
-        if self.pieces.len() >= self.most {
+        if self.blocks.len() >= self.max {
             return None;
         }
-        self.pieces.push(piece());
-        Some(self.pieces.len() as u32 - 1)
+        self.blocks.push(block());
+        Some(self.blocks.len() as u32 - 1)
     }
 }
 
-/// Not zeroes: the kernel would give zeroed pages one by one, at the first packet that needs each.
-fn piece() -> Piece {
-    Piece { bytes: vec![0xA5; PIECE_BYTES].into_boxed_slice(), packets: 0 }
+/// Not zeros: the kernel would provide zeroed pages one by one, at the first packet in each.
+fn block() -> Block {
+    Block { bytes: vec![0xA5; BLOCK_BYTES].into_boxed_slice(), packets: 0 }
 }
 
 #[cfg(test)]
@@ -119,28 +119,28 @@ mod tests {
         fn packets_keep_their_bytes_until_they_leave(
             steps in proptest::collection::vec((1usize..70_000, 0usize..40), 1..300)
         ) {
-            let mut store = PacketBuffer::new(0, 4 * PIECE_BYTES);
-            let mut there: Vec<(Place, u8)> = Vec::new();
+            let mut buffer = PacketBuffer::new(0, 4 * BLOCK_BYTES);
+            let mut held: Vec<(Place, u8)> = Vec::new();
             for (index, (len, leave)) in steps.into_iter().enumerate() {
                 let mark = index as u8;
-                if let Some(room) = store.room(70_000) {
+                if let Some(room) = buffer.room(70_000) {
                     room[..len].fill(mark);
-                    there.push((store.keep(len), mark));
+                    held.push((buffer.keep(len), mark));
                 } else {
-                    prop_assert!(there.iter().map(|p| p.0.len as usize).sum::<usize>() > 0);
+                    prop_assert!(held.iter().map(|p| p.0.len as usize).sum::<usize>() > 0);
                 }
-                if leave < there.len() {
-                    let (place, mark) = there.remove(leave);
-                    prop_assert!(store.bytes(place).iter().all(|byte| *byte == mark));
-                    store.release(place);
+                if leave < held.len() {
+                    let (place, mark) = held.remove(leave);
+                    prop_assert!(buffer.bytes(place).iter().all(|byte| *byte == mark));
+                    buffer.release(place);
                 }
             }
-            for (place, mark) in there {
-                prop_assert!(store.bytes(place).iter().all(|byte| *byte == mark));
-                store.release(place);
+            for (place, mark) in held {
+                prop_assert!(buffer.bytes(place).iter().all(|byte| *byte == mark));
+                buffer.release(place);
             }
-            prop_assert!(store.laid_out() <= 4 * PIECE_BYTES);
-            prop_assert!(store.room(PIECE_BYTES).is_some());
+            prop_assert!(buffer.allocated() <= 4 * BLOCK_BYTES);
+            prop_assert!(buffer.room(BLOCK_BYTES).is_some());
         }
     }
 }

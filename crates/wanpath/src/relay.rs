@@ -1,17 +1,18 @@
 //! The path for UDP datagrams, in user space and without root.
 //!
-//! Arrives: where clients send to, where their datagrams go. Leaves: datagrams at the target as from a client each, and the answers.
-//! Must not know: what is in a datagram.
+//! Arrives: the address for clients, the target. Leaves: datagrams at the target, from one socket per client, and the
+//! answers. Must not know: the contents of a datagram.
 //!
-//! Every client has a socket of its own towards the target, so that answers find back. The kernel joins and cuts datagrams of one size
-//! (UDP GRO and GSO); each is decided on by itself. A damaged datagram gets a sound checksum from the kernel: the program sees the damage.
+//! Every client has its own socket towards the target, so that answers find their way back. The kernel joins and splits
+//! datagrams of equal size (UDP GRO and GSO); each has its own fate. A damaged datagram gets a valid checksum from the
+//! kernel: the program receives the damage.
 
 use std::collections::HashMap;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -19,32 +20,34 @@ use nix::sys::socket::{
     recvmsg, sendmsg, setsockopt, sockopt, ControlMessage, ControlMessageOwned, MsgFlags,
     SockaddrIn, SockaddrIn6, SockaddrLike, SockaddrStorage,
 };
+use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::endpoint::{PacketSink, PacketSource};
+use crate::error::PathError;
 use crate::forwarder::{Forwarder, ForwarderConfig};
 use crate::frame::{Cuts, Frame};
 use crate::model::Spec;
-use crate::path::{seeds, PathError};
+use crate::path::seeds;
 
-/// The largest datagram, or datagrams joined.
-const MOST_BYTES: usize = 65_536;
-/// Room for a forwarder that waits for a processor: some 60 ms at 1 Gbit/s. Without root the system's limit holds.
+/// The largest datagram, or joined datagrams.
+const MAX_BYTES: usize = 65_536;
+/// Room while a forwarder waits for a processor: 60 ms at 1 Gbit/s. Without root the system's limit applies.
 const BUFFER_BYTES: usize = 8 << 20;
-/// Who was silent longest gives way to a new client.
-const MOST_CLIENTS: usize = 256;
-/// Headers of IPv4 and UDP, of IPv6 and UDP: the rate counts whole packets.
+/// The client that was silent longest is replaced by a new one.
+const MAX_CLIENTS: usize = 256;
+/// Headers of IPv4 and UDP, and of IPv6 and UDP: the rate counts complete packets.
 const UNSEEN: [usize; 2] = [28, 48];
 
-/// Somebody who sends to the relay.
+/// A sender to the relay.
 #[derive(Debug)]
 pub struct Client {
     number: u64,
     address: SocketAddr,
     /// Connected to the target.
     socket: Socket,
-    /// When it was heard last, counted in datagrams of all.
-    heard: AtomicU64,
+    /// When it last sent, as a number of datagrams of all clients.
+    last_seen: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -52,7 +55,7 @@ struct Clients {
     by_address: HashMap<SocketAddr, Arc<Client>>,
     by_number: HashMap<u64, Arc<Client>>,
     next: u64,
-    /// What sockets that are gone had dropped.
+    /// Drops of sockets that are closed.
     dropped: u64,
 }
 
@@ -64,26 +67,26 @@ struct Table {
     clients: Mutex<Clients>,
 }
 
-/// Begin to pass datagrams on: the forwarder from the clients to the target, and the one back; and where it listens.
+/// Starts a relay. Returns the forwarders from the clients to the target and back, and the address for clients.
 ///
 /// # Errors
-/// Where the path makes no sense, or the address cannot be had.
+/// The properties are invalid, or the address is not available.
 pub fn relay(
     listen: SocketAddr,
     target: SocketAddr,
     specs: [Spec; 2],
     seed: u64,
-    working: ForwarderConfig,
+    config: ForwarderConfig,
 ) -> Result<([Forwarder; 2], SocketAddr), PathError> {
     for spec in &specs {
-        spec.check().map_err(PathError::Spec)?;
+        spec.check()?;
     }
     let named = |address: SocketAddr| {
         move |error: io::Error| PathError::Socket(format!("{address}: {error}"))
     };
     let listening = socket(listen).map_err(named(listen))?;
     listening.bind(&listen.into()).map_err(named(listen))?;
-    // To say now, and not at the first datagram, that there is no way to the target.
+    // An unreachable target is reported now, and not at the first datagram.
     connected(target).map_err(named(target))?;
     let at = listening.local_addr().map_err(named(listen))?.as_socket().unwrap_or(listen);
     let upstream = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
@@ -96,21 +99,21 @@ pub fn relay(
     });
     let table = Arc::new(Table { target, listening, upstream, clients });
     let [forward, back] = seeds(seed);
-    let heard = 0;
+    let last_seen = 0;
     let forwarders = [
         Forwarder::start(
-            FromClients { table: Arc::clone(&table), heard },
+            FromClients { table: Arc::clone(&table), last_seen },
             ToTarget,
             specs[0],
             forward,
-            working,
+            config,
         ),
         Forwarder::start(
             FromTarget { table: Arc::clone(&table), ready: Vec::new() },
             ToClients { table },
             specs[1],
             back,
-            working,
+            config,
         ),
     ];
     let [forward, back] = forwarders;
@@ -124,7 +127,7 @@ fn socket(near: SocketAddr) -> io::Result<Socket> {
         socket.set_recv_buffer_size(BUFFER_BYTES)?;
     }
     socket.set_send_buffer_size(BUFFER_BYTES)?;
-    // Kernels before 5.0 do not join datagrams: then they come one by one.
+    // Kernels before 5.0 do not join datagrams: they arrive one by one.
     let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
     Ok(socket)
 }
@@ -136,20 +139,16 @@ fn connected(target: SocketAddr) -> io::Result<Socket> {
 }
 
 impl Table {
-    fn clients(&self) -> MutexGuard<'_, Clients> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The client at an address, which may be a new one.
+    /// The client at an address, created on its first datagram.
     fn client(&self, address: SocketAddr, now: u64) -> io::Result<Arc<Client>> {
-        let mut clients = self.clients();
+        let mut clients = self.clients.lock();
         if let Some(client) = clients.by_address.get(&address) {
-            client.heard.store(now, Ordering::Relaxed);
+            client.last_seen.store(now, Ordering::Relaxed);
             return Ok(Arc::clone(client));
         }
-        if clients.by_address.len() >= MOST_CLIENTS {
+        if clients.by_address.len() >= MAX_CLIENTS {
             let silent =
-                clients.by_address.values().min_by_key(|c| c.heard.load(Ordering::Relaxed));
+                clients.by_address.values().min_by_key(|c| c.last_seen.load(Ordering::Relaxed));
             if let Some(silent) = silent.map(Arc::clone) {
                 clients.dropped += waystage_lab::overflowed(&silent.socket).unwrap_or(0);
                 clients.by_address.remove(&silent.address);
@@ -160,7 +159,7 @@ impl Table {
         let number = clients.next;
         let socket = connected(self.target)?;
         self.upstream.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, number))?;
-        let client = Arc::new(Client { number, address, socket, heard: AtomicU64::new(now) });
+        let client = Arc::new(Client { number, address, socket, last_seen: AtomicU64::new(now) });
         clients.next += 1;
         clients.by_address.insert(address, Arc::clone(&client));
         clients.by_number.insert(number, Arc::clone(&client));
@@ -168,7 +167,7 @@ impl Table {
     }
 }
 
-/// Read datagrams that the kernel joined: their sizes, and who sent them.
+/// Reads datagrams that the kernel joined: their layout and sender.
 fn receive(
     socket: &Socket,
     room: &mut [u8],
@@ -182,7 +181,7 @@ fn receive(
         Some(&mut space),
         MsgFlags::empty(),
     )?;
-    let mut cuts = Cuts::whole(found.bytes, unseen);
+    let mut cuts = Cuts::single(found.bytes, unseen);
     for message in found.cmsgs()? {
         if let ControlMessageOwned::UdpGroSegments(size) = message {
             cuts.segment = usize::try_from(size).unwrap_or(0).max(1);
@@ -226,7 +225,7 @@ fn send<A: SockaddrLike>(
     }
     for packet in first..first + count {
         match one(&bytes[cuts.payload(packet, 1)], &[]) {
-            // What an earlier datagram met, that nobody listens: this one has not been sent yet.
+            // An earlier datagram met a closed port; this one has not been sent yet.
             Err(Errno::ECONNREFUSED) => one(&bytes[cuts.payload(packet, 1)], &[])?,
             other => other?,
         }
@@ -236,12 +235,12 @@ fn send<A: SockaddrLike>(
 
 struct FromClients {
     table: Arc<Table>,
-    heard: u64,
+    last_seen: u64,
 }
 
 impl PacketSource for FromClients {
     type Shape = Arc<Client>;
-    const ROOM: usize = MOST_BYTES;
+    const MAX_FRAME: usize = MAX_BYTES;
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.table.listening.as_fd()
@@ -254,11 +253,11 @@ impl PacketSource for FromClients {
             Err(Errno::EAGAIN) => return Ok(None),
             Err(errno) => return Err(io::Error::new(io::ErrorKind::InvalidData, errno)),
         };
-        self.heard += 1;
-        let client = from.map(|from| self.table.client(from, self.heard));
+        self.last_seen += 1;
+        let client = from.map(|from| self.table.client(from, self.last_seen));
         match client {
             Some(Ok(client)) => Ok(Some((cuts, client))),
-            // No socket for another client: its datagrams are lost here, and counted.
+            // No socket for a new client: its datagrams are lost here, and counted.
             _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a client without a socket")),
         }
     }
@@ -291,10 +290,10 @@ struct FromTarget {
 }
 
 impl FromTarget {
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let mut events = [EpollEvent::empty(); 64];
         let found = self.table.upstream.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
-        let clients = self.table.clients();
+        let clients = self.table.clients.lock();
         let numbers = events[..found].iter().map(EpollEvent::data);
         self.ready.extend(numbers.filter_map(|number| clients.by_number.get(&number).cloned()));
     }
@@ -302,7 +301,7 @@ impl FromTarget {
 
 impl PacketSource for FromTarget {
     type Shape = Arc<Client>;
-    const ROOM: usize = MOST_BYTES;
+    const MAX_FRAME: usize = MAX_BYTES;
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.table.upstream.0.as_fd()
@@ -311,12 +310,12 @@ impl PacketSource for FromTarget {
     fn read(&mut self, room: &mut [u8]) -> io::Result<Option<(Cuts, Arc<Client>)>> {
         let unseen = UNSEEN[usize::from(self.table.target.is_ipv6())];
         if self.ready.is_empty() {
-            self.look();
+            self.poll();
         }
         while let Some(client) = self.ready.last() {
             match receive(&client.socket, room, unseen) {
                 Ok((cuts, _)) => return Ok(Some((cuts, Arc::clone(client)))),
-                // Nothing more, or the target's host said that nobody listens: no datagram of the path.
+                // Nothing more, or the target's port is closed: no datagram of the path.
                 Err(_) => drop(self.ready.pop()),
             }
         }
@@ -324,7 +323,7 @@ impl PacketSource for FromTarget {
     }
 
     fn overflowed(&mut self) -> u64 {
-        let clients = self.table.clients();
+        let clients = self.table.clients.lock();
         let now =
             clients.by_number.values().map(|c| waystage_lab::overflowed(&c.socket).unwrap_or(0));
         clients.dropped + now.sum::<u64>()

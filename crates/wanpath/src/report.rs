@@ -1,7 +1,6 @@
-//! What one direction did, and whether that was the path or this machine.
+//! The counts of one direction, and whether they measure the path or this machine.
 //!
-//! Arrives: counts and lateness. Leaves: the same, and a verdict.
-//! Must not know: how they came about.
+//! Arrives: counts and lateness. Leaves: the same, and a verdict. Must not know: how packets travel.
 
 use std::time::Duration;
 
@@ -9,19 +8,19 @@ use waystage_lab::LatencyHistogram;
 
 use crate::model::Counts;
 
-/// The share of packets that may be late or lost by the emulator itself. Past it a run measured this machine.
+/// The share of packets that may be late or lost because of this machine. Beyond it, a run is not valid.
 pub const INVALID_SHARE: f64 = 0.001;
 
-/// Upper bounds of the classes of lateness, in microseconds; the last class has none.
+/// Upper bounds of the classes of lateness in microseconds; the last class has none.
 pub const LATENESS_US: [u64; 11] =
     [50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
 
-/// What one direction did since it began.
+/// The counts of one direction since its start.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What the model decided.
+    /// The decisions of the model.
     pub counts: Counts,
-    /// Packets that left, copies among them.
+    /// Packets that left, including copies.
     pub out: u64,
     /// Their bytes.
     pub out_bytes: u64,
@@ -33,31 +32,31 @@ pub struct Report {
     pub read_late: u64,
     /// Packets that the kernel dropped because they were not read in time.
     pub unread: u64,
-    /// Packets that the other end did not take.
+    /// Packets that the far end did not accept.
     pub refused: u64,
-    /// Packets for which there was no memory.
+    /// Packets dropped for lack of memory.
     pub no_memory: u64,
-    /// Frames that could not be understood.
+    /// Frames that could not be parsed.
     pub unusable: u64,
-    /// How much later than due packets left.
+    /// The lateness of packets.
     pub lateness: LatencyHistogram,
-    /// The same in a few classes: packets that were at most so late, see [`LATENESS_US`].
+    /// The same in classes, with the upper bounds of [`LATENESS_US`].
     pub classes: [u64; LATENESS_US.len() + 1],
-    /// The sum of it.
+    /// The sum of the lateness.
     pub late_sum_ns: u64,
-    /// Bytes that wait for the link now.
+    /// Bytes in the queue now.
     pub queued_bytes: u64,
-    /// Packets under way now, waiting ones among them.
-    pub under_way: u64,
-    /// Memory for packets.
+    /// Packets in flight now, including those in the queue.
+    pub in_flight: u64,
+    /// Memory for packets in bytes.
     pub memory_bytes: u64,
-    /// Why the forwarder has ended by itself.
+    /// Why the forwarder has ended on an error.
     pub ended: Option<String>,
     bound: Duration,
 }
 
 impl Report {
-    /// Nothing yet; what is later than `bound` is late.
+    /// An empty report. A packet later than `bound` is late.
     #[must_use]
     pub fn new(bound: Duration) -> Self {
         Self {
@@ -75,15 +74,15 @@ impl Report {
             classes: [0; LATENESS_US.len() + 1],
             late_sum_ns: 0,
             queued_bytes: 0,
-            under_way: 0,
+            in_flight: 0,
             memory_bytes: 0,
             ended: None,
             bound,
         }
     }
 
-    /// So many packets left so much later than due.
-    pub fn left(&mut self, late_ns: u64, packets: u64) {
+    /// Records packets that left together.
+    pub fn on_left(&mut self, late_ns: u64, packets: u64) {
         for _ in 0..packets {
             self.lateness.record(late_ns);
         }
@@ -94,13 +93,13 @@ impl Report {
         }
     }
 
-    /// Packets that this machine lost, and not the path.
+    /// Packets that this machine lost.
     #[must_use]
     pub fn overflow(&self) -> u64 {
         self.unread + self.refused + self.no_memory + self.unusable
     }
 
-    /// The share of packets that were late or lost by this machine.
+    /// The share of packets that were late or lost because of this machine.
     #[must_use]
     pub fn wrong_share(&self) -> f64 {
         let wrong = self.late + self.read_late + self.overflow();
@@ -112,7 +111,7 @@ impl Report {
         }
     }
 
-    /// Whether what was seen was the path.
+    /// Whether the counts measure the path.
     #[must_use]
     pub fn valid(&self) -> bool {
         self.ended.is_none() && self.wrong_share() <= INVALID_SHARE
@@ -128,17 +127,17 @@ mod tests {
         let mut report = Report::new(Duration::from_millis(1));
         report.counts.packets = 2000;
         assert!(report.valid());
-        report.left(1_000_000, 100);
+        report.on_left(1_000_000, 100);
         assert_eq!((report.late, report.lateness.total()), (0, 100));
         assert_eq!(report.classes[4], 100, "at most a millisecond, and more than half of one");
-        report.left(1_000_001, 2);
+        report.on_left(1_000_001, 2);
         assert!(report.valid() && report.late == 2);
         report.unread = 1;
         assert!(!report.valid());
     }
 
     #[test]
-    fn a_path_that_has_ended_is_not_valid_and_nothing_sent_is() {
+    fn a_path_that_has_ended_is_not_valid() {
         let mut report = Report::new(Duration::ZERO);
         assert!(report.valid());
         report.ended = Some("gone".into());

@@ -1,26 +1,25 @@
-//! How long a thread that could have run had to wait for a processor.
+//! The time that the calling thread waited for a processor while it could have run.
 //!
-//! Arrives: nothing; it asks the kernel of the calling thread. Leaves: nanoseconds.
-//! Must not know: what the thread does.
+//! Arrives: the kernel's counters. Leaves: nanoseconds. Must not know: the purpose of the thread.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// How long the calling thread waited for a processor: the second number of `/proc/thread-self/schedstat`.
+/// The wait of the calling thread: the second number of `/proc/thread-self/schedstat`.
 pub(crate) struct RunQueue {
     file: Option<File>,
     before_ns: u64,
 }
 
 impl RunQueue {
-    /// Where the kernel does not count it, it is always zero.
+    /// Always zero where the kernel does not count it.
     pub(crate) fn open() -> Self {
         let mut queue = Self { file: File::open("/proc/thread-self/schedstat").ok(), before_ns: 0 };
         queue.since_last();
         queue
     }
 
-    /// Nanoseconds since this was asked last.
+    /// The wait in ns since the previous call.
     pub(crate) fn since_last(&mut self) -> u64 {
         let Some(file) = &self.file else { return 0 };
         let mut text = [0; 64];
@@ -39,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_waited_is_told_once() {
+    fn each_wait_is_reported_once() {
         let path = std::env::temp_dir().join(format!("waystage-runqueue-{}", std::process::id()));
         std::fs::write(&path, "7 5000 3\n").unwrap();
         let mut queue = RunQueue { file: File::open(&path).ok(), before_ns: 0 };
@@ -47,7 +46,7 @@ mod tests {
         std::fs::write(&path, "9 9500 4\n").unwrap();
         assert_eq!(queue.since_last(), 4500);
         std::fs::write(&path, "").unwrap();
-        assert_eq!(queue.since_last(), 0, "what is no number is no wait");
+        assert_eq!(queue.since_last(), 0, "an unreadable number is no wait");
         std::fs::remove_file(&path).unwrap();
         assert_eq!(RunQueue { file: None, before_ns: 0 }.since_last(), 0);
     }

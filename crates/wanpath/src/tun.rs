@@ -1,7 +1,7 @@
-//! A TUN device: IP packets of a network namespace, read and written.
+//! A TUN device: IP packets of a network namespace.
 //!
-//! Arrives: a namespace's name, a device's name. Leaves: frames of packets; what the kernel dropped because nobody read.
-//! Must not know: the path.
+//! Arrives: the names of a namespace and a device. Leaves: frames of packets; drops of the kernel. Must not know: the
+//! path.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -9,49 +9,39 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
-use waystage_netns::{within, NamespaceError};
+use waystage_netns::within;
 
 use crate::endpoint::{PacketSink, PacketSource};
+use crate::error::PathError;
 use crate::frame::{Cuts, Frame};
-use crate::packet::{self, Shape, MOST_HEAD, VNET_BYTES};
+use crate::packet::{self, Shape, MAX_HEAD, VNET_BYTES};
 
-/// The largest packet, or frame of packets, that the kernel hands over.
-const MOST_BYTES: usize = 65_536;
+/// The largest packet, or frame of packets, from the kernel.
+const MAX_BYTES: usize = 65_536;
 
-/// Why there is no device.
-#[derive(Debug)]
-pub enum TunError {
-    /// Its namespace cannot be entered.
-    Namespace(NamespaceError),
-    /// It cannot be made.
-    Device(io::Error),
-}
-
-impl From<NamespaceError> for TunError {
-    fn from(error: NamespaceError) -> Self {
-        Self::Namespace(error)
-    }
-}
-
-/// An end of the path. The device goes when this is dropped, or its process dies.
+/// An end of the path. The device is removed when this is dropped or the process ends.
 #[derive(Clone, Debug)]
 pub struct Tun {
     device: Arc<File>,
-    /// `/proc/net/dev` of the device's namespace, whoever reads it.
+    /// `/proc/net/dev` of the device's namespace.
     counters: Arc<File>,
     name: String,
     dropped_before: u64,
 }
 
 impl Tun {
-    /// Make device `name` in the namespace `namespace` of `/run/netns`, or in the caller's own.
+    /// Creates the device `name` in a namespace of `/run/netns`; `None` for the caller's own.
     ///
     /// # Errors
-    /// Where the namespace or `/dev/net/tun` cannot be had.
-    pub fn open(namespace: Option<&str>, name: &str) -> Result<Self, TunError> {
+    /// The namespace or `/dev/net/tun` is not accessible.
+    pub fn open(namespace: Option<&str>, name: &str) -> Result<Self, PathError> {
         within(namespace, || {
-            let device = make(name).map_err(TunError::Device)?;
-            let counters = File::open("/proc/thread-self/net/dev").map_err(TunError::Device)?;
+            let failed = |source: io::Error| PathError::Device {
+                namespace: namespace.unwrap_or("this namespace").to_owned(),
+                source,
+            };
+            let device = make(name).map_err(failed)?;
+            let counters = File::open("/proc/thread-self/net/dev").map_err(failed)?;
             let (device, counters) = (Arc::new(device), Arc::new(counters));
             Ok(Self { device, counters, name: name.to_owned(), dropped_before: 0 })
         })
@@ -64,7 +54,7 @@ impl Tun {
         let text = String::from_utf8_lossy(&text[..len]);
         let line =
             text.lines().find_map(|line| line.trim().strip_prefix(&self.name)?.strip_prefix(':'));
-        // net/core/net-procfs.c: eight columns of what was received, then bytes, packets, errs, drop of what was sent.
+        // net/core/net-procfs.c: eight columns of received, then bytes, packets, errs, drop of sent packets.
         let drops = line.and_then(|line| line.split_whitespace().nth(11)?.parse().ok());
         drops.ok_or_else(|| io::Error::other(format!("{} has gone", self.name)))
     }
@@ -72,7 +62,7 @@ impl Tun {
 
 impl PacketSource for Tun {
     type Shape = Shape;
-    const ROOM: usize = MOST_BYTES;
+    const MAX_FRAME: usize = MAX_BYTES;
 
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
@@ -91,12 +81,12 @@ impl PacketSource for Tun {
             if let Some(found) = packet::read(&vnet, &room[..len]) {
                 return Ok(Some(found));
             }
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame that cannot be cut"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame that cannot be split"));
         }
     }
 
     fn overflowed(&mut self) -> u64 {
-        // A device that has gone drops nothing more.
+        // A removed device drops nothing more.
         self.dropped_before = self.dropped().unwrap_or(self.dropped_before);
         self.dropped_before
     }
@@ -112,7 +102,7 @@ impl PacketSink for Tun {
         (first, count): (usize, usize),
         flip: Option<u64>,
     ) -> io::Result<()> {
-        let mut head = [0; MOST_HEAD];
+        let mut head = [0; MAX_HEAD];
         let (vnet, used) = packet::cut(&frame.cuts, frame.shape, bytes, (first, count), &mut head);
         let payload = &bytes[frame.cuts.payload(first, count)];
         let written = if let Some(flip) = flip {
@@ -163,7 +153,7 @@ fn make(name: &str) -> io::Result<File> {
         return Err(io::Error::last_os_error());
     }
     let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
-    // Kernels before 6.2 know no segmentation of UDP; without any, packets come one by one.
+    // Kernels before 6.2 do not segment UDP; without segmentation, packets arrive one by one.
     for offload in [tcp | TUN_F_USO4 | TUN_F_USO6, tcp, 0] {
         // SAFETY: TUNSETOFFLOAD takes a number and touches no memory.
         let set =

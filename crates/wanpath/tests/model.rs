@@ -88,7 +88,7 @@ fn the_buffer_holds_what_it_holds() {
     let out: Vec<u64> =
         (0..100).filter_map(|_| link.send(0, 1500).ok()).map(|(first, _)| first.at_ns).collect();
     assert_eq!(out, (1..=10).map(|index| index * 1_000_000).collect::<Vec<u64>>());
-    assert_eq!((link.counts().overflowed, link.counts().most_queued), (90, 15_000));
+    assert_eq!((link.counts().overflowed, link.counts().max_queued), (90, 15_000));
     assert!(link.send(100_000_000, 40_000).is_ok(), "an idle link takes a packet of any size");
 }
 
@@ -113,7 +113,7 @@ fn a_change_at_work_holds_for_what_follows() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_properties_are_named() {
     assert!(spec().check().is_ok());
     for (bad, word) in [
         (Spec { loss: 1.5, ..spec() }, "loss"),
@@ -122,13 +122,14 @@ fn what_makes_no_sense_is_named() {
         (Spec { delay_ns: u64::MAX, ..spec() }, "ten minutes"),
         (Spec { bursts: Some(Bursts { begin: 0.1, end: -1.0, loss: 1.0 }), ..spec() }, "end"),
     ] {
-        let said = bad.check().unwrap_err();
+        let said = bad.check().unwrap_err().to_string();
         assert!(said.contains(word), "{said}");
     }
 }
 
 proptest! {
-    /// Never above the rate, over any stretch of time, whatever comes when; never before the delay; in order without jitter.
+    /// Never above the rate, over any stretch of time, whatever comes when; never before the delay; in order without
+    /// jitter.
     #[test]
     fn the_rate_is_kept_and_nothing_is_early(
         packets in proptest::collection::vec((0u64..40_000, 20u64..9000), 1..300),
