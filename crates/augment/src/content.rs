@@ -1,4 +1,4 @@
-//! Reading a file that may be an image.
+//! Reads a file that may be an image.
 
 use std::os::fd::OwnedFd;
 

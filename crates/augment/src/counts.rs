@@ -1,4 +1,4 @@
-//! What became of everything.
+//! Counts of files and images, by outcome.
 
 /// What became of files and images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The operations, as they are written and as they are done.
+//! The operations: their syntax and their effect.
 
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! An image in memory, and what can be done to it.
+//! An image in memory, and the changes to it.
 
 /// 8 bits a channel, rows from the top, no padding.
 #[derive(Clone, Debug, PartialEq, Eq)]

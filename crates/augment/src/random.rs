@@ -1,4 +1,4 @@
-//! Numbers that hang on a seed, a path and the number of a copy.
+//! Random numbers that depend on a seed, a path and the number of a copy.
 
 /// splitmix64 (Steele et al., 2014), begun where BLAKE3 says.
 pub(crate) struct Random(u64);

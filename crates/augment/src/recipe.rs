@@ -1,4 +1,4 @@
-//! What is done to every image.
+//! The operations on every image, and their parameters.
 
 use crate::error::{ImageError, Limits};
 use crate::image_file::{self, Encoding};

@@ -1,4 +1,4 @@
-//! Many images by many threads, delivered in their order.
+//! Augments images with several threads, and delivers them in order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

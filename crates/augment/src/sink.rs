@@ -1,4 +1,4 @@
-//! Where new images go: each is whole, or not there.
+//! The destination of new images: each appears when it is complete.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! A batch of entries as columns, each of which a file of columns takes as it is.
+//! A batch of entries as columns, which a columnar file takes without a conversion.
 
 use rustix::fs::Statx;
 

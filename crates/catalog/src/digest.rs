@@ -1,7 +1,7 @@
-//! The digest of an object's bytes, by either rule that files of checksums know.
+//! The digest of an object's bytes, by either version of the rule.
 //!
 //! Arrives: runs of data and holes that follow one another.
-//! Leaves: a digest that hangs on the bytes alone, and not on which of their zeros are stored.
+//! Leaves: a digest that depends on the bytes alone, and not on which of their zeros are stored.
 //! Must not know: files, layouts.
 //!
 //! By the newer rule zeros cost no time that grows with their number: 2^40 of them and 4 KiB of data are summed as

@@ -1,4 +1,4 @@
-//! Patterns of what a walk leaves out.
+//! Patterns of paths that a walk excludes.
 
 /// Patterns over names and paths, as bytes: a name need not be UTF-8.
 ///

@@ -1,4 +1,4 @@
-//! Batches as a walk gives them, of a tree that there is not: for measuring at sizes that no disk here holds.
+//! Batches of a synthetic tree: for measurements at sizes that no disk here holds.
 //!
 //! Arrives: which entries, by number.
 //! Leaves: their columns, the same for the same numbers.

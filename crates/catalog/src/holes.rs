@@ -1,7 +1,7 @@
-//! Where a file has data and where holes, asked of the file system piece by piece.
+//! The data and the holes of a file, by lseek(2) with SEEK_DATA and SEEK_HOLE.
 //!
 //! Arrives: an open file.
-//! Leaves: runs of data and of holes. A file system that does not tell its holes has none.
+//! Leaves: runs of data and of holes. A file system that does not report holes has none.
 //! Must not know: what is done with the data.
 
 use std::os::fd::BorrowedFd;
@@ -29,7 +29,7 @@ impl Run<'_> {
     }
 }
 
-/// The extents of an open file. What was last asked is remembered, so that neighbours cost no call.
+/// The extents of an open file. The last answer is kept, so that neighbouring offsets cost no call.
 #[derive(Debug)]
 pub struct Extents<'a> {
     file: BorrowedFd<'a>,
@@ -75,6 +75,12 @@ impl<'a> Extents<'a> {
             return Ok(self.known.1);
         }
         Ok(data.max(at))
+    }
+
+    /// Where the hole begins that [`Extents::next_data`] was last asked in, as far as it is known.
+    #[must_use]
+    pub fn hole_start(&self) -> u64 {
+        self.known.0
     }
 
     /// Where the data end that `at`, which is no hole, is in. [`Extents::next_data`] has been asked before.

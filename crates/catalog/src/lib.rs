@@ -1,7 +1,7 @@
-//! What exists and where: a parallel walk of a tree, its entries as columns.
+//! The entries of a tree and their storage targets: a parallel walk into columns.
 //!
 //! Arrives: a tree, patterns to leave out, what an earlier walk knew.
-//! Leaves: batches of columns that a file of columns takes as they are, counts, and errors that name the path.
+//! Leaves: batches of columns that a columnar file takes as they are, counts, and errors that name the path.
 //! Must not know: Python, Parquet, jobs, paths through the network.
 //!
 //! A batch holds columns and not entries, so that millions of entries are stored without touching each. A struct for

@@ -1,4 +1,4 @@
-//! Opening directories and files below a root without ever leaving it.
+//! Opens directories and files below a root without ever leaving it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

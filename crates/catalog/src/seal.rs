@@ -1,5 +1,5 @@
-//! Digests of runs of a file's bytes: what a catalog's manifest says of its other files, so that damage is found and
-//! not read.
+//! Digests of runs of a file's bytes. A catalog's manifest has those of its other files, so that damage is found
+//! before it is read.
 //!
 //! Arrives: an open file and runs of its bytes.
 //! Leaves: a digest of each, XXH3 of 64 bits: it finds accidents, not forgery.

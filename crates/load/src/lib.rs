@@ -1,11 +1,11 @@
-//! Reading what a catalog names, object by object, each loader from the storage target it is bound to.
+//! Reads catalogued files object by object, each loader from the storage target it is bound to.
 //!
 //! Arrives: files and their objects by storage target, a seed, a rank, what readers measured.
-//! Leaves: which object is read next by whom, how many loaders a target takes, the bytes in buffers.
+//! Leaves: the next object of each loader, the number of loaders for a target, the bytes in buffers.
 //! Must not know: Python, Parquet, jobs, the network.
 //!
-//! The decisions ([`configure`]) are pure: they open no file and read no clock, so that every node works out the same
-//! without talking, and a test or a simulation asks them the same questions as a run.
+//! The decisions ([`configure`]) are pure: they open no file and read no clock, so that every node computes the same
+//! without communication, and a test or a simulation calls the same code as a run.
 
 pub mod buffer;
 pub mod chunking;

@@ -1,7 +1,7 @@
-//! What one process delivers in one epoch, and in which order.
+//! The units that one process delivers in one epoch, in order.
 //!
-//! Every process works this out for itself from the same files, seed, epoch, rank and number of processes, so that
-//! all together deliver each file or object once without a word between them.
+//! Every process computes this from the same files, seed, epoch, rank and number of processes, so that all together
+//! deliver each file or object once without communication.
 
 use waystage_flowsim::seeded::{hash, Random};
 

@@ -1,4 +1,4 @@
-//! What has been delivered of an epoch: small while units are delivered in order, and exact when they are not.
+//! The delivered units of an epoch: compact while they are delivered in order, exact when they are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 

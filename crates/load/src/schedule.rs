@@ -1,15 +1,14 @@
 //! The object scheduler: which piece is read next, by which loader.
 //!
 //! Arrives: loaders that ask for work, pieces that were read, memory that was given back, and the time, as a number.
-//! Leaves: for each question a piece to read, or that there is none now, or none any more.
+//! Leaves: for each request a piece to read, or Wait, or End.
 //! Must not know: files, threads, clocks.
 //!
 //! Each storage target has a queue and each loader is bound to a target, round robin, as in SwiftLoad (section IV.C).
-//! With [`Binding::Strict`] that is all. With [`Binding::Steal`] a loader goes where work would otherwise last
-//! longest: to its own target while that is where it is needed, else to a straggler, as long as that one takes
-//! another reader.
+//! With [`Binding::Strict`] that is all. With [`Binding::Steal`] a loader reads from the target that would end last:
+//! its own, or a straggler that can take another reader.
 //!
-//! Items are let in only as far as memory allows. In order, they are let in one after the other, so a slow target
+//! Items are admitted only as far as memory allows. In order, they are admitted one after the other, so a slow target
 //! holds up the others once memory is full of what waits for it. As they come, each target lets in its own, and a
 //! target that would end last has the first claim on memory that is given back.
 

@@ -1,4 +1,4 @@
-//! The scheduler against emulated targets in simulated time: how long an epoch takes, with nothing read.
+//! The scheduler against emulated targets in simulated time: the duration of an epoch, without reading.
 //!
 //! A target serves its readers in equal shares of a rate that depends on how many there are, after a latency each.
 //! The same targets, files and rules give the same answer on every machine.

@@ -1,4 +1,4 @@
-//! Units one after the other, cut into what is delivered at once: made as they are wanted, so that an epoch of
+//! Units in order, cut into items: made as they are wanted, so that an epoch of
 //! millions of files costs nothing before it is read.
 
 use crate::files::{Extent, Extents, Files};

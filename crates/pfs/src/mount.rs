@@ -1,4 +1,4 @@
-//! A file system that is mounted, and its end.
+//! Mounting and unmounting.
 //!
 //! Arrives: a mount point, a file system.
 //! Leaves: requests served by threads, until it is unmounted.

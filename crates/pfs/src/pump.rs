@@ -1,8 +1,8 @@
-//! Real time: hands the model's answers out when they are due, and counts how late it was.
+//! Real time: delivers the model's answers when they are due, and measures its lateness.
 //!
-//! Arrives: requests with what is to be answered.
+//! Arrives: requests with their answers.
 //! Leaves: the answers, each at its emulated time; lateness.
-//! Must not know: what an answer holds.
+//! Must not know: the content of an answer.
 //!
 //! Emulated time is real time since the start over `dilation`. A few threads take turns: one sleeps until the next
 //! answer is due, and wakes the next before it answers.

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::Exclude;
 use waystage_load::chunking::{Method, LARGEST};
 use waystage_load::dedup::{
-    self as engine, Count, Files, Options, Profile, Question, Report, Task as FileTask,
+    self as engine, Count, Files, Options, Parameters, Profile, Report, Task as FileTask,
 };
 use waystage_load::digest::Digest;
 use waystage_load::error::LoadError;
@@ -50,8 +50,8 @@ fn method_of(name: &str) -> PyResult<(Method, Digest)> {
     }
 }
 
-fn name_of(question: &Question) -> String {
-    match question.method {
+fn name_of(parameters: &Parameters) -> String {
+    match parameters.method {
         Method::FscCdc8 => "fsc".to_owned(),
         Method::Fast => "fast".to_owned(),
         Method::Fixed(size) => format!("fixed:{size}"),
@@ -118,8 +118,8 @@ impl DedupProfile {
             options;
         let (method, digest) = method_of(&method)?;
         let tasks = tasks(&files)?;
-        let question = Question { method, digest, parts, part: number, label };
-        let options = Options { root, question, threads, bytes_per_s, part };
+        let parameters = Parameters { method, digest, parts, part: number, label };
+        let options = Options { root, parameters, threads, bytes_per_s, part };
         let profile = py.detach(|| Profile::start(options, tasks)).map_err(OfProfile).or_raise()?;
         let running = Running::new(profile);
         Ok(Task::handle(running, Self))
@@ -165,7 +165,7 @@ fn tasks(files: &PyFiles<'_>) -> PyResult<Vec<FileTask>> {
         .collect()
 }
 
-/// Join parts: (question, report). `progress` is called with the number of chunks joined.
+/// Join parts: (parameters, report). `progress` is called with the number of chunks joined.
 #[pyfunction]
 fn dedup_merge<'py>(
     py: Python<'py>,
@@ -174,11 +174,11 @@ fn dedup_merge<'py>(
 ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
     let mut reporter = Reporter::new(progress);
     let joined = py.detach(|| engine::merge(&parts, |chunks| reporter.go_on(chunks)));
-    let (question, report) = reporter.result(joined)?;
-    Ok((describe_question(py, &question)?, describe(py, &report)?))
+    let (parameters, report) = reporter.result(joined)?;
+    Ok((describe_question(py, &parameters)?, describe(py, &report)?))
 }
 
-/// Estimate from parts, in bounded memory: (question, estimate).
+/// Estimate from parts, in bounded memory: (parameters, estimate).
 #[pyfunction]
 fn dedup_estimate<'py>(
     py: Python<'py>,
@@ -190,7 +190,7 @@ fn dedup_estimate<'py>(
     let mut reporter = Reporter::new(progress);
     let done =
         py.detach(|| engine::estimate(&parts, sample, seed, |chunks| reporter.go_on(chunks)));
-    let (question, found) = reporter.result(done)?;
+    let (parameters, found) = reporter.result(done)?;
     let estimate = PyDict::new(py);
     estimate.set_item("files", describe_files(py, found.files)?)?;
     estimate.set_item("chunks", found.chunks)?;
@@ -199,7 +199,7 @@ fn dedup_estimate<'py>(
     estimate.set_item("distinct_share", found.distinct_share)?;
     estimate.set_item("error", found.error)?;
     estimate.set_item("confidence", engine::CONFIDENCE)?;
-    Ok((describe_question(py, &question)?, estimate))
+    Ok((describe_question(py, &parameters)?, estimate))
 }
 
 /// Checks for signals and reports progress while parts are read without the GIL.
@@ -232,11 +232,11 @@ impl Reporter {
     }
 }
 
-/// The question that a part answers.
+/// The parameters that a part answers.
 #[pyfunction]
 fn dedup_question(py: Python<'_>, part: PathBuf) -> PyResult<Bound<'_, PyDict>> {
-    let question = py.detach(|| engine::question_of(&part)).map_err(OfProfile).or_raise()?;
-    describe_question(py, &question)
+    let parameters = py.detach(|| engine::parameters_of(&part)).map_err(OfProfile).or_raise()?;
+    describe_question(py, &parameters)
 }
 
 /// Which paths a walk with these patterns would not have reached.
@@ -276,12 +276,15 @@ fn chunk_and_digest(py: Python<'_>, data: &[u8], method: &str) -> PyResult<usize
     Ok(py.detach(|| engine::digests(method, digest, data, |_| ())))
 }
 
-fn describe_question<'py>(py: Python<'py>, question: &Question) -> PyResult<Bound<'py, PyDict>> {
+fn describe_question<'py>(
+    py: Python<'py>,
+    parameters: &Parameters,
+) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
-    found.set_item("method", name_of(question))?;
-    found.set_item("label", &question.label)?;
-    found.set_item("parts", question.parts)?;
-    found.set_item("part", question.part)?;
+    found.set_item("method", name_of(parameters))?;
+    found.set_item("label", &parameters.label)?;
+    found.set_item("parts", parameters.parts)?;
+    found.set_item("part", parameters.part)?;
     Ok(found)
 }
 

@@ -1,4 +1,4 @@
-//! Frames of JPEG: what components an image has, and of how many blocks (ITU-T T.81, A.1 and B.2.2).
+//! Frames of JPEG: the components of an image and their blocks (ITU-T T.81, A.1 and B.2.2).
 
 use super::bytes::number;
 use crate::error::{ImageError, Limits};

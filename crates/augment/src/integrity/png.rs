@@ -1,4 +1,4 @@
-//! PNG: every chunk up to the last one is there, and its checksum is right (PNG specification, section 5.3).
+//! PNG: every chunk up to the last is present, and its checksum is right (PNG specification, section 5.3).
 
 use super::bytes::damaged;
 use crate::error::ImageError;

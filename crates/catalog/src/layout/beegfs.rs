@@ -4,7 +4,7 @@
 //! 0x800C6619 stripe info, 12 bytes:  pattern u32@0  chunk_size u32@4  target_count u16@8  2 of padding
 //! 0x8106661A target, 262 bytes:      index u16@0 (asked)  target u16@2  node u16@4  node_name char[256]@6
 //! ```
-//! Numbers are in the machine's order, which is little-endian wherever BeeGFS runs. What is parsed is
+//! Numbers are in the machine's order, which is little-endian wherever BeeGFS runs. [`parse`] takes
 //! the first answer, followed by one answer of the second for each target in turn.
 
 use std::io;

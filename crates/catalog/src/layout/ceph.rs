@@ -2,7 +2,7 @@
 //!
 //! `stripe_unit=4194304 stripe_count=1 object_size=4194304 pool=cephfs_data`, and `pool_namespace=...`
 //! where one is set (Ceph, "File layouts"). Objects are placed by the hash of their name, so the pool
-//! stands for the target; [`object_name`] gives what `ceph osd map` needs to tell the daemon.
+//! stands for the target; [`object_name`] gives the name by which `ceph osd map` finds the daemon.
 
 use super::reader::{Access, LayoutReader, OpenFile};
 use super::{Component, Layout, LayoutError, Striping, Target};

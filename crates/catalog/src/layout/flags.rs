@@ -1,13 +1,13 @@
-//! What is the matter with a component or an extent, of whatever file system.
+//! The state of a component or an extent, in terms of any file system.
 
 use std::ops::{BitOr, BitOrAssign};
 
-/// A set of remarks. None of them means: an ordinary, current copy on a known target.
+/// A set of states. The empty set is an ordinary, current copy on a known target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(u16);
 
 impl Flags {
-    /// Nothing to remark.
+    /// No state.
     pub const NONE: Self = Self(0);
     /// An outdated copy: another mirror was written since.
     pub const STALE: Self = Self(1);
@@ -15,21 +15,21 @@ impl Flags {
     pub const OFFLINE: Self = Self(1 << 1);
     /// The copy to read first.
     pub const PREFERRED: Self = Self(1 << 2);
-    /// No object was made yet: nothing was written here, and it reads as zeros.
+    /// No object exists yet: it reads as zeros.
     pub const UNWRITTEN: Self = Self(1 << 3);
     /// The data is in an archive, and the first read fetches it.
     pub const RELEASED: Self = Self(1 << 4);
-    /// The data is kept by something else than this file system.
+    /// The data is outside this file system.
     pub const FOREIGN: Self = Self(1 << 5);
     /// The object is missing; reading fails.
     pub const LOST: Self = Self(1 << 6);
-    /// There is data, but nothing says on which target.
+    /// There is data, but its target is unknown.
     pub const UNLOCATED: Self = Self(1 << 7);
     /// Bytes are spread over several bricks by an erasure code: only the file system can read them.
     pub const CODED: Self = Self(1 << 8);
-    /// Room for the component before it to grow into; it holds no data.
+    /// Space for the previous component to extend into; it holds no data.
     pub const EXTENSION: Self = Self(1 << 9);
-    /// Several objects may lie on one target.
+    /// Several objects may be on one target.
     pub const OVERSTRIPED: Self = Self(1 << 10);
     /// The copy is not brought up to date with the others.
     pub const NOSYNC: Self = Self(1 << 11);

@@ -1,4 +1,4 @@
-//! Gfarm: the hosts that `gfwhere FILE` prints, each with a whole copy of the file.
+//! Gfarm: the hosts that `gfwhere FILE` prints, each with a complete copy of the file.
 //!
 //! Hosts are separated by blanks; a line that ends in a colon is the heading that `gfwhere` prints
 //! above each of several files, and is left out. Pass the output for one file.

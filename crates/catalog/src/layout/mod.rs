@@ -1,18 +1,16 @@
 //! How a file is cut into objects, and on which storage targets they are.
 //!
-//! Arrives: what a file system says of a file, as bytes: an extended attribute, an answer to an ioctl,
-//! the output of a command.
-//! Leaves: one [`Layout`], whatever the file system; from it the extents that cover a file of a given
-//! size, and what each object holds of it.
+//! Arrives: a file system's answer as bytes: an extended attribute, the result of an ioctl, the output of a command.
+//! Leaves: one [`Layout`] for every file system; from it the extents that cover a file of a given size, and the part
+//! of the file in each object.
 //! Must not know: paths, catalogs, who reads the objects.
 //!
 //! A kind of file system is one file here that implements [`LayoutReader`], and a line in [`READERS`]; [`null`] is
 //! the template.
 //!
-//! A layout is a rule, not a list: a terabyte in stripes of 64 KiB has 16 million extents, so they are
-//! computed one at a time, and a layout never takes more memory than its input did. What a file
-//! system says is taken for foreign bytes: a parser answers with a [`LayoutError`] and the caller reads
-//! the file by its path, as if there were no layout.
+//! A layout is a rule, not a list: a terabyte in stripes of 64 KiB has 16 million extents, so they are computed one
+//! at a time, and a layout never takes more memory than its input did. Answers are untrusted bytes: a parser returns
+//! a [`LayoutError`], and the caller reads the file by its path, as if there were no layout.
 
 pub mod beegfs;
 pub mod ceph;

@@ -1,9 +1,9 @@
-//! What each object holds of a file, in closed form: its cost goes by objects, not by stripes.
+//! The part of a file in each object, in closed form: the cost grows with the objects, not with the stripes.
 
 use super::extents::{segments, Segment};
 use super::{Component, Flags, Layout, Mirrors, Striping, Target, EOF};
 
-/// What one object holds of a file.
+/// The part of a file in one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share<'a> {
     /// Its target; None where `flags` say why there is none.

@@ -1,4 +1,4 @@
-//! What objects are stored on.
+//! Storage targets, and the objects on them.
 
 use std::fmt;
 

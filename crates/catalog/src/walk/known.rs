@@ -1,4 +1,4 @@
-//! What an earlier walk knew of a tree's directories.
+//! The directories of an earlier walk.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Loaders bound to targets, and how many of them are best (SwiftLoad, algorithm 1).
+//! Loaders bound to targets, and the best number of them (SwiftLoad, algorithm 1).
 
 use super::Slowdown;
 

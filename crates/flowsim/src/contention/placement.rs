@@ -1,4 +1,4 @@
-//! Where the objects of files lie: a progressive layout, and targets taken in turn.
+//! The targets of files' objects: a progressive layout, and targets in round robin.
 
 use super::ContentionError;
 

@@ -1,6 +1,6 @@
 //! Regular interconnects of any size.
 //!
-//! Arrives: the shape, as numbers, and what links can carry.
+//! Arrives: the shape, as numbers, and the links' capacities.
 //! Leaves: a validated [`crate::Network`], the same for the same numbers.
 //! Must not know: what is routed on it.
 //!

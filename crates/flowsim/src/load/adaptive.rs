@@ -1,10 +1,10 @@
-//! Adaptive minimal: at each switch the least loaded of the links that lead nearer.
+//! Adaptive minimal: at each switch the least loaded link of a shortest path.
 //!
 //! Arrives: demands, initial loads.
 //! Leaves: routes over shortest paths.
 //! Must not know: loads beyond the next link.
 //!
-//! What routers of tori and fat trees do that look at their own queues only (Duato, "A new theory of deadlock-free
+//! Routers of tori and fat trees that use only their own queues (Duato, "A new theory of deadlock-free
 //! adaptive routing in wormhole networks", 1993; Dally and Towles, "Principles and Practices of Interconnection
 //! Networks", 2004, section 10.2): unlike `greedy-max`, which sees whole paths. Here a pair of hosts is one flow, the
 //! load of a link stands for its queue, and every pair chooses again once all others have chosen.

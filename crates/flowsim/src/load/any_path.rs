@@ -1,15 +1,15 @@
-//! What no routing at all can beat, whatever paths it takes and however it splits them.
+//! A lower bound for any routing, over any paths and any split.
 //!
 //! Arrives: demands.
 //! Leaves: a load that some link between switches carries at least.
 //! Must not know: how paths are chosen.
 //!
 //! As in `splittable`, every weighting `y` of links with `sum(y) = 1` proves `sum over pairs of bytes * (length of
-//! the shortest way by y)`; here the way is the shortest of all ways, not only of those with the fewest hops, so that
-//! the bound holds for Valiant's routing and UGAL too. Weights come from the links around each switch and each pair
-//! of neighbouring switches, and from multiplicative updates (Garg and Koenemann, "Faster and simpler algorithms for
-//! multicommodity flow", 1998): traffic goes by the cheapest ways, links grow dear as they fill. Whatever the steps
-//! did, the bound is computed from the weights, so it holds without trusting them.
+//! the shortest path by y)`; here the path is the shortest of all paths, not only of those with the fewest hops, so
+//! that the bound holds for Valiant's routing and UGAL too. Weights come from the links around each switch and each
+//! pair of neighbouring switches, and from multiplicative updates (Garg and Koenemann, "Faster and simpler algorithms
+//! for multicommodity flow", 1998): traffic takes the cheapest paths, and links become expensive as they fill.
+//! Whatever the steps did, the bound is computed from the weights, so it holds without trusting them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

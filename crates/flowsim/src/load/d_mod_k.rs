@@ -1,6 +1,6 @@
 //! D-mod-K: the receiving host's number chooses.
 //!
-//! At a node with n ways on, sorted by the next node's name, the way taken is the (host number mod n)-th. The choice
+//! At a node with n next hops, sorted by name, the next hop is the (host number mod n)-th. The choice
 //! is PFSim's, digit by digit: names in byte order, so that core10 comes before core2. Every sender reaches a host by
 //! the same root of a fat tree (Zahavi et al., "Optimized InfiniBand fat-tree routing for shift all-to-all
 //! communication patterns", 2010, give the reasons).

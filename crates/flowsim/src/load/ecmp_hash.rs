@@ -1,4 +1,4 @@
-//! ECMP: each node hashes the pair and takes the way the hash names (RFC 2992, "modulo-N").
+//! ECMP: each node hashes the pair and takes the next hop that the hash selects (RFC 2992, "modulo-N").
 //!
 //! The node's own number goes into the hash, as switches are configured with different seeds; without it every
 //! level of a fat tree would choose alike and leave most of its links idle. Where every demand is a flow

@@ -1,11 +1,11 @@
-//! Greedy: pair after pair, the heaviest first, each by the best path that the ones before have left.
+//! Greedy: pair after pair, the heaviest first, each by the best path given the pairs before it.
 //!
 //! [`Cost::Max`] is the "dynamic" routing of the PFSim paper (section 2.4.4): the path whose busiest link carries
 //! least. [`Cost::Sum`] takes the path whose links carry least together, the pair's own bytes left out as there.
 //! Pairs of equal weight keep the order in which they came, and of equal paths the one with lower link
 //! numbers is taken; with both, the published figures come out to the last digit.
 //!
-//! A pair costs one pass over the links of its shortest ways, however many ways they make.
+//! A pair costs one pass over the links of its shortest paths, whatever their number.
 
 use crate::load::paths::PathCollector;
 use crate::load::shortest_paths::{whole_path, Combine, PathDagCache};

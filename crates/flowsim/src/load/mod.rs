@@ -1,11 +1,11 @@
 //! Load mode: a path for each pair of hosts, and the bytes that all paths add up to on each link.
 //!
 //! Arrives: a [`Network`] and [`Demands`], what hosts send to each other.
-//! Leaves: [`Routes`]: loads and, where wanted, the paths; bounds that no routing can beat.
+//! Leaves: [`Routes`]: loads and, where wanted, the paths; lower bounds.
 //! Must not know: time, jobs, where the demands come from.
 //!
 //! Every router but those of `non_minimal` takes shortest paths only, and never lists them: from each switch the hops
-//! towards a group of hosts give the links that begin a shortest way, which is all that a choice needs. Each draws
+//! towards a group of hosts give the links that begin a shortest path, which is all that a choice needs. Each draws
 //! from its own random stream, named after it. What each file chooses:
 //!
 //! | file | choice |

@@ -1,8 +1,8 @@
 //! Random: each of a pair's shortest paths is as probable as any other.
 //!
-//! A node takes each way on with the share of paths that begin with it, counted once for each destination, so that no
-//! path is listed. The choice comes from the seed and the pair, not from the order of pairs: a pair keeps
-//! its path whatever else is routed, as in PFSim, where it is cached.
+//! A node takes each next hop with the share of paths that begin with it, counted once for each destination, so that
+//! no path is listed. The choice comes from the seed and the pair, not from the order of pairs: a pair keeps its path
+//! whatever else is routed, as in PFSim, where it is cached.
 
 use crate::load::fixed::{Hop, HopChoice};
 use crate::network::{Hops, Network};

@@ -1,11 +1,11 @@
-//! All shortest ways between two places, as a graph without circles, and the cheapest of them.
+//! All shortest paths between two hosts as a directed acyclic graph, and the cheapest of them.
 //!
 //! Arrives: a network, two hosts, a cost for each link.
-//! Leaves: the links of the cheapest way.
+//! Leaves: the links of the cheapest path.
 //! Must not know: what costs mean.
 //!
-//! Hosts that hang on the same switches share one [`PathDag`]; [`PathDagCache`] builds each once. A torus has more
-//! ways than could be listed; the graph has no more links than the network.
+//! Hosts on the same switches share one [`PathDag`]; [`PathDagCache`] builds each once. A torus has more shortest
+//! paths than could be listed; the graph has no more links than the network.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,16 +1,16 @@
-//! What no routing over shortest paths can beat, even one that splits every pair over all its paths.
+//! A lower bound for routing over shortest paths, even if every pair is split over all its paths.
 //!
 //! Arrives: demands.
 //! Leaves: a [`Bound`]: a load that some link between switches carries at least, with weights of links that prove it.
 //! Must not know: how paths are chosen.
 //!
 //! The least possible maximum is a linear program. Its dual gives every weighting `y` of links with `sum(y) = 1` a
-//! bound: `sum over pairs of bytes * (length of the shortest way by y)`, because all bytes together weigh at least
+//! bound: `sum over pairs of bytes * (length of the shortest path by y)`, because all bytes together weigh at least
 //! that much, and the busiest link carries at least the weighted mean. The weights are found by Frank-Wolfe steps on
 //! a smoothed maximum, starting from an even split at every switch, which is already optimal in an evenly loaded fat
 //! tree; and each switch by itself gives a bound too, what it sends spread over its links. Whatever the steps did,
 //! the bound is computed from the weights at the end of each, so it holds without trusting them. A simplex was
-//! rejected: its last digits are of no use to routing with one path a pair, and it ends late in large networks.
+//! rejected: its last digits do not help routing with one path for each pair, and it is slow in large networks.
 
 use std::collections::HashMap;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
-//! Processes changing places.
+//! Exchanges of processes between hosts.
 //!
-//! Arrives: places of processes and what these send.
-//! Leaves: better places.
+//! Arrives: the hosts of processes, and their traffic.
+//! Leaves: better hosts.
 //! Must not know: how many exchanges are worth their time.
 
 use crate::mapping::split::SplitTable;

@@ -4,13 +4,12 @@
 //! Leaves: a mapping that fills the same hosts no further than their slots.
 //! Must not know: routers, jobs, how the first mapping was made.
 //!
-//! A partitioner of graphs (METIS, called from Python) finds groups that speak much among themselves; what it
-//! minimises is the sum of all cuts, and what hurts is the busiest link. [`refine`] therefore takes its answer, or
-//! any other, and lets two processes change places as long as `sum over links of (load / reference)^p` falls, p
-//! rising from 2 to 32. Loads are those of an even split at every switch: linear in the traffic, so that an exchange
-//! costs only the links it changes, and the same for every topology. Then processes change hosts below one switch, to
-//! keep bytes off the network altogether. Simulated annealing was rejected: to be better than several starts it needs
-//! many times the time.
+//! A partitioner of graphs (METIS, called from Python) finds groups with much internal traffic: it minimises the sum
+//! of all cuts, but the busiest link decides the time. [`refine`] therefore takes its answer, or any other, and lets
+//! two processes change places as long as `sum over links of (load / reference)^p` falls, p rising from 2 to 32.
+//! Loads are those of an even split at every switch: linear in the traffic, so that an exchange costs only the links
+//! it changes, and the same for every topology. Then processes change hosts below one switch, to keep bytes off the
+//! network altogether. Simulated annealing was rejected: it needs many times longer to beat several starts.
 
 mod exchange;
 mod split;

@@ -1,8 +1,8 @@
-//! How far every switch is from a group of hosts, and which links lead nearer.
+//! The distance of every switch from a group of hosts, and the links of shortest paths.
 //!
 //! Arrives: a network, a group of hosts.
 //! Leaves: [`Hops`].
-//! Must not know: who asks.
+//! Must not know: routers.
 //!
 //! A breadth-first search visits every link of the network, so that one for each edge switch would cost the square of
 //! the network's size. Edge switches of one pod have the same neighbours; exchanging two such *twins* changes nothing

@@ -1,4 +1,4 @@
-//! `FlowClock`: runs of programs, the events between which nothing changes, and the caller's side of both.
+//! `FlowClock`: runs of programs, events, and the public interface.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

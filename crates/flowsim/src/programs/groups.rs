@@ -1,4 +1,4 @@
-//! Flows by what holds them, and which group has a flow that ends first.
+//! Groups of flows by their bottleneck, and the group whose flow ends first.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

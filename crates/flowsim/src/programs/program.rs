@@ -1,4 +1,4 @@
-//! What a program is made of.
+//! Programs: steps of pauses and flows.
 
 use super::error::ClockError;
 

@@ -1,4 +1,4 @@
-//! What a resource gives as a whole, as a function of how many flows are on it.
+//! The total rate of a resource as a function of its number of flows.
 
 use super::error::{SharingError, MAX_CAPACITY};
 

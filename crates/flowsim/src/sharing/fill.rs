@@ -1,4 +1,4 @@
-//! `solve`: fill the resources out of balance anew, until none is.
+//! The exact solver: progressive filling of the resources out of balance, until none is.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,4 +1,4 @@
-//! The rough way to solve: one resource at a time, all others held, until each is balanced within the tolerance.
+//! The approximate solver: one resource at a time, all others held, until each is balanced within the tolerance.
 //!
 //! With a tolerance that matters, most changes end where they began: a flow that ends gives a hundred others 1 % more
 //! each, and what these cross feels a ten-thousandth. Filling one resource alone needs one pass over the flows on it

@@ -1,4 +1,4 @@
-//! Where chunks of the fast method may end: a gear hash of the last 32 bytes.
+//! Candidate boundaries of the fast method: a gear hash of the last 32 bytes.
 //!
 //! Gear hashing is of Xia et al., "Ddelta" (2014) and FastCDC (2016): each byte adds a number, and the sum moves up
 //! by a bit. Here exclusive-or adds and the numbers of bytes are sums of the numbers of their bits, so that the hash

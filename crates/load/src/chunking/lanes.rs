@@ -1,7 +1,7 @@
 //! Marks by a rolling hash, on any machine: several runs of the data at once, each in a lane.
 //!
-//! Each step of a hash waits for the step before it; the steps of the other lanes fill that latency. A hash of a window
-//! depends on no byte before it, so each lane begins with its own window.
+//! Each step of a hash waits for the step before it; the steps of the other lanes fill that latency. A hash of a
+//! window depends on no byte before it, so each lane begins with its own window.
 
 /// A hash of the last `WINDOW` bytes.
 pub(super) trait Rolling<const WINDOW: usize> {

@@ -1,10 +1,10 @@
 //! Content-defined chunking: equal data gives equal chunks at any offset.
 //!
-//! Arrives: data from the beginning of a chunk on, as much of it as there is.
-//! Leaves: where chunks end.
-//! Must not know: files, digests, who counts.
+//! Arrives: data from the start of a chunk, in pieces of any length.
+//! Leaves: the ends of chunks.
+//! Must not know: files, digests, totals.
 //!
-//! Marks, places where a chunk may end, depend on a few bytes before them alone. They are found first, for a whole
+//! Marks, the candidate boundaries, depend on a few bytes before them alone. They are found first, for a whole
 //! buffer, by a scan that has no branch for a chunk's beginning or end, many places at once; chunks are cut at them
 //! afterwards. The rejected alternative scans each chunk from its minimum on: it reads a fifth less, but each
 //! position waits for the one before.

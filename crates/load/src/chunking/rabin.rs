@@ -1,4 +1,4 @@
-//! Where FS-C's chunks may end: Rabin's fingerprint of the last 48 bytes, as FS-C computes it.
+//! Candidate boundaries of FS-C's method: Rabin's fingerprint of the last 48 bytes, as FS-C computes it.
 //!
 //! The polynomial, the window and the mask are those of FS-C's sources (github.com/dmeister/fs-c: `Rabin.scala`,
 //! `RabinWindow.scala`, `RabinChunker.scala`); the polynomial is LBFS's. This code is not theirs: a fingerprint

@@ -1,4 +1,4 @@
-//! How much is redundant, estimated in memory that does not grow with the data.
+//! Estimates the redundancy in memory that does not grow with the data.
 //!
 //! After Harnik, Khaitzin and Sotnikov, "Estimating unseen deduplication, from theory to practice" (FAST'16), and the
 //! two-phase scheme of Harnik, Margalit, Naor, Sotnikov and Vernik (MSST'12) that FS-C has: sample chunks first, then
@@ -10,9 +10,9 @@ use std::path::Path;
 
 use crate::digest::Fingerprint;
 
-use super::ledger::{checked, replay};
 use super::tally::{Files, Types};
-use super::trace::Question;
+use super::totals::{checked, replay};
+use super::trace::Parameters;
 use crate::error::LoadError;
 
 /// The estimate holds with this probability.
@@ -41,8 +41,8 @@ pub fn estimate(
     sample: usize,
     seed: u64,
     mut seen: impl FnMut(u64) -> bool,
-) -> Result<(Question, Estimate), LoadError> {
-    let question = checked(parts)?;
+) -> Result<(Parameters, Estimate), LoadError> {
+    let parameters = checked(parts)?;
     let sample = sample.max(1);
     let mut random = Random(seed);
     let mut reservoir: Vec<(Fingerprint, u32)> = Vec::new();
@@ -103,7 +103,7 @@ pub fn estimate(
         ((2.0 / (1.0 - CONFIDENCE)).ln() / 2.0 * spread).sqrt()
     };
     let sample = reservoir.len() as u64;
-    Ok((question, Estimate { files, chunks, bytes, sample, distinct_share, error }))
+    Ok((parameters, Estimate { files, chunks, bytes, sample, distinct_share, error }))
 }
 
 /// splitmix64 (Steele et al., 2014).

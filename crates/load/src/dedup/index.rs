@@ -1,4 +1,4 @@
-//! Which chunks were seen, in little memory.
+//! The set of chunks seen so far, in little memory.
 //!
 //! An entry takes 20 bytes: 128 bits of the fingerprint, the type and the size bin it was first seen in. Tables are
 //! between 58 % and 88 % full, so that a distinct chunk takes 23 to 35 bytes; one that is met in further types or

@@ -1,8 +1,8 @@
-//! How much of a tree is there more than once: chunks, their fingerprints, and sums over those that are distinct.
+//! The redundancy of a tree: chunks, their fingerprints, and totals over the distinct ones.
 //!
 //! Arrives: files to read, or parts that other nodes made.
 //! Leaves: a report, an estimate in bounded memory, or a part to be joined with others.
-//! Must not know: how files were listed, who asked, how answers are shown.
+//! Must not know: how files were listed, how answers are shown.
 //!
 //! What is distinct is defined without order: a type's distinct bytes are those of chunks that differ within the
 //! type, and likewise for sizes. FS-C gives a chunk to the type that has it first; the answer then hangs on the order
@@ -10,17 +10,17 @@
 
 mod harnik;
 mod index;
-mod ledger;
 mod profile;
 mod read;
 mod tally;
+mod totals;
 mod trace;
 
 pub use harnik::{estimate, Estimate, CONFIDENCE};
-pub use ledger::{merge, Repeated, Report};
 pub use profile::{Finished, Options, Profile, Progress, Task};
 pub use tally::{bin_floor, bin_of, type_of, Count, Distinct, Files, Group, BINS};
-pub use trace::Question;
+pub use totals::{merge, Repeated, Report};
+pub use trace::Parameters;
 
 use std::path::Path;
 
@@ -29,8 +29,8 @@ use crate::digest::{Digest, Fingerprint};
 use crate::error::LoadError;
 
 /// What a part asks, from its first bytes.
-pub fn question_of(part: &Path) -> Result<Question, LoadError> {
-    Ok(trace::Reader::open(part)?.question)
+pub fn parameters_of(part: &Path) -> Result<Parameters, LoadError> {
+    Ok(trace::Reader::open(part)?.parameters)
 }
 
 /// Cut `data` as a whole and take the fingerprint of every chunk, as a run does with each piece it reads; how many

@@ -1,4 +1,4 @@
-//! Files into chunks, by many threads: into the sums of a report, or into a part on disk.
+//! Cuts files into chunks, with many threads: into the totals of a report, or into a part on disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use waystage_catalog::CheckedTree;
 
 use crate::digest::Fingerprint;
 
-use super::ledger::{Ledger, Report};
-use super::read::{Ended, Room, Taker};
+use super::read::{ChunkReader, ChunkSink, Ended};
 use super::tally::{bin_of, type_of, Files, Group};
-use super::trace::{Chunk, Question, Whole, Writer};
+use super::totals::{Report, Totals};
+use super::trace::{Chunk, Parameters, Whole, Writer};
 use crate::error::LoadError;
 
 /// Chunks that a thread holds before it puts them in.
@@ -63,8 +63,8 @@ impl Task {
 pub struct Options {
     /// What all paths are below.
     pub root: PathBuf,
-    /// What is asked.
-    pub question: Question,
+    /// Method and fingerprint.
+    pub parameters: Parameters,
     /// Threads that read and cut.
     pub threads: usize,
     /// The most bytes read in a second; 0 for no limit.
@@ -74,7 +74,7 @@ pub struct Options {
 }
 
 enum Sink {
-    Ledger(Box<Ledger>),
+    Totals(Box<Totals>),
     Part(Box<Mutex<Writer>>),
 }
 
@@ -106,7 +106,7 @@ pub struct Profile {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// How far it is.
+/// The progress of a profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read.
@@ -117,12 +117,12 @@ pub struct Progress {
     pub of: u64,
 }
 
-/// What came of it.
+/// A finished profile.
 #[derive(Debug)]
 pub struct Finished {
-    /// The report; for a part none but what became of its files.
+    /// The report; for a part only its files.
     pub report: Report,
-    /// What could not be read, the first of it.
+    /// The first files that could not be read.
     pub errors: Vec<(Vec<u8>, String)>,
 }
 
@@ -135,9 +135,9 @@ impl Profile {
         };
         let tree = CheckedTree::open(&options.root).map_err(io(&options.root))?;
         let sink = match &options.part {
-            None => Sink::Ledger(Box::new(Ledger::new())),
+            None => Sink::Totals(Box::new(Totals::new())),
             Some(path) => Sink::Part(Box::new(Mutex::new(
-                Writer::create(path, &options.question).map_err(io(path))?,
+                Writer::create(path, &options.parameters).map_err(io(path))?,
             ))),
         };
         let (tasks, links) = ordered(tasks);
@@ -189,12 +189,12 @@ impl Profile {
         state.running == 0
     }
 
-    /// End it early: [`Profile::finish`] then says [`LoadError::Stopped`].
+    /// End it early: [`Profile::finish`] then returns [`LoadError::Stopped`].
     pub fn stop(&self) {
         self.shared.stop();
     }
 
-    /// Wait for the end and take what came of it. A part has its name when this returns, or is not there.
+    /// Wait for the end and take the result. A complete part has its name when this returns; another is removed.
     pub fn finish(self) -> Result<Finished, LoadError> {
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
@@ -212,11 +212,11 @@ impl Profile {
         if stopped {
             return Err(LoadError::Stopped);
         }
-        let question = &shared.options.question;
+        let parameters = &shared.options.parameters;
         let report = match shared.sink {
-            Sink::Ledger(ledger) => {
-                ledger.files(state.files);
-                ledger.report(question.method, question.digest)
+            Sink::Totals(totals) => {
+                totals.files(state.files);
+                totals.report(parameters.method, parameters.digest)
             }
             Sink::Part(writer) => {
                 let writer = (*writer).into_inner();
@@ -241,7 +241,7 @@ impl Drop for Profile {
 
 /// One task a file, in the order to read them in, and how many further names were left out.
 ///
-/// By target in turns, so that threads do not crowd on one; on a target by inode, which is how most disks lie.
+/// By target in turns, so that threads do not share one; on a target by inode, the order of most disks.
 fn ordered(mut tasks: Vec<Task>) -> (Vec<Task>, u64) {
     tasks.sort_unstable_by(|a, b| {
         (a.device, a.inode).cmp(&(b.device, b.inode)).then_with(|| a.path.cmp(&b.path))
@@ -264,11 +264,12 @@ fn ordered(mut tasks: Vec<Task>) -> (Vec<Task>, u64) {
 
 impl Shared {
     fn work(&self) {
-        let mut room = Room::new(self.options.question.method, self.options.question.digest);
+        let mut reader =
+            ChunkReader::new(self.options.parameters.method, self.options.parameters.digest);
         let mut files = Files::default();
         let mut errors = Vec::new();
         while let Some(task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            match self.one(task, &mut room, &mut files, &mut errors) {
+            match self.one(task, &mut reader, &mut files, &mut errors) {
                 Ok(()) => self.files_done.fetch_add(1, Ordering::Relaxed),
                 Err(()) => break,
             };
@@ -286,7 +287,7 @@ impl Shared {
     fn one(
         &self,
         task: &Task,
-        room: &mut Room,
+        reader: &mut ChunkReader,
         files: &mut Files,
         errors: &mut Vec<(Vec<u8>, String)>,
     ) -> Result<(), ()> {
@@ -312,7 +313,7 @@ impl Shared {
         let bin = bin_of(opened.stat.stx_size);
         let group = self.kind(&kind).map(|kind| Group { kind, bin })?;
         let mut batch = Batch { shared: self, group, plain: Vec::new(), zeros: Vec::new() };
-        let read = room.file(&opened.file, &opened.stat, &mut batch);
+        let read = reader.file(&opened.file, &opened.stat, &mut batch);
         let put = batch.flush();
         match read {
             Ok(done) => {
@@ -322,7 +323,7 @@ impl Shared {
                 files.bytes += done.bytes;
                 files.empty += u64::from(done.bytes == 0);
                 files.hole_chunks += done.hole_chunks;
-                files.hole_bytes += done.hole_chunks * self.options.question.method.most() as u64;
+                files.hole_bytes += done.hole_chunks * self.options.parameters.method.most() as u64;
                 if done.bytes > 0 {
                     self.whole((done.fingerprint, done.bytes, group))?;
                 }
@@ -338,15 +339,15 @@ impl Shared {
 
     fn kind(&self, name: &str) -> Result<u16, ()> {
         match &self.sink {
-            Sink::Ledger(ledger) => Ok(ledger.types.number(name)),
+            Sink::Totals(totals) => Ok(totals.types.number(name)),
             Sink::Part(writer) => self.written(writer.lock().kind(name)),
         }
     }
 
     fn whole(&self, file: Whole) -> Result<(), ()> {
         match &self.sink {
-            Sink::Ledger(ledger) => {
-                ledger.whole(&file);
+            Sink::Totals(totals) => {
+                totals.whole(&file);
                 Ok(())
             }
             Sink::Part(writer) => self.written(writer.lock().whole(file)),
@@ -355,8 +356,8 @@ impl Shared {
 
     fn chunks(&self, group: Group, zeros: bool, chunks: &[Chunk]) -> Result<(), ()> {
         match &self.sink {
-            Sink::Ledger(ledger) => {
-                ledger.chunks(group, zeros, chunks);
+            Sink::Totals(totals) => {
+                totals.chunks(group, zeros, chunks);
                 Ok(())
             }
             Sink::Part(writer) => self.written(writer.lock().chunks(group, zeros, chunks)),
@@ -419,7 +420,7 @@ impl Batch<'_> {
     }
 }
 
-impl Taker for Batch<'_> {
+impl ChunkSink for Batch<'_> {
     fn chunk(&mut self, fingerprint: Fingerprint, bytes: u32, zeros: bool) -> Result<(), Ended> {
         let into = if zeros { &mut self.zeros } else { &mut self.plain };
         into.push((fingerprint, bytes));

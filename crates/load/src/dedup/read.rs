@@ -1,10 +1,10 @@
-//! One file, from its first byte to its last, as chunks.
+//! Reads one file as chunks.
 
-use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{seek, SeekFrom, Statx};
+use rustix::fs::Statx;
 use rustix::io::{pread, Errno};
+use waystage_catalog::holes::Extents;
 
 use crate::chunking::{Method, LARGEST};
 use crate::digest::{Digest, Fingerprint};
@@ -12,8 +12,8 @@ use crate::digest::{Digest, Fingerprint};
 /// Bytes read at once.
 pub(super) const PIECE: usize = 1 << 20;
 
-/// Room of one thread to read and cut in.
-pub(super) struct Room {
+/// One thread's buffers for reading and cutting.
+pub(super) struct ChunkReader {
     buffer: Vec<u8>,
     marks: Vec<u32>,
     ends: Vec<usize>,
@@ -23,7 +23,7 @@ pub(super) struct Room {
     zero: Fingerprint,
 }
 
-/// What a file was.
+/// A file that was read.
 pub(super) struct Done {
     pub(super) fingerprint: Fingerprint,
     pub(super) bytes: u64,
@@ -36,14 +36,14 @@ pub(super) enum Ended {
     Stopped,
 }
 
-/// Whether chunks are to go on being read, and who takes them: fingerprint, bytes, whether all are zero.
-pub(super) trait Taker {
+/// Takes chunks (fingerprint, bytes, whether all bytes are zero), and may stop the reading.
+pub(super) trait ChunkSink {
     fn chunk(&mut self, fingerprint: Fingerprint, bytes: u32, zeros: bool) -> Result<(), Ended>;
     /// Called when this number of bytes has been read.
     fn read(&mut self, bytes: usize) -> Result<(), Ended>;
 }
 
-impl Room {
+impl ChunkReader {
     pub(super) fn new(method: Method, digest: Digest) -> Self {
         Self {
             buffer: vec![0; PIECE + LARGEST],
@@ -60,7 +60,7 @@ impl Room {
         &mut self,
         fd: impl AsFd,
         stat: &Statx,
-        taker: &mut impl Taker,
+        sink: &mut impl ChunkSink,
     ) -> Result<Done, Ended> {
         let sparse = stat.stx_blocks.saturating_mul(512) < stat.stx_size;
         let mut source = Source::new(fd.as_fd(), sparse.then_some(stat.stx_size));
@@ -70,7 +70,7 @@ impl Room {
         let mut held = 0;
         loop {
             let hole = source.hole().map_err(Ended::Failed)?;
-            // Bytes held that belong to this hole need not be held: they are zeros again.
+            // Held bytes that belong to this hole need not be kept: they are zeros too.
             let inside = held as u64 <= hole.passed && hole.left + held as u64 >= most;
             if hole.left > 0 && inside {
                 let chunks = (hole.left + held as u64) / most;
@@ -83,7 +83,7 @@ impl Room {
             let room = (self.buffer.len() - held).min(PIECE);
             let into = &mut self.buffer[held..held + room];
             let read = source.read(into, hole.left, 2 * most).map_err(Ended::Failed)?;
-            taker.read(read)?;
+            sink.read(read)?;
             held += read;
             self.ends.clear();
             let data = &self.buffer[..held];
@@ -100,7 +100,7 @@ impl Room {
                 } else {
                     whole.chunk(&fingerprint);
                 }
-                taker.chunk(fingerprint, u32::try_from(chunk.len()).unwrap_or(u32::MAX), zeros)?;
+                sink.chunk(fingerprint, u32::try_from(chunk.len()).unwrap_or(u32::MAX), zeros)?;
                 start = *end;
             }
             self.buffer.copy_within(cut..held, 0);
@@ -118,7 +118,7 @@ fn is_zero(chunk: &[u8]) -> bool {
     chunk.first() == Some(&0) && chunk.last() == Some(&0) && chunk.iter().all(|byte| *byte == 0)
 }
 
-/// Where the source stands in a hole: bytes of it passed, bytes of it left; none left outside of holes.
+/// The hole at the present offset: bytes of it passed and left; none left outside of holes.
 #[derive(Clone, Copy, Default)]
 struct Hole {
     passed: u64,
@@ -127,54 +127,31 @@ struct Hole {
 
 /// A file's bytes in order.
 struct Source<'a> {
-    fd: BorrowedFd<'a>,
+    extents: Extents<'a>,
     at: u64,
     /// Known where the file has holes; another file ends where reading ends.
     size: Option<u64>,
-    /// Where the data or the hole that was found last begins and ends.
-    segment: Range<u64>,
-    in_hole: bool,
 }
 
 impl<'a> Source<'a> {
-    fn new(fd: BorrowedFd<'a>, size: Option<u64>) -> Self {
-        Self { fd, at: 0, size, segment: 0..0, in_hole: false }
+    fn new(file: BorrowedFd<'a>, size: Option<u64>) -> Self {
+        let extents =
+            if size.is_some() { Extents::new(file) } else { Extents::without_holes(file) };
+        Self { extents, at: 0, size }
     }
 
     fn hole(&mut self) -> Result<Hole, Errno> {
         let Some(size) = self.size.filter(|size| self.at < *size) else {
             return Ok(Hole::default());
         };
-        if !self.segment.contains(&self.at) {
-            self.find(size)?;
+        let data = self.extents.next_data(self.at)?.min(size);
+        if data <= self.at {
+            return Ok(Hole::default());
         }
-        Ok(if self.in_hole {
-            Hole { passed: self.at - self.segment.start, left: self.segment.end - self.at }
-        } else {
-            Hole::default()
-        })
+        Ok(Hole { passed: self.at - self.extents.hole_start(), left: data - self.at })
     }
 
-    fn find(&mut self, size: u64) -> Result<(), Errno> {
-        let data = match seek(self.fd, SeekFrom::Data(self.at)) {
-            Ok(data) => data.clamp(self.at, size),
-            // No data follows.
-            Err(Errno::NXIO) => size,
-            // A file system that cannot say has no holes to tell of.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => self.at,
-            Err(error) => return Err(error),
-        };
-        self.in_hole = data > self.at;
-        let end = if self.in_hole {
-            data
-        } else {
-            seek(self.fd, SeekFrom::Hole(self.at)).unwrap_or(size).clamp(self.at + 1, size)
-        };
-        self.segment = self.at..end;
-        Ok(())
-    }
-
-    /// Fill with what follows; 0 bytes at the end.
+    /// Fill with the bytes that follow; 0 bytes at the end.
     fn read(&mut self, into: &mut [u8], hole_left: u64, most_zeros: u64) -> Result<usize, Errno> {
         if hole_left > 0 {
             let zeros = hole_left.min(most_zeros).min(into.len() as u64);
@@ -183,14 +160,12 @@ impl<'a> Source<'a> {
             self.at += zeros as u64;
             return Ok(zeros);
         }
-        let most = match self.size {
-            Some(size) if self.at >= size => 0,
-            Some(_) => self.segment.end - self.at,
-            None => u64::MAX,
-        };
+        let most = self.size.map_or(u64::MAX, |size| {
+            self.extents.data_end(self.at).min(size).saturating_sub(self.at)
+        });
         let room = into.len().min(usize::try_from(most).unwrap_or(usize::MAX));
         loop {
-            match pread(self.fd, &mut into[..room], self.at) {
+            match pread(self.extents.file(), &mut into[..room], self.at) {
                 Err(Errno::INTR) => {}
                 Ok(read) => {
                     self.at += read as u64;
@@ -202,8 +177,8 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The fingerprint of a whole file: of its chunks' fingerprints, runs of the largest chunk of zeros by their number,
-/// so that a file and its copy without holes have the same.
+/// The fingerprint of a complete file: over its chunks' fingerprints, with runs of the largest chunk of zeros as a
+/// count, so that a file and its copy without holes have the same.
 #[derive(Default)]
 struct Whole {
     hasher: blake3::Hasher,

@@ -1,4 +1,4 @@
-//! What is counted: bytes and chunks, by type and by size of their files.
+//! Counts of bytes and chunks, by type and by size of their files.
 
 use std::collections::HashMap;
 

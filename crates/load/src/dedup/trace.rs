@@ -1,9 +1,9 @@
 //! A part of a profile on disk: the fingerprints of its chunks and files, to be joined with other parts.
 //!
-//! Arrives: chunks and files as they are read, in any order; or the bytes of a part that some other node wrote.
-//! Leaves: a file that is whole or not there; or the same chunks and files, and an error for anything else.
+//! Arrives: chunks and files as they are read, in any order; or the bytes of a part from another node.
+//! Leaves: a complete file, or none; or the same chunks and files, and an error for anything else.
 //!
-//! The format is in docs/reference/dedup-part.md. A chunk takes 22 bytes, 0.2 % of what it stands for.
+//! The format is in docs/reference/dedup-part.md. A chunk takes 22 bytes, 0.2 % of its data.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -28,23 +28,23 @@ const ZEROS: u8 = b'Z';
 const WHOLE: u8 = b'W';
 const END: u8 = b'E';
 
-/// What a part is of. Parts with different ones cannot be joined, but for `part`.
+/// The parameters of a part. Parts are joined if these are equal, except for `part`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
-    /// How data is cut.
+pub struct Parameters {
+    /// The chunking method.
     pub method: Method,
-    /// What chunks are known by.
+    /// The fingerprint of chunks.
     pub digest: Digest,
     /// How many parts there are.
     pub parts: u32,
     /// Which of them this is, from 0.
     pub part: u32,
-    /// The tree and what is left out, in words.
+    /// The tree and the patterns, as text.
     pub label: String,
 }
 
-impl Question {
-    /// Whether both ask the same of the same tree.
+impl Parameters {
+    /// Whether both are parts of one profile.
     #[must_use]
     pub fn joins(&self, other: &Self) -> bool {
         *self == Self { part: self.part, ..other.clone() }
@@ -90,7 +90,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn create(path: &Path, question: &Question) -> io::Result<Self> {
+    pub(super) fn create(path: &Path, parameters: &Parameters) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".unfinished");
         let unfinished = path.with_file_name(name);
@@ -103,7 +103,7 @@ impl Writer {
             types: HashMap::from([(NO_TYPE.to_owned(), 0)]),
             whole: Vec::new(),
         };
-        writer.put(&question.encoded())?;
+        writer.put(&parameters.encoded())?;
         Ok(writer)
     }
 
@@ -220,7 +220,7 @@ pub(super) struct Reader<R> {
     check: blake3::Hasher,
     /// What to call it in an error.
     name: String,
-    pub(super) question: Question,
+    pub(super) parameters: Parameters,
     types: usize,
 }
 
@@ -235,37 +235,37 @@ impl Reader<BufReader<File>> {
 
 impl<R: Read> Reader<R> {
     pub(super) fn new(from: R, name: String) -> Result<Self, LoadError> {
-        let question = Question {
+        let parameters = Parameters {
             method: Method::Fast,
             digest: Digest::Blake3,
             parts: 0,
             part: 0,
             label: String::new(),
         };
-        let mut reader = Self { from, check: blake3::Hasher::new(), name, question, types: 1 };
+        let mut reader = Self { from, check: blake3::Hasher::new(), name, parameters, types: 1 };
         if reader.array()? != *MAGIC {
             return Err(reader.bad("it is no part of a deduplication profile of this version"));
         }
         let [method] = reader.array()?;
         let size = reader.number32()?;
-        reader.question.method = match (method, size) {
+        reader.parameters.method = match (method, size) {
             (0, 0) => Method::FscCdc8,
             (1, 0) => Method::Fast,
             (2, 1..=65_536) => Method::Fixed(size as usize),
             _ => return Err(reader.bad("its method is unknown")),
         };
-        reader.question.digest = match reader.array()? {
+        reader.parameters.digest = match reader.array()? {
             [0] => Digest::Sha1,
             [1] => Digest::Blake3,
             _ => return Err(reader.bad("its digest is unknown")),
         };
-        reader.question.parts = reader.number32()?;
-        reader.question.part = reader.number32()?;
-        if reader.question.part >= reader.question.parts {
+        reader.parameters.parts = reader.number32()?;
+        reader.parameters.part = reader.number32()?;
+        if reader.parameters.part >= reader.parameters.parts {
             return Err(reader.bad("its number is not below the number of parts"));
         }
         let length = u16::from_le_bytes(reader.array()?);
-        reader.question.label = reader.text(usize::from(length))?;
+        reader.parameters.label = reader.text(usize::from(length))?;
         Ok(reader)
     }
 
@@ -284,7 +284,7 @@ impl<R: Read> Reader<R> {
             }
             CHUNKS | ZEROS => {
                 let group = self.group()?;
-                let most = self.question.method.most();
+                let most = self.parameters.method.most();
                 let count = self.count()?;
                 let mut chunks = Vec::new();
                 for _ in 0..count {
@@ -386,8 +386,8 @@ mod tests {
 
     use super::*;
 
-    fn question() -> Question {
-        Question {
+    fn parameters() -> Parameters {
+        Parameters {
             method: Method::FscCdc8,
             digest: Digest::Sha1,
             parts: 3,
@@ -419,7 +419,7 @@ mod tests {
     fn written() -> Vec<u8> {
         let folder = Folder::new();
         let path = folder.0.join("part");
-        let mut writer = Writer::create(&path, &question()).unwrap();
+        let mut writer = Writer::create(&path, &parameters()).unwrap();
         let group = Group { kind: writer.kind("txt").unwrap(), bin: 14 };
         writer.chunks(group, false, &[([7; 20], 9000), ([8; 20], 1)]).unwrap();
         writer.chunks(Group::default(), true, &[([9; 20], 32768)]).unwrap();
@@ -428,7 +428,7 @@ mod tests {
         fs::read(&path).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> Result<(Question, Vec<Block>), LoadError> {
+    fn read(bytes: &[u8]) -> Result<(Parameters, Vec<Block>), LoadError> {
         let mut reader = Reader::new(bytes, "part".to_owned())?;
         let mut blocks = Vec::new();
         loop {
@@ -436,7 +436,7 @@ mod tests {
             let end = matches!(block, Block::End(_));
             blocks.push(block);
             if end {
-                return Ok((reader.question, blocks));
+                return Ok((reader.parameters, blocks));
             }
         }
     }
@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let (asked, blocks) = read(&written()).unwrap();
-        assert_eq!(asked, question());
+        assert_eq!(asked, parameters());
         assert_eq!(blocks.len(), 5);
         let group = Group { kind: 1, bin: 14 };
         assert_eq!(blocks[1], Block::Chunks(group, false, vec![([7; 20], 9000), ([8; 20], 1)]));
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn a_part_that_is_not_finished_leaves_nothing() {
         let folder = Folder::new();
-        drop(Writer::create(&folder.0.join("part"), &question()).unwrap());
+        drop(Writer::create(&folder.0.join("part"), &parameters()).unwrap());
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
     }
 

@@ -1,4 +1,4 @@
-//! Which bytes of a file lie on which target: objects that take turns, from two numbers of each.
+//! The bytes of a file on each target: objects in round robin, from two numbers of each.
 
 /// Bytes of a file that one target holds, and that follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What a consumer gets: items, and counts.
+//! Items and counts, for the consumer.
 
 use crate::buffer::Buffer;
 use crate::error::Failure;

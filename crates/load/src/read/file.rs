@@ -1,4 +1,4 @@
-//! Reading one piece: opening, checking, and what is read where the file is no longer what was recorded.
+//! Reads one piece: opens and checks the file, and handles one that changed since it was recorded.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};

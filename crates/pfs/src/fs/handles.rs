@@ -1,4 +1,4 @@
-//! What the kernel has open, by number.
+//! Open files and directories, by handle number.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

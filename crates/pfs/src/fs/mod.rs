@@ -1,4 +1,4 @@
-//! What the kernel asks, as requests to the servers and answers from the tree.
+//! FUSE requests, as requests to the servers and answers from the tree.
 //!
 //! Arrives: FUSE requests.
 //! Leaves: replies, when the model says that they are due.

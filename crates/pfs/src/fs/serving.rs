@@ -1,4 +1,4 @@
-//! What several requests share: messages, entries, layouts, reading, what was counted.
+//! Shared by requests: messages, entries, layouts, reading, statistics.
 
 use std::sync::atomic::Ordering;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! One metadata server: messages in the order in which they came, each taking its turn and a way there and back.
+//! One metadata server: a queue of messages in order of arrival, and a latency.
 //!
-//! A message waits for those before it, is worked on for 1 / rate, and is answered a latency later: the network and
-//! what client and server do that others need not wait for.
+//! A message waits for those before it, is worked on for 1 / rate, and is answered a latency later: the network, and
+//! work of client and server that does not block other messages.
 
 use super::request::Ns;
 use crate::error::PfsError;

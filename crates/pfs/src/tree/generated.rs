@@ -1,4 +1,4 @@
-//! Files that are nowhere: names, sizes and bytes follow from a seed, so that 100,000 files of 1 MB need no disk.
+//! Generated files: names, sizes and bytes follow from a seed, so that 100,000 files of 1 MB need no disk.
 //!
 //! Directories `d00000`, `d00001`, ... hold an equal number of files each, `f000000000` and so on. Entries come in
 //! the order of a hash of their names, as ldiskfs gives them out, and not in the order in which the files were placed

@@ -1,4 +1,4 @@
-//! Which name an inode was last found by: the kernel asks by number, the folder behind is asked by path.
+//! The last known path of each inode: the kernel uses inode numbers, the folder behind uses paths.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
-//! What the file system holds: one interface, made-up files or a real folder behind it.
+//! The content of the file system: one interface to generated files or a real folder.
 //!
 //! Arrives: inode numbers and names, bytes to write.
-//! Leaves: attributes, entries, bytes, where files lie.
+//! Leaves: attributes, entries, bytes, the striping of files.
 //! Must not know: servers, time, FUSE's messages.
 
 mod folder;

@@ -6,7 +6,7 @@
 //! (<DISTRIBUTE:v-dht> <POSIX...>)
 //! ((<DISTRIBUTE:v-dht> <POSIX...> ...) (v-dht-layout (v-client-0 0 4294967295)))        a directory
 //! ```
-//! Each brick of a replica set has a whole copy, save arbiters, which the text does not tell apart.
+//! Each brick of a replica set has a complete copy, except arbiters, which the text does not mark.
 //! Under an erasure code no brick stores a plain byte of the file, so the set is the target. On a
 //! sharded volume the text is of the first block; block n is the file `.shard/GFID.n`, on the bricks
 //! that its own text names.

@@ -1,7 +1,7 @@
 //! Sharded GlusterFS files: the brick of each block.
 //!
-//! An ordinary mount hides both the size of blocks and the folder `.shard` that holds them, and tells
-//! of a sharded file only where its first block is. A mount for maintenance (`-o client-pid=-1`, as
+//! An ordinary mount hides both the size of blocks and the folder `.shard` that holds them, and discloses
+//! only the brick of a sharded file's first block. A mount for maintenance (`-o client-pid=-1`, as
 //! geo-replication makes) shows them. This reads one attribute for each block, as far as [`MOST`].
 
 use std::ffi::CStr;

@@ -1,5 +1,5 @@
-//! Bytes into the structure of `lustre.lov`. Every length is checked against the bytes at hand before
-//! anything is kept, and what is kept never outgrows them.
+//! Decodes `lustre.lov`. Every length is checked against the input before anything is stored, and the result never
+//! takes more memory than the input.
 
 use super::super::LayoutError;
 use super::wire::{

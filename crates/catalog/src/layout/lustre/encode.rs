@@ -1,4 +1,4 @@
-//! The structure of `lustre.lov` into bytes, as Lustre would answer.
+//! Encodes `lustre.lov` as Lustre does.
 
 use super::wire::{
     magic, Body, Md, Order, Plain, COMPOSITE_BYTES, ENTRY_BYTES, FOREIGN_BYTES, OBJECT_BYTES,

@@ -1,4 +1,4 @@
-//! The structure of `lustre.lov` as values: no field is lost, so that it can be written back.
+//! The fields of `lustre.lov`, all of them, so that it can be written back.
 //!
 //! Names are those of Lustre's `lustre_user.h` without their prefixes.
 
@@ -75,7 +75,7 @@ pub enum Order {
     Big,
 }
 
-/// What `lustre.lov` holds.
+/// The content of `lustre.lov`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Md {
     /// One striping for the whole file.

@@ -1,7 +1,7 @@
 //! Joint: one path a pair, all pairs weighed together.
 //!
 //! Arrives: demands.
-//! Leaves: routes whose busiest link between switches comes close to what no routing can beat.
+//! Leaves: routes whose busiest link between switches is close to the bound.
 //! Must not know: jobs, time.
 //!
 //! Greedy routing cannot take back what it did. Here every pair may move again:
@@ -9,7 +9,7 @@
 //! 1. The bound of [`splittable`](crate::load::splittable) says what to aim at, and when to stop.
 //! 2. Pairs are placed, the heaviest first, and then moved in rounds, each to the path that adds least to `sum over
 //!    links of exp(sharpness * load / bound)`. The sharpness rises from round to round, so that early rounds spread
-//!    everything and late ones look at the busiest links only. The sum falls with every move, so rounds end.
+//!    everything and late ones change the busiest links only. The sum falls with every move, so rounds end.
 //! 3. Pairs on the busiest link move where every link they meet stays below it; where none can, two pairs change
 //!    places.
 //! 4. Where that ends above the bound, some pairs are taken out, those on the busiest links and those that are in

@@ -1,6 +1,6 @@
 //! The paths of all demands while they are being moved.
 //!
-//! Arrives: demands with their shortest ways; wishes to move.
+//! Arrives: demands with their shortest paths; moves.
 //! Leaves: paths between switches, loads as they are compared.
 //! Must not know: when to stop.
 

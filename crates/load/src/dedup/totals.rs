@@ -1,4 +1,4 @@
-//! The sums of a profile: what came in, and what of it was new.
+//! The totals of a profile: all chunks, and the distinct ones.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::digest::Digest;
 
 use super::index::Index;
 use super::tally::{Count, Distinct, Files, Group, Types};
-use super::trace::{Block, Chunk, Question, Reader, Whole};
+use super::trace::{Block, Chunk, Parameters, Reader, Whole};
 use crate::error::LoadError;
 
-/// Files whose whole content was seen before.
+/// Files whose complete content occurred before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repeated {
     /// How many.
@@ -22,10 +22,10 @@ pub struct Repeated {
     pub bytes: u64,
 }
 
-/// What a profile says.
+/// The result of a profile.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What became of the files.
+    /// The files, by outcome.
     pub files: Files,
     /// Every chunk.
     pub total: Distinct,
@@ -51,14 +51,14 @@ struct Sums {
     repeated: Repeated,
 }
 
-/// Where chunks and files are put in, by many threads at once.
-pub(super) struct Ledger {
+/// Adds up chunks and files, from many threads at once.
+pub(super) struct Totals {
     index: Index,
     pub(super) types: Types,
     sums: Mutex<Sums>,
 }
 
-impl Ledger {
+impl Totals {
     pub(super) fn new() -> Self {
         Self { index: Index::new(), types: Types::new(), sums: Mutex::default() }
     }
@@ -111,23 +111,23 @@ impl Ledger {
     }
 }
 
-/// What the parts ask, where all ask the same, all are there and none is twice.
-pub(super) fn checked(parts: &[impl AsRef<Path>]) -> Result<Question, LoadError> {
-    let mut first: Option<Question> = None;
+/// The parameters of the parts; an error where they differ, one is missing, or one is given twice.
+pub(super) fn checked(parts: &[impl AsRef<Path>]) -> Result<Parameters, LoadError> {
+    let mut first: Option<Parameters> = None;
     let mut met = HashSet::new();
     for path in parts {
-        let question = Reader::open(path.as_ref())?.question;
+        let parameters = Reader::open(path.as_ref())?.parameters;
         let bad = |what: &str| {
             let name = path.as_ref().display().to_string();
             Err(LoadError::Option(format!("{name} {what}")))
         };
-        if !met.insert(question.part) {
+        if !met.insert(parameters.part) {
             return bad("is a part that was given before");
         }
-        if first.as_ref().is_some_and(|first| !first.joins(&question)) {
+        if first.as_ref().is_some_and(|first| !first.joins(&parameters)) {
             return bad("is of another tree, method or number of parts than the first");
         }
-        first.get_or_insert(question);
+        first.get_or_insert(parameters);
     }
     let first = first.ok_or_else(|| LoadError::Option("no part was given".to_owned()))?;
     if met.len() != first.parts as usize {
@@ -169,16 +169,16 @@ pub(super) fn replay(
 pub fn merge(
     parts: &[impl AsRef<Path>],
     mut seen: impl FnMut(u64) -> bool,
-) -> Result<(Question, Report), LoadError> {
-    let question = checked(parts)?;
-    let ledger = Ledger::new();
+) -> Result<(Parameters, Report), LoadError> {
+    let parameters = checked(parts)?;
+    let totals = Totals::new();
     let mut count = 0;
     for path in parts {
         let files = replay(
             path.as_ref(),
-            &ledger.types,
+            &totals.types,
             |group, zeros, chunks| {
-                ledger.chunks(group, zeros, chunks);
+                totals.chunks(group, zeros, chunks);
                 count += chunks.len() as u64;
                 if seen(count) {
                     Ok(())
@@ -186,10 +186,10 @@ pub fn merge(
                     Err(LoadError::Stopped)
                 }
             },
-            |file| ledger.whole(file),
+            |file| totals.whole(file),
         )?;
-        ledger.files(files);
+        totals.files(files);
     }
-    let report = ledger.report(question.method, question.digest);
-    Ok((question, report))
+    let report = totals.report(parameters.method, parameters.digest);
+    Ok((parameters, report))
 }
