@@ -368,10 +368,7 @@ def test_the_command_says_it_in_one_sentence_each(before: Path, tmp_path: Path) 
         (state / file).write_bytes(b"")
     argv = command("controller", "--state-dir", str(state), "--quiet")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ran:
-        deadline = time.monotonic() + 60
-        while not len(list(state.glob("*.damaged-*"))) >= 3 and ran.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: len(list(state.glob("*.damaged-*"))) >= 3, ran, "what was set aside")
         time.sleep(0.1)
         ran.send_signal(signal.SIGTERM)
         _, err = ran.communicate(timeout=60)

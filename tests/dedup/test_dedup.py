@@ -9,14 +9,13 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness import Ran, command, ran
+from harness import Ran, command, ran, wait_until
 from waystage._native import chunk_lengths
 
 BLOCK = 4096
@@ -286,11 +285,8 @@ def test_the_bandwidth_is_kept_and_an_interrupt_leaves_no_part(tmp_path: Path) -
     program = command("dedup", str(tree), "--parts-in", str(parts))
     with subprocess.Popen([*program, "--parts", "1", "--bandwidth", "100K", "-q"]) as process:
         try:
-            deadline = time.monotonic() + 60
-            while not list(parts.glob("*.unfinished")) and time.monotonic() < deadline:
-                time.sleep(0.05)
             # 8 MiB at 100 KiB/s take 80 seconds: it cannot be over.
-            assert process.poll() is None
+            wait_until(lambda: list(parts.glob("*.unfinished")), process, "the first part")
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=60) == 130
         finally:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from harness import wait_until
 from recorder_support import differences, run_in
 from waystage.catalog import BuildError, Catalog, CatalogBusy, CatalogError, refresh
 from waystage.catalog import build as build_catalog
@@ -127,9 +127,7 @@ def test_a_process_that_runs_on_is_flagged(tree: Path, catalogued: Path) -> None
         assert gaps(catalogued).keys() == {"running"}
     finally:
         (tree.parent / "end").touch()
-    deadline = time.monotonic() + 60
-    while not (tree / "late").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until((tree / "late").exists)
     refresh(catalogued)
     assert not differences(catalogued)
 
