@@ -274,14 +274,14 @@ class Sweep(Part, frozen=True, kw_only=True, tag_field="kind", tag="sweep"):
 # -- contention: loaders on storage targets, in the simulator ----------------------------------------------
 
 
-class LayoutPart(Part, frozen=True, kw_only=True):
+class LayoutPart(Part, frozen=True, kw_only=True, omit_defaults=False):
     """The bytes of a file up to `to` (none: the rest) are striped over this many targets."""
 
     stripes: Positive | Literal["all"]
     to: Bytes | None = None
 
 
-class Contention(Part, frozen=True, kw_only=True):
+class Contention(Part, frozen=True, kw_only=True, omit_defaults=False):
     """The model; `slowdown` lists (loaders on a target, time of an object relative to one loader alone)."""
 
     targets: Annotated[int, Meta(ge=2, le=65535)]
@@ -294,7 +294,9 @@ class Contention(Part, frozen=True, kw_only=True):
     dealing: Literal["queue", "cyclic"] = "queue"
 
 
-class ContentionStudy(Part, frozen=True, kw_only=True, tag_field="kind", tag="contention"):
+class ContentionStudy(
+    Part, frozen=True, kw_only=True, omit_defaults=False, tag_field="kind", tag="contention"
+):
     """A study of storage contention: the model, and a seed for each repetition."""
 
     name: Name
