@@ -96,6 +96,7 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "a server of the lab's staging",
         ("a_server_outlives_whatever_is_sent_to_it",),
     ),
+    "crates/server/src/rights.rs": ("paths of clients", ("no_path_leads_out_of_a_root",)),
     "crates/transport/src/control/frames.rs": (
         "frames of the TLS connection",
         ("frames_arrive_as_they_were_sent_however_their_bytes_are_cut", "no_bytes_make_the_decoder_panic"),
@@ -221,6 +222,9 @@ OWN: dict[str, tuple[str, ...]] = {
     "crates/copy/src/part_set.rs": ("it_is_the_set_that_it_says_it_is",),
     "crates/remote_copy/src/pile.rs": ("what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",),
     "crates/proxy/src/address.rs": ("a_network_has_the_addresses_with_its_bits",),
+    "crates/proxy/src/tunnel.rs": (
+        "what_a_program_says_arrives_in_order_with_its_end_whatever_each_call_takes",
+    ),
     "crates/server/src/admission.rs": ("its_books_stay_right_whatever_comes",),
     "crates/transport/src/handshake/version.rs": ("the_version_taken_is_the_highest_that_both_speak",),
     "crates/wanpath/src/delay_line.rs": ("entries_leave_as_from_a_sorted_list",),

@@ -62,6 +62,7 @@ ALLOWED = {
     ("crates/copy/*", "mended"): re.compile(r"mended"),
     ("*", "nobody"): re.compile(r"['\"`]nobody|user nobody|nobody:"),
     ("crates/flowsim/*", "lanes"): re.compile(r"."),
+    ("crates/server/src/server.rs", "haste"): re.compile(r"away_haste"),
     ("crates/load/src/chunking/*", "lane"): re.compile(r"."),
     ("crates/load/src/chunking/*", "lanes"): re.compile(r"."),
     ("*", "mend"): re.compile(r"--mend\b"),

@@ -267,3 +267,58 @@ impl Drop for Receiver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(kind: Kind, number: u32) -> Packet {
+        Packet { kind, train: 7, number, sent_ns: 1000, asked_ns: 100, heard_ns: 900 }
+    }
+
+    fn counting(packets: u32) -> State {
+        State { counting: Some(Counting::new(7, packets)), ..State::default() }
+    }
+
+    #[test]
+    fn a_train_is_due_with_its_last_packet_and_not_before() {
+        let mut state = counting(3);
+        state.awaited = Some(Awaited::Train(3));
+        for number in 0..2 {
+            assert!(state.packet(packet(Kind::Train, number), 5000).is_none());
+            assert!(!state.is_due());
+        }
+        state.packet(Packet { train: 8, ..packet(Kind::Train, 2) }, 5500);
+        assert!(!state.is_due(), "a packet of another train");
+        assert_eq!(state.heard_ns, Some(5000));
+        state.packet(packet(Kind::Train, 2), 6000);
+        assert!(state.is_due() && !state.is_due(), "once");
+    }
+
+    #[test]
+    fn an_answer_gives_the_round_trip_without_the_time_that_the_peer_had_it() {
+        let mut state = State { awaited: Some(Awaited::Answer), ..State::default() };
+        assert!(state.packet(packet(Kind::Answer, 4), 1300).is_none());
+        assert!(state.is_due());
+        let expected =
+            Echo { number: 4, sent_ns: 100, round_trip_ns: 1100, there_ns: 800, back_ns: 300 };
+        assert_eq!(state.echoes, [expected]);
+    }
+
+    #[test]
+    fn an_echo_is_answered_with_the_times_of_the_question() {
+        let mut state = State { awaited: Some(Awaited::Packet), ..State::default() };
+        let answer = state.packet(packet(Kind::Echo, 5), 4000).unwrap();
+        assert_eq!((answer.kind, answer.number), (Kind::Answer, 5));
+        assert_eq!((answer.asked_ns, answer.heard_ns), (1000, 4000));
+        assert!(state.is_due(), "any packet shows that the path is open");
+    }
+
+    #[test]
+    fn a_damaged_packet_keeps_the_wait_for_a_train_alive_and_is_counted() {
+        let mut state = counting(2);
+        state.damaged(9000);
+        assert_eq!(state.heard_ns, Some(9000));
+        assert_eq!(state.counting.take().unwrap().finish(0).damaged, 1);
+    }
+}

@@ -9,6 +9,7 @@
 
 mod connect;
 mod relay;
+mod targets;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

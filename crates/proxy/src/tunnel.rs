@@ -46,8 +46,21 @@ pub(super) enum State {
     Open,
 }
 
-pub(super) struct Tunnel {
-    pub(super) socket: Option<TcpStream>,
+/// The socket of a program: non-blocking.
+pub(super) trait ProgramSocket: Read + Write {
+    /// Send the end: nothing more is written.
+    fn finish(&self);
+}
+
+impl ProgramSocket for TcpStream {
+    fn finish(&self) {
+        // A program that is gone needs no goodbye.
+        let _ = self.shutdown(Shutdown::Write);
+    }
+}
+
+pub(super) struct Tunnel<S = TcpStream> {
+    pub(super) socket: Option<S>,
     pub(super) ingress: Ingress,
     pub(super) state: State,
     pub(super) stream: Option<u64>,
@@ -68,7 +81,7 @@ pub(super) struct Tunnel {
     pub(super) destination: Option<Destination>,
     pub(super) reverse: u32,
     /// The destination's socket, where the connection goes past the session.
-    pub(super) far: Option<TcpStream>,
+    pub(super) far: Option<S>,
 }
 
 /// What reading from a program gave.
@@ -80,8 +93,8 @@ pub(super) enum Fed {
     Failed(std::io::Error),
 }
 
-impl Tunnel {
-    pub(super) fn new(socket: Option<TcpStream>, ingress: Ingress, origin: String) -> Self {
+impl<S: ProgramSocket> Tunnel<S> {
+    pub(super) fn new(socket: Option<S>, ingress: Ingress, origin: String) -> Self {
         Self {
             socket,
             ingress,
@@ -148,11 +161,11 @@ impl Tunnel {
         let Some(socket) = &mut self.socket else { return Ok(0) };
         let mut drained = 0;
         while self.writable {
-            let ingress = streams.front(stream);
-            if ingress.is_empty() {
+            let bytes = streams.front(stream);
+            if bytes.is_empty() {
                 break;
             }
-            match reading(|| socket.write(ingress))? {
+            match reading(|| socket.write(bytes))? {
                 Some(count) => {
                     streams.taken(now_ns(), stream, count);
                     drained += count as u64;
@@ -163,18 +176,9 @@ impl Tunnel {
         self.out_bytes += drained;
         if !self.write_ended && streams.is_finished(stream) {
             self.write_ended = true;
-            // A program that is gone needs no goodbye.
-            let _ = socket.shutdown(Shutdown::Write);
+            socket.finish();
         }
         Ok(drained)
-    }
-
-    /// What SOCKS clients have said so far, without taking it.
-    pub(super) fn peek(&mut self, into: &mut [u8]) -> std::io::Result<Option<usize>> {
-        let Some(socket) = &self.socket else { return Ok(None) };
-        let seen = reading(|| socket.peek(into))?;
-        self.readable = seen.is_some();
-        Ok(seen)
     }
 
     /// Take bytes that were peeked at before.
@@ -194,8 +198,18 @@ impl Tunnel {
         // Who has gone away needs no answer.
         let _ = self.say(&socks::reply(code));
         if let Some(socket) = &self.socket {
-            let _ = socket.shutdown(Shutdown::Write);
+            socket.finish();
         }
+    }
+}
+
+impl Tunnel {
+    /// What SOCKS clients have said so far, without taking it.
+    pub(super) fn peek(&mut self, into: &mut [u8]) -> std::io::Result<Option<usize>> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let seen = reading(|| socket.peek(into))?;
+        self.readable = seen.is_some();
+        Ok(seen)
     }
 }
 
@@ -241,5 +255,132 @@ pub(super) fn connecting(address: SocketAddr) -> std::io::Result<TcpStream> {
             Ok(stream)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cell::Cell;
+    use waystage_protocol::protect::Side;
+    use waystage_protocol::streams::{Event, Limits};
+
+    /// A program that has bytes to say and takes a few at a time.
+    #[derive(Default)]
+    struct Program {
+        says: VecDeque<u8>,
+        heard: Vec<u8>,
+        /// Bytes that each call takes or gives; 0 where it would block.
+        calls: VecDeque<usize>,
+        finished: Cell<bool>,
+    }
+
+    impl Program {
+        fn call(&mut self) -> std::io::Result<usize> {
+            match self.calls.pop_front().unwrap_or(CHUNK_BYTES) {
+                0 => Err(ErrorKind::WouldBlock.into()),
+                most => Ok(most),
+            }
+        }
+    }
+
+    impl Read for Program {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            let count = self.call()?.min(into.len()).min(self.says.len());
+            self.says.drain(..count).zip(into).for_each(|(byte, place)| *place = byte);
+            Ok(count)
+        }
+    }
+
+    impl Write for Program {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            assert!(!self.finished.get(), "written after the end");
+            let count = self.call()?.min(bytes.len());
+            self.heard.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl ProgramSocket for Program {
+        fn finish(&self) {
+            self.finished.set(true);
+        }
+    }
+
+    fn exchange(from: &mut Streams, to: &mut Streams) {
+        while let Some(message) = from.next_message() {
+            let length = message.len();
+            to.receive(1, message, length).unwrap();
+        }
+    }
+
+    fn open(program: Program, ingress: Ingress) -> Tunnel<Program> {
+        let mut tunnel = Tunnel::new(Some(program), ingress, String::new());
+        (tunnel.state, tunnel.readable, tunnel.writable) = (State::Open, true, true);
+        tunnel
+    }
+
+    proptest! {
+        #[test]
+        fn what_a_program_says_arrives_in_order_with_its_end_whatever_each_call_takes(
+            length in 0_usize..150_000,
+            reads in prop::collection::vec(0_usize..50_000, 0..12),
+            writes in prop::collection::vec(0_usize..50_000, 0..12),
+        ) {
+            let said: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
+            let limits = Limits { streams: 4, memory_bytes: 1 << 20 };
+            let mut near = Streams::new(Side::Client, limits, 1_000_000);
+            let mut far = Streams::new(Side::Server, limits, 1_000_000);
+            let stream = near.open(1, b"to");
+            exchange(&mut near, &mut far);
+            let offered = matches!(far.next_event(), Some(Event::Offered { .. }));
+            prop_assert!(offered);
+            prop_assert!(far.accept(stream));
+            exchange(&mut far, &mut near);
+            let says = said.iter().copied().collect();
+            let mut source =
+                open(Program { says, calls: reads.into(), ..Program::default() }, Ingress::Plain);
+            let mut sink =
+                open(Program { calls: writes.into(), ..Program::default() }, Ingress::Offered);
+            for _ in 0..1000 {
+                source.readable = true;
+                while let Some((_, room)) = {
+                    near.wants_to_send(stream);
+                    near.turn()
+                } {
+                    match source.feed(&mut near, stream, room) {
+                        Fed::Message(message, bytes) => {
+                            near.sent(stream, bytes);
+                            let size = message.len();
+                            far.receive(1, message, size).unwrap();
+                        }
+                        Fed::Ended => {
+                            near.end(stream);
+                            source.read_ended = true;
+                            break;
+                        }
+                        Fed::Dry => break,
+                        Fed::Failed(error) => panic!("{error}"),
+                    }
+                }
+                exchange(&mut near, &mut far);
+                sink.writable = true;
+                sink.drain(&mut far, stream).unwrap();
+                exchange(&mut far, &mut near);
+                if sink.write_ended {
+                    break;
+                }
+            }
+            prop_assert!(source.read_ended && sink.write_ended);
+            let heard = sink.socket.unwrap();
+            prop_assert!(heard.finished.get());
+            prop_assert!(heard.heard == said, "other bytes");
+            prop_assert_eq!((source.in_bytes, sink.out_bytes), (length as u64, length as u64));
+        }
     }
 }

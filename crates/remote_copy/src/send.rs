@@ -23,7 +23,7 @@ use waystage_copy::error::{At, End, Failure};
 use waystage_copy::source::{produce, Consumer, Item, Selection, Source};
 use waystage_copy::stat::{stat_at, stat_fd, Metadata};
 use waystage_copy::{CopyErrorKind, Names, ProblemKind};
-use waystage_transport::channel_connection::EARLY_BYTES;
+use waystage_transport::route::EARLY_BYTES;
 use waystage_transport::wire::{Reader, Writer};
 
 use self::lost::{is_time_lost, SpecialLinks};

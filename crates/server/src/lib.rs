@@ -12,6 +12,7 @@ mod admission;
 mod connection_limits;
 mod mode_rules;
 mod options;
+mod rights;
 mod server;
 mod session;
 mod shared;

@@ -1,7 +1,6 @@
 //! One client's stay: let in by its key, told what it gets, served within its roots.
 
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use waystage_protocol::congestion::coupled::Group;
 use waystage_protocol::congestion::grant::grant;
 use waystage_protocol::protect::Side;
 use waystage_proxy::{serve, Phase, Rights};
-use waystage_remote_copy::{names_of, CopyState, Granted, Serving};
+use waystage_remote_copy::{CopyState, Granted, Serving};
 use waystage_transport::backpressure::Backpressure;
 use waystage_transport::channel::Channel;
 use waystage_transport::channel_connection::ChannelConnection;
@@ -33,7 +32,8 @@ use waystage_transport::udp::UdpConnection;
 use crate::additional_connections::{carry, Offer};
 use crate::connection_limits;
 use crate::mode_rules::rules;
-use crate::options::{SharedRoot, User, NO_CAP_BYTES_PER_S};
+use crate::options::{User, NO_CAP_BYTES_PER_S};
+use crate::rights::{find_root, find_user};
 use crate::shared::Shared;
 
 /// A client that is slower in its handshake is turned away.
@@ -123,7 +123,7 @@ impl<'a> SessionHandler<'a> {
         let options = &self.shared.options;
         let hello = expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?;
         let (hello, version) = Hello::read(&hello)?;
-        let user = self.user(&hello.user, key)?;
+        let user = find_user(&self.shared.options.users, &hello.user, key)?;
         self.who = format!("{}@{}", user.name, self.from);
         if hello.purpose != Purpose::More {
             self.admit(user)?;
@@ -262,7 +262,7 @@ impl<'a> SessionHandler<'a> {
         let shared: &'a Shared = self.shared;
         let rules = &shared.options.probing;
         let (name, port) = hello(&expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?)?;
-        let user = self.user(&name, key)?;
+        let user = find_user(&shared.options.users, &name, key)?;
         self.who = format!("{}@{}", user.name, self.from);
         if !rules.users.contains(&user.name) {
             return Err(Error::Denied(format!(
@@ -287,23 +287,6 @@ impl<'a> SessionHandler<'a> {
                 .min(rules.rate_bytes_per_s.unwrap_or(u64::MAX)),
             longest: rules.longest,
             stopped: &|| copy_state.is_stopped(),
-        })
-    }
-
-    /// The user of this name that owns the key. The answer is the same for a wrong key and for an unknown user.
-    fn user(&self, name: &str, key: &PublicKey) -> Result<&'a User, Error> {
-        let shared: &'a Shared = self.shared;
-        let users = &shared.options.users;
-        let found = users
-            .iter()
-            .find(|user| (name.is_empty() || user.name == name) && user.keys.contains(key));
-        found.ok_or_else(|| {
-            let whom = if name.is_empty() { "any user".to_owned() } else { format!("user {name:?}") };
-            Error::Denied(format!(
-                    "the server does not know this key as {whom}'s: ask its administrator to add `{}` to the user's keys",
-                    key.line()
-                ),
-            )
         })
     }
 
@@ -343,7 +326,7 @@ impl<'a> SessionHandler<'a> {
         take_on(user)?;
         let options = &self.shared.options;
         let grant = |path: &[u8], write: bool| {
-            let (shared_root, path) = self.below(path, user, write)?;
+            let (shared_root, path) = find_root(&options.roots, path, user, write)?;
             let root = Root::open(&shared_root.path)
                 .map_err(|error| Error::io("open the server's directory", &error))?;
             Ok(Granted { root, path, privileged: shared_root.privileged })
@@ -357,49 +340,6 @@ impl<'a> SessionHandler<'a> {
             memory_bytes: options.memory_bytes,
             grant: &grant,
         })?)
-    }
-
-    /// The root that contains a path, and the path below it.
-    fn below(
-        &self,
-        path: &[u8],
-        user: &User,
-        write: bool,
-    ) -> Result<(&SharedRoot, Vec<u8>), Error> {
-        use std::os::unix::ffi::OsStrExt;
-        let roots: Vec<&SharedRoot> = (self.shared.options.roots.iter())
-            .filter(|root| root.users.is_empty() || root.users.contains(&user.name))
-            .collect();
-        let denied = |why: &str| {
-            let given: Vec<String> = roots
-                .iter()
-                .map(|root| {
-                    let way = if root.write { "read and write" } else { "read" };
-                    format!("{} ({way})", root.path.display())
-                })
-                .collect();
-            let given = if given.is_empty() { "nothing".to_owned() } else { given.join(", ") };
-            Error::Denied(format!(
-                "{} {why}: the server gives {} {given}",
-                String::from_utf8_lossy(path),
-                user.name
-            ))
-        };
-        let wanted =
-            names_of(path).ok_or_else(|| denied("is no path that can be taken (`..` is not)"))?;
-        let below = |root: &Path| -> Option<Vec<u8>> {
-            if !path.starts_with(b"/") {
-                return Some(wanted.join(&b'/'));
-            }
-            let top = names_of(root.as_os_str().as_bytes())?;
-            wanted.starts_with(&top).then(|| wanted[top.len()..].join(&b'/'))
-        };
-        let found = roots.iter().find_map(|root| below(&root.path).map(|rest| (*root, rest)));
-        match found {
-            None => Err(denied("is in no directory of yours")),
-            Some((root, _)) if write && !root.write => Err(denied("may only be read")),
-            Some(found) => Ok(found),
-        }
     }
 }
 

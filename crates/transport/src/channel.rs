@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 
 use crate::backpressure::Backpressure;
-use crate::channel_connection::{ChannelConnection, Way};
+use crate::channel_connection::ChannelConnection;
 use crate::control::RESUME_ADVICE;
 use crate::error::Error;
 use crate::message::{Message, MOST_BYTES};
 use crate::message_queue::MessageQueue;
+use crate::route::Way;
 use crate::stats::Status;
 
 /// Messages both ways.

@@ -14,31 +14,16 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::backpressure::Backpressure;
 use crate::control::Control;
 use crate::message::Message;
+use crate::route::{Route, Way};
 use crate::stats::Status;
 use crate::udp::UdpConnection;
-
-/// What may be said before the way is known: with what ended the handshake it is in TCP's first window, ten segments
-/// (RFC 6928).
-pub const EARLY_BYTES: usize = 12 << 10;
-
-/// Which way a member's messages take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// It is not known yet whether UDP is blocked.
-    Undecided,
-    /// Extents of the protocol over UDP.
-    Udp,
-    /// Messages on the TLS connection.
-    Tcp,
-}
 
 /// One connection of a channel.
 pub struct ChannelConnection {
     /// None in measurements, which have only UDP.
     control: Option<Arc<Control>>,
     udp: Option<UdpConnection>,
-    /// And bytes said early.
-    way: Mutex<(Way, usize)>,
+    route: Mutex<Route>,
     backpressure: Arc<Backpressure>,
 }
 
@@ -49,8 +34,8 @@ impl ChannelConnection {
         udp: Option<UdpConnection>,
         backpressure: Arc<Backpressure>,
     ) -> Self {
-        let way = if udp.is_some() { Way::Undecided } else { Way::Tcp };
-        Self { control: Some(control), udp, way: Mutex::new((way, 0)), backpressure }
+        let route = Mutex::new(Route::new(udp.is_some()));
+        Self { control: Some(control), udp, route, backpressure }
     }
 
     /// The same for one that came later: nothing is said on it before its way is known.
@@ -59,20 +44,19 @@ impl ChannelConnection {
         udp: Option<UdpConnection>,
         backpressure: Arc<Backpressure>,
     ) -> Self {
-        let member = Self::new(control, udp, backpressure);
-        member.decided().1 = EARLY_BYTES;
-        member
+        let route = Mutex::new(Route::patient(udp.is_some()));
+        Self { control: Some(control), udp, route, backpressure }
     }
 
     /// Over UDP, come what may.
     pub fn only_udp(udp: UdpConnection, backpressure: Arc<Backpressure>) -> Self {
-        Self { control: None, udp: Some(udp), way: Mutex::new((Way::Udp, 0)), backpressure }
+        Self { control: None, udp: Some(udp), route: Mutex::new(Route::udp()), backpressure }
     }
 
     /// One that takes nothing, for tests of receivers.
     #[doc(hidden)]
     pub fn mute(backpressure: Arc<Backpressure>) -> Self {
-        Self { control: None, udp: None, way: Mutex::new((Way::Tcp, 0)), backpressure }
+        Self { control: None, udp: None, route: Mutex::new(Route::new(false)), backpressure }
     }
 
     /// The UDP of it, if there is any.
@@ -80,42 +64,34 @@ impl ChannelConnection {
         self.udp.as_ref()
     }
 
-    fn decided(&self) -> MutexGuard<'_, (Way, usize)> {
-        let mut state = self.way.lock();
-        // Only who has heard this end sends it messages over UDP.
-        if state.0 == Way::Undecided && self.udp.as_ref().is_some_and(UdpConnection::has_come) {
-            state.0 = Way::Udp;
+    fn route(&self) -> MutexGuard<'_, Route> {
+        let mut route = self.route.lock();
+        if self.udp.as_ref().is_some_and(UdpConnection::has_come) {
+            route.udp_works();
         }
-        state
+        route
     }
 
     /// The way that messages take now.
     pub fn way(&self) -> Way {
-        self.decided().0
+        self.route().way()
     }
 
     /// The client says which way is taken. False where it cannot be taken any more.
     pub fn choose(&self, udp: bool) -> bool {
-        let mut state = self.decided();
-        let wanted = if udp { Way::Udp } else { Way::Tcp };
-        if state.0 == Way::Undecided {
-            state.0 = wanted;
-            if let (false, Some(channel)) = (udp, &self.udp) {
-                channel.give_up();
-            }
+        let (chosen, gives_up) = self.route().choose(udp);
+        if let (true, Some(connection)) = (gives_up, &self.udp) {
+            connection.give_up();
         }
-        let chosen = state.0 == wanted;
-        drop(state);
         self.backpressure.notify();
         chosen
     }
 
-    /// How much of what it takes is there already; None where it takes nothing now. `early` for what may be said before
-    /// the way is known.
+    /// Its load, from 0 to 1; None where it takes nothing now. `early` for what may be sent before the way is known.
     pub fn load(&self, early: bool) -> Option<f64> {
-        let (way, said) = *self.decided();
-        match way {
-            Way::Undecided => (early && said < EARLY_BYTES).then_some(0.0),
+        let route = self.route();
+        match route.way() {
+            Way::Undecided => (early && route.has_early_space()).then_some(0.0),
             Way::Udp => self.udp.as_ref().map(UdpConnection::load),
             Way::Tcp => self.control.as_ref().map(|control| control.load()),
         }
@@ -123,19 +99,18 @@ impl ChannelConnection {
 
     /// Take the message, or give it back where there is no room.
     pub fn offer(&self, message: Vec<u8>) -> Option<Vec<u8>> {
-        let mut state = self.decided();
-        match (state.0, &self.udp, &self.control) {
+        let mut route = self.route();
+        match (route.way(), &self.udp, &self.control) {
             (Way::Udp, Some(udp), _) => {
-                drop(state);
+                drop(route);
                 udp.offer(message)
             }
-            (Way::Undecided, _, Some(control)) if state.1 + message.len() <= EARLY_BYTES => {
-                state.1 += message.len();
+            (Way::Undecided, _, Some(control)) if route.takes_early(message.len()) => {
                 control.offer_bulk(&message);
                 None
             }
             (Way::Tcp, _, Some(control)) => {
-                drop(state);
+                drop(route);
                 control.send_bulk(message)
             }
             _ => Some(message),

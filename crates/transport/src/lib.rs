@@ -27,6 +27,7 @@ pub mod link;
 pub mod message;
 pub mod message_queue;
 pub mod parameters;
+pub mod route;
 pub mod socket;
 pub mod stats;
 pub mod tls;

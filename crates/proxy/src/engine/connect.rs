@@ -1,11 +1,12 @@
 //! Connections until they are open: accept, SOCKS, rules, name look-up, connect.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use waystage_protocol::protect::Side;
 
+use super::targets;
 use super::{add_gauge, Ending, Engine, CONNECT_TIME, GREETING_TIME, RETRY_TIME};
 use crate::destination::{Destination, Host, Offer};
 use crate::listener::Kind;
@@ -190,25 +191,10 @@ impl Engine {
     /// The peer wants a stream.
     pub(super) fn offered(&mut self, stream: u64, target: &[u8]) {
         let token = self.token();
-        let Ok(offer) = Offer::read(target) else {
-            return self.refuse_stream(stream, replies::FAILURE, "what it asks for cannot be read");
-        };
-        let (origin, destination) = match (self.settings.side, offer) {
-            (Side::Server, Offer::Forward { destination, origin }) => (origin, Some(destination)),
-            (Side::Client, Offer::Reverse { index, origin }) => {
-                (origin, self.settings.reverse.get(index as usize).cloned())
-            }
-            _ => {
-                let why = "this end lets the other not choose destinations";
-                return self.refuse_stream(stream, replies::NOT_ALLOWED, why);
-            }
-        };
-        let Some(destination) = destination else {
-            return self.refuse_stream(
-                stream,
-                replies::FAILURE,
-                "there is no such reverse forward",
-            );
+        let requested = targets::requested(self.settings.side, target, &self.settings.reverse);
+        let (origin, destination) = match requested {
+            Ok(requested) => requested,
+            Err((code, why)) => return self.refuse_stream(stream, code, why),
         };
         let mut tunnel = Tunnel::new(None, Ingress::Offered, origin);
         tunnel.stream = Some(stream);
@@ -246,37 +232,23 @@ impl Engine {
             Ok(found) => found,
             Err(why) => return self.refuse(token, replies::HOST_UNREACHABLE, &why),
         };
-        // What a client's reverse forward leads to was said with it: rules are about what others choose.
-        let named = self.settings.side == Side::Client && tunnel.ingress == Ingress::Offered;
-        let target = tunnel.target.clone();
+        // A client chose the destinations of its reverse forwards itself: rules are about what others choose.
+        let chosen = self.settings.side == Side::Client && tunnel.ingress == Ingress::Offered;
+        let destination = tunnel.destination.as_ref().filter(|_| !chosen);
         let rules = &self.settings.rules;
-        let mut remedy = String::new();
-        let mut may = |host: &Host, address: SocketAddr| {
-            let judged = rules.judge(host, Some(address.ip()), address.port(), &is_local);
-            if judged.verdict != rules.here {
-                remedy = judged.remedy();
+        let allowed = match targets::allowed(rules, destination, found, &is_local) {
+            Ok(allowed) => allowed,
+            Err(remedy) => {
+                let target = &tunnel.target;
+                let why = match self.settings.side {
+                    Side::Server => {
+                        format!("the server does not let this user reach {target}{remedy}")
+                    }
+                    Side::Client => format!("a rule here denies {target}{remedy}"),
+                };
+                return self.refuse(token, replies::NOT_ALLOWED, &why);
             }
-            judged.verdict == rules.here
         };
-        // What is judged is what is connected to.
-        let plain = found.into_iter().map(|found| match found.ip().to_canonical() {
-            four @ IpAddr::V4(_) => SocketAddr::new(four, found.port()),
-            // With its zone.
-            IpAddr::V6(_) => found,
-        });
-        let allowed: VecDeque<SocketAddr> = match &tunnel.destination {
-            Some(destination) if !named => {
-                plain.filter(|address| may(&destination.host, *address)).collect()
-            }
-            _ => plain.collect(),
-        };
-        if allowed.is_empty() {
-            let why = match self.settings.side {
-                Side::Server => format!("the server does not let this user reach {target}{remedy}"),
-                Side::Client => format!("a rule here denies {target}{remedy}"),
-            };
-            return self.refuse(token, replies::NOT_ALLOWED, &why);
-        }
         self.try_next(token, allowed, None);
     }
 
@@ -305,7 +277,9 @@ impl Engine {
         }
         let target = self.tunnels.get(&token).map_or("", |tunnel| &tunnel.target).to_owned();
         let (code, why) = match last {
-            Some(error) => (code_of(&error), format!("{target} cannot be reached: {error}")),
+            Some(error) => {
+                (targets::reply_to(&error), format!("{target} cannot be reached: {error}"))
+            }
             None => (replies::HOST_UNREACHABLE, format!("{target} has no address")),
         };
         self.refuse(token, code, &why);
@@ -406,16 +380,5 @@ impl Engine {
                 self.refuse(token, replies::TTL_EXPIRED, &why);
             }
         }
-    }
-}
-
-/// The reply that fits an error (RFC 1928, section 6).
-fn code_of(error: &std::io::Error) -> u8 {
-    match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => replies::REFUSED,
-        std::io::ErrorKind::NetworkUnreachable => replies::NETWORK_UNREACHABLE,
-        std::io::ErrorKind::TimedOut => replies::TTL_EXPIRED,
-        std::io::ErrorKind::HostUnreachable => replies::HOST_UNREACHABLE,
-        _ => replies::FAILURE,
     }
 }
