@@ -33,7 +33,7 @@ def test_bytes_go_both_ways_and_are_counted(proxies: Proxies) -> None:
     assert (told[1]["sent_bytes"], told[1]["received_bytes"]) == (301_001, 301_001)
     assert told[1]["target"] == f"127.0.0.1:{port}"
     assert told[2]["sent_bytes"] == 301_001
-    assert f"to 127.0.0.1:{port}: closed" in proxies.log()
+    wait_until(lambda: f"to 127.0.0.1:{port}: closed" in proxies.log())
 
 
 def test_a_half_that_is_closed_is_closed_at_the_other_side(proxies: Proxies) -> None:
