@@ -92,7 +92,7 @@ def test_with_json_an_error_is_one_object_on_stdout(waystage: Waystage) -> None:
     assert "/nowhere" in ran.json["error"]
 
 
-def test_json_after_a_double_dash_belongs_to_somebody_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_after_a_double_dash_belongs_to_the_program(capsys: pytest.CaptureFixture[str]) -> None:
     entry.run(["unheard-of", "--", "--json"])
     captured = capsys.readouterr()
     assert captured.out == "" and "waystage: error:" in captured.err
@@ -114,8 +114,8 @@ def run_raising(error: BaseException, monkeypatch: pytest.MonkeyPatch, *extra: s
 def test_a_user_error_is_its_sentence_and_its_status(
     code: ExitCode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_raising(UserError("mend it", code), monkeypatch) == code
-    assert capsys.readouterr().err == "waystage: error: mend it\n"
+    assert run_raising(UserError("fix it", code), monkeypatch) == code
+    assert capsys.readouterr().err == "waystage: error: fix it\n"
 
 
 def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,7 +146,7 @@ def test_each_error_of_the_table_exists_and_has_its_status(
     kind = getattr(importlib.import_module(module), attribute)
     assert issubclass(kind, Exception)
     assert (
-        run_raising(Exception.__new__(kind, "what, where, how to mend"), monkeypatch) == errors.ERRORS[name]
+        run_raising(Exception.__new__(kind, "what, where, how to fix"), monkeypatch) == errors.ERRORS[name]
     )
     assert "internal error" not in capsys.readouterr().err
 
