@@ -145,9 +145,7 @@ def test_each_error_of_the_table_exists_and_has_its_status(
     module, _, attribute = name.rpartition(".")
     kind = getattr(importlib.import_module(module), attribute)
     assert issubclass(kind, Exception)
-    assert (
-        run_raising(Exception.__new__(kind, "what, where, how to fix"), monkeypatch) == errors.ERRORS[name]
-    )
+    assert run_raising(Exception.__new__(kind, "what, where, how to fix"), monkeypatch) == errors.ERRORS[name]
     assert "internal error" not in capsys.readouterr().err
 
 

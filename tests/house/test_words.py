@@ -87,7 +87,6 @@ NOT_YET: dict[str, str] = {
     "python/waystage/data": "2026-11-24",
     "tests/catalog": "2026-11-24",
     "tests/copying": "2026-11-24",
-    "tests/house": "2026-11-24",
     "tests/remote_copy": "2026-11-24",
     "tests/wan": "2026-11-24",
 }
