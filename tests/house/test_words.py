@@ -67,7 +67,8 @@ ALLOWED = {
     ("crates/load/src/chunking/*", "lanes"): re.compile(r"."),
     ("*", "mend"): re.compile(r"--mend\b"),
     ("python/waystage/cli/catalog_check.py", "mend"): re.compile(r"."),
-    ("*", "mended"): re.compile(r"['\"`]mended['\"`]|damage\.mended"),
+    ("*", "mended"): re.compile(r"['\"`]mended['\"`]|\.mended|mended: bool"),
+    ("*", "held back"): re.compile(r"['\"`]held_back['\"`]"),
     ("*", "under way"): re.compile(r"['\"`]under_way['\"`]"),
 }
 """Files and a retired word -> where it is meant: the user of that name, the lanes of a SIMD register, an option and

@@ -13,7 +13,7 @@ use crate::rules::Rules;
 use crate::socks::replies;
 
 /// Where a stream that the peer offers is from and to; else a reply and the reason. A server takes destinations of its
-/// client, a client only the numbers of its own reverse forwards.
+/// client, a client only the numbers of its reverse forwards.
 pub(super) fn requested(
     side: Side,
     offer: &[u8],
