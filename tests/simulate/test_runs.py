@@ -359,6 +359,14 @@ def test_the_shipped_sweep_that_needs_nothing_runs(tmp_path: Path) -> None:
     )
 
 
+def test_two_runs_of_a_sweep_are_compared_by_combination(sweep: Write, tmp_path: Path) -> None:
+    for out, lists in (("a", "[d-mod-k, greedy-max]"), ("b", "[d-mod-k, ecmp]")):
+        assert waystage(sweep(("[d-mod-k, greedy-max]", lists)), "--out", tmp_path / out).code == 0
+    found = waystage(tmp_path / "a", tmp_path / "b", "--json", command="compare").expect().json["differences"]
+    assert {row["name"].split()[-1] for row in found} == {"d-mod-k"}
+    assert all(row["error_pct"] == 0 and row["first"] == row["second"] for row in found)
+
+
 def test_the_comparison_of_a_folder_can_be_seen_again(sweep: Write, tmp_path: Path) -> None:
     done = waystage(sweep(), "--out", tmp_path / "out")
     assert waystage(tmp_path / "out", command="report").out == done.out

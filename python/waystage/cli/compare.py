@@ -17,7 +17,7 @@ from waystage.cli.paths import null_option, refuse_both
 from waystage.cli.trees import compare_trees
 
 if TYPE_CHECKING:
-    from waystage.experiment.compare import LinkError, RunComparison, TimeError
+    from waystage.experiment.compare import Difference, LinkError, RunComparison, TimeError
 
 SHOWN = 8
 """Jobs and links shown as text; --json gives all."""
@@ -73,7 +73,8 @@ def command(
     Holes are not read.
 
     If A and B are outputs of `waystage run`, A, e.g. of the simulator, is compared with B, the measurement. Errors are
-    relative to B. Both must be runs of one experiment: the same jobs at the same times.
+    relative to B. Both must be runs of one experiment: the same jobs at the same times. Sweeps and contention studies
+    are compared by combination or ratio.
     """
     from waystage.experiment.results import RESULT_FILE
 
@@ -99,18 +100,23 @@ def command(
 
 def _compare_runs(predicted: Path, measured: Path, top: int, output: Output) -> None:
     from waystage.experiment import results
-    from waystage.experiment.compare import CompareError, compare
+    from waystage.experiment.compare import CompareError, compare, differences
 
     try:
-        found = compare(
-            results.load(predicted),
-            results.load(measured),
-            results.load_timelines(predicted),
-            results.load_timelines(measured),
-        )
+        first, second = results.read(predicted), results.read(measured)
+        if isinstance(first, results.RunResult) and isinstance(second, results.RunResult):
+            samples = [results.load_timelines(folder) for folder in (predicted, measured)]
+            found = compare(first, second, *samples)
+            output.result(_value(found), _text(found, top))
+            return
+        if isinstance(first, results.RunResult) or isinstance(second, results.RunResult):
+            raise CompareError(
+                "the two runs are of experiments of different kinds: compare runs of one experiment"
+            )
+        rows = [_row(difference) for difference in differences(first, second)]
     except (results.ResultError, CompareError) as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
-    output.result(_value(found), _text(found, top))
+    output.result({"differences": rows}, f"Largest differences\n{table(rows[:top], _columns(rows, ()))}")
 
 
 def _value(found: RunComparison) -> dict[str, Any]:
@@ -158,7 +164,7 @@ def _text(found: RunComparison, top: int) -> str:
     return "\n".join(parts)
 
 
-def _row(error: TimeError | LinkError) -> dict[str, Any]:
+def _row(error: TimeError | LinkError | Difference) -> dict[str, Any]:
     """The fields of an error, its value behind the amounts that it compares, as JSON holds them."""
     import msgspec
 

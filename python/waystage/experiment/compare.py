@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from waystage.experiment.results import JobRecord, PortSample, RunResult
+from waystage.experiment.results import ContentionResult, JobRecord, PortSample, RunResult, SweepResult
 from waystage.experiment.schema import Compute, Experiment
+from waystage.experiment.sweep_summary import summarise
 
 SMALL_LINK = 0.01
 
@@ -102,6 +103,45 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
             _sign(one[0], other[0]) * _sign(one[1], other[1]) >= 0
             for one, other in itertools.combinations(times, 2)
         )
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of one combination of a sweep, or of one ratio of a contention study, in two runs."""
+
+    name: str
+    quantity: str
+    first: float
+    second: float
+
+    @property
+    def error_pct(self) -> float:
+        return _error_pct(self.first, self.second)
+
+
+def differences(
+    first: SweepResult | ContentionResult, second: SweepResult | ContentionResult
+) -> list[Difference]:
+    """Of what both have, the largest first. Raises CompareError where that is nothing."""
+    ours, theirs = _figures(first), _figures(second)
+    found = [
+        Difference(name=name, quantity=quantity, first=value, second=theirs[name][quantity])
+        for name, figures in ours.items()
+        if name in theirs
+        for quantity, value in figures.items()
+        if quantity in theirs[name]
+    ]
+    if not found:
+        raise CompareError("no combination or ratio is in both runs: compare runs of one experiment")
+    return sorted(found, key=lambda d: (-abs(d.error_pct), d.name, d.quantity))
+
+
+def _figures(result: SweepResult | ContentionResult) -> dict[str, dict[str, float]]:
+    if isinstance(result, ContentionResult):
+        points = (msgspec.structs.asdict(point) for point in result.points)
+        return {f"{point.pop('ratio')}:1": point for point in points}
+    rows = [row for row in summarise(result) if row.failed < len(row.runs)]
+    names = ("max_load_bytes", "mean_wait_s", "mean_job_s", "node_use")
+    return {row.name: {name: getattr(row, name) for name in names} for row in rows}
 
 
 def compare(

@@ -1,10 +1,9 @@
-"""The simulator of sweeps: many jobs, many combinations of algorithms, no bytes moved.
+"""The simulator of sweeps and contention studies: many jobs, many combinations of algorithms, no bytes moved.
 
-Arrives: a sweep file (topology, jobs, lists of algorithms, seeds).
-Leaves: for every combination and seed the load of every link and the times of every job; tables, plots, a report.
-Must not know: policies, controllers, switches; those are simulated by `worlds.sim`, from experiment files.
+Arrives: an experiment file of kind `sweep` or `contention`.
+Leaves: for every combination and seed the load of every link and the times of every job; the contention of a study.
+Must not know: policies, controllers, switches; `worlds.sim` simulates those.
 
-Sweep files, their keys and the names of their algorithms follow PFSim (Takahashi et al., 2018), so that its files
-run unchanged. docs/reference/simulator.md is the specification. Python holds jobs, queue and algorithms; whatever is
-done for each flow or link is done by the compiled module.
+docs/reference/simulator.md is the specification of sweeps, whose terms follow PFSim (Takahashi et al., 2018). Python
+holds jobs, queue and algorithms; the compiled module does the work for each flow and link.
 """
