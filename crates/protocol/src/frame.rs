@@ -232,7 +232,7 @@ impl Frame<'_> {
             HISTORY_REQUEST => {
                 let (from, to) = (reader.varint()?, reader.varint()?);
                 if from >= to {
-                    return Err(Error::Malformed("a question about no packets"));
+                    return Err(Error::Malformed("a history request for no packets"));
                 }
                 Frame::HistoryRequest { from, to }
             }

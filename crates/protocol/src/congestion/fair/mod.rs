@@ -34,6 +34,8 @@
 
 mod phases;
 mod response;
+#[cfg(test)]
+mod tests;
 
 use super::controller::{AckEvent, Control, Controller, PACKET};
 use super::delivery_rate::DeliveryRate;

@@ -1,0 +1,157 @@
+//! The phases and their transitions, acknowledgement by acknowledgement.
+
+use super::super::controller::Delivery;
+use super::*;
+
+const MS: u64 = 1_000_000;
+const RTT_NS: u64 = 20 * MS;
+
+/// A path with one acknowledgement a round trip.
+struct Path {
+    fair: Fair,
+    round: u64,
+}
+
+impl Path {
+    /// A flow past its startup, in the phase `delay`.
+    fn new(packets: f64) -> Self {
+        let mut fair = Fair::new(RTT_NS, 1e10);
+        fair.window = packets * PACKET;
+        fair.enter_delay();
+        fair.rounds.restart(1000);
+        Self { fair, round: 1 }
+    }
+
+    fn packets(&self) -> f64 {
+        self.fair.window / PACKET
+    }
+
+    /// The next round trip: its queueing delay, and packets lost of 1,000.
+    fn ack(&self, queue_ns: u64, lost_packets: u64) -> AckEvent {
+        let bytes = 1000 * PACKET as u64;
+        AckEvent {
+            now_ns: self.round * RTT_NS,
+            rtt_ns: Some(RTT_NS + queue_ns),
+            min_rtt_ns: RTT_NS,
+            smoothed_rtt_ns: RTT_NS + queue_ns,
+            acked_bytes: bytes,
+            acked_packets: 1000 - lost_packets,
+            lost_packets,
+            largest_lost: (lost_packets > 0).then_some(1000 * self.round),
+            largest_acknowledged: Some(1000 * self.round),
+            next_packet_number: 1000 * (self.round + 1),
+            delivery: Some(Delivery { bytes, interval_ns: RTT_NS, ..Delivery::default() }),
+            ..AckEvent::default()
+        }
+    }
+
+    fn round(&mut self, ack: &AckEvent) {
+        self.fair.on_ack(ack);
+        self.round += 1;
+    }
+
+    fn rounds(&mut self, count: u64, queue_ns: u64, lost_packets: u64) {
+        for _ in 0..count {
+            let ack = self.ack(queue_ns, lost_packets);
+            self.round(&ack);
+        }
+    }
+}
+
+#[test]
+fn the_window_follows_the_queue_and_grows_ever_faster_while_it_is_empty() {
+    let mut path = Path::new(100.0);
+    path.rounds(1, 0, 0);
+    let first = path.packets() - 100.0;
+    path.rounds(9, 0, 0);
+    let before = path.packets();
+    path.rounds(1, 0, 0);
+    assert!(first > 0.0 && path.packets() - before > 4.0 * first, "the step doubles");
+    let before = path.packets();
+    path.rounds(3, 10 * MS, 0);
+    assert!(path.packets() < before);
+    assert_eq!(path.fair.phase(), "delay");
+}
+
+#[test]
+fn an_application_limited_round_does_not_grow_the_window() {
+    let mut path = Path::new(100.0);
+    let ack = AckEvent { app_limited: true, ..path.ack(0, 0) };
+    path.round(&ack);
+    assert_eq!(path.packets(), 100.0);
+}
+
+#[test]
+fn a_queue_that_stands_while_the_flow_yields_begins_the_tcp_friendly_phase() {
+    let mut path = Path::new(100.0);
+    path.rounds(5, 15 * MS, 0);
+    assert_eq!(path.fair.phase(), "delay");
+    assert!(path.packets() < 100.0, "it yields at first");
+    path.rounds(2, 15 * MS, 0);
+    assert_eq!(path.fair.phase(), "tcp-friendly");
+    assert!(path.packets() >= 100.0, "and claims its window back");
+}
+
+#[test]
+fn a_mark_reduces_the_window_once_a_round_trip() {
+    let mut path = Path::new(100.0);
+    let marked = AckEvent { marked_packets: 1, ..path.ack(0, 0) };
+    path.fair.on_ack(&AckEvent { largest_acknowledged: Some(900), ..marked });
+    assert_eq!(path.fair.phase(), "tcp-friendly");
+    assert!((path.packets() - 70.0).abs() < 1e-6, "{}", path.packets());
+    path.fair.on_ack(&AckEvent { largest_acknowledged: Some(1900), ..marked });
+    assert!(path.packets() >= 70.0, "packets sent before the response");
+}
+
+#[test]
+fn losses_that_all_arrive_after_all_are_undone() {
+    let mut path = Path::new(100.0);
+    path.rounds(1, 5 * MS, 30);
+    assert_eq!(path.fair.phase(), "tcp-friendly");
+    let reduced = path.packets();
+    let late = AckEvent { late_packets: 30, largest_acknowledged: Some(1100), ..path.ack(0, 0) };
+    path.fair.on_ack(&late);
+    assert_eq!(path.fair.phase(), "delay");
+    assert!(path.packets() > reduced / 0.75, "{reduced} to {}", path.packets());
+}
+
+#[test]
+fn random_loss_that_a_quiet_round_confirms_is_undone() {
+    let mut path = Path::new(100.0);
+    path.rounds(1, 5 * MS, 60);
+    assert_eq!(path.fair.phase(), "tcp-friendly");
+    // The first round still acknowledges packets sent before the response. The next one is quiet and loses as many.
+    path.rounds(2, 0, 60);
+    assert_eq!(path.fair.phase(), "delay");
+    assert!((path.fair.floor.share() - 0.06).abs() < 0.01, "{}", path.fair.floor.share());
+}
+
+#[test]
+fn a_flow_that_is_alone_returns_to_delay_after_a_cut_test() {
+    let mut path = Path::new(1000.0);
+    path.fair.enter_tcp_friendly(0);
+    path.fair.tcp_friendly.hold(path.fair.window);
+    let mut phases = Vec::new();
+    // The path delivers the same whatever the window: the queue belongs to this flow.
+    for _ in 0..900 {
+        path.rounds(1, 10 * MS, 0);
+        if phases.last() != Some(&path.fair.phase()) {
+            phases.push(path.fair.phase());
+        }
+        if phases.last() == Some(&"delay") {
+            break;
+        }
+    }
+    assert_eq!(phases, ["tcp-friendly", "cut-test", "delay"]);
+}
+
+#[test]
+fn timeouts_halve_the_window_and_another_path_starts_anew() {
+    let mut path = Path::new(100.0);
+    path.fair.on_timeout(0);
+    assert_eq!(path.packets(), 50.0);
+    (0..20).for_each(|_| path.fair.on_timeout(0));
+    assert_eq!(path.fair.window, MIN_WINDOW);
+    path.fair.on_path_change(0, RTT_NS);
+    assert_eq!(path.fair.phase(), "startup");
+}
