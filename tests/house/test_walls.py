@@ -183,7 +183,7 @@ def test_tls_and_batches_of_datagrams_are_for_the_wide_area_driver_alone() -> No
             found += [manifest.parent.name] if library in names else []
         if manifest.parent.name == "protocol":
             assert names == {"ring", "thiserror"}
-    assert users == {"rustls": ["loopback", "probe", "server", "transport"], "quinn-udp": ["transport"]}
+    assert users == {"rustls": ["loopback", "transport"], "quinn-udp": ["transport"]}
 
 
 def test_crates_depend_on_one_another_only_downwards() -> None:

@@ -18,7 +18,7 @@ use waystage_transport::endpoint::{DatagramSink, Endpoint};
 use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::parameters::LARGEST_DATAGRAM;
 use waystage_transport::socket::Arrived;
-use waystage_transport::tls::random;
+use waystage_transport::tls::{random, Connection};
 use waystage_transport::wire::{Reader, Writer};
 
 use crate::messages::{self, kinds, Hello, Token, Welcome};
@@ -382,7 +382,7 @@ impl Session<'_> {
 /// Serve one stream of the session that its token names; a line for the log.
 pub fn serve_stream(
     probes: &Probes,
-    mut tls: rustls::Connection,
+    mut tls: Connection,
     stream: &std::net::TcpStream,
     stopped: &dyn Fn() -> bool,
 ) -> Result<String, Error> {

@@ -11,8 +11,8 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use rustls::Connection;
 use waystage_transport::error::{protocol_violation, Error};
+use waystage_transport::tls::Connection;
 use waystage_transport::wire::{Read, Reader, Writer};
 
 use crate::messages::Token;

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustls::{Connection, ServerConnection};
 use waystage_catalog::Root;
 use waystage_probe::{hello, serve_stream, ProbeClient};
 use waystage_protocol::congestion::coupled::Group;
@@ -20,13 +19,14 @@ use waystage_transport::control::{Control, RESUME_ADVICE};
 use waystage_transport::control_messages::{expect_within, kinds, refusal};
 use waystage_transport::endpoint::Endpoint;
 use waystage_transport::error::{protocol_violation, Error};
+use waystage_transport::handshake::accept::accept;
 use waystage_transport::handshake::client::{coupled, part_of};
 use waystage_transport::handshake::hello::{Hello, Purpose, Welcome};
 use waystage_transport::identity::PublicKey;
 use waystage_transport::message::memory_of_each;
 use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::parameters::{TransportParameters, LARGEST_DATAGRAM};
-use waystage_transport::tls::{self, PacketKeys};
+use waystage_transport::tls::{self, Connection, PacketKeys};
 use waystage_transport::udp::UdpConnection;
 
 use crate::additional_connections::{carry, Offer};
@@ -53,7 +53,7 @@ pub(crate) struct SessionHandler<'a> {
 
 impl<'a> SessionHandler<'a> {
     pub(crate) fn serve(&mut self, stream: TcpStream) -> Result<String, Error> {
-        let (tls, key) = self.handshake(&stream)?;
+        let (tls, key) = accept(&self.shared.tls, &stream, HANDSHAKE_TIME)?;
         let what = tls.alpn_protocol().map(<[u8]>::to_vec).unwrap_or_default();
         if what == tls::PROBE_ALPN {
             return self.probed(tls, stream, &key);
@@ -78,39 +78,6 @@ impl<'a> SessionHandler<'a> {
         }
         control.close();
         served
-    }
-
-    fn handshake(&self, mut stream: &TcpStream) -> Result<(Connection, PublicKey), Error> {
-        let failed = |error: std::io::Error| Error::lost(format!("no handshake: {error}"));
-        stream.set_nonblocking(false).map_err(failed)?;
-        stream.set_read_timeout(Some(HANDSHAKE_TIME)).map_err(failed)?;
-        stream.set_write_timeout(Some(HANDSHAKE_TIME)).map_err(failed)?;
-        let mut tls = ServerConnection::new(Arc::clone(&self.shared.tls))
-            .map_err(|error| Error::lost(format!("no handshake: {error}")))?;
-        let deadline = Instant::now() + HANDSHAKE_TIME;
-        while tls.is_handshaking() || tls.wants_write() {
-            if tls.wants_write() {
-                tls.write_tls(&mut stream).map_err(failed)?;
-                continue;
-            }
-            // One that sends a byte now and then is not waited for either.
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(Error::lost("no handshake within its time"));
-            }
-            stream.set_read_timeout(Some(left)).map_err(failed)?;
-            if tls.read_tls(&mut stream).map_err(failed)? == 0 {
-                return Err(Error::lost("no handshake: it went away"));
-            }
-            if let Err(error) = tls.process_new_packets() {
-                // Send the alert, if the client speaks TLS at all.
-                let _ = tls.write_tls(&mut stream);
-                return Err(Error::lost(format!("no handshake: {error}")));
-            }
-        }
-        let tls = Connection::Server(tls);
-        let key = tls::peer_key(&tls).ok_or_else(|| Error::lost("it showed no key"))?;
-        Ok((tls, key))
     }
 
     fn welcomed(

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustls::ServerConfig;
 use waystage_probe::Probes;
 use waystage_remote_copy::CopyState;
 use waystage_transport::control::Control;
 use waystage_transport::endpoint::Endpoint;
+use waystage_transport::tls::ServerConfig;
 use waystage_transport::waker::Waker;
 
 use crate::additional_connections::Copies;

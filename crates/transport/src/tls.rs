@@ -20,13 +20,15 @@ use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, Uni
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::{
-    CertificateError, CipherSuite, ClientConfig, Connection, DigitallySignedStruct,
-    DistinguishedName, ServerConfig, SignatureScheme,
+    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, DistinguishedName,
+    SignatureScheme,
 };
 use waystage_protocol::protect::Suite;
 
 use crate::error::Error;
 use crate::identity::{Identity, PublicKey};
+
+pub use rustls::{Connection, ServerConfig};
 
 /// The exporter's label (RFC 8446, section 7.5).
 const LABEL: &[u8] = b"EXPORTER-waystage-wan-1";
