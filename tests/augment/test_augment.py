@@ -106,7 +106,7 @@ def test_a_shard_holds_what_a_tree_would_in_order_of_paths(images: Path, tmp_pat
     assert held == contents(tmp_path / "tree")
     assert names == sorted(names)
     before = shard.read_bytes()
-    assert "there already" in waystage(images, shard, *common).out
+    assert "was kept" in waystage(images, shard, *common).out
     waystage(images, shard, *common, "--threads", "1", "--overwrite")
     assert shard.read_bytes() == before
     waystage(images, shard, *common, "--rank", "1", "--ranks", "2")
