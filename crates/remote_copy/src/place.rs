@@ -37,7 +37,7 @@ pub(crate) fn of_this_machine(path: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 /// A name of an open directory that cannot come to mean another one.
-fn name_of(fd: &OwnedFd) -> PathBuf {
+pub(crate) fn name_of(fd: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 

@@ -131,6 +131,7 @@ fn receive_all(
         drop(held);
         // Also what ends the workers.
         copy_state.stop();
+        channel.interrupt();
         done.filter(|_| !stopped).ok_or_else(|| copy_state.verdict())
     })?;
     if end.sum != copy_state.sum() {

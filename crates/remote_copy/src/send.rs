@@ -132,6 +132,7 @@ pub(crate) fn send(
         // Also what ends the one who listens.
         let stopped = copy_state.is_stopped();
         copy_state.stop();
+        channel.interrupt();
         match fed {
             Ok(true) if !stopped => Ok(()),
             Ok(_) => Err(copy_state.verdict()),

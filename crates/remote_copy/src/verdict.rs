@@ -14,17 +14,23 @@ const MOST_PROBLEM_BYTES: usize = 1 << 20;
 
 /// How a side of a copy ended, its counts and problems.
 #[derive(Debug, Clone)]
-pub(crate) struct Verdict {
-    pub(crate) failed: Option<WanError>,
-    pub(crate) counts: Vec<(String, u64)>,
-    pub(crate) problems: Vec<Problem>,
-    pub(crate) sum: u128,
-    /// What held sending back, where this end sent.
-    pub(crate) limit: String,
+pub struct Verdict {
+    /// Why it ended early.
+    pub failed: Option<WanError>,
+    /// Its counts by name.
+    pub counts: Vec<(String, u64)>,
+    /// What it could not copy, the first of them.
+    pub problems: Vec<Problem>,
+    /// The sum of the digests of all contents.
+    pub sum: u128,
+    /// What limited the rate, where this side sent.
+    pub limit: String,
 }
 
 impl Verdict {
-    pub(crate) fn of(copy_state: &CopyState, failed: Option<WanError>, limit: &str) -> Self {
+    /// Of a copy that has ended.
+    #[must_use]
+    pub fn of(copy_state: &CopyState, failed: Option<WanError>, limit: &str) -> Self {
         let counts = copy_state.report.tally.read().by_name();
         Self {
             failed,
@@ -35,7 +41,9 @@ impl Verdict {
         }
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// As bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         let (kind, text) = match &self.failed {
             Some(error) => (error.kind.name(), error.text.as_str()),
@@ -53,7 +61,11 @@ impl Verdict {
         out.0
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Read<Self> {
+    /// From the bytes of a peer.
+    ///
+    /// # Errors
+    /// Where they are no verdict.
+    pub fn read(bytes: &[u8]) -> Read<Self> {
         let mut reader = Reader(bytes);
         let (kind, text) = (reader.text()?, reader.text()?);
         let failed = (!kind.is_empty()).then(|| WanError::told(&kind, text));
@@ -75,14 +87,17 @@ impl Verdict {
         Ok(verdict)
     }
 
-    /// Both ends' counts together.
+    /// One of its counts.
+    #[must_use]
+    pub fn count(&self, name: &str) -> u64 {
+        self.counts.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count)
+    }
+
+    /// Both sides' counts together.
     pub(crate) fn joined(&self, ours: Counts) -> Vec<(&'static str, u64)> {
-        let theirs = |name: &str| {
-            self.counts.iter().find(|(other, _)| other == name).map_or(0, |(_, count)| *count)
-        };
         ours.by_name()
             .into_iter()
-            .map(|(name, count)| (name, count.saturating_add(theirs(name))))
+            .map(|(name, count)| (name, count.saturating_add(self.count(name))))
             .collect()
     }
 }
