@@ -83,18 +83,10 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "random_bytes_are_read_or_refused_and_nothing_else",
         ),
     ),
-    "crates/transfer/src/lan/wire.rs": (
-        "frames of the lab's staging",
-        (
-            "a_damaged_frame_never_panics",
-            "a_frame_is_read_as_it_was_written",
-            "no_header_makes_a_reader_wait_for_more_than_the_longest_frame",
-            "whatever_is_read_from_foreign_bytes_keeps_the_limits",
-        ),
-    ),
-    "crates/transfer/tests/lan.rs": (
+    "crates/staging/src/request.rs": ("requests of the lab's staging", ("no_bytes_make_a_reader_panic",)),
+    "crates/staging/tests/staging.rs": (
         "a server of the lab's staging",
-        ("a_server_outlives_whatever_is_sent_to_it",),
+        ("a_server_outlives_every_message",),
     ),
     "crates/server/src/rights.rs": ("paths of clients", ("no_path_leads_out_of_a_root",)),
     "crates/transport/src/control/frames.rs": (
@@ -218,7 +210,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "crates/protocol/src/received.rs": ("each_number_is_new_once_and_the_bitmap_has_those_received",),
     "crates/protocol/src/streams/assembler.rs": ("bytes_are_ordered_whatever_the_order_of_their_chunks",),
     "crates/protocol/src/streams/tests.rs": ("streams_arrive_complete_whatever_the_order_of_messages",),
-    "crates/transfer/tests/lan.rs": ("any_set_of_files_arrives_whole_both_ways",),
+    "crates/staging/tests/staging.rs": ("any_set_of_files_arrives_complete_both_ways",),
     "crates/copy/src/part_set.rs": ("it_is_the_set_that_it_says_it_is",),
     "crates/remote_copy/src/pile.rs": ("what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",),
     "crates/proxy/src/address.rs": ("a_network_has_the_addresses_with_its_bits",),

@@ -163,7 +163,7 @@ class TransferError(RuntimeError):
 class FileServer:
     """Serves files over TCP until it is stopped or dropped.
 
-    A module is a name, a folder and whether it is writable. A namespace is a name under /run/netns, or None for the
+    A module is a name of a directory below `root`, and whether it is writable. A namespace is a name under /run/netns, or None for the
     caller's. Raises TransferError, ValueError on an invalid address.
     """
 
@@ -172,7 +172,8 @@ class FileServer:
         *,
         address: str,
         port: int,
-        modules: Sequence[tuple[str, Path, bool]],
+        root: Path,
+        modules: Sequence[tuple[str, bool]],
         namespace: str | None = None,
     ) -> FileServer: ...
     @property
@@ -183,14 +184,15 @@ class FileServer:
         """Why it no longer serves; None while it does."""
 
     def stop(self) -> None:
-        """End it and its transfers; partial files are gone when this returns."""
+        """End it and its transfers."""
 
 @final
 class FileTransfer:
-    """Moves files between this host and a `FileServer` in a thread, each verified by a digest. Dropping it cancels it.
+    """Copies files between this host and a `FileServer` in a thread, verified by digests. Dropping it cancels it.
 
-    A step is a sequence of (local path, remote name) and how often it is moved, None for until cancelled. A name is a
-    module, a slash and a path below the module's folder.
+    A step is (sources, directory, times): files that are copied into a directory under their last names, and how often,
+    None for until cancelled. Local files and directories are absolute paths; a remote one is a module, a slash and a path
+    below the module. ValueError on an invalid address, TransferError on names that lead out of a module.
     """
 
     def __new__(
@@ -199,7 +201,7 @@ class FileTransfer:
         address: str,
         port: int,
         way: Literal["get", "put"],
-        steps: Sequence[tuple[Sequence[tuple[Path, bytes]], int | None]],
+        steps: Sequence[tuple[Sequence[bytes], bytes, int | None]],
         namespace: str | None = None,
     ) -> FileTransfer: ...
     @property
@@ -213,7 +215,7 @@ class FileTransfer:
         """Whether it ended within `timeout_s`, successfully or not."""
 
     def cancel(self) -> None:
-        """End it; partial files are gone when this returns."""
+        """End it; files in progress never get their names."""
 
 class FlowError(ValueError):
     """An interconnect, pairs of hosts or paths that cannot be used; the message names which."""

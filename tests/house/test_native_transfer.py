@@ -1,4 +1,4 @@
-"""The mover from Python: over loopback, and what its errors say."""
+"""Staging from Python: over loopback, and what its errors say."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ HERE = "127.0.0.1"
 def server(tmp_path: Path) -> Iterator[FileServer]:
     (tmp_path / "data").mkdir()
     (tmp_path / "jobs").mkdir()
-    modules = [("data", tmp_path / "data", False), ("jobs", tmp_path / "jobs", True)]
-    server = FileServer(address=HERE, port=0, modules=modules)
+    modules = [("data", False), ("jobs", True)]
+    server = FileServer(address=HERE, port=0, root=tmp_path, modules=modules)
     yield server
     server.stop()
 
 
-def move(server: FileServer, way: str, here: Path, there: bytes, times: int | None = 1) -> FileTransfer:
-    steps = [([(here, there)], times)]
+def move(
+    server: FileServer, way: str, source: bytes, directory: bytes, times: int | None = 1
+) -> FileTransfer:
+    steps = [([source], directory, times)]
     return FileTransfer(address=HERE, port=server.port, way=way, steps=steps)  # type: ignore[arg-type]
 
 
@@ -32,39 +34,40 @@ def test_files_go_both_ways_and_their_names_are_bytes(server: FileServer, tmp_pa
     odd = os.fsdecode(b"\xffn\xe4me")
     body = os.urandom(700_001)
     (tmp_path / odd).write_bytes(body)
-    there = b"jobs/" + os.fsencode(odd)
-    moved, seconds = move(server, "put", tmp_path / odd, there).wait() or (0, 0.0)
+    put = move(server, "put", os.fsencode(tmp_path / odd), b"jobs")
+    moved, seconds = put.wait() or (0, 0.0)
     assert moved == len(body) and 0 < seconds < 30
     assert (tmp_path / "jobs" / odd).read_bytes() == body
-    back = move(server, "get", tmp_path / "back", there, times=3)
+    (tmp_path / odd).unlink()
+    back = move(server, "get", b"jobs/" + os.fsencode(odd), os.fsencode(tmp_path), times=3)
     assert (back.wait(30) or (0, 0.0))[0] == back.moved == 3 * len(body)
     assert back.ended()
-    assert (tmp_path / "back").read_bytes() == body
+    assert (tmp_path / odd).read_bytes() == body
 
 
 def test_errors_have_a_kind_and_name_what_they_are_about(server: FileServer, tmp_path: Path) -> None:
     with pytest.raises(TransferError, match="data/absent: No such file") as caught:
-        move(server, "get", tmp_path / "x", b"data/absent").wait()
+        move(server, "get", b"data/absent", os.fsencode(tmp_path)).wait()
     assert caught.value.kind == "missing"
-    with pytest.raises(TransferError, match="does not lead down from a module") as caught:
-        move(server, "get", tmp_path / "x", b"data/../../etc/passwd")
+    with pytest.raises(TransferError, match="leads out with") as caught:
+        move(server, "get", b"data/../../etc/passwd", os.fsencode(tmp_path))
     assert caught.value.kind == "refused"
     with pytest.raises(TransferError, match=f"{HERE}:{server.port}: .*in use") as caught:
-        FileServer(address=HERE, port=server.port, modules=[])
+        FileServer(address=HERE, port=server.port, root=tmp_path, modules=[])
     assert caught.value.kind == "port-in-use"
     with pytest.raises(TransferError, match="waystage-absent"):
-        FileServer(address=HERE, port=0, modules=[], namespace="waystage-absent")
+        FileServer(address=HERE, port=0, root=tmp_path, modules=[], namespace="waystage-absent")
     with pytest.raises(TransferError, match="no-such-folder"):
-        FileServer(address=HERE, port=0, modules=[("data", tmp_path / "no-such-folder", False)])
+        FileServer(address=HERE, port=0, root=tmp_path, modules=[("no-such-folder", False)])
     with pytest.raises(ValueError, match="storage"):
-        FileServer(address="storage", port=0, modules=[])
+        FileServer(address="storage", port=0, root=tmp_path, modules=[])
     with pytest.raises(ValueError, match="sideways"):
-        move(server, "sideways", tmp_path / "x", b"data/x")
+        move(server, "sideways", b"data/x", os.fsencode(tmp_path))
 
 
 def test_a_transfer_without_end_is_cancelled(server: FileServer, tmp_path: Path) -> None:
     (tmp_path / "data/x").write_bytes(bytes(100_000))
-    transfer = move(server, "get", tmp_path / "x", b"data/x", times=None)
+    transfer = move(server, "get", b"data/x", os.fsencode(tmp_path), times=None)
     assert transfer.wait(0.2) is None and not transfer.ended()
     transfer.cancel()
     with pytest.raises(TransferError, match="was stopped") as caught:
@@ -78,5 +81,5 @@ def test_a_server_that_is_stopped_says_so(server: FileServer, tmp_path: Path) ->
     assert server.failure() is not None
     (tmp_path / "x").write_bytes(b"x")
     with pytest.raises(TransferError, match="refused") as caught:
-        move(server, "put", tmp_path / "x", b"jobs/x").wait()
+        move(server, "put", os.fsencode(tmp_path / "x"), b"jobs").wait()
     assert caught.value.kind == "unreachable"

@@ -102,7 +102,7 @@ impl IntoPyErr for waystage_remote_copy::WanError {
     }
 }
 
-impl IntoPyErr for waystage_transfer::lan::TransferError {
+impl IntoPyErr for waystage_staging::StagingError {
     fn into_py_err(self) -> PyErr {
         let kind = self.kind.name();
         with_attribute(TransferError::new_err(self.text), "kind", kind)

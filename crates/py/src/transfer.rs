@@ -1,4 +1,4 @@
-//! File transfer over TCP in local networks: `FileServer`, `FileTransfer`.
+//! Staging over TCP between network namespaces: `FileServer`, `FileTransfer`.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use waystage_transfer::lan::{self, FilePair, Module, Request, Server, Step, Way};
+use waystage_staging::{Direction, Module, Request, Server, Step, Transfer};
 
 use crate::errors::OrRaise;
 use crate::task::{duration, wait};
@@ -23,21 +23,21 @@ struct FileServer(Mutex<Server>);
 #[pymethods]
 impl FileServer {
     #[new]
-    #[pyo3(signature = (*, address, port, modules, namespace=None))]
+    #[pyo3(signature = (*, address, port, root, modules, namespace=None))]
     fn new(
         py: Python<'_>,
         address: &str,
         port: u16,
-        modules: Vec<(String, PathBuf, bool)>,
+        root: PathBuf,
+        modules: Vec<(String, bool)>,
         namespace: Option<String>,
     ) -> PyResult<Self> {
         let address = socket_address(address, port)?;
-        let modules = modules
-            .into_iter()
-            .map(|(name, root, writable)| Module { name, root, writable })
-            .collect();
-        let server =
-            py.detach(|| Server::start(namespace.as_deref(), address, modules)).or_raise()?;
+        let module = |(name, writable)| Module { name, writable };
+        let modules = modules.into_iter().map(module).collect();
+        let server = py
+            .detach(|| Server::start(namespace.as_deref(), address, &root, modules))
+            .or_raise()?;
         Ok(Self(Mutex::new(server)))
     }
 
@@ -60,10 +60,10 @@ impl FileServer {
 
 /// A transfer in progress, in a thread.
 #[pyclass(frozen, module = "waystage._native")]
-struct FileTransfer(lan::Transfer);
+struct FileTransfer(Transfer);
 
-/// Pairs of a path here and a name there, and how often they are moved.
-type PyStep = (Vec<(PathBuf, Vec<u8>)>, Option<u64>);
+/// Files, the directory that they are copied into, and how often.
+type PyStep = (Vec<Vec<u8>>, Vec<u8>, Option<u64>);
 
 #[pymethods]
 impl FileTransfer {
@@ -77,24 +77,18 @@ impl FileTransfer {
         steps: Vec<PyStep>,
         namespace: Option<String>,
     ) -> PyResult<Self> {
-        let way = match way {
-            "get" => Way::Get,
-            "put" => Way::Put,
+        let direction = match way {
+            "get" => Direction::Get,
+            "put" => Direction::Put,
             _ => {
                 return Err(PyValueError::new_err(format!("way {way:?} is neither get nor put")));
             }
         };
-        let steps = steps.into_iter().map(|(files, times)| Step {
-            files: files.into_iter().map(|(local, remote)| FilePair { local, remote }).collect(),
-            times,
-        });
-        let request = Request {
-            namespace,
-            server: socket_address(address, port)?,
-            way,
-            steps: steps.collect(),
-        };
-        py.detach(|| lan::Transfer::start(request)).map(Self).or_raise()
+        let step = |(sources, directory, times)| Step { sources, directory, times };
+        let steps = steps.into_iter().map(step).collect();
+        let request =
+            Request { namespace, server: socket_address(address, port)?, direction, steps };
+        py.detach(|| Transfer::start(request)).map(Self).or_raise()
     }
 
     /// (bytes, seconds) once it has ended well, None where it still runs after `timeout_s`.
@@ -119,7 +113,7 @@ impl FileTransfer {
         self.0.bytes()
     }
 
-    /// End it now; what arrived here in part is gone when this returns.
+    /// End it; files in progress never get their names.
     fn cancel(&self, py: Python<'_>) {
         py.detach(|| self.0.cancel());
     }

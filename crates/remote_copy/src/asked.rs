@@ -1,9 +1,10 @@
 //! What a client asked a server for: nothing else is taken from it.
 //!
-//! Arrives: the client's list, its patterns, the file it named. Leaves: whether an entry may come. Must not know: messages.
+//! Arrives: the client's list, its patterns, the file it named. Leaves: whether an entry may come. Must not know:
+//! messages.
 //!
-//! A server that was taken over could otherwise put files beside those that were asked for, a `.bashrc` in a home directory
-//! (as rsync's servers could: CVE-2022-29154).
+//! A server that was taken over could otherwise put files beside those that were asked for, a `.bashrc` in a home
+//! directory (as rsync's servers could: CVE-2022-29154).
 
 use waystage_catalog::Exclude;
 use waystage_copy::stat::split;

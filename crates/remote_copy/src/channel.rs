@@ -27,7 +27,8 @@ pub trait Channel: Sync {
     /// Where the channel has ended.
     fn receive(&self, timeout: Duration) -> Result<Option<Message>, WanError>;
 
-    /// Wake the thread that waits for a message: the copy is over. Where a channel cannot, the thread's timeout ends it.
+    /// Wake the thread that waits for a message: the copy is over. Where a channel cannot, the thread's timeout ends
+    /// it.
     fn interrupt(&self) {}
 
     /// A received message is no longer needed: its memory may be filled again.

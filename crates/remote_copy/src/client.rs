@@ -1,6 +1,6 @@
 //! The client of a copy: reaches a server, and copies to it or from it.
 //!
-//! Arrives: a server, two paths, options. Leaves: a copy under way, that can be waited for, asked, and stopped.
+//! Arrives: a server, two paths, options. Leaves: a copy in progress, that can be waited for, queried and stopped.
 //! Must not know: Python, where keys are kept.
 
 use std::path::{Path, PathBuf};
@@ -58,13 +58,13 @@ pub enum Ends {
 pub struct Request {
     /// With which server, and as whom.
     pub server: Peer,
-    /// What the other end is called in a journal, where host and port are others the next time.
+    /// What the server is called in a journal, where host and port change between runs.
     pub known_as: Option<String>,
     /// Threads that read or write files.
     pub workers: usize,
-    /// Connections, each with a socket and a thread of its own, if the server allows so many.
+    /// Connections, each with its socket and thread, if the server allows this many.
     pub connections: u32,
-    /// Memory for what is underway, at each end, over all connections; the server may have less.
+    /// Memory for data in flight, at each end, over all connections; the server may have less.
     pub memory_bytes: u64,
     /// From where to where.
     pub ends: Ends,
@@ -100,7 +100,7 @@ impl Shared {
     }
 }
 
-/// A copy under way. Dropping it stops it; what it has done stays, and the same copy goes on from there.
+/// A copy in progress. Dropping it stops it; what it has done stays, and the same copy goes on from there.
 pub struct Client {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -121,7 +121,7 @@ impl Client {
             .spawn(move || {
                 let result = run(&running);
                 if result.is_err() {
-                    // Nobody is kept waiting, and nothing is said any more.
+                    // Nothing more is sent, and no thread has to wait.
                     let controls = running.lock().controls.clone();
                     controls.iter().for_each(|control| control.abort());
                 }
@@ -194,7 +194,7 @@ impl Client {
         (status.numbers(), limit)
     }
 
-    /// Have no more than so many bytes a second sent from now on, by either end; None for as many as were agreed at first.
+    /// Limit the rate of both ends from now on, in bytes a second; None for the rate that was agreed at first.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
         self.shared.copy_state.limits.set_own(bytes_per_s);
     }
@@ -203,7 +203,7 @@ impl Client {
     pub fn stop(&self) {
         self.shared.copy_state.cancel();
         let channel = self.shared.lock().channel.clone();
-        // Whoever waits to send is woken; the other end is still told in words.
+        // Threads that wait to send are woken; the peer still gets a verdict.
         if let Some(channel) = channel {
             channel.end("the copy was stopped");
         }
@@ -213,7 +213,7 @@ impl Client {
         }
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            // A panicked thread has told the process's stderr; there is nobody to tell here.
+            // A thread that panicked has written to the process's stderr.
             let _ = thread.join();
         }
     }
@@ -331,7 +331,7 @@ fn run(shared: &Shared) -> Result<(), WanError> {
     })
 }
 
-/// A copy with a server that was told what is wanted, and has not answered yet.
+/// A copy with a server that has the request, and has not answered yet.
 #[derive(Clone, Copy)]
 struct Call<'scope, 'env> {
     shared: &'env Shared,
@@ -382,7 +382,7 @@ impl Call<'_, '_> {
                 };
                 if let Some(name) = single.as_ref().filter(|name| !names_it(remote, name)) {
                     return Err(WanError::lost(format!(
-                        "the other end broke the protocol: it sends \"{}\", which was not asked for",
+                        "the peer broke the protocol: it sends \"{}\", which was not asked for",
                         String::from_utf8_lossy(name).escape_debug()
                     )));
                 }
@@ -420,7 +420,8 @@ impl Call<'_, '_> {
         }
     }
 
-    /// The server has answered: find out which way is open, and make the other connections, beside what else there is to do.
+    /// The server has answered: find out which way is open, and make the other connections, beside what else there is
+    /// to do.
     fn welcomed(&self, body: &[u8]) -> Result<(), WanError> {
         let Self { shared, handshake, channel, scope, .. } = *self;
         let peer = &shared.request.server;

@@ -1,6 +1,6 @@
 //! What the two ends of a copy tell one another, message by message.
 //!
-//! Arrives: entries, contents. Leaves: bytes; or from bytes of the other end entries whose paths lead nowhere else.
+//! Arrives: entries, contents. Leaves: bytes; or from bytes of the peer entries whose paths lead nowhere else.
 //! Must not know: files, connections. The form is in `docs/reference/wide-area-copy.md`.
 
 use waystage_copy::attributes::Xattr;
@@ -211,7 +211,8 @@ impl Digests {
     }
 }
 
-/// What both ends add up to the same number, if the same contents came to the same places: in any order, and each piece by itself.
+/// What both ends add up to the same number, if the same contents came to the same places: in any order, and each
+/// piece by itself.
 pub(crate) fn piece_digest(path: &[u8], index: u32, contents: u128) -> u128 {
     let mut hasher = twox_hash::XxHash3_128::new();
     hasher.write(&contents.to_le_bytes());

@@ -1,6 +1,7 @@
 //! Why a copy between hosts cannot go on, by what the caller can act on.
 //!
-//! Arrives: errors of the channel and of files, what the peer reports. Leaves: a kind and one sentence. Must not know: sockets.
+//! Arrives: errors of the channel and of files, what the peer reports. Leaves: a kind and one sentence. Must not
+//! know: sockets.
 
 use std::io;
 
@@ -42,8 +43,8 @@ impl WanErrorKind {
         }
     }
 
-    /// The kind of this name, as the peer gave it. What the peer lost, or does no longer because it is being stopped, can
-    /// be gone on with: for this end, too, the connection is lost.
+    /// The kind of this name, as the peer gave it. What the peer lost, or does no longer because it is being stopped,
+    /// can be gone on with: for this end, too, the connection is lost.
     pub fn of_name(name: &str) -> Self {
         use CopyErrorKind as Kind;
         let files = [

@@ -1,6 +1,7 @@
 //! Copies of listed files into one directory, over any channel: what the staging of a cluster needs.
 //!
-//! Arrives: a directory, names, a channel. Leaves: the files, under their last names. Must not know: how messages travel.
+//! Arrives: a directory, names, a channel. Leaves: the files, under their last names. Must not know: how messages
+//! travel.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -1,11 +1,11 @@
 //! Copies of files between two hosts, over a channel of `waystage_transport`.
 //!
-//! Arrives: a server, two paths, options; or a client's request and the directory granted to it. Leaves: a copy whose files are
-//! visible under their names only when complete, at either end; counts, problems, the bottleneck. Must not know: sockets, keys, how the
-//! protocol decides what to send when.
+//! Arrives: a server, two paths, options; or a client's request and the directory granted to it. Leaves: a copy whose
+//! files are visible under their names only when complete, at either end; counts, problems, the bottleneck. Must not
+//! know: sockets, keys, how the protocol decides what to send when.
 //!
-//! A copy travels in *messages* of some megabytes, each complete in itself, so that nothing waits for data that was lost. The messages
-//! are specified in `docs/reference/wide-area-copy.md`.
+//! A copy travels in *messages* of some megabytes, each complete in itself, so that nothing waits for data that was
+//! lost. The messages are specified in `docs/reference/wide-area-copy.md`.
 
 mod asked;
 mod channel;

@@ -1,4 +1,5 @@
-//! The list of names that a client gives to a server that sends: in pieces, each of which is answered before much more is sent.
+//! The list of names that a client gives to a server that sends: in pieces, each of which is answered before much
+//! more is sent.
 //!
 //! Arrives: a list, or pieces of one. Leaves: the pieces, or the list. Must not know: what its names lead to.
 
@@ -20,7 +21,7 @@ const MOST_PIECE_BYTES: usize = PIECE_BYTES + (128 << 10);
 /// Pieces without an answer.
 const AHEAD: usize = 4;
 
-/// Give the other end the list; an empty piece ends it.
+/// Send the list; an empty piece ends it.
 pub(crate) fn tell(control: &Control, names: &Names) -> Result<(), WanError> {
     let mut unanswered = 0;
     for piece in names.pieces(PIECE_BYTES) {
@@ -41,7 +42,7 @@ pub(crate) fn tell(control: &Control, names: &Names) -> Result<(), WanError> {
 /// What a name takes beside its bytes, once the list is read.
 const NAME_BYTES: usize = 16;
 
-/// Receive the other end's list. Half of `most_bytes` bounds the list, the other half what is made of it.
+/// Receive the client's list. Half of `most_bytes` bounds the list, the other half what is made of it.
 pub(crate) fn hear(control: &Control, most_bytes: u64) -> Result<Names, WanError> {
     let (mut list, mut names) = (Vec::new(), 0);
     let most = most_bytes / 2;

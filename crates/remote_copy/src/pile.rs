@@ -1,10 +1,12 @@
-//! What has to wait until a copy's end, in bounded memory: kept on storage where there is much of it, and given back in order.
+//! What has to wait until a copy's end, in bounded memory: kept on storage where there is much of it, and given back
+//! in order.
 //!
-//! Arrives: records, each a key and a body, in any order. Leaves: the same, sorted by their keys, as often as they are asked for.
-//! Must not know: what they say.
+//! Arrives: records, each a key and a body, in any order. Leaves: the same, sorted by their keys, as often as they
+//! are asked for. Must not know: what they say.
 //!
-//! How many directories, links and names a tree has is for the other end to decide, so that they must not be held in memory. Records
-//! are sorted in memory up to a bound, written out as runs, and merged when they are read (external merge sort: Knuth, volume 3, 5.4).
+//! How many directories, links and names a tree has is for the peer to decide, so that they must not be held in
+//! memory. Records are sorted in memory up to a bound, written out as runs, and merged when they are read (external
+//! merge sort: Knuth, volume 3, 5.4).
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
 //! Paths made descriptors: where a copy is from, and where it goes.
 //!
-//! Arrives: a path, and who opens directories: a server's root that nothing leads out of, or this machine's own file system.
-//! Leaves: what is copied, held open. Must not know: users, connections.
+//! Arrives: a path, and who opens directories: a server's root that nothing leads out of, or this machine's own file
+//! system. Leaves: what is copied, held open. Must not know: users, connections.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -79,13 +79,14 @@ pub(crate) fn origin(open: &Open<'_>, path: &[u8], shown: &Path) -> Result<Origi
         b'f' => whole(folder, Some(Item::file(&stat, b"", name))),
         b'l' => Err(unreadable(Errno::LOOP)),
         _ => Err(ends(format!(
-            "{} is neither a directory nor a regular file: name the directory it lies in",
+            "{} is neither a directory nor a regular file: name the directory it is in",
             shown.display()
         ))),
     }
 }
 
-/// Where a tree, or the file called `single`, goes: `path`, made if it is a directory that is not there, unless this is dry.
+/// Where a tree, or the file called `single`, goes: `path`, made if it is a directory that is not there, unless this
+/// is dry.
 pub(crate) fn target(
     open: &Open<'_>,
     path: &[u8],

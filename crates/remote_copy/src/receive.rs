@@ -50,7 +50,7 @@ struct Done {
 
 /// Why a message was not dealt with.
 enum MessageError {
-    /// It makes no sense: the other end is wrong.
+    /// It is malformed, or does not belong here.
     Malformed,
     /// It is of an entry that was not asked for: its path.
     Unasked(Vec<u8>),

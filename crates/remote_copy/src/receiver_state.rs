@@ -1,6 +1,7 @@
 //! What all threads of the receiving side share: the destination, large files in progress, what waits for the end.
 //!
-//! Arrives: where to, and how. Leaves: the state of a copy that may be killed at any moment. Must not know: connections.
+//! Arrives: where to, and how. Leaves: the state of a copy that may be killed at any moment. Must not know:
+//! connections.
 //!
 //! The journal and the temporary names are those of copies on one machine (`docs/reference/copy-journal.md`).
 

@@ -123,7 +123,7 @@ pub(crate) fn send(
             scope.spawn(move || sender.work(number == 0));
         }
         let fed = sender.feed();
-        // Given to the connection is not with the other end yet, and what limits the copy shows until then.
+        // The peer does not have it all yet, and until then the bottleneck shows.
         while matches!(fed, Ok(true))
             && !channel.delivered(CHECK_INTERVAL)
             && !copy_state.is_stopped()
@@ -193,7 +193,7 @@ impl Sender<'_> {
             if !fits {
                 return self.end(WanError::new(
                     WanErrorKind::Lost,
-                    "the other end broke the protocol: it answered what was not asked",
+                    "the peer broke the protocol: it answered what was not asked",
                 ));
             }
             self.channel.done(message);

@@ -1,4 +1,5 @@
-//! What the sender has still to send: files that are wanted, between the answers that name them and the threads that read them.
+//! What the sender has still to send: files that are wanted, between the answers that name them and the threads that
+//! read them.
 //!
 //! Arrives: answers. Leaves: tasks. Must not know: how files are read, connections.
 
@@ -31,10 +32,10 @@ const MOST_EARLY: usize = 1 << 20;
 const DIGEST_BYTES: usize = 16;
 const PART_BYTES: usize = 64;
 
-/// Parts of which it may be known what the other end has, however little memory there is.
+/// Parts that the peer may be known to have, however little memory there is.
 const LEAST_PARTS: usize = 1024;
 
-/// What one answer makes of parts that the other end holds already takes no more: they are runs, of which a message holds few.
+/// The parts that one answer names as held take no more memory: they are runs, of which a message has few.
 const MOST_ANSWER_BYTES: usize = 4 << 20;
 
 /// What an entry takes in memory, about.
@@ -141,7 +142,8 @@ impl SendQueue {
         }
     }
 
-    /// Take in an answer; `plan` is told of what a dry run would send. False where it answers nothing that was offered.
+    /// Take in an answer; `plan` is called for what a dry run would send. False where it answers nothing that was
+    /// offered.
     pub(crate) fn answered(&self, answer: &Answer, plan: impl Fn(&Item)) -> bool {
         let mut state = self.lock();
         let Some((items, cost_of_offer)) = state.offers.remove(&answer.batch) else {
@@ -230,8 +232,8 @@ impl SendQueue {
         state.waiting_bytes <= 2 * self.most_bytes + MOST_ANSWER_BYTES
     }
 
-    /// Take in digests of what the other end has, which may come before the answer that names their file. False where no answer
-    /// is to come.
+    /// Take in digests of the peer's files, which may come before the answer that names their file. False where no
+    /// answer is to come.
     pub(crate) fn digests(&self, said: Digests) -> bool {
         let mut state = self.lock();
         if state.comparing.contains_key(&said.id) {
@@ -299,8 +301,8 @@ impl SendQueue {
 }
 
 impl State {
-    /// Parts of a file that is compared can be read, now that it is known what the other end has of them.
-    /// At most `most` parts are remembered as held by the other end; those beyond are sent as if it had nothing.
+    /// Parts of a file that is compared can be read, now that their digests at the peer are known.
+    /// At most `most` parts are remembered as held by the peer; those beyond are sent as if it had nothing.
     fn compare(&mut self, said: &Digests, most: usize) {
         let Some((large, left)) = self.comparing.get_mut(&said.id) else { return };
         for (part, digest) in (said.first..).zip(&said.digests) {
@@ -436,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn digests_of_what_nobody_asked_for_are_refused() {
+    fn unsolicited_digests_are_refused() {
         let queue = offered();
         assert!(queue.answered(&answer(&[0, 1, 2, 3, 4]), |_| ()));
         assert!(!queue.digests(digests(0, &[1])), "no answer is to come");

@@ -1,7 +1,7 @@
 //! The server's end of a copy: reads what the client asks for, and sends or receives it.
 //!
-//! Arrives: a channel to a client, the directories that it may use. Leaves: a copy, one line for the log. Must not know: keys, users'
-//! rights beyond the directory granted.
+//! Arrives: a channel to a client, the directories that it may use. Leaves: a copy, one line for the log. Must not
+//! know: keys, users' rights beyond the directory granted.
 
 use std::path::PathBuf;
 

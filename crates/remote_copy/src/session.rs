@@ -48,7 +48,7 @@ pub struct CopyOptions {
     pub listed: bool,
     /// Whether directories on other file systems are left out.
     pub one_file_system: bool,
-    /// When to copy what is there already.
+    /// When to copy files that are there already.
     pub update: Update,
     /// When to force data out.
     pub fsync: Fsync,
@@ -165,7 +165,7 @@ pub(crate) fn single_name(bytes: &[u8]) -> Read<Vec<u8>> {
     Ok(name)
 }
 
-/// Do this end's part while listening to what the other says of its own; both verdicts. `hear` is given what else the other end
+/// Do this side's part while listening to the peer; both verdicts. `hear` is given what else the peer
 /// says, and says whether that is to be said here.
 pub(crate) fn exchange(
     control: &Control,
@@ -177,7 +177,7 @@ pub(crate) fn exchange(
     let theirs: Mutex<Option<Verdict>> = Mutex::new(None);
     let over = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::SeqCst;
-    // Whoever waits for the channel has to be woken, too.
+    // Threads that wait for the channel have to be woken, too.
     let end = |error: WanError| {
         let why = error.text.clone();
         copy_state.end_for(error);
@@ -227,7 +227,7 @@ pub(crate) fn exchange(
         let limit = channel.status().limit().map_or("", Bottleneck::name);
         let verdict = Verdict::of(copy_state, ours.as_ref().err().cloned(), limit);
         control.send(kinds::VERDICT, &verdict.encode());
-        // Who has failed does not wait long; who is done waits until the other end is, whose disk may be slow.
+        // A side that failed does not wait long; one that is done waits for the peer, whose disk may be slow.
         let deadline = Instant::now() + Duration::from_secs(2);
         let heard = || theirs.lock().is_some();
         while !heard()

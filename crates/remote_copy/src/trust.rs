@@ -1,20 +1,22 @@
-//! What the other end of a copy may give to files here beyond their contents.
+//! What the peer of a copy may set on files here beyond their contents.
 //!
-//! Arrives: an entry as the other end described it. Leaves: the attributes that are set here, and what was left of them, in words.
-//! Must not know: connections, files.
+//! Arrives: an entry as the peer described it. Leaves: the attributes that are set here, and what was left of them,
+//! in words. Must not know: connections, files.
 //!
-//! Set-user-id bits, devices, owners and attributes of the system are rights on this machine: an end gives them only where this one
-//! was told that it may (docs/decisions/0038-rights-of-the-other-end.md). Each message that carries an entry goes through here.
+//! Set-user-id bits, devices, owners and attributes of the system are rights on this machine: an end gives them only
+//! where this one was told that it may (docs/decisions/0038-rights-of-the-other-end.md). Each message that carries an
+//! entry goes through here.
 
 use waystage_copy::attributes::{mode_without, Xattr};
 use waystage_copy::stat::Metadata;
 
 use crate::entry::Entry;
 
-/// The bits of a mode that any end may give: rights to read, write and execute, and the sticky bit, which only takes rights away.
+/// The bits of a mode that any end may give: rights to read, write and execute, and the sticky bit, which only takes
+/// rights away.
 const PLAIN_MODE: u16 = 0o1777;
 
-/// Whether the other end is trusted with rights on this machine, and what is said of what it may not give.
+/// Whether the peer is trusted with rights on this machine, and how the report names what it may not set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trust {
     privileged: bool,
@@ -54,7 +56,7 @@ impl Trust {
         Self { privileged, words: &OF_SERVER }
     }
 
-    /// Whether owners are for the other end to give.
+    /// Whether the peer may set owners.
     pub(crate) fn gives_owners(&self) -> bool {
         self.privileged
     }
@@ -76,7 +78,7 @@ impl Trust {
         let mode =
             list.map_or(entry.metadata.mode, |list| mode_without(entry.metadata.mode, &list.1));
         let metadata = Metadata { mode: mode & PLAIN_MODE, ..entry.metadata };
-        // A symbolic link has no mode of its own.
+        // A symbolic link has no mode.
         let bits = entry.metadata.mode & !PLAIN_MODE != 0 && entry.letter != b'l';
         let lost = match (bits, xattrs.len() < entry.xattrs.len()) {
             (true, true) => Some(self.words.both),

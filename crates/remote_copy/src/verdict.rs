@@ -1,6 +1,7 @@
 //! What one side of a copy says to the other when it has ended: how, its counts and problems.
 //!
-//! Arrives: a copy's state; or bytes of the peer. Leaves: bytes; or a verdict of bounded size. Must not know: connections.
+//! Arrives: a copy's state; or bytes of the peer. Leaves: bytes; or a verdict of bounded size. Must not know:
+//! connections.
 
 use crate::error::WanError;
 use waystage_copy::{Counts, Problem, ProblemKind};

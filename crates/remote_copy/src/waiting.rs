@@ -1,10 +1,11 @@
 //! What of large files has to wait at the receiving end, and how much memory it takes.
 //!
-//! Arrives: large files begun and done with, offers and attributes that come before their time. Leaves: whether more may be begun;
-//! offers, once they may. Must not know: files, what messages say.
+//! Arrives: large files begun and done with, offers and attributes that come before their time. Leaves: whether more
+//! may be begun; offers, once they may. Must not know: files, what messages say.
 //!
-//! How many files are under way, and in what order their parts come, is for the other end to decide. Offers beyond a bound are
-//! laid aside on storage, and gone on with as files are done with: what has been offered and not answered is bounded by the protocol.
+//! How many files are in progress, and in what order their parts come, is for the peer to decide. Offers beyond a
+//! bound are laid aside on storage, and gone on with as files are done with: what has been offered and not answered
+//! is bounded by the protocol.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,14 +17,14 @@ use waystage_copy::RUN_BYTES;
 use crate::pile::{Place, Shelf, Ticket};
 use crate::send_queue::MOST_OFFERS;
 
-/// Bytes that a part takes that is alike and not in the draft yet.
+/// Bytes that an equal part takes that is not in the temporary file yet.
 const ALIKE_BYTES: usize = 48;
 
-/// As many of them there may be in any case: runs of parts in messages underway, parts of 256 GiB that are alike.
+/// At least this many are allowed: runs of parts in messages in flight, equal parts of 256 GiB.
 const LEAST: usize = 1 << 16;
 
 pub(crate) struct Waiting {
-    /// What files under way take, and may take.
+    /// What files in progress take, and may take.
     bytes: AtomicUsize,
     most_bytes: usize,
     runs: AtomicUsize,

@@ -22,8 +22,8 @@ use crate::error::{ErrorKind, StagingError};
 /// A transfer is given up where nothing has moved for this long.
 const STALL: Duration = Duration::from_secs(60);
 
-/// How long the rest of a put is read and dropped after a refusal. Closing with unread bytes would reset the connection,
-/// and the client might never read why.
+/// How long the rest of a put is read and dropped after a refusal. Closing with unread bytes would reset the
+/// connection, and the client might never read why.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// Memory for received messages, in bytes: they are read one at a time.

@@ -94,7 +94,7 @@ impl StagingError {
         Self::new(kind, format!("{}: {}", shown(&problem.path), problem.text))
     }
 
-    /// As an error that the peer is told.
+    /// As an error for the peer.
     pub(crate) fn to_peer(&self) -> WanError {
         let kind = match self.kind {
             ErrorKind::NoSpace => WanErrorKind::Files(CopyErrorKind::NoSpace),

@@ -4,9 +4,9 @@
 //! Leaves: the files, complete and verified, or an error whose kind the caller can act on.
 //! Must not know: Python, jobs, paths through the network, policies.
 //!
-//! This is the third transport of the copy engine, beside the same machine and the wide-area channel: the messages are
-//! those of `waystage-remote-copy`, each behind a header of five bytes. A connection costs one round trip, a copy one for
-//! its offer; the rest of the time is the network's. TCP is left as the system has it.
+//! This is the third transport of the copy engine, beside the same machine and the wide-area channel: the messages
+//! are those of `waystage-remote-copy`, each behind a header of five bytes. A connection costs one round trip, a copy
+//! one for its offer; the rest of the time is the network's. TCP is left as the system has it.
 //!
 //! Rejected: rsync, whose processes, handshakes and sleeps of 20 ms cost 0.15 s a transfer; TLS, since the lab is one
 //! machine and its cost would hide the network's.

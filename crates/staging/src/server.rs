@@ -46,7 +46,8 @@ pub struct Server {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// The directories of a server, its root open: what is mounted or moved over its path later does not change what is shown.
+/// The directories of a server, its root open: what is mounted or moved over its path later does not change what is
+/// shown.
 struct Share {
     root: Root,
     modules: Vec<Module>,

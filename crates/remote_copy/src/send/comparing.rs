@@ -1,7 +1,7 @@
 //! Files that the destination has, compared with the source: only what differs is sent.
 //!
-//! Arrives: wanted files with digests of the destination's. Leaves: word of what is equal, else the files. Must not know:
-//! how messages travel, what is done with what is equal.
+//! Arrives: wanted files with digests of the destination's. Leaves: word of what is equal, else the files. Must not
+//! know: how messages travel, what is done with what is equal.
 
 use std::os::fd::AsFd;
 

@@ -1,7 +1,8 @@
-//! Files with several names: the first name of each is copied as a file, the others become links to it once all files are there.
+//! Files with several names: the first name of each is copied as a file, the others become links to it once all files
+//! are there.
 //!
-//! Arrives: entries with more than one name. Leaves: offers of first names, then messages that name the others. Must not know: which
-//! of the names lie outside the tree. However many there are, they take bounded memory.
+//! Arrives: entries with more than one name. Leaves: offers of first names, then messages that name the others. Must
+//! not know: which of the names lie outside the tree. However many there are, they take bounded memory.
 
 use std::sync::Arc;
 

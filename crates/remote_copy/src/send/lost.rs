@@ -1,14 +1,14 @@
 //! What of an entry the messages between hosts cannot say.
 //!
-//! Arrives: entries. Leaves: why something of one is lost. Must not know: connections, the other end.
+//! Arrives: entries. Leaves: why something of one is lost. Must not know: connections, the peer.
 
 use std::collections::HashSet;
 
 use waystage_copy::source::Item;
 use waystage_copy::Time;
 
-/// Symbolic links, devices and FIFOs with several names of which it is remembered that one was met: 16 bytes each. Beyond that each
-/// name counts as a further one.
+/// Symbolic links, devices and FIFOs with several names of which it is remembered that one was met: 16 bytes each.
+/// Beyond that each name counts as a further one.
 const MOST_REMEMBERED: usize = 1 << 16;
 
 /// Symbolic links, devices and FIFOs with several names, of which one was met.

@@ -105,7 +105,8 @@ class StagingServices:
                 namespace=self._lab.resources.namespace(host),
                 address=self._lab.host_ip(host),
                 port=port,
-                modules=[(module, root / module, writable) for module, writable in MODULES.items()],
+                root=root,
+                modules=list(MODULES.items()),
             )
         except TransferError as error:
             raise LabError(f"the {service} service of {host} did not start on port {port}: {error}") from None
@@ -231,19 +232,19 @@ def source_file(lab: Lab, host: str, size: int, index: int) -> Path:
     if path.exists():
         return path
     folder.mkdir(exist_ok=True)
-    draft = folder / f".{path.name}.{os.getpid()}"
+    temporary = folder / f".{path.name}.{os.getpid()}"
     draw = random.Random(f"{host}/{size}/{index}")
     try:
-        with draft.open("wb") as file:
+        with temporary.open("wb") as file:
             block, left, number = draw.randbytes(_BLOCK), size, 0
             while left > 0:
                 # A number in each block: no two blocks of a file are the same.
                 piece = number.to_bytes(8, "big") + block[8:]
                 file.write(piece[:left])
                 left, number = left - len(piece), number + 1
-        os.replace(draft, path)
+        os.replace(temporary, path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise LabError(f"{size} bytes to be staged do not fit on {host}: {error.strerror}") from None
     return path
 
@@ -269,11 +270,13 @@ def _start(
     wanted: dict[Path, int] = {}
     asked = []
     for sources, times in steps:
-        ends = [(source, target / source.name) for source in sources]
-        wanted |= {there: source.stat().st_size for source, there in ends}
-        # The node's end is a path, the storage host's a name that its server knows.
-        pairs = [(there, source) if way == "in" else (source, there) for source, there in ends]
-        asked.append(([(here, os.fsencode(far.relative_to(root))) for here, far in pairs], times))
+        wanted |= {target / source.name: source.stat().st_size for source in sources}
+        # On the node a file is a path, on the storage host a name that its server knows.
+        if way == "in":
+            names, directory = [source.relative_to(root) for source in sources], target
+        else:
+            names, directory = [source.resolve() for source in sources], target.relative_to(root)
+        asked.append(([os.fsencode(name) for name in names], os.fsencode(directory), times))
     try:
         moving = FileTransfer(
             namespace=lab.resources.namespace(node),
