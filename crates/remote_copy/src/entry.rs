@@ -184,7 +184,7 @@ impl Answer {
     }
 }
 
-/// What is there of a large file, part by part; 0 for a part that is not to be compared.
+/// The digests of a large file, part by part; 0 for a part that is not to be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Digests {
     pub(crate) id: u32,

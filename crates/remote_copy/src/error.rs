@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_other_end_lost_or_gave_up_because_it_stops_is_lost_here_too() {
+    fn what_the_peer_lost_or_gave_up_because_it_stops_is_lost_here_too() {
         for error in [WanError::lost("it said nothing for 30 s"), WanError::stopped()] {
             let told = WanError::told(error.kind.name(), error.text.clone());
             assert_eq!(told.kind, WanErrorKind::Lost, "{told}");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_the_other_end_says_makes_this_one_believe_another_key() {
+    fn nothing_that_the_peer_says_makes_this_side_trust_another_key() {
         for name in ["untrusted", "unreachable", "turned-away", "denied", "", "odd"] {
             assert_eq!(WanErrorKind::of_name(name), WanErrorKind::Refused);
         }

@@ -207,7 +207,7 @@ impl PartialEq for Head {
 
 impl Eq for Head {}
 
-/// Records of a pile in order. Those of one key come in no order of their own.
+/// Records of a pile in order. Those of one key come in any order.
 pub(crate) struct Sorted<'a> {
     held: std::slice::Iter<'a, Record>,
     file: Option<&'a File>,

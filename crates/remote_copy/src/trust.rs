@@ -3,9 +3,8 @@
 //! Arrives: an entry as the peer described it. Leaves: the attributes that are set here, and what was left of them,
 //! in words. Must not know: connections, files.
 //!
-//! Set-user-id bits, devices, owners and attributes of the system are rights on this machine: an end gives them only
-//! where this one was told that it may (docs/decisions/0038-rights-of-the-other-end.md). Each message that carries an
-//! entry goes through here.
+//! Set-user-id bits, devices, owners and attributes of the system are rights on this machine: the peer sets them only
+//! where the user or the administrator allows it (decision 0038). Each message that carries an entry goes through here.
 
 use waystage_copy::attributes::{mode_without, Xattr};
 use waystage_copy::stat::Metadata;

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offers_wait_while_too_many_files_are_under_way() {
+    fn offers_wait_while_too_many_files_are_in_progress() {
         let waiting = Waiting::new(Place::Anywhere, 8000);
         waiting.begins(1001);
         assert!(waiting.is_full());

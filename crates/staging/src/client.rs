@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::{SocketAddrV4, TcpStream};
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -15,7 +14,6 @@ use rustix::fs::{openat, Mode, OFlags, CWD};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use waystage_catalog::Root;
-use waystage_copy::stat::{letter, split, stat_at};
 use waystage_copy::{Counts, Names, Problem};
 use waystage_netns::within;
 use waystage_remote_copy::{receive_files, send_files, CopyState, Verdict};
@@ -23,7 +21,7 @@ use waystage_remote_copy::{receive_files, send_files, CopyState, Verdict};
 use crate::channel::{Kind, Stop, TcpChannel};
 use crate::error::{shown, ErrorKind, StagingError};
 use crate::request::StagingRequest;
-use crate::server::last_names;
+use crate::sources::{check_sources, last_names};
 
 /// A connection is given up where it could not be made for this long.
 const CONNECT_TIME: Duration = Duration::from_secs(60);
@@ -182,7 +180,7 @@ impl Prepared {
             list.push(0);
         }
         let names = Names::parse(&list, true).map_err(|error| refused(error.to_string()))?;
-        if names.len() == 0 {
+        if names.is_empty() {
             return Err(refused("there are no files to copy".to_owned()));
         }
         last_names(&names)?;
@@ -265,21 +263,6 @@ fn complete(
         return Err(StagingError::new(ErrorKind::File, "not all files could be copied"));
     }
     Ok(found_bytes("found_bytes"))
-}
-
-/// All of these are regular files.
-pub(crate) fn check_sources(root: &Root, names: &Names) -> Result<(), StagingError> {
-    for name in names.iter() {
-        let (directory, last) = split(name);
-        let failed = |errno: Errno| StagingError::file(name, errno);
-        let folder = root.directory(directory).map_err(failed)?;
-        let stat = stat_at(folder.as_fd(), last).map_err(failed)?;
-        if letter(stat.stx_mode) != b'f' {
-            let text = format!("{}: is no regular file", shown(name));
-            return Err(StagingError::new(ErrorKind::Refused, text));
-        }
-    }
-    Ok(())
 }
 
 /// Connect without ever being out of reach of a cancellation.

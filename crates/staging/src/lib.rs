@@ -16,6 +16,7 @@ mod client;
 mod error;
 mod request;
 mod server;
+mod sources;
 
 pub use client::{Direction, Request, Staged, Step, Transfer};
 pub use error::{ErrorKind, StagingError};

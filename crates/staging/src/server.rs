@@ -13,15 +13,14 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use socket2::SockRef;
 use waystage_catalog::Root;
-use waystage_copy::Names;
 use waystage_netns::within;
 use waystage_remote_copy::WanError;
 use waystage_remote_copy::{receive_files, send_files, CopyState, Verdict};
 
 use crate::channel::{Kind, Stop, TcpChannel};
-use crate::client::check_sources;
 use crate::error::{shown, ErrorKind, StagingError};
 use crate::request::StagingRequest;
+use crate::sources::check_sources;
 
 /// Connections that are served at once; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 256;
@@ -281,15 +280,4 @@ impl Share {
             StagingError::new(ErrorKind::Refused, text)
         })
     }
-}
-
-/// The last names of files, under which they are copied.
-pub(crate) fn last_names(names: &Names) -> Result<Names, StagingError> {
-    let mut list = Vec::new();
-    for name in names.iter() {
-        list.extend_from_slice(waystage_copy::stat::split(name).1);
-        list.push(0);
-    }
-    Names::parse(&list, true)
-        .map_err(|error| StagingError::new(ErrorKind::Refused, format!("the files: {error}")))
 }

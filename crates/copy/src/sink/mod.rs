@@ -99,7 +99,7 @@ impl Sink {
     /// Open the destination, and unless this is a dry run its journal: an earlier run is continued or cleared away.
     ///
     /// # Errors
-    /// Where the destination cannot be written, is used by another copy, or holds one of another source that was interrupted.
+    /// Where the destination cannot be written, is in use, or holds an unfinished copy of another source.
     pub fn open(options: SinkOptions<'_>, report: &Report) -> Result<Self, CopyError> {
         let SinkOptions { root, shown, from, dry_run, restart, fsync, .. } = options;
         let destination =

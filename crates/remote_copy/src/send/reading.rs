@@ -86,12 +86,12 @@ impl Sender<'_> {
         self.options.dry == Dry::Disk || self.give(message)
     }
 
-    /// So many files and bytes have been read, or made up, and sent.
+    /// Count files and bytes that have been read, or made up, and sent.
     fn moved(&self, files: u64, bytes: u64) {
         self.copy_state.moved_files.fetch_add(files, Ordering::Relaxed);
         self.copy_state.moved_bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.options.dry == Dry::Disk {
-            // The other end sees nothing of them.
+            // The peer sees nothing of them.
             add(&self.copy_state.report.tally.files, files);
             add(&self.copy_state.report.tally.bytes, bytes);
         }
