@@ -1,6 +1,6 @@
 //! The files of a transfer: checked before anything is sent.
 //!
-//! Arrives: names. Leaves: the names under which they are copied; or which cannot be copied. Must not know: connections.
+//! Arrives: names. Leaves: the names under which they are copied; or why one is not. Must not know: connections.
 
 use std::os::fd::AsFd;
 

@@ -1,4 +1,4 @@
-//! Entries without contents: directories, symbolic links, devices and FIFOs; attributes of what is there.
+//! Entries without contents: directories, symbolic links, devices and FIFOs; attributes of existing entries.
 //!
 //! Arrives: an entry. Leaves: it, under its name, or what was there with its attributes. Must not know: messages.
 
