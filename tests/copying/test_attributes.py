@@ -29,7 +29,7 @@ WITH_PROJECTS = {"ext4": ["-O", "project,quota"]}
 """The options of mkfs for projects; kernels without quotas refuse to mount what it makes then."""
 
 ALL = [*MAKERS, "tmpfs"]
-NO_ONE, SOMEBODY = 65534, 12345
+NO_ONE, OTHER_ID = 65534, 12345
 
 GET, SET = 0x801C581F, 0x401C5820  # FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR of linux/fs.h
 FSXATTR = struct.Struct("=IIIII8x")
@@ -95,9 +95,9 @@ def acl(*entries: tuple[int, int, int]) -> bytes:
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
-NOBODY_S_ID = 0xFFFFFFFF
+UNDEFINED_ID = 0xFFFFFFFF
 LIST = acl(
-    (1, 6, NOBODY_S_ID), (2, 6, SOMEBODY), (4, 0, NOBODY_S_ID), (16, 6, NOBODY_S_ID), (32, 0, NOBODY_S_ID)
+    (1, 6, UNDEFINED_ID), (2, 6, OTHER_ID), (4, 0, UNDEFINED_ID), (16, 6, UNDEFINED_ID), (32, 0, UNDEFINED_ID)
 )
 """user::rw-, user:12345:rw-, group::---, mask::rw-, other::---: the mode's group bits say rw-."""
 
@@ -132,7 +132,7 @@ def fill(root: Path) -> int:
         (root / name).write_text(name)
         (root / name).chmod(0o640)
     os.setxattr(root / "list", "system.posix_acl_access", LIST)
-    os.chown(root / "capability", SOMEBODY, SOMEBODY)
+    os.chown(root / "capability", OTHER_ID, OTHER_ID)
     os.setxattr(root / "capability", "security.capability", CAPABILITY)
     for name in ("user.waystage", "trusted.waystage", "security.waystage", "security.selinux"):
         os.setxattr(root / "labels", name, name.encode() + b"\0")

@@ -70,7 +70,7 @@ def test_a_second_copy_moves_only_what_changed(tree: Path, tmp_path: Path, wayst
     [("changed", {"other size", "other time", "older"}), ("newer", {"other size", "other time"}), ("missing", set()),
      ("content", {"other size", "other content"}), ("always", {"other size", "other time", "older", "other content", "same"})],
 )  # fmt: skip
-def test_what_is_there_is_copied_again_as_asked(
+def test_existing_files_are_copied_again_as_asked(
     tmp_path: Path, waystage: Waystage, update: str, sent: set[str]
 ) -> None:
     tree, copy = tmp_path / "tree", tmp_path / "copy"
@@ -215,7 +215,7 @@ def test_a_terabyte_of_holes_takes_no_room(tmp_path: Path, waystage: Waystage) -
 def test_large_files_arrive_whichever_way_their_extents_go(
     tmp_path: Path, waystage: Waystage, options: tuple[str, ...]
 ) -> None:
-    # With one worker the third extent is the first that is read and written past the cache, the fourth is odd at its end.
+    # With one worker the third extent is the first with direct I/O; the fourth has an unaligned end.
     block = os.urandom(1 << 20)
     parts = [number.to_bytes(8, "big") + block[8:] for number in range(100)] + [block[:4321]]
     (tmp_path / "tree").mkdir()
@@ -257,7 +257,7 @@ def test_what_a_user_may_not_read_is_said_and_the_rest_copied(open_folder: Path)
     (tree / "closed").chmod(0)
     (tree / "program").write_text("x")
     (tree / "program").chmod(0o4755)
-    # Whoever runs the tests as root may have a Python that others cannot reach: rights are given up after the start.
+    # As root, the tests may use a Python that others cannot reach: rights are dropped after the start.
     code = (
         "import os, sys, waystage._native, waystage.catalog.store, waystage.cli.copy\n"
         "from waystage.cli.main import main\n"

@@ -18,7 +18,7 @@ import pytest
 from copying_trees import leftovers
 from harness import Waystage, wait_until
 
-NOBODY = 65534
+UNPRIVILEGED = 65534
 EXTENT = 32 << 20
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="playing two users needs root")
 
@@ -67,7 +67,7 @@ def a_file(name: Path, victim: Path, size: int) -> None:
     name.write_bytes(b"")
     os.truncate(name, size)
     os.chmod(name, 0o666)
-    os.chown(name, NOBODY, NOBODY)
+    os.chown(name, UNPRIVILEGED, UNPRIVILEGED)
 
 
 def a_file_of_ours_that_is_open_to_others(name: Path, victim: Path, size: int) -> None:
@@ -89,7 +89,7 @@ def a_hard_link(name: Path, victim: Path, size: int) -> None:
 
 def a_fifo(name: Path, victim: Path, size: int) -> None:
     os.mkfifo(name, 0o666)
-    os.chown(name, NOBODY, NOBODY)
+    os.chown(name, UNPRIVILEGED, UNPRIVILEGED)
 
 
 @ROOT_ONLY
@@ -152,7 +152,7 @@ def test_a_planted_journal_is_neither_believed_nor_written(
         journal.write_bytes(b"")
         journal.chmod(0o666 if what == "open" else 0o600)
     if what in ("folder", "file"):
-        os.chown(folder if what == "folder" else journal, NOBODY, NOBODY)
+        os.chown(folder if what == "folder" else journal, UNPRIVILEGED, UNPRIVILEGED)
     before = (victim.read_bytes(), journal.lstat().st_size)
     ran = waystage("copy", str(shared / "tree"), str(shared / "copy"), *options)
     assert (ran.code, "not of a copy by this user" in ran.err) == (3, True), ran
@@ -165,7 +165,7 @@ def test_no_file_is_open_to_others_before_it_has_its_name(shared: Path) -> None:
     (shared / "tree").mkdir()
     (shared / "tree/large").write_bytes(b"s" * (EXTENT + 1))
     (shared / "tree/large").chmod(0o666)
-    os.chown(shared / "tree/large", NOBODY, NOBODY)
+    os.chown(shared / "tree/large", UNPRIVILEGED, UNPRIVILEGED)
     command = [sys.executable, "-m", "waystage", "copy", str(shared / "tree"), str(shared / "copy"), "-q"]
     process = subprocess.Popen([*command, "--bandwidth-limit", "20M", "--workers", "1"])
     try:

@@ -160,7 +160,7 @@ def test_holes_are_not_read_and_the_same_bytes_are_alike_wherever_holes_are(
     assert waystage("catalog", "verify", "c", "--checksums").code == 0
 
 
-def test_names_that_a_line_does_not_tell_are_told_exactly(
+def test_names_that_a_line_does_not_tell_are_given_exactly(
     pair: tuple[Path, Path], waystage: Waystage
 ) -> None:
     for name in HOSTILE:

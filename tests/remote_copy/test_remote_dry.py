@@ -92,7 +92,7 @@ def test_the_disk_alone_and_the_network_alone_are_measured(
 def test_a_dry_run_needs_the_same_rights_as_a_copy(site: Site, tree: Path, tmp_path: Path) -> None:
     site.serve()
     denied = site.copy(tree, "127.0.0.1:/elsewhere", "--dry-run")
-    assert denied.code == 1 and "lies in no directory of yours" in denied.json["error"]
+    assert denied.code == 1 and "is in no directory of yours" in denied.json["error"]
     (site.data / "there").mkdir()
     (site.data / "there/large").mkdir()
     clash = site.copy(tree, f"127.0.0.1:{site.data}/there", "--dry-run").expect(8)
