@@ -224,7 +224,7 @@ def test_usage_errors_say_what_to_do(images: Path, tmp_path: Path) -> None:
     assert "'spin'" in said.replace('"', "'") and "rotate:DEGREES" in said
     assert "cannot be read" in waystage(tmp_path / "absent", tmp_path / "out", expected=3).err
     (tmp_path / "folder.tar").mkdir()
-    assert "is a folder" in waystage(images, tmp_path / "folder.tar", expected=2).err
+    assert "is a directory" in waystage(images, tmp_path / "folder.tar", expected=2).err
     (tmp_path / "file").write_text("")
     assert str(tmp_path / "file") in waystage(images, tmp_path / "file/out", expected=1).err
     dry = waystage(images, tmp_path / "dry", "--dry-run", "-x", "*.csv", "--json").json

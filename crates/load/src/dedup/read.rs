@@ -211,3 +211,63 @@ impl Whole {
         fingerprint
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    #[derive(Default)]
+    struct Lengths(Vec<u64>, u64);
+
+    impl ChunkSink for Lengths {
+        fn chunk(&mut self, _: Fingerprint, bytes: u32, zeros: bool) -> Result<(), Ended> {
+            self.0.push(u64::from(bytes));
+            self.1 += u64::from(zeros);
+            Ok(())
+        }
+
+        fn read(&mut self, _: usize) -> Result<(), Ended> {
+            Ok(())
+        }
+    }
+
+    fn chunks(file: &File, sparse: bool) -> (Done, Lengths) {
+        let mut stat = rustix::fs::statx(
+            file,
+            c"",
+            rustix::fs::AtFlags::EMPTY_PATH,
+            rustix::fs::StatxFlags::BASIC_STATS,
+        )
+        .unwrap();
+        // Blocks decide whether holes are looked for.
+        stat.stx_blocks = if sparse { 0 } else { u64::MAX / 512 };
+        let mut sink = Lengths::default();
+        let read = ChunkReader::new(Method::Fast, Digest::Blake3).file(file, &stat, &mut sink);
+        match read {
+            Ok(done) => (done, sink),
+            Err(_) => panic!("not read to its end"),
+        }
+    }
+
+    #[test]
+    fn a_file_with_holes_has_the_fingerprint_of_its_full_copy() {
+        let path = std::env::temp_dir().join(format!("waystage-holes-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let data: Vec<u8> =
+            (0..50_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        for at in [0, 300_000, 2_000_123, 9_000_000] {
+            file.write_all_at(&data, at).unwrap();
+        }
+        file.set_len(20_000_000).unwrap();
+        let (full, all) = chunks(&file, false);
+        let (done, found) = chunks(&file, true);
+        assert_eq!((full.bytes, done.bytes), (20_000_000, 20_000_000));
+        assert_eq!(done.fingerprint, full.fingerprint);
+        let skipped = done.hole_chunks * Method::Fast.most() as u64;
+        assert_eq!(found.0.iter().sum::<u64>() + skipped, all.0.iter().sum::<u64>());
+        assert_eq!(found.1 + done.hole_chunks, all.1);
+    }
+}
