@@ -25,7 +25,6 @@ from waystage.profiler.errors import ProfilerError
 from waystage.profiler.library import LAUNCHERS, build
 from waystage.program import preloading, run_to_end
 
-DEFAULT_OUTPUT = "waystage.pattern"
 OF_WORLD = re.compile(r"(?P<world>\.spawned(-[^.]+)?)?(\.(part|live)-\d+|\.draft-\d+-\d+)?")
 """The library's suffix of the output's name."""
 
