@@ -234,6 +234,7 @@ impl Shared {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let mut looked = std::time::Instant::now();
         loop {
+            engine.clear_wakers();
             let (phase, made, failed) = {
                 let mut state = self.lock();
                 (state.phase, state.made.take(), state.failed.take())
@@ -242,7 +243,11 @@ impl Shared {
                 let up = engine.attach_session(transport);
                 up.map_err(|error| Error::io("take a session up", &error))?;
             }
-            let over = engine.turn(phase, engine.has_session().then_some(STATUS_TIME));
+            let most = match failed {
+                Some(_) => Some(Duration::ZERO),
+                None => engine.has_session().then_some(STATUS_TIME),
+            };
+            let over = engine.turn(phase, most);
             self.tell(engine.notices());
             if let Some(why) = over {
                 self.tell(vec![Notice::Lost(why)]);

@@ -184,12 +184,19 @@ impl Engine {
         self.session.as_ref().map(|session| session.transport.status())
     }
 
+    /// Clear wake-ups. To be called before the owner checks what it wants of a turn, so that none in between is lost.
+    pub(super) fn clear_wakers(&self) {
+        self.waker.clear();
+        if let Some(session) = &self.session {
+            session.transport.waker().clear();
+        }
+    }
+
     /// One turn: receive, send what can leave, wait, at most for `most`. Why the session has ended, if it has.
     pub(super) fn turn(&mut self, phase: Phase, most: Option<Duration>) -> Option<String> {
         if phase != Phase::Running {
             self.drain();
         }
-        self.waker.clear();
         if let Some(why) = self.receive() {
             self.lose(&why);
             return Some(why);
@@ -201,7 +208,10 @@ impl Engine {
         self.expire();
         let due = self.next_deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let session = self.session.as_ref().and_then(|session| session.transport.rests_for());
-        let rest = [most, due, session].into_iter().flatten().min();
+        // The owner ends it at once.
+        let ends = phase == Phase::Stopping || (phase == Phase::Draining && self.is_drained());
+        let at_once = ends.then_some(Duration::ZERO);
+        let rest = [at_once, most, due, session].into_iter().flatten().min();
         for ready in self.poller.wait(rest) {
             match ready.token {
                 WAKER | SESSION => {}
@@ -282,7 +292,6 @@ impl Engine {
     /// Take in what the session has for us.
     fn receive(&mut self) -> Option<String> {
         let session = self.session.as_mut()?;
-        session.transport.waker().clear();
         session.streams.set_rtt(session.transport.rtt_ns());
         let (mut came, mut free) = (Vec::new(), Vec::new());
         session.transport.receive(&mut came, &mut free);

@@ -118,6 +118,7 @@ pub fn serve(
         }
     };
     loop {
+        engine.clear_wakers();
         let wanted = phase();
         let over = engine.turn(wanted, None);
         told(&mut engine);
