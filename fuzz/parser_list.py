@@ -212,7 +212,9 @@ OWN: dict[str, tuple[str, ...]] = {
     "crates/protocol/src/streams/tests.rs": ("streams_arrive_complete_whatever_the_order_of_messages",),
     "crates/staging/tests/staging.rs": ("any_set_of_files_arrives_complete_both_ways",),
     "crates/copy/src/part_set.rs": ("it_is_the_set_that_it_says_it_is",),
-    "crates/remote_copy/src/pile.rs": ("what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",),
+    "crates/remote_copy/src/external_sort.rs": (
+        "what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",
+    ),
     "crates/proxy/src/address.rs": ("a_network_has_the_addresses_with_its_bits",),
     "crates/proxy/src/tunnel.rs": (
         "what_a_program_says_arrives_in_order_with_its_end_whatever_each_call_takes",

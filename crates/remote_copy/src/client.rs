@@ -24,15 +24,15 @@ use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::tls::random;
 use waystage_transport::wire::Reader;
 
-use crate::asked::{names_it, Asked};
 use crate::copy_state::CopyState;
+use crate::privileges::PeerPrivileges;
 use crate::receive::receive;
 use crate::receiver_state::Target;
+use crate::request_filter::{names_it, RequestFilter};
 use crate::send::{send, Origin};
 use crate::session::{exchange, single_name, Ask, CopyOptions};
-use crate::trust::Trust;
 use crate::verdict::Verdict;
-use crate::{list, place};
+use crate::{endpoints, list};
 
 /// Where a copy is from and to.
 #[derive(Debug, Clone)]
@@ -238,7 +238,7 @@ impl<'a> Plan<'a> {
             Ends::Push { local, remote } => {
                 let real = local.canonicalize().map_err(|error| unreadable(local, &error))?;
                 let path = bytes(&real);
-                let origin = place::origin(&place::of_this_machine, path, local)?;
+                let origin = endpoints::origin(&endpoints::of_this_machine, path, local)?;
                 let mut from = format!("wan:{}:", this_host()).into_bytes();
                 from.extend_from_slice(path);
                 let single = origin.source.single.as_ref().map(|item| item.name.clone());
@@ -386,8 +386,8 @@ impl Call<'_, '_> {
                         String::from_utf8_lossy(name).escape_debug()
                     )));
                 }
-                let held = place::target(
-                    &place::of_this_machine,
+                let held = endpoints::target(
+                    &endpoints::of_this_machine,
                     bytes(local),
                     single.as_deref(),
                     local,
@@ -406,8 +406,8 @@ impl Call<'_, '_> {
                     rename: held.rename,
                     shown: local.to_path_buf(),
                     from,
-                    trust: Trust::in_server(request.privileged),
-                    asked: Asked::of(options, request.names.as_ref(), single.as_deref()),
+                    privileges: PeerPrivileges::in_server(request.privileged),
+                    filter: RequestFilter::of(options, request.names.as_ref(), single.as_deref()),
                 };
                 Ok(exchange(
                     control,

@@ -10,16 +10,16 @@ use waystage_catalog::Root;
 use waystage_copy::source::Source;
 use waystage_copy::{Fsync, Names, Update, Verify};
 
-use crate::asked::Asked;
 use crate::channel::Channel;
 use crate::copy_state::CopyState;
+use crate::endpoints::name_of;
 use crate::error::WanError;
-use crate::place::name_of;
+use crate::privileges::PeerPrivileges;
 use crate::receive::receive;
 use crate::receiver_state::Target;
+use crate::request_filter::RequestFilter;
 use crate::send::{send, Origin};
 use crate::session::{CopyOptions, Dry};
-use crate::trust::Trust;
 
 /// Files are copied whatever the destination has, and without owners or extended attributes.
 fn options() -> CopyOptions {
@@ -75,8 +75,10 @@ pub fn receive_files(
         rename: None,
         shown: shown.to_path_buf(),
         from: b"staging:".to_vec(),
-        trust: Trust::in_client(false),
-        asked: asked.map_or_else(Asked::anything, |names| Asked::of(&options, Some(names), None)),
+        privileges: PeerPrivileges::in_client(false),
+        filter: asked.map_or_else(RequestFilter::anything, |names| {
+            RequestFilter::of(&options, Some(names), None)
+        }),
     };
     receive(&target, &options, channel, state, 1)
 }

@@ -7,25 +7,25 @@
 //! A copy travels in *messages* of some megabytes, each complete in itself, so that nothing waits for data that was
 //! lost. The messages are specified in `docs/reference/wide-area-copy.md`.
 
-mod asked;
 mod channel;
 mod client;
 mod copy_state;
+mod endpoints;
 mod entry;
 mod error;
+mod external_sort;
 mod files;
 mod list;
-mod pile;
-mod place;
+mod privileges;
 mod receive;
+mod receive_limits;
 mod receiver_state;
+mod request_filter;
 mod send;
 mod send_queue;
 mod serve;
 mod session;
-mod trust;
 mod verdict;
-mod waiting;
 
 pub use channel::Channel;
 pub use client::{Client, Ends, Request};

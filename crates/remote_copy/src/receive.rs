@@ -191,8 +191,8 @@ impl Worker<'_> {
     fn message(&mut self, message: &[u8]) -> Result<Option<Done>, MessageError> {
         let mut reader = Reader(message);
         match reader.u8()? {
-            kinds::OFFER if self.receiver.waiting.is_full() => {
-                if !self.receiver.waiting.lay_aside(reader.0).map_err(|error| aside(&error))? {
+            kinds::OFFER if self.receiver.limits.is_full() => {
+                if !self.receiver.limits.lay_aside(reader.0).map_err(|error| aside(&error))? {
                     return Err(MessageError::Malformed);
                 }
             }
@@ -255,7 +255,7 @@ impl Worker<'_> {
     }
 
     fn asked_for(&self, letter: u8, path: &[u8]) -> Result<(), MessageError> {
-        if self.receiver.target.asked.allows(letter, path) {
+        if self.receiver.target.filter.allows(letter, path) {
             Ok(())
         } else {
             Err(MessageError::Unasked(path.to_vec()))
@@ -264,7 +264,7 @@ impl Worker<'_> {
 
     /// Go on with offers that had to wait, if they need no longer.
     fn offers_laid_aside(&mut self) -> Result<(), MessageError> {
-        while let Some(offer) = self.receiver.waiting.next_offer().map_err(|error| aside(&error))? {
+        while let Some(offer) = self.receiver.limits.next_offer().map_err(|error| aside(&error))? {
             self.offer(&mut Reader(&offer))?;
         }
         Ok(())
@@ -280,7 +280,7 @@ impl Worker<'_> {
         }
         let mut out = Writer::default();
         entry.put(&mut out);
-        state.shelved = Some(self.receiver.shelve(&out.0)?);
+        state.spilled = Some(self.receiver.spill(&out.0)?);
         Ok(())
     }
 
@@ -329,7 +329,7 @@ impl Worker<'_> {
         if receiver.target.rename.is_some() && entry.letter != b'f' {
             return Err(Failure::Clash("is no regular file"));
         }
-        if let Some(why) = receiver.target.trust.refuses_device(entry.letter) {
+        if let Some(why) = receiver.target.privileges.refuses_device(entry.letter) {
             return Err(Failure::Clash(why));
         }
         let (directory, name) = receiver.sink.place(&entry.path);

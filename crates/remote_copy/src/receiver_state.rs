@@ -25,13 +25,13 @@ use waystage_copy::{add, PartSet};
 use waystage_transport::message::CONTENT_BYTES;
 use waystage_transport::wire::{Reader, Writer};
 
-use crate::asked::Asked;
 use crate::copy_state::CopyState;
 use crate::entry::Entry;
-use crate::pile::{Pile, Place, Ticket};
+use crate::external_sort::{ExternalSort, SpillDirectory, SpillRange};
+use crate::privileges::PeerPrivileges;
+use crate::receive_limits::ReceiveLimits;
+use crate::request_filter::RequestFilter;
 use crate::session::{CopyOptions, Dry};
-use crate::trust::Trust;
-use crate::waiting::Waiting;
 
 /// How long a copy to the same destination that has just lost its connection may take to notice.
 const BUSY_TIME: Duration = Duration::from_secs(30);
@@ -52,9 +52,9 @@ pub(crate) struct Target<'a> {
     /// What the journal calls the source.
     pub(crate) from: Vec<u8>,
     /// What the peer may set on files here.
-    pub(crate) trust: Trust,
+    pub(crate) privileges: PeerPrivileges,
     /// What may come.
-    pub(crate) asked: Asked<'a>,
+    pub(crate) filter: RequestFilter<'a>,
 }
 
 /// A large file that is being received.
@@ -76,7 +76,7 @@ pub(crate) struct IncomingState {
     pub(crate) copying: u32,
     /// The entry with all its attributes, once every part was sent; or where it is kept.
     pub(crate) closed: Option<Entry>,
-    pub(crate) shelved: Option<Ticket>,
+    pub(crate) spilled: Option<SpillRange>,
     pub(crate) over: bool,
 }
 
@@ -107,10 +107,10 @@ pub(crate) struct ReceiverState<'a> {
     policy: Policy,
     larges: Mutex<HashMap<u32, Arc<IncomingFile>>>,
     /// Directories, the deepest first, whose attributes come last of all.
-    directories: Mutex<Pile>,
+    directories: Mutex<ExternalSort>,
     /// Further names of files, by the first one.
-    links: Mutex<Pile>,
-    pub(crate) waiting: Waiting,
+    links: Mutex<ExternalSort>,
+    pub(crate) limits: ReceiveLimits,
     pub(crate) handled: AtomicU64,
 }
 
@@ -122,7 +122,7 @@ impl<'a> ReceiverState<'a> {
         memory_bytes: u64,
     ) -> Result<Self, WanError> {
         let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX);
-        let owners = options.owners && target.trust.gives_owners();
+        let owners = options.owners && target.privileges.gives_owners();
         let sink = SinkOptions {
             root: &target.root,
             shown: &target.shown,
@@ -139,17 +139,17 @@ impl<'a> ReceiverState<'a> {
         let sink = Sink::open(sink, &copy_state.report)?;
         // Nothing is written at the destination of a dry run.
         let place = || match sink.destination.root().filter(|_| !options.dry.is_dry()) {
-            Some(Ok(root)) => Place::In(root),
-            _ => Place::Anywhere,
+            Some(Ok(root)) => SpillDirectory::In(root),
+            _ => SpillDirectory::Anywhere,
         };
-        let pile = |descending| Mutex::new(Pile::new(place(), memory / 16, descending));
+        let sort = |descending| Mutex::new(ExternalSort::new(place(), memory / 16, descending));
         let policy = Policy {
             update: options.update,
             doubtful_since: sink.doubtful_since,
             extent_bytes: CONTENT_BYTES as u64,
             compares_extents: true,
         };
-        let (directories, links) = (pile(true), pile(false));
+        let (directories, links) = (sort(true), sort(false));
         Ok(Self {
             options,
             copy_state,
@@ -159,7 +159,7 @@ impl<'a> ReceiverState<'a> {
             larges: Mutex::default(),
             directories,
             links,
-            waiting: Waiting::new(place(), memory),
+            limits: ReceiveLimits::new(place(), memory),
             handled: AtomicU64::new(0),
             sink,
         })
@@ -222,13 +222,13 @@ impl<'a> ReceiverState<'a> {
     }
 
     /// Keep the entry of a large file until all its parts are there.
-    pub(crate) fn shelve(&self, entry: &[u8]) -> Result<Ticket, Failure> {
-        self.waiting.keep(entry).at(End::Destination, KEEP)
+    pub(crate) fn spill(&self, entry: &[u8]) -> Result<SpillRange, Failure> {
+        self.limits.keep(entry).at(End::Destination, KEEP)
     }
 
     /// They are: the entry.
-    pub(crate) fn unshelve(&self, ticket: Ticket) -> Result<Entry, Failure> {
-        let bytes = self.waiting.kept(ticket).at(End::Destination, KEEP)?;
+    pub(crate) fn unspill(&self, range: SpillRange) -> Result<Entry, Failure> {
+        let bytes = self.limits.kept(range).at(End::Destination, KEEP)?;
         Entry::read(&mut Reader(&bytes))
             .map_err(|_| rustix::io::Errno::IO)
             .at(End::Destination, KEEP)
@@ -252,9 +252,9 @@ impl<'a> ReceiverState<'a> {
         };
         written.keep_first(*most_held);
         let mut planned = (missing, resume);
-        if !self.waiting.runs(0, written.runs()) {
+        if !self.limits.runs(0, written.runs()) {
             // There is no memory to remember them: they are sent again.
-            self.waiting.runs(written.runs(), 0);
+            self.limits.runs(written.runs(), 0);
             written.iter().for_each(|part| {
                 planned.0.insert(part);
             });
@@ -264,7 +264,7 @@ impl<'a> ReceiverState<'a> {
         let expected = sink.expect_large(&entry.path, &entry.seen, extent_bytes, planned, report);
         let Expected { file, opened, .. } = expected?;
         if opened.is_none() {
-            self.waiting.runs(written.runs(), 0);
+            self.limits.runs(written.runs(), 0);
             written = PartSet::default();
         }
         *most_held -= written.len();
@@ -273,7 +273,7 @@ impl<'a> ReceiverState<'a> {
         let large = Arc::new(IncomingFile { entry, file, compared, state });
         // Nothing of it comes in those dry runs that send nothing.
         if matches!(self.options.dry, Dry::No | Dry::Network) {
-            self.waiting.begins(large.cost());
+            self.limits.begins(large.cost());
             self.larges.lock().insert(large.file.id, Arc::clone(&large));
         }
         Ok(large)
@@ -301,7 +301,7 @@ impl<'a> ReceiverState<'a> {
     pub(crate) fn wrote(&self, state: &mut IncomingState, index: u32) -> Result<bool, Failure> {
         let before = state.written.runs();
         let is_new = state.written.insert(index);
-        if !self.waiting.runs(before, state.written.runs()) {
+        if !self.limits.runs(before, state.written.runs()) {
             self.copy_state.end_for(WanError::lost(
                 "the peer broke the protocol: it sends parts of large files in an order that takes more memory than there is",
             ));
@@ -314,10 +314,10 @@ impl<'a> ReceiverState<'a> {
     pub(crate) fn forget(&self, large: &IncomingFile) {
         if self.larges.lock().remove(&large.file.id).is_some() {
             let mut state = large.state.lock();
-            self.waiting.runs(state.written.runs(), 0);
-            self.waiting.alike(state.equal.len(), 0);
+            self.limits.runs(state.written.runs(), 0);
+            self.limits.alike(state.equal.len(), 0);
             (state.written, state.equal) = Default::default();
-            self.waiting.ends(large.cost());
+            self.limits.ends(large.cost());
         }
     }
 
@@ -330,7 +330,7 @@ impl<'a> ReceiverState<'a> {
 
     /// The attributes that the peer may set here, and what of them it may not.
     pub(crate) fn allowed(&self, entry: &Entry) -> (Vec<Xattr>, Metadata, Option<String>) {
-        self.target.trust.allowed(entry)
+        self.target.privileges.allowed(entry)
     }
 
     /// Count an entry whose owner would be another if the peer were trusted: only root could have given it away.
@@ -338,7 +338,7 @@ impl<'a> ReceiverState<'a> {
         let owner = (entry.metadata.uid, entry.metadata.gid);
         if self.options.owners
             && rustix::process::geteuid().is_root()
-            && !self.target.trust.gives_owners()
+            && !self.target.privileges.gives_owners()
             && owner != (0, 0)
         {
             self.copy_state.owners_left.fetch_add(1, Ordering::Relaxed);

@@ -30,7 +30,7 @@ use self::lost::{is_time_lost, SpecialLinks};
 use crate::channel::Channel;
 use crate::copy_state::CopyState;
 use crate::entry::{kinds, Answer, Digests, Entry, MOST_XATTR_BYTES};
-use crate::pile::{Pile, Place};
+use crate::external_sort::{ExternalSort, SpillDirectory};
 use crate::send_queue::SendQueue;
 use crate::session::CopyOptions;
 
@@ -204,7 +204,7 @@ impl Sender<'_> {
     /// Offer every entry; false after a stop.
     fn feed(&self) -> Result<bool, WanError> {
         let memory = usize::try_from(self.channel.memory_bytes()).unwrap_or(usize::MAX);
-        let linked = Pile::new(Place::Anywhere, memory / 16, false);
+        let linked = ExternalSort::new(SpillDirectory::Anywhere, memory / 16, false);
         let has_root = self.origin.source.single.is_none() && !self.origin.flat;
         let root = has_root.then(|| self.root()).transpose()?;
         let selection = Selection {
@@ -360,7 +360,7 @@ struct Offers<'a> {
     sender: &'a Sender<'a>,
     group: Vec<Item>,
     /// Names of files that have several, which come last.
-    linked: Pile,
+    linked: ExternalSort,
 }
 
 impl Consumer for Offers<'_> {

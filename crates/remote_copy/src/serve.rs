@@ -12,14 +12,14 @@ use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds};
 use waystage_transport::wire::Writer;
 
-use crate::asked::Asked;
 use crate::copy_state::CopyState;
+use crate::privileges::PeerPrivileges;
 use crate::receive::receive;
 use crate::receiver_state::Target;
+use crate::request_filter::RequestFilter;
 use crate::send::send;
 use crate::session::{exchange, Ask};
-use crate::trust::Trust;
-use crate::{list, place};
+use crate::{endpoints, list};
 
 /// Grants a directory for a path, to be written (`true`) or read.
 pub type Grant<'a> = dyn Fn(&[u8], bool) -> Result<Granted, WanError> + 'a;
@@ -74,7 +74,7 @@ pub fn serve(serving: &Serving<'_>) -> Result<String, WanError> {
         _ => Err(protocol_violation()),
     };
     let result = if ask.push {
-        let held = place::target(&open, &path, ask.single.as_deref(), &shown, ask.options.dry)?;
+        let held = endpoints::target(&open, &path, ask.single.as_deref(), &shown, ask.options.dry)?;
         let mut from = format!("wan:{}@", serving.user).into_bytes();
         from.extend_from_slice(&ask.from);
         let target = Target {
@@ -83,15 +83,15 @@ pub fn serve(serving: &Serving<'_>) -> Result<String, WanError> {
             rename: held.rename,
             shown: shown.clone(),
             from,
-            trust: Trust::in_client(privileged),
-            asked: Asked::anything(),
+            privileges: PeerPrivileges::in_client(privileged),
+            filter: RequestFilter::anything(),
         };
         control.send(kinds::ACCEPTED, &[]);
         exchange(control, channel, copy_state, hear, || {
             receive(&target, &ask.options, channel, copy_state, serving.workers)
         })
     } else {
-        let origin = place::origin(&open, &path, &shown)?;
+        let origin = endpoints::origin(&open, &path, &shown)?;
         let names = if ask.options.listed {
             Some(list::hear(control, serving.memory_bytes)?)
         } else {

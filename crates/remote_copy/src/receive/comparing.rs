@@ -109,7 +109,7 @@ impl Worker<'_> {
             }
             let before = state.equal.len();
             state.equal.insert(index, digest);
-            let fits = self.receiver.waiting.alike(before, state.equal.len());
+            let fits = self.receiver.limits.alike(before, state.equal.len());
             state.opened.is_some() || !fits
         };
         // Where nothing differs no temporary file is needed, so that until then it is only remembered.
@@ -125,7 +125,7 @@ impl Worker<'_> {
             let (index, digest, opened) = {
                 let mut state = large.state.lock();
                 let Some((index, digest)) = state.equal.pop_first() else { return Ok(()) };
-                self.receiver.waiting.alike(1, 0);
+                self.receiver.limits.alike(1, 0);
                 state.copying += 1;
                 (index, digest, self.receiver.opened(large, &mut state)?)
             };

@@ -143,9 +143,9 @@ impl Worker<'_> {
             let mut state = large.state.lock();
             let there = state.written.len() + state.equal.len() as u64;
             let is_complete = there == u64::from(large.parts()) && state.copying == 0;
-            if let Some(ticket) = state.shelved.filter(|_| is_complete && !state.over) {
-                state.closed = Some(receiver.unshelve(ticket)?);
-                state.shelved = None;
+            if let Some(range) = state.spilled.filter(|_| is_complete && !state.over) {
+                state.closed = Some(receiver.unspill(range)?);
+                state.spilled = None;
             }
             let Some(entry) = state.closed.as_ref().filter(|_| is_complete && !state.over) else {
                 return Ok(());

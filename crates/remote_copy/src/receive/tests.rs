@@ -8,12 +8,12 @@ use waystage_copy::stat::FileState;
 use waystage_copy::{Fsync, Names, Time, Update, Verify};
 
 use super::*;
-use crate::asked::Asked;
 use crate::channel::testing::pair;
+use crate::endpoints;
 use crate::entry::put_runs;
-use crate::place;
+use crate::privileges::PeerPrivileges;
+use crate::request_filter::RequestFilter;
 use crate::session::Dry;
-use crate::trust::Trust;
 
 fn entry(letter: u8, path: &str, size: u64) -> Entry {
     let time = Time::from_ns(1_000_000_000);
@@ -73,15 +73,15 @@ fn received(to: &Path, list: &[u8], messages: &[Vec<u8>]) -> Result<(), WanError
         ..crate::session::tests::options()
     };
     let path = std::os::unix::ffi::OsStrExt::as_bytes(to.as_os_str());
-    let held = place::target(&place::of_this_machine, path, None, to, Dry::No).unwrap();
+    let held = endpoints::target(&endpoints::of_this_machine, path, None, to, Dry::No).unwrap();
     let target = Target {
         root: held.root,
         _held: held.held,
         rename: held.rename,
         shown: to.to_path_buf(),
         from: b"wan:test:".to_vec(),
-        trust: Trust::in_server(false),
-        asked: Asked::of(&options, Some(&names), None),
+        privileges: PeerPrivileges::in_server(false),
+        filter: RequestFilter::of(&options, Some(&names), None),
     };
     let (channel, peer) = pair();
     for message in messages {

@@ -13,7 +13,7 @@ use waystage_transport::wire::{Malformed, Read, Reader, Writer};
 
 use super::{Sender, OFFER, OFFER_BYTES};
 use crate::entry::{kinds, Entry};
-use crate::pile::{Pile, Record};
+use crate::external_sort::{ExternalSort, Record};
 
 /// Of a record's key: device and inode.
 const FILE_BYTES: usize = 16;
@@ -24,7 +24,7 @@ fn kept(error: &std::io::Error) -> WanError {
 
 impl Sender<'_> {
     /// Lay a name aside. The first one of each file, by path, is the same in every run.
-    pub(super) fn remember(&self, item: &Item, linked: &mut Pile) {
+    pub(super) fn remember(&self, item: &Item, linked: &mut ExternalSort) {
         let mut key = Vec::with_capacity(FILE_BYTES + item.directory.len() + item.name.len() + 1);
         key.extend_from_slice(&item.seen.device.to_be_bytes());
         key.extend_from_slice(&item.seen.inode.to_be_bytes());
@@ -38,7 +38,7 @@ impl Sender<'_> {
     }
 
     /// Offer the first name of each file; false after a stop.
-    pub(super) fn firsts(&self, linked: &mut Pile) -> Result<bool, WanError> {
+    pub(super) fn firsts(&self, linked: &mut ExternalSort) -> Result<bool, WanError> {
         let (mut group, mut last) = (Vec::new(), None);
         for record in linked.sorted().map_err(|error| kept(&error))? {
             let (key, body) = record.map_err(|error| kept(&error))?;
@@ -56,7 +56,7 @@ impl Sender<'_> {
     }
 
     /// Say which other names each file has; false after a stop.
-    pub(super) fn links(&self, linked: &mut Pile) -> Result<bool, WanError> {
+    pub(super) fn links(&self, linked: &mut ExternalSort) -> Result<bool, WanError> {
         let mut first: Option<Record> = None;
         let (mut others, mut bytes) = (Vec::new(), 0);
         for record in linked.sorted().map_err(|error| kept(&error))? {

@@ -8,13 +8,13 @@ use waystage_catalog::Root;
 use waystage_copy::{Counts, Fsync, Update, Verify};
 
 use super::*;
-use crate::asked::Asked;
 use crate::channel::testing::pair;
-use crate::place;
+use crate::endpoints;
+use crate::privileges::PeerPrivileges;
 use crate::receive::receive;
 use crate::receiver_state::Target;
+use crate::request_filter::RequestFilter;
 use crate::session::Dry;
-use crate::trust::Trust;
 
 struct Trees(PathBuf);
 
@@ -66,15 +66,15 @@ fn copied(trees: &Trees, options: &CopyOptions, names: Option<&Names>, flat: boo
     let origin = Origin { source: Source { root, path, single: None }, _held: held, flat };
     let to = trees.path("to");
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(to.as_os_str());
-    let held = place::target(&place::of_this_machine, bytes, None, &to, Dry::No).unwrap();
+    let held = endpoints::target(&endpoints::of_this_machine, bytes, None, &to, Dry::No).unwrap();
     let target = Target {
         root: held.root,
         _held: held.held,
         rename: None,
         shown: to.clone(),
         from: b"test".to_vec(),
-        trust: Trust::in_client(false),
-        asked: Asked::anything(),
+        privileges: PeerPrivileges::in_client(false),
+        filter: RequestFilter::anything(),
     };
     let (one, other) = pair();
     let (sends, receives) = (CopyState::default(), CopyState::default());

@@ -17,7 +17,7 @@ const PLAIN_MODE: u16 = 0o1777;
 
 /// Whether the peer is trusted with rights on this machine, and how the report names what it may not set.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Trust {
+pub(crate) struct PeerPrivileges {
     privileged: bool,
     words: &'static Words,
 }
@@ -44,7 +44,7 @@ const OF_SERVER: Words = Words {
     device: "is a device, which is taken from another host with --privileged only",
 };
 
-impl Trust {
+impl PeerPrivileges {
     /// A server's, in what its clients give.
     pub(crate) fn in_client(privileged: bool) -> Self {
         Self { privileged, words: &OF_CLIENT }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn no_type_of_entry_brings_a_right_with_it() {
-        for trust in [Trust::in_client(false), Trust::in_server(false)] {
+        for trust in [PeerPrivileges::in_client(false), PeerPrivileges::in_server(false)] {
             for letter in *b"fdpbcl" {
                 for bits in [0o4000, 0o2000, 0o6000] {
                     let given = entry(letter, 0o1755 | bits, &["user.a"]);
@@ -147,8 +147,8 @@ mod tests {
     #[test]
     fn an_end_that_is_trusted_gives_all_there_is() {
         let given = entry(b'f', 0o6755, &["security.capability", "user.a"]);
-        let (xattrs, metadata, lost) = Trust::in_server(true).allowed(&given);
+        let (xattrs, metadata, lost) = PeerPrivileges::in_server(true).allowed(&given);
         assert_eq!((xattrs, metadata, lost), (given.xattrs, given.metadata, None));
-        assert!(Trust::in_server(true).refuses_device(b'c').is_none());
+        assert!(PeerPrivileges::in_server(true).refuses_device(b'c').is_none());
     }
 }

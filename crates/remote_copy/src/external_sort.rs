@@ -31,14 +31,14 @@ const LENGTHS: usize = 8;
 
 /// Where files lie that only hold what memory should not.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum SpillDirectory {
     /// In this directory.
     In(OwnedFd),
     /// Where this machine has room for such files.
     Anywhere,
 }
 
-impl Place {
+impl SpillDirectory {
     /// A new file without a name, which is gone when it is closed.
     pub(crate) fn file(&self) -> io::Result<File> {
         match self {
@@ -71,7 +71,7 @@ fn nameless(folder: &OwnedFd) -> io::Result<File> {
         Err(errno) => return Err(errno.into()),
     }
     let prefix = String::from_utf8_lossy(waystage_copy::sink::OWN_PREFIX);
-    let name = format!("{prefix}-pile-{:032x}", u128::from_le_bytes(random()));
+    let name = format!("{prefix}-sort-{:032x}", u128::from_le_bytes(random()));
     let new = how | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     let fd = openat(folder.as_fd(), &*name, new, mode)?;
     unlinkat(folder, &*name, AtFlags::empty())?;
@@ -82,8 +82,8 @@ fn nameless(folder: &OwnedFd) -> io::Result<File> {
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
 /// Records that wait.
-pub(crate) struct Pile {
-    place: Place,
+pub(crate) struct ExternalSort {
+    place: SpillDirectory,
     most_bytes: usize,
     /// Whether the greatest keys come first.
     descending: bool,
@@ -94,9 +94,9 @@ pub(crate) struct Pile {
     runs: Vec<(u64, u64)>,
 }
 
-impl Pile {
+impl ExternalSort {
     /// An empty one that takes no more memory than about `most_bytes`.
-    pub(crate) fn new(place: Place, most_bytes: usize, descending: bool) -> Self {
+    pub(crate) fn new(place: SpillDirectory, most_bytes: usize, descending: bool) -> Self {
         let (held, runs) = (Vec::new(), Vec::new());
         Self { place, most_bytes, descending, held, held_bytes: 0, file: None, runs }
     }
@@ -207,7 +207,7 @@ impl PartialEq for Head {
 
 impl Eq for Head {}
 
-/// Records of a pile in order. Those of one key come in any order.
+/// Records of a sort in order. Those of one key come in any order.
 pub(crate) struct Sorted<'a> {
     held: std::slice::Iter<'a, Record>,
     file: Option<&'a File>,
@@ -276,33 +276,33 @@ impl Iterator for Sorted<'_> {
 }
 
 /// Pieces of bytes that are kept out of memory until each is asked for, once.
-pub(crate) struct Shelf {
-    place: Place,
+pub(crate) struct SpillFile {
+    place: SpillDirectory,
     file: Option<File>,
     end: u64,
 }
 
-/// Where a piece is on its shelf.
+/// Where a piece is on its spill.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ticket(u64, usize);
+pub(crate) struct SpillRange(u64, usize);
 
-impl Shelf {
-    pub(crate) fn new(place: Place) -> Self {
+impl SpillFile {
+    pub(crate) fn new(place: SpillDirectory) -> Self {
         Self { place, file: None, end: 0 }
     }
 
-    pub(crate) fn put(&mut self, piece: &[u8]) -> io::Result<Ticket> {
+    pub(crate) fn put(&mut self, piece: &[u8]) -> io::Result<SpillRange> {
         let file = match &self.file {
             Some(file) => file,
             None => self.file.insert(self.place.file()?),
         };
         file.write_all_at(piece, self.end)?;
-        let ticket = Ticket(self.end, piece.len());
+        let range = SpillRange(self.end, piece.len());
         self.end += piece.len() as u64;
-        Ok(ticket)
+        Ok(range)
     }
 
-    pub(crate) fn take(&mut self, Ticket(at, length): Ticket) -> io::Result<Vec<u8>> {
+    pub(crate) fn take(&mut self, SpillRange(at, length): SpillRange) -> io::Result<Vec<u8>> {
         let file = self.file.as_ref().ok_or_else(cut_short)?;
         let mut piece = vec![0; length];
         file.read_exact_at(&mut piece, at)?;
@@ -319,8 +319,8 @@ mod tests {
 
     use super::*;
 
-    fn all(pile: &mut Pile) -> Vec<Record> {
-        pile.sorted().unwrap().collect::<io::Result<_>>().unwrap()
+    fn all(sort: &mut ExternalSort) -> Vec<Record> {
+        sort.sorted().unwrap().collect::<io::Result<_>>().unwrap()
     }
 
     proptest! {
@@ -330,15 +330,15 @@ mod tests {
                 (prop::collection::vec(any::<u8>(), 0..6), prop::collection::vec(any::<u8>(), 0..2000)), 0..60),
             most in prop_oneof![Just(0), Just(700), Just(5000), Just(1 << 20)], descending: bool,
         ) {
-            let mut pile = Pile::new(Place::Anywhere, most, descending);
+            let mut sort = ExternalSort::new(SpillDirectory::Anywhere, most, descending);
             for (key, body) in &records {
-                pile.put(key.clone(), body.clone()).unwrap();
-                prop_assert!(pile.held_bytes <= most);
+                sort.put(key.clone(), body.clone()).unwrap();
+                prop_assert!(sort.held_bytes <= most);
             }
             let mut wanted = records;
             wanted.sort();
             for _ in 0..2 {
-                let mut found = all(&mut pile);
+                let mut found = all(&mut sort);
                 prop_assert!(found.windows(2).all(|two| in_order(&two[0].0, &two[1].0, descending).is_le()));
                 found.sort();
                 prop_assert_eq!(&found, &wanted);
@@ -348,21 +348,21 @@ mod tests {
 
     #[test]
     fn long_keys_are_read_whole() {
-        let mut pile = Pile::new(Place::Anywhere, 0, true);
+        let mut sort = ExternalSort::new(SpillDirectory::Anywhere, 0, true);
         for length in [5000, 10, 70_000] {
-            pile.put(vec![b'k'; length], vec![b'b'; length]).unwrap();
+            sort.put(vec![b'k'; length], vec![b'b'; length]).unwrap();
         }
         let lengths: Vec<_> =
-            all(&mut pile).iter().map(|(key, body)| (key.len(), body.len())).collect();
+            all(&mut sort).iter().map(|(key, body)| (key.len(), body.len())).collect();
         assert_eq!(lengths, [(70_000, 70_000), (5000, 5000), (10, 10)]);
     }
 
     #[test]
-    fn pieces_come_off_the_shelf_as_they_were_put() {
-        let mut shelf = Shelf::new(Place::Anywhere);
-        let tickets: Vec<_> = (0..5_u8).map(|n| shelf.put(&vec![n; 9000]).unwrap()).collect();
-        for (n, ticket) in tickets.into_iter().enumerate().rev() {
-            assert_eq!(shelf.take(ticket).unwrap(), vec![n as u8; 9000]);
+    fn pieces_are_read_back_as_they_were_put() {
+        let mut spill = SpillFile::new(SpillDirectory::Anywhere);
+        let ranges: Vec<_> = (0..5_u8).map(|n| spill.put(&vec![n; 9000]).unwrap()).collect();
+        for (n, range) in ranges.into_iter().enumerate().rev() {
+            assert_eq!(spill.take(range).unwrap(), vec![n as u8; 9000]);
         }
     }
 }

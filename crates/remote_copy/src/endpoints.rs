@@ -24,7 +24,7 @@ use crate::session::Dry;
 pub(crate) type Open<'a> = dyn Fn(&[u8]) -> Result<OwnedFd, Errno> + 'a;
 
 /// A destination, held open.
-pub(crate) struct Held {
+pub(crate) struct OpenDestination {
     pub(crate) root: PathBuf,
     pub(crate) held: OwnedFd,
     pub(crate) rename: Option<Vec<u8>>,
@@ -93,8 +93,12 @@ pub(crate) fn target(
     single: Option<&[u8]>,
     shown: &Path,
     dry: Dry,
-) -> Result<Held, WanError> {
-    let held = |fd: OwnedFd, rename: Option<Vec<u8>>| Held { root: name_of(&fd), held: fd, rename };
+) -> Result<OpenDestination, WanError> {
+    let held = |fd: OwnedFd, rename: Option<Vec<u8>>| OpenDestination {
+        root: name_of(&fd),
+        held: fd,
+        rename,
+    };
     let unwritable = |errno: Errno| refused(shown, errno, "written");
     match open(path) {
         Ok(fd) => return Ok(held(fd, single.map(<[u8]>::to_vec))),
@@ -126,7 +130,7 @@ pub(crate) fn target(
     if dry.is_dry() {
         // It need not be there.
         let root = name_of(&folder).join(OsStr::from_bytes(name));
-        return Ok(Held { root, held: folder, rename: None });
+        return Ok(OpenDestination { root, held: folder, rename: None });
     }
     match mkdirat(&folder, name, Mode::from_raw_mode(0o777)) {
         Ok(()) | Err(Errno::EXIST) => {}

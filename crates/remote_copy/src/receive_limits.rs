@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 use waystage_copy::RUN_BYTES;
 
-use crate::pile::{Place, Shelf, Ticket};
+use crate::external_sort::{SpillDirectory, SpillFile, SpillRange};
 use crate::send_queue::MOST_OFFERS;
 
 /// Bytes that an equal part takes that is not in the temporary file yet.
@@ -23,7 +23,7 @@ const ALIKE_BYTES: usize = 48;
 /// At least this many are allowed: runs of parts in messages in flight, equal parts of 256 GiB.
 const LEAST: usize = 1 << 16;
 
-pub(crate) struct Waiting {
+pub(crate) struct ReceiveLimits {
     /// What files in progress take, and may take.
     bytes: AtomicUsize,
     most_bytes: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Waiting {
     most_runs: usize,
     alike: AtomicUsize,
     most_alike: usize,
-    aside: Mutex<(Shelf, VecDeque<Ticket>)>,
+    aside: Mutex<(SpillFile, VecDeque<SpillRange>)>,
 }
 
 /// Something was `before`, and is `after`.
@@ -43,9 +43,9 @@ fn change(counter: &AtomicUsize, before: usize, after: usize) {
     }
 }
 
-impl Waiting {
+impl ReceiveLimits {
     /// Nothing yet; in all it takes a part of `memory`.
-    pub(crate) fn new(place: Place, memory: usize) -> Self {
+    pub(crate) fn new(place: SpillDirectory, memory: usize) -> Self {
         Self {
             bytes: AtomicUsize::new(0),
             most_bytes: memory / 8,
@@ -53,7 +53,7 @@ impl Waiting {
             most_runs: (memory / 16 / RUN_BYTES).max(LEAST),
             alike: AtomicUsize::new(0),
             most_alike: (memory / 16 / ALIKE_BYTES).max(LEAST),
-            aside: Mutex::new((Shelf::new(place), VecDeque::new())),
+            aside: Mutex::new((SpillFile::new(place), VecDeque::new())),
         }
     }
 
@@ -84,17 +84,17 @@ impl Waiting {
         self.bytes.load(Ordering::Relaxed) > self.most_bytes
     }
 
-    fn aside(&self) -> MutexGuard<'_, (Shelf, VecDeque<Ticket>)> {
+    fn aside(&self) -> MutexGuard<'_, (SpillFile, VecDeque<SpillRange>)> {
         self.aside.lock()
     }
 
     /// Lay an offer aside. False where there are more than a sender may have without an answer.
     pub(crate) fn lay_aside(&self, offer: &[u8]) -> io::Result<bool> {
-        let (shelf, offers) = &mut *self.aside();
+        let (spill, offers) = &mut *self.aside();
         if offers.len() >= MOST_OFFERS {
             return Ok(false);
         }
-        offers.push_back(shelf.put(offer)?);
+        offers.push_back(spill.put(offer)?);
         Ok(true)
     }
 
@@ -103,18 +103,18 @@ impl Waiting {
         if self.is_full() {
             return Ok(None);
         }
-        let (shelf, offers) = &mut *self.aside();
-        offers.pop_front().map(|ticket| shelf.take(ticket)).transpose()
+        let (spill, offers) = &mut *self.aside();
+        offers.pop_front().map(|range| spill.take(range)).transpose()
     }
 
     /// Keep something until it is wanted.
-    pub(crate) fn keep(&self, bytes: &[u8]) -> io::Result<Ticket> {
+    pub(crate) fn keep(&self, bytes: &[u8]) -> io::Result<SpillRange> {
         self.aside().0.put(bytes)
     }
 
     /// It is wanted.
-    pub(crate) fn kept(&self, ticket: Ticket) -> io::Result<Vec<u8>> {
-        self.aside().0.take(ticket)
+    pub(crate) fn kept(&self, range: SpillRange) -> io::Result<Vec<u8>> {
+        self.aside().0.take(range)
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn offers_wait_while_too_many_files_are_in_progress() {
-        let waiting = Waiting::new(Place::Anywhere, 8000);
+        let waiting = ReceiveLimits::new(SpillDirectory::Anywhere, 8000);
         waiting.begins(1001);
         assert!(waiting.is_full());
         for offer in 0..MOST_OFFERS {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn runs_of_parts_are_bounded_over_all_files() {
-        let waiting = Waiting::new(Place::Anywhere, 0);
+        let waiting = ReceiveLimits::new(SpillDirectory::Anywhere, 0);
         assert!(waiting.runs(0, LEAST) && !waiting.runs(0, 1) && waiting.runs(2, 1));
         assert!(waiting.alike(0, LEAST) && !waiting.alike(0, 1));
     }

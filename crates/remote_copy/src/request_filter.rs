@@ -14,14 +14,14 @@ use crate::session::CopyOptions;
 
 /// What may come.
 #[derive(Default)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct RequestFilter<'a> {
     single: Option<Vec<u8>>,
     names: Option<&'a Names>,
     exclude: Exclude,
     include: Option<Exclude>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> RequestFilter<'a> {
     /// All that a sender gives: it chooses what is copied.
     pub(crate) fn anything() -> Self {
         Self::default()
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn only_what_patterns_want_may_come() {
-        let asked = Asked::of(&options(&["*.tmp", "/cache"], Some(&["*.h5"])), None, None);
+        let asked = RequestFilter::of(&options(&["*.tmp", "/cache"], Some(&["*.h5"])), None, None);
         assert!(
             asked.allows(b'f', b"a/b.h5")
                 && asked.allows(b'd', b"a")
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_named_comes_alone_and_under_its_name() {
-        let asked = Asked::of(&options(&["*"], Some(&[])), None, Some(b"data"));
+        let asked = RequestFilter::of(&options(&["*"], Some(&[])), None, Some(b"data"));
         assert!(asked.allows(b'f', b"data"));
         assert!(!asked.allows(b'f', b"other") && !asked.allows(b'f', b"data/other"));
         for (path, name, good) in [
