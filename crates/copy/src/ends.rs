@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{openat, statx, AtFlags, Mode, OFlags, StatxFlags, CWD};
 use rustix::io::Errno;
 
-use crate::error::{describe, CopyError, CopyErrorKind};
+use crate::error::{describe, CopyError};
 use crate::source::Item;
 use crate::stat::{letter, stat_fd, FileState};
 
@@ -32,7 +32,7 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
     for (path, what) in [(source, "source"), (destination, "destination")] {
         if path.as_os_str().is_empty() {
             let text = format!("the {what} has no name: . is the current directory");
-            return Err(CopyError::new(CopyErrorKind::Ends, text));
+            return Err(CopyError::Ends(text));
         }
     }
     let real = source.canonicalize().map_err(|error| unreadable(source, &error))?;
@@ -52,7 +52,7 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
                         destination.display(),
                         source.display()
                     );
-                    return Err(CopyError::new(CopyErrorKind::Ends, text));
+                    return Err(CopyError::Ends(text));
                 }
                 Some(_) => apart(
                     &real,
@@ -81,7 +81,7 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
                     "{} ends with a slash and is no directory: make it first, or leave the slash away",
                     destination.display()
                 );
-                return Err(CopyError::new(CopyErrorKind::Ends, text));
+                return Err(CopyError::Ends(text));
             }
             let name = real.file_name().unwrap_or_default().to_owned().into_vec();
             let (root, to) = match &found {
@@ -101,7 +101,7 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
             if other.is_ok_and(|other| (other.device, other.inode) == (one.device, one.inode)) {
                 let text =
                     format!("{} and {} are the same file", source.display(), destination.display());
-                return Err(CopyError::new(CopyErrorKind::Ends, text));
+                return Err(CopyError::Ends(text));
             }
             let above = real.parent().unwrap_or(Path::new("/")).to_path_buf();
             let item = Item::file(&stat, b"", &name);
@@ -112,7 +112,7 @@ pub(crate) fn ends(source: &Path, destination: &Path, dry_run: bool) -> Result<E
                 "{} is neither a directory nor a regular file: name the directory it is in",
                 source.display()
             );
-            Err(CopyError::new(CopyErrorKind::Ends, text))
+            Err(CopyError::Ends(text))
         }
     }
 }
@@ -131,7 +131,7 @@ fn takes_a_file(destination: &Path, found: &Metadata) -> Result<(), CopyError> {
             "{} {what}, which a copy would replace: name a file, or write into it by `cat`",
             destination.display()
         );
-        Err(CopyError::new(CopyErrorKind::Ends, text))
+        Err(CopyError::Ends(text))
     };
     if !found.is_dir() && !found.is_file() {
         return refused("is a device, FIFO or socket");
@@ -168,7 +168,7 @@ fn apart(real: &Path, to: &Path, source: &Path, destination: &Path) -> Result<()
             source.display(),
             destination.display()
         );
-        return Err(CopyError::new(CopyErrorKind::Ends, text));
+        return Err(CopyError::Ends(text));
     }
     Ok(())
 }
@@ -180,7 +180,7 @@ fn inside(to: &Path, real: &Path, source: &Path, destination: &Path) -> Result<(
             destination.display(),
             source.display()
         );
-        return Err(CopyError::new(CopyErrorKind::Ends, text));
+        return Err(CopyError::Ends(text));
     }
     Ok(())
 }
@@ -209,22 +209,22 @@ fn is_in(path: &Path, top: &Path) -> Result<bool, Errno> {
 
 fn unreadable(path: &Path, error: &std::io::Error) -> CopyError {
     let text = format!("{} cannot be read: {}", path.display(), words(error));
-    CopyError::new(CopyErrorKind::Ends, text)
+    CopyError::Ends(text)
 }
 
 /// Why `path` cannot be written.
 pub fn unwritable(path: &Path, error: &std::io::Error) -> CopyError {
-    let kind = match error.kind() {
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            CopyErrorKind::NoSpace
-        }
-        _ => CopyErrorKind::Refused,
-    };
     let fix = match error.kind() {
         std::io::ErrorKind::NotFound => "make the directory it is to be in first",
         _ => "choose a destination that can",
     };
-    CopyError::new(kind, format!("{} cannot be written: {}: {fix}", path.display(), words(error)))
+    let text = format!("{} cannot be written: {}: {fix}", path.display(), words(error));
+    match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            CopyError::NoSpace(text)
+        }
+        _ => CopyError::Refused(text),
+    }
 }
 
 fn words(error: &std::io::Error) -> String {

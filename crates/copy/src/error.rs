@@ -4,55 +4,45 @@ use rustix::io::Errno;
 
 use crate::counts::ProblemKind;
 
-/// Why a copy cannot go on, named by what the caller can act on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CopyErrorKind {
-    /// The destination or its owner's quota is full.
-    NoSpace,
-    /// The destination cannot be written.
-    Refused,
-    /// Another process is copying to the same destination.
-    Busy,
-    /// The source cannot be opened, or source and destination do not fit together.
-    Ends,
-    /// The destination holds an interrupted copy of something else.
-    OtherJournal,
-    /// The caller stopped it.
-    Stopped,
-    /// Another failure of the machine.
-    Failed,
-}
-
-impl CopyErrorKind {
-    /// Its name for programs.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoSpace => "no-space",
-            Self::Refused => "refused",
-            Self::Busy => "busy",
-            Self::Ends => "ends",
-            Self::OtherJournal => "other-journal",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-        }
-    }
-}
-
-/// Why a copy cannot go on, with a sentence for people.
+/// Why a copy cannot continue, by what the caller can do. The text says what happened, where, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct CopyError {
-    /// What the caller can act on.
-    pub kind: CopyErrorKind,
-    /// What happened, where, and how to fix it.
-    pub text: String,
+pub enum CopyError {
+    /// The destination or its owner's quota is full: make room, then resume.
+    #[error("{0}")]
+    NoSpace(String),
+    /// The destination cannot be written: choose another.
+    #[error("{0}")]
+    Refused(String),
+    /// Another process is copying to the same destination: try again later.
+    #[error("{0}")]
+    Busy(String),
+    /// The source cannot be opened, or source and destination do not fit together: name others.
+    #[error("{0}")]
+    Ends(String),
+    /// The destination holds an interrupted copy of something else: finish that copy, or restart.
+    #[error("{0}")]
+    OtherJournal(String),
+    /// The caller stopped it.
+    #[error("{0}")]
+    Stopped(String),
+    /// Another system call failed.
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl CopyError {
-    /// An error of this kind.
-    pub fn new(kind: CopyErrorKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
+    /// The name of its kind, for programs and the peer.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NoSpace(_) => "no-space",
+            Self::Refused(_) => "refused",
+            Self::Busy(_) => "busy",
+            Self::Ends(_) => "ends",
+            Self::OtherJournal(_) => "other-journal",
+            Self::Stopped(_) => "stopped",
+            Self::Failed(_) => "failed",
+        }
     }
 }
 
@@ -103,8 +93,10 @@ pub enum Failure {
 pub enum FailureClass {
     /// Nothing: the copy is ending.
     Stopped,
-    /// The complete copy has to end.
-    Fatal(CopyErrorKind),
+    /// The destination is full, and the copy ends.
+    NoSpace,
+    /// The destination's file system became read-only, and the copy ends.
+    ReadOnly,
     /// The entry is reported, and the copy goes on.
     Problem(ProblemKind),
 }
@@ -116,10 +108,10 @@ impl Failure {
         let problem = match self {
             Self::Stopped => return FailureClass::Stopped,
             Self::Call { end: End::Destination, errno: Errno::NOSPC | Errno::DQUOT, .. } => {
-                return FailureClass::Fatal(CopyErrorKind::NoSpace)
+                return FailureClass::NoSpace
             }
             Self::Call { end: End::Destination, errno: Errno::ROFS, .. } => {
-                return FailureClass::Fatal(CopyErrorKind::Refused)
+                return FailureClass::ReadOnly
             }
             Self::Call { end: End::Source, errno: Errno::NOENT, .. } => ProblemKind::Vanished,
             // Part of its path is no directory any more, or a link by now.
@@ -128,15 +120,6 @@ impl Failure {
             _ => ProblemKind::Error,
         };
         FailureClass::Problem(problem)
-    }
-
-    /// Why the complete copy has to end, where this is such a reason.
-    #[must_use]
-    pub fn fatal(&self) -> Option<CopyErrorKind> {
-        match self.class() {
-            FailureClass::Fatal(kind) => Some(kind),
-            _ => None,
-        }
     }
 
     /// Whether the next run can continue a large file at which this happened.
@@ -195,9 +178,9 @@ mod tests {
         let call = |end, errno| Failure::Call { end, doing: "write", errno }.class();
         let problem = FailureClass::Problem;
         for (class, expected) in [
-            (call(End::Destination, Errno::NOSPC), FailureClass::Fatal(CopyErrorKind::NoSpace)),
-            (call(End::Destination, Errno::DQUOT), FailureClass::Fatal(CopyErrorKind::NoSpace)),
-            (call(End::Destination, Errno::ROFS), FailureClass::Fatal(CopyErrorKind::Refused)),
+            (call(End::Destination, Errno::NOSPC), FailureClass::NoSpace),
+            (call(End::Destination, Errno::DQUOT), FailureClass::NoSpace),
+            (call(End::Destination, Errno::ROFS), FailureClass::ReadOnly),
             (call(End::Destination, Errno::NOENT), problem(ProblemKind::Error)),
             (call(End::Source, Errno::NOSPC), problem(ProblemKind::Error)),
             (call(End::Source, Errno::NOENT), problem(ProblemKind::Vanished)),

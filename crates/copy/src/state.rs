@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::counts::{ProblemKind, Report};
-use crate::error::{CopyError, CopyErrorKind, Failure, FailureClass, Lost};
+use crate::error::{CopyError, Failure, FailureClass, Lost};
 
 /// An error that ends a copy: [`CopyError`], or that of a transport, of which failures of files are a part.
 pub trait Fatal: From<CopyError> + Clone {
@@ -24,7 +24,7 @@ pub trait Fatal: From<CopyError> + Clone {
 
 impl Fatal for CopyError {
     fn stopped() -> Self {
-        Self::new(CopyErrorKind::Stopped, "the copy was stopped")
+        Self::Stopped("the copy was stopped".to_owned())
     }
 }
 
@@ -111,19 +111,18 @@ impl<E: Fatal> CopyState<E> {
 
     /// Report the failure of an entry; end the copy where going on is pointless.
     pub fn failed(&self, path: &[u8], failure: &Failure) {
-        let kind = match failure.class() {
+        let text = |fix: &str| format!("{}: {failure}: {fix}", String::from_utf8_lossy(path));
+        let error = match failure.class() {
             FailureClass::Stopped => return,
             FailureClass::Problem(kind) => return self.problem(path, kind, failure.to_string()),
-            FailureClass::Fatal(kind) => kind,
-        };
-        let fix = match kind {
-            CopyErrorKind::NoSpace => {
-                "make room, and give the same command again: it goes on where it stopped"
+            FailureClass::NoSpace => CopyError::NoSpace(text(
+                "make room, and give the same command again: it goes on where it stopped",
+            )),
+            FailureClass::ReadOnly => {
+                CopyError::Refused(text("the same command goes on where it stopped"))
             }
-            _ => "the same command goes on where it stopped",
         };
-        let path = String::from_utf8_lossy(path);
-        self.end_for(CopyError::new(kind, format!("{path}: {failure}: {fix}")).into());
+        self.end_for(error.into());
     }
 }
 
@@ -146,7 +145,9 @@ mod tests {
         state.failed(b"b", &full(End::Destination));
         state.failed(b"c", &full(End::Destination));
         state.next_phase();
-        assert!(state.is_stopped() && state.verdict().text.starts_with("b: destination: write"));
+        assert!(
+            state.is_stopped() && state.verdict().to_string().starts_with("b: destination: write")
+        );
         assert_eq!(state.report.tally.read().errors, 1);
     }
 
@@ -155,6 +156,6 @@ mod tests {
         let state = CopyState::<CopyError>::default();
         state.cancel();
         state.next_phase();
-        assert!(state.is_stopped() && state.verdict().kind == CopyErrorKind::Stopped);
+        assert!(state.is_stopped() && matches!(state.verdict(), CopyError::Stopped(_)));
     }
 }

@@ -80,8 +80,7 @@ by_message! {
 
 impl IntoPyErr for waystage_copy::CopyError {
     fn into_py_err(self) -> PyErr {
-        let kind = self.kind.name();
-        with_attribute(CopyError::new_err(self.text), "kind", kind)
+        with_attribute(CopyError::new_err(self.to_string()), "kind", self.kind())
     }
 }
 
@@ -104,8 +103,7 @@ impl IntoPyErr for waystage_remote_copy::WanError {
 
 impl IntoPyErr for waystage_staging::StagingError {
     fn into_py_err(self) -> PyErr {
-        let kind = self.kind.name();
-        with_attribute(TransferError::new_err(self.text), "kind", kind)
+        with_attribute(TransferError::new_err(self.to_string()), "kind", self.kind())
     }
 }
 

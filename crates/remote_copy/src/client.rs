@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::error::{protocol_violation, WanError, WanErrorKind};
+use crate::error::{protocol_violation, WanError};
 use parking_lot::{Condvar, Mutex};
 use waystage_copy::{Names, Planned, Problem};
 use waystage_protocol::congestion::coupled::Group;
@@ -482,10 +482,8 @@ fn bytes(path: &Path) -> &[u8] {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> WanError {
-    WanError::new(
-        WanErrorKind::Files(waystage_copy::CopyErrorKind::Ends),
-        format!("{} cannot be read: {error}", path.display()),
-    )
+    let text = format!("{} cannot be read: {error}", path.display());
+    waystage_copy::CopyError::Ends(text).into()
 }
 
 fn this_host() -> String {

@@ -86,7 +86,7 @@ mod tests {
             (WanError::input("five"), "three"),
         ] {
             state.end_for(error);
-            assert_eq!(state.verdict().text, stays);
+            assert_eq!(state.verdict().to_string(), stays);
         }
     }
 }

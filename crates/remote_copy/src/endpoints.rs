@@ -8,14 +8,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::{WanError, WanErrorKind};
+use crate::error::WanError;
 use rustix::fs::{mkdirat, openat, Mode, OFlags, CWD};
 use rustix::io::Errno;
 use waystage_catalog::Root;
 use waystage_copy::error::describe;
 use waystage_copy::source::{Item, Source};
 use waystage_copy::stat::{letter, split, stat_at};
-use waystage_copy::CopyErrorKind;
+use waystage_copy::CopyError;
 
 use crate::send::Origin;
 use crate::session::Dry;
@@ -50,11 +50,11 @@ fn refused(shown: &Path, errno: Errno, doing: &str) -> WanError {
         Errno::NOENT => format!("{shown} cannot be {doing}: it is not there"),
         errno => format!("{shown} cannot be {doing}: {}", describe(errno)),
     };
-    WanError::new(WanErrorKind::Files(CopyErrorKind::Ends), text)
+    CopyError::Ends(text).into()
 }
 
 fn ends(text: String) -> WanError {
-    WanError::new(WanErrorKind::Files(CopyErrorKind::Ends), text)
+    CopyError::Ends(text).into()
 }
 
 /// What is copied from `path`: a directory, or a file in its directory.

@@ -6,156 +6,127 @@
 use std::io;
 
 use waystage_copy::state::Fatal;
-use waystage_copy::{CopyError, CopyErrorKind};
+use waystage_copy::CopyError;
 use waystage_transport::Error;
 
-/// What can be acted on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WanErrorKind {
-    /// The other host cannot be reached, or speaks something else.
-    Unreachable,
-    /// The other host ended the connection before it said anything: it may let a later one in.
-    TurnedAway,
-    /// The server's key is not the one that is trusted; its fingerprint.
-    Untrusted(String),
-    /// The peer refuses: it does not know the key, or does not allow what was asked for.
-    Refused,
-    /// The connection was lost on the way.
-    Lost,
-    /// A key or an option cannot be used.
-    Input,
-    /// The files at one side: see [`CopyErrorKind`].
-    Files(CopyErrorKind),
-}
-
-impl WanErrorKind {
-    /// Its name for programs.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::TurnedAway => "turned-away",
-            Self::Untrusted(_) => "untrusted",
-            Self::Refused => "denied",
-            Self::Lost => "lost",
-            Self::Input => "input",
-            Self::Files(kind) => kind.name(),
-        }
-    }
-
-    /// The kind of this name, as the peer gave it. What the peer lost, or does no longer because it is being stopped,
-    /// can be gone on with: for this end, too, the connection is lost.
-    pub fn of_name(name: &str) -> Self {
-        use CopyErrorKind as Kind;
-        let files = [
-            Kind::NoSpace,
-            Kind::Refused,
-            Kind::Busy,
-            Kind::Ends,
-            Kind::OtherJournal,
-            Kind::Failed,
-        ];
-        let known = files.into_iter().find(|kind| kind.name() == name);
-        match known {
-            Some(kind) => Self::Files(kind),
-            None if name == Self::Input.name() => Self::Input,
-            None if name == Self::Lost.name() || name == Kind::Stopped.name() => Self::Lost,
-            None => Self::Refused,
-        }
-    }
-}
-
-/// Why a copy cannot go on, with a sentence for people.
+/// Why a copy between hosts cannot start or continue, by what the caller can do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct WanError {
-    /// What can be acted on.
-    pub kind: WanErrorKind,
-    /// What happened, where, and how to fix it.
-    pub text: String,
+pub enum WanError {
+    /// The host cannot be reached or speaks another protocol: check its address, its server and the firewall.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The peer ended the connection before it said anything: try again later.
+    #[error("{0}")]
+    TurnedAway(String),
+    /// The server's key is not the trusted one: compare fingerprints.
+    #[error("{text}")]
+    Untrusted {
+        /// The line that names the server's key.
+        key: String,
+        /// What to compare.
+        text: String,
+    },
+    /// The peer does not know the key, or does not allow what was asked for: ask its administrator.
+    #[error("{0}")]
+    Refused(String),
+    /// The connection was lost: resume.
+    #[error("{0}")]
+    Lost(String),
+    /// A key or an option cannot be used: correct it.
+    #[error("{0}")]
+    Input(String),
+    /// The files at one side.
+    #[error(transparent)]
+    Files(#[from] CopyError),
 }
 
 impl WanError {
-    /// An error of a kind.
-    pub fn new(kind: WanErrorKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
+    /// The name of its kind, for programs and the peer.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::TurnedAway(_) => "turned-away",
+            Self::Untrusted { .. } => "untrusted",
+            Self::Refused(_) => "denied",
+            Self::Lost(_) => "lost",
+            Self::Input(_) => "input",
+            Self::Files(error) => error.kind(),
+        }
     }
 
     /// An option that cannot be used.
     pub fn input(text: impl Into<String>) -> Self {
-        Self::new(WanErrorKind::Input, text)
+        Self::Input(text.into())
     }
 
     /// The connection was lost.
     pub fn lost(text: impl Into<String>) -> Self {
-        Self::new(WanErrorKind::Lost, text)
+        Self::Lost(text.into())
     }
 
-    /// What the peer said of itself: the name of a kind, and a sentence.
-    pub fn told(name: &str, text: String) -> Self {
-        let text = if name == CopyErrorKind::Stopped.name() {
-            format!("the peer is being stopped ({text}): the same command goes on where it stopped")
-        } else {
-            text
-        };
-        Self::new(WanErrorKind::of_name(name), text)
-    }
-
-    /// The copy was stopped here.
-    pub fn stopped() -> Self {
-        Self::new(WanErrorKind::Files(CopyErrorKind::Stopped), "the copy was stopped")
+    /// The error that the peer reports of itself: see [`Error::reported`].
+    pub fn reported(kind: &str, text: String) -> Self {
+        Error::reported(kind, text).into()
     }
 
     /// A system call failed.
     pub fn io(doing: &str, error: &io::Error) -> Self {
-        Self::new(WanErrorKind::Files(CopyErrorKind::Failed), format!("cannot {doing}: {error}"))
-    }
-}
-
-impl From<CopyError> for WanError {
-    fn from(error: CopyError) -> Self {
-        Self::new(WanErrorKind::Files(error.kind), error.text)
+        CopyError::Failed(format!("cannot {doing}: {error}")).into()
     }
 }
 
 impl From<Error> for WanError {
     fn from(error: Error) -> Self {
-        let text = error.to_string();
-        let kind = match error {
-            Error::Unreachable(_) => WanErrorKind::Unreachable,
-            Error::TurnedAway(_) => WanErrorKind::TurnedAway,
-            Error::Untrusted { key, .. } => WanErrorKind::Untrusted(key),
-            Error::Input(_) => WanErrorKind::Input,
-            Error::Stopped(_) => WanErrorKind::Files(CopyErrorKind::Stopped),
-            other => WanErrorKind::of_name(other.kind()),
+        let files = match error {
+            Error::Unreachable(text) => return Self::Unreachable(text),
+            Error::TurnedAway(text) => return Self::TurnedAway(text),
+            Error::Untrusted { key, text } => return Self::Untrusted { key, text },
+            Error::Denied(text) => return Self::Refused(text),
+            Error::Lost(text) => return Self::Lost(text),
+            Error::Input(text) => return Self::Input(text),
+            Error::Busy(text) => CopyError::Busy(text),
+            Error::Stopped(text) => CopyError::Stopped(text),
+            Error::Failed(text) => CopyError::Failed(text),
+            Error::Other { kind, text } => match kind.as_str() {
+                "no-space" => CopyError::NoSpace(text),
+                "refused" => CopyError::Refused(text),
+                "ends" => CopyError::Ends(text),
+                "other-journal" => CopyError::OtherJournal(text),
+                _ => return Self::Refused(text),
+            },
         };
-        Self { kind, text }
+        Self::Files(files)
     }
 }
 
 impl From<WanError> for Error {
-    fn from(WanError { kind, text }: WanError) -> Self {
-        match kind {
-            WanErrorKind::Unreachable => Self::Unreachable(text),
-            WanErrorKind::TurnedAway => Self::TurnedAway(text),
-            WanErrorKind::Untrusted(key) => Self::Untrusted { key, text },
-            WanErrorKind::Refused => Self::Denied(text),
-            WanErrorKind::Lost => Self::Lost(text),
-            WanErrorKind::Input => Self::Input(text),
-            WanErrorKind::Files(CopyErrorKind::Stopped) => Self::Stopped(text),
-            WanErrorKind::Files(kind) => Self::Other { kind: kind.name().to_owned(), text },
+    fn from(error: WanError) -> Self {
+        match error {
+            WanError::Unreachable(text) => Self::Unreachable(text),
+            WanError::TurnedAway(text) => Self::TurnedAway(text),
+            WanError::Untrusted { key, text } => Self::Untrusted { key, text },
+            WanError::Refused(text) => Self::Denied(text),
+            WanError::Lost(text) => Self::Lost(text),
+            WanError::Input(text) => Self::Input(text),
+            WanError::Files(CopyError::Busy(text)) => Self::Busy(text),
+            WanError::Files(CopyError::Stopped(text)) => Self::Stopped(text),
+            WanError::Files(CopyError::Failed(text)) => Self::Failed(text),
+            WanError::Files(error) => {
+                Self::Other { kind: error.kind().to_owned(), text: error.to_string() }
+            }
         }
     }
 }
 
 impl Fatal for WanError {
     fn stopped() -> Self {
-        Self::stopped()
+        <CopyError as Fatal>::stopped().into()
     }
 
     /// What the peer said before it ended the connection explains that it was lost.
     fn explains(&self, before: &Self) -> bool {
-        before.kind == WanErrorKind::Lost && self.kind != WanErrorKind::Lost
+        matches!(before, Self::Lost(_)) && !matches!(self, Self::Lost(_))
     }
 }
 
@@ -169,18 +140,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_peer_lost_or_gave_up_because_it_stops_is_lost_here_too() {
-        for error in [WanError::lost("it said nothing for 30 s"), WanError::stopped()] {
-            let told = WanError::told(error.kind.name(), error.text.clone());
-            assert_eq!(told.kind, WanErrorKind::Lost, "{told}");
-            assert!(told.text.contains(&error.text));
-        }
-    }
-
-    #[test]
-    fn nothing_that_the_peer_says_makes_this_side_trust_another_key() {
-        for name in ["untrusted", "unreachable", "turned-away", "denied", "", "odd"] {
-            assert_eq!(WanErrorKind::of_name(name), WanErrorKind::Refused);
+    fn every_reported_kind_keeps_its_name_and_sentence() {
+        let kinds = ["no-space", "refused", "busy", "ends", "other-journal", "failed"];
+        for kind in kinds.into_iter().chain(["lost", "input", "denied"]) {
+            let reported = WanError::reported(kind, "why".to_owned());
+            let passed_on = Error::from(reported.clone());
+            assert_eq!((reported.kind(), passed_on.kind()), (kind, kind));
+            assert_eq!((reported.to_string(), passed_on.to_string()), ("why".into(), "why".into()));
+            assert_eq!(matches!(reported, WanError::Files(_)), kinds.contains(&kind));
         }
     }
 }

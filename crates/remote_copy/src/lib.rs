@@ -30,7 +30,7 @@ mod verdict;
 pub use channel::Channel;
 pub use client::{Client, Ends, Request};
 pub use copy_state::{CopyState, Limits};
-pub use error::{WanError, WanErrorKind};
+pub use error::WanError;
 pub use files::{receive_files, send_files};
 pub use serve::{names_of, serve, Granted, Serving};
 pub use session::{CopyOptions, Dry};

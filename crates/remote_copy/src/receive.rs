@@ -12,14 +12,14 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{protocol_violation, WanError, WanErrorKind};
+use crate::error::{protocol_violation, WanError};
 use parking_lot::{Condvar, Mutex};
 use waystage_copy::error::{End, Failure};
 use waystage_copy::file_io::logical_digest;
 use waystage_copy::plan::{Action, Found, Transfer};
 use waystage_copy::sink::{Folder, Sink};
 use waystage_copy::stat::Metadata;
-use waystage_copy::{add, CopyErrorKind};
+use waystage_copy::{add, CopyError};
 use waystage_transport::message::CONTENT_BYTES;
 use waystage_transport::wire::{Malformed, Reader, Writer};
 
@@ -137,10 +137,8 @@ fn receive_all(
         // Each piece was checked by itself: this is for pieces that never came, or came twice.
         let counts = copy_state.report.tally.read();
         if end.problems + counts.errors + counts.changed == 0 {
-            return Err(WanError::new(
-                WanErrorKind::Files(CopyErrorKind::Failed),
-                "sender and receiver digests differ: give the same command with --restart",
-            ));
+            let text = "sender and receiver digests differ: give the same command with --restart";
+            return Err(CopyError::Failed(text.to_owned()).into());
         }
     }
     copy_state.next_phase();

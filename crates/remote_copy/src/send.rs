@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::error::{WanError, WanErrorKind};
+use crate::error::WanError;
 use parking_lot::Mutex;
 use rustix::fs::makedev;
 use waystage_catalog::Exclude;
@@ -22,7 +22,7 @@ use waystage_copy::attributes::{all as xattrs_of, Xattr};
 use waystage_copy::error::{At, End, Failure};
 use waystage_copy::source::{produce, Consumer, Item, Selection, Source};
 use waystage_copy::stat::{stat_at, stat_fd, Metadata};
-use waystage_copy::{CopyErrorKind, Names, ProblemKind};
+use waystage_copy::{CopyError, Names, ProblemKind};
 use waystage_transport::route::EARLY_BYTES;
 use waystage_transport::wire::{Reader, Writer};
 
@@ -191,8 +191,7 @@ impl Sender<'_> {
                 _ => false,
             };
             if !fits {
-                return self.end(WanError::new(
-                    WanErrorKind::Lost,
+                return self.end(WanError::lost(
                     "the peer broke the protocol: it answered what was not asked",
                 ));
             }
@@ -246,11 +245,7 @@ impl Sender<'_> {
             Ok(Entry { xattrs, ..self.origin.entry(&item) })
         };
         read().map_err(|failure: Failure| {
-            let kind = CopyErrorKind::Ends;
-            WanError::new(
-                WanErrorKind::Files(kind),
-                format!("the source cannot be read: {failure}"),
-            )
+            CopyError::Ends(format!("the source cannot be read: {failure}")).into()
         })
     }
 

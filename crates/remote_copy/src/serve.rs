@@ -131,7 +131,7 @@ pub fn serve(serving: &Serving<'_>) -> Result<String, WanError> {
             ))
         }
         Err(error) => {
-            channel.end(&error.text);
+            channel.end(&error.to_string());
             Err(error)
         }
     }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{protocol_violation, WanError, WanErrorKind};
+use crate::error::{protocol_violation, WanError};
 use parking_lot::Mutex;
 use waystage_copy::{Fsync, Update, Verify};
 use waystage_transport::channel::Channel;
@@ -179,7 +179,7 @@ pub(crate) fn exchange(
     let order = std::sync::atomic::Ordering::SeqCst;
     // Threads that wait for the channel have to be woken, too.
     let end = |error: WanError| {
-        let why = error.text.clone();
+        let why = error.to_string();
         copy_state.end_for(error);
         channel.end(&why);
     };
@@ -243,7 +243,7 @@ pub(crate) fn exchange(
         let ours = match (&ours, &theirs) {
             (Ok(()), Some(Verdict { failed: Some(error), .. })) => Err(error.clone()),
             (Ok(()), None) => Err(copy_state.verdict()),
-            (Err(WanError { kind: WanErrorKind::Lost, .. }), _) => Err(copy_state.verdict()),
+            (Err(WanError::Lost(_)), _) => Err(copy_state.verdict()),
             _ => ours,
         };
         (ours, theirs)

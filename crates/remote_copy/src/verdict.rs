@@ -47,8 +47,8 @@ impl Verdict {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         let (kind, text) = match &self.failed {
-            Some(error) => (error.kind.name(), error.text.as_str()),
-            None => ("", ""),
+            Some(error) => (error.kind(), error.to_string()),
+            None => ("", String::new()),
         };
         out.bytes(kind.as_bytes()).bytes(text.as_bytes()).count(self.counts.len());
         for (name, count) in &self.counts {
@@ -69,7 +69,7 @@ impl Verdict {
     pub fn read(bytes: &[u8]) -> Read<Self> {
         let mut reader = Reader(bytes);
         let (kind, text) = (reader.text()?, reader.text()?);
-        let failed = (!kind.is_empty()).then(|| WanError::told(&kind, text));
+        let failed = (!kind.is_empty()).then(|| WanError::reported(&kind, text));
         let counts = (0..reader.count(12)?)
             .map(|_| Ok((reader.text()?, reader.u64()?)))
             .collect::<Read<_>>()?;
@@ -127,7 +127,6 @@ fn number_of(kind: ProblemKind) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use crate::error::WanErrorKind;
 
     use super::*;
 
@@ -137,12 +136,13 @@ mod tests {
         copy_state.problem(b"a/b", ProblemKind::Changed, "it grew");
         copy_state.add(u128::MAX);
         copy_state.add(3);
-        let verdict = Verdict::of(&copy_state, Some(WanError::stopped()), "path");
+        let verdict =
+            Verdict::of(&copy_state, Some(waystage_copy::state::Fatal::stopped()), "path");
         let read = Verdict::read(&verdict.encode()).unwrap();
         assert_eq!((read.sum, read.limit.as_str()), (2, "path"));
         assert_eq!(read.problems, verdict.problems);
         let failed = read.failed.unwrap();
-        assert!(failed.kind == WanErrorKind::Lost && failed.text.contains("the copy was stopped"));
+        assert!(matches!(failed, WanError::Lost(text) if text.contains("the copy was stopped")));
         assert!(read.counts.contains(&("changed".to_owned(), 1)));
         let joined = verdict.joined(copy_state.report.tally.read());
         assert!(joined.contains(&("changed", 2)));

@@ -17,7 +17,7 @@ use waystage_remote_copy::WanError;
 use waystage_remote_copy::{Channel, Verdict};
 use waystage_transport::message::{Message, MOST_BYTES};
 
-use crate::error::{ErrorKind, StagingError};
+use crate::error::StagingError;
 
 /// A transfer is given up where nothing has moved for this long.
 const STALL: Duration = Duration::from_secs(60);
@@ -73,7 +73,7 @@ impl Stop {
 
     pub(crate) fn check(&self) -> Result<(), StagingError> {
         if self.wished.load(Ordering::SeqCst) {
-            return Err(StagingError::new(ErrorKind::Cancelled, "was stopped"));
+            return Err(StagingError::Cancelled("was stopped".to_owned()));
         }
         Ok(())
     }
@@ -139,18 +139,15 @@ impl TcpChannel {
     }
 
     /// The first reason stays.
-    fn fail(&self, kind: ErrorKind, text: String) -> WanError {
-        let error = match self.stop.check() {
-            Err(stopped) => stopped,
-            Ok(()) => StagingError::new(kind, text),
-        };
+    fn fail(&self, error: StagingError) -> WanError {
+        let error = self.stop.check().err().unwrap_or(error);
         let error = self.failure.lock().get_or_insert(error).clone();
-        WanError::lost(error.text)
+        WanError::Lost(error.to_string())
     }
 
     fn ended(&self) -> WanError {
         let text = format!("{} closed the connection before all had been moved", self.peer);
-        self.fail(ErrorKind::Ended, text)
+        self.fail(StagingError::Ended(text))
     }
 
     fn broken(&self, error: &io::Error) -> WanError {
@@ -160,7 +157,7 @@ impl TcpChannel {
             | Io::ConnectionAborted
             | Io::BrokenPipe
             | Io::NotConnected => self.ended(),
-            _ => self.fail(ErrorKind::Unreachable, format!("{}: {error}", self.peer)),
+            _ => self.fail(StagingError::Unreachable(format!("{}: {error}", self.peer))),
         }
     }
 
@@ -212,7 +209,7 @@ impl TcpChannel {
 
     fn stalled(&self) -> WanError {
         let text = format!("nothing moved from or to {} for {STALL:?}", self.peer);
-        self.fail(ErrorKind::Stalled, text)
+        self.fail(StagingError::Stalled(text))
     }
 
     /// Wait for the socket, or for a wake-up where bytes are waited for; whether the latter came.
@@ -286,7 +283,7 @@ impl TcpChannel {
         let kind = Kind::of(header[4]);
         let most = if kind == Some(Kind::Copy) { MOST_BYTES } else { MOST_CONTROL_BYTES };
         let Some(kind) = kind.filter(|_| length > 0 && length <= most) else {
-            return Err(self.fail(ErrorKind::Ended, format!("{} broke the protocol", self.peer)));
+            return Err(self.fail(self.protocol_violation()));
         };
         let mut buffer = self.buffer();
         if buffer.len() < length {
@@ -328,7 +325,7 @@ impl TcpChannel {
 
     fn has_only_ended(&self, reading: &Reading) -> bool {
         let failure = self.failure.lock();
-        reading.header.is_empty() && failure.as_ref().is_some_and(|f| f.kind == ErrorKind::Ended)
+        reading.header.is_empty() && matches!(&*failure, Some(StagingError::Ended(_)))
     }
 
     /// The next message has to be a verdict; that of a failure is an error.
@@ -345,7 +342,7 @@ impl TcpChannel {
     }
 
     pub(crate) fn protocol_violation(&self) -> StagingError {
-        StagingError::new(ErrorKind::Ended, format!("{} broke the protocol", self.peer))
+        StagingError::Ended(format!("{} broke the protocol", self.peer))
     }
 
     /// After a refusal: give the peer the time to read it.

@@ -19,7 +19,7 @@ use waystage_netns::within;
 use waystage_remote_copy::{receive_files, send_files, CopyState, Verdict};
 
 use crate::channel::{Kind, Stop, TcpChannel};
-use crate::error::{shown, ErrorKind, StagingError};
+use crate::error::{shown, StagingError};
 use crate::request::StagingRequest;
 use crate::sources::{check_sources, last_names};
 
@@ -162,7 +162,7 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let mut outcome = self.0.outcome.lock();
         outcome.get_or_insert_with(|| {
-            Err(StagingError::new(ErrorKind::File, "the transfer's thread panicked"))
+            Err(StagingError::File("the transfer's thread panicked".to_owned()))
         });
         self.0.ended.notify_all();
     }
@@ -170,7 +170,7 @@ impl Drop for Ending<'_> {
 
 impl Prepared {
     fn of(step: &Step, direction: Direction) -> Result<Self, StagingError> {
-        let refused = |error: String| StagingError::new(ErrorKind::Refused, error);
+        let refused = |error: String| StagingError::Refused(error);
         let mut list = Vec::new();
         for source in &step.sources {
             list.extend_from_slice(match direction {
@@ -260,7 +260,7 @@ fn complete(
     }
     let counts: Counts = state.report.tally.read();
     if !counts.complete() {
-        return Err(StagingError::new(ErrorKind::File, "not all files could be copied"));
+        return Err(StagingError::File("not all files could be copied".to_owned()));
     }
     Ok(found_bytes("found_bytes"))
 }

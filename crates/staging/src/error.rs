@@ -4,126 +4,119 @@ use std::io;
 
 use rustix::io::Errno;
 use waystage_copy::error::describe;
-use waystage_copy::{CopyErrorKind, Problem, ProblemKind};
+use waystage_copy::{CopyError, Problem, ProblemKind};
 use waystage_netns::NamespaceError;
-use waystage_remote_copy::{WanError, WanErrorKind};
+use waystage_remote_copy::WanError;
 
-/// Why a transfer or a server failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// The receiver's storage is full.
-    NoSpace,
-    /// A file or directory does not exist.
-    Missing,
-    /// The server does not allow it: a name outside its modules, or writing where only reading is.
-    Refused,
-    /// Nothing moved for too long.
-    Stalled,
-    /// The peer closed the connection early.
-    Ended,
-    /// The caller stopped it.
-    Cancelled,
-    /// Another process has the port.
-    PortInUse,
-    /// No connection could be made, or no socket opened.
-    Unreachable,
-    /// Reading or writing a file failed for another reason.
-    File,
-}
-
-impl ErrorKind {
-    /// Its name for programs: lower case, with hyphens.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoSpace => "no-space",
-            Self::Missing => "missing",
-            Self::Refused => "refused",
-            Self::Stalled => "stalled",
-            Self::Ended => "ended",
-            Self::Cancelled => "cancelled",
-            Self::PortInUse => "port-in-use",
-            Self::Unreachable => "unreachable",
-            Self::File => "file",
-        }
-    }
-}
-
-/// Why a transfer or a server failed, with a sentence for people.
+/// Why a transfer or a server failed, by what the caller can do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct StagingError {
-    /// What the caller can act on.
-    pub kind: ErrorKind,
-    /// What happened, and where.
-    pub text: String,
+pub enum StagingError {
+    /// The receiver's storage is full: make room.
+    #[error("{0}")]
+    NoSpace(String),
+    /// A file or directory does not exist: name another.
+    #[error("{0}")]
+    Missing(String),
+    /// The server does not allow it, as a name outside its modules or a write to one that may only be read.
+    #[error("{0}")]
+    Refused(String),
+    /// Nothing moved for too long: try again.
+    #[error("{0}")]
+    Stalled(String),
+    /// The peer closed the connection early: try again.
+    #[error("{0}")]
+    Ended(String),
+    /// The caller stopped it.
+    #[error("{0}")]
+    Cancelled(String),
+    /// Another process has the port: choose another.
+    #[error("{0}")]
+    PortInUse(String),
+    /// No connection could be made, or no socket opened: check the address.
+    #[error("{0}")]
+    Unreachable(String),
+    /// Reading or writing a file failed for another reason.
+    #[error("{0}")]
+    File(String),
 }
 
 impl StagingError {
-    pub(crate) fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
+    /// The name of its kind, for programs: lower case, with hyphens.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NoSpace(_) => "no-space",
+            Self::Missing(_) => "missing",
+            Self::Refused(_) => "refused",
+            Self::Stalled(_) => "stalled",
+            Self::Ended(_) => "ended",
+            Self::Cancelled(_) => "cancelled",
+            Self::PortInUse(_) => "port-in-use",
+            Self::Unreachable(_) => "unreachable",
+            Self::File(_) => "file",
+        }
     }
 
     /// From a socket of `address`.
     pub(crate) fn socket(address: impl std::fmt::Display, error: &io::Error) -> Self {
-        let kind = match error.kind() {
-            io::ErrorKind::TimedOut => ErrorKind::Stalled,
-            io::ErrorKind::AddrInUse => ErrorKind::PortInUse,
-            _ => ErrorKind::Unreachable,
-        };
-        Self::new(kind, format!("{address}: {error}"))
+        let text = format!("{address}: {error}");
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::Stalled(text),
+            io::ErrorKind::AddrInUse => Self::PortInUse(text),
+            _ => Self::Unreachable(text),
+        }
     }
 
     /// From a call on the file or directory `name`.
     pub(crate) fn file(name: &[u8], errno: Errno) -> Self {
-        let kind = match errno {
-            Errno::NOENT | Errno::NOTDIR => ErrorKind::Missing,
+        let text = format!("{}: {}", shown(name), describe(errno));
+        match errno {
+            Errno::NOENT | Errno::NOTDIR => Self::Missing(text),
             // What openat2(2) answers where a path leaves its root or leads through a symbolic link.
-            Errno::XDEV | Errno::LOOP => ErrorKind::Refused,
-            _ => ErrorKind::File,
-        };
-        Self::new(kind, format!("{}: {}", shown(name), describe(errno)))
+            Errno::XDEV | Errno::LOOP => Self::Refused(text),
+            _ => Self::File(text),
+        }
     }
 
     /// From an entry that was not copied.
     pub(crate) fn problem(problem: &Problem) -> Self {
-        let kind = match problem.kind {
-            ProblemKind::Vanished => ErrorKind::Missing,
-            _ => ErrorKind::File,
-        };
-        Self::new(kind, format!("{}: {}", shown(&problem.path), problem.text))
+        let text = format!("{}: {}", shown(&problem.path), problem.text);
+        match problem.kind {
+            ProblemKind::Vanished => Self::Missing(text),
+            _ => Self::File(text),
+        }
     }
 
     /// As an error for the peer.
     pub(crate) fn to_peer(&self) -> WanError {
-        let kind = match self.kind {
-            ErrorKind::NoSpace => WanErrorKind::Files(CopyErrorKind::NoSpace),
-            ErrorKind::Missing => WanErrorKind::Files(CopyErrorKind::Ends),
-            ErrorKind::Refused => WanErrorKind::Refused,
-            ErrorKind::File => WanErrorKind::Files(CopyErrorKind::Failed),
-            _ => WanErrorKind::Lost,
-        };
-        WanError::new(kind, self.text.clone())
+        let text = self.to_string();
+        match self {
+            Self::NoSpace(_) => CopyError::NoSpace(text).into(),
+            Self::Missing(_) => CopyError::Ends(text).into(),
+            Self::Refused(_) => WanError::Refused(text),
+            Self::File(_) => CopyError::Failed(text).into(),
+            _ => WanError::Lost(text),
+        }
     }
 }
 
 impl From<WanError> for StagingError {
     fn from(error: WanError) -> Self {
-        let kind = match error.kind {
-            WanErrorKind::Files(CopyErrorKind::NoSpace) => ErrorKind::NoSpace,
-            WanErrorKind::Files(CopyErrorKind::Ends) => ErrorKind::Missing,
-            WanErrorKind::Files(CopyErrorKind::Stopped) => ErrorKind::Cancelled,
-            WanErrorKind::Refused => ErrorKind::Refused,
-            WanErrorKind::Lost => ErrorKind::Ended,
-            _ => ErrorKind::File,
-        };
-        Self::new(kind, error.text)
+        let text = error.to_string();
+        match error {
+            WanError::Files(CopyError::NoSpace(_)) => Self::NoSpace(text),
+            WanError::Files(CopyError::Ends(_)) => Self::Missing(text),
+            WanError::Files(CopyError::Stopped(_)) => Self::Cancelled(text),
+            WanError::Refused(_) => Self::Refused(text),
+            WanError::Lost(_) => Self::Ended(text),
+            _ => Self::File(text),
+        }
     }
 }
 
 impl From<NamespaceError> for StagingError {
     fn from(error: NamespaceError) -> Self {
-        Self::new(ErrorKind::Unreachable, error.to_string())
+        Self::Unreachable(error.to_string())
     }
 }
 
@@ -155,10 +148,11 @@ mod tests {
 
     #[test]
     fn what_a_caller_can_act_on_survives_the_wire() {
-        for kind in [ErrorKind::NoSpace, ErrorKind::Missing, ErrorKind::Refused, ErrorKind::File] {
-            let sent = StagingError::new(kind, "why").to_peer();
-            let told = WanError::told(sent.kind.name(), sent.text);
-            assert_eq!(StagingError::from(told), StagingError::new(kind, "why"));
+        use StagingError as Error;
+        for kind in [Error::NoSpace, Error::Missing, Error::Refused, Error::File] {
+            let sent = kind("why".to_owned()).to_peer();
+            let reported = WanError::reported(sent.kind(), sent.to_string());
+            assert_eq!(StagingError::from(reported), kind("why".to_owned()));
         }
     }
 }

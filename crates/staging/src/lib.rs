@@ -19,6 +19,6 @@ mod server;
 mod sources;
 
 pub use client::{Direction, Request, Staged, Step, Transfer};
-pub use error::{ErrorKind, StagingError};
+pub use error::StagingError;
 pub use request::StagingRequest;
 pub use server::{Module, Server};

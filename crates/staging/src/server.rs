@@ -18,7 +18,7 @@ use waystage_remote_copy::WanError;
 use waystage_remote_copy::{receive_files, send_files, CopyState, Verdict};
 
 use crate::channel::{Kind, Stop, TcpChannel};
-use crate::error::{shown, ErrorKind, StagingError};
+use crate::error::{shown, StagingError};
 use crate::request::StagingRequest;
 use crate::sources::check_sources;
 
@@ -207,7 +207,7 @@ fn serve(share: &Share, channel: &TcpChannel) {
             Err(error) => Err(error),
         };
         let failed = served.err();
-        if failed.as_ref().is_some_and(|error| error.kind == ErrorKind::Cancelled) {
+        if matches!(failed, Some(StagingError::Cancelled(_))) {
             return;
         }
         let refused = failed.as_ref().map(StagingError::to_peer);
@@ -248,7 +248,7 @@ impl Share {
                 if !self.module(&directory)?.writable {
                     let name = &self.module(&directory)?.name;
                     let text = format!("module {name} may only be read");
-                    return Err(StagingError::new(ErrorKind::Refused, text));
+                    return Err(StagingError::Refused(text));
                 }
                 let target = self.root.directory(&directory);
                 let target = target.map_err(|errno| StagingError::file(&directory, errno))?;
@@ -277,7 +277,7 @@ impl Share {
         found.ok_or_else(|| {
             let known: Vec<&str> = self.modules.iter().map(|m| m.name.as_str()).collect();
             let text = format!("{}: no such module: there are {}", shown(name), known.join(", "));
-            StagingError::new(ErrorKind::Refused, text)
+            StagingError::Refused(text)
         })
     }
 }

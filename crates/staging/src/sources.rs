@@ -9,7 +9,7 @@ use waystage_catalog::Root;
 use waystage_copy::stat::{letter, split, stat_at};
 use waystage_copy::Names;
 
-use crate::error::{shown, ErrorKind, StagingError};
+use crate::error::{shown, StagingError};
 
 /// All of these are regular files.
 pub(crate) fn check_sources(root: &Root, names: &Names) -> Result<(), StagingError> {
@@ -20,7 +20,7 @@ pub(crate) fn check_sources(root: &Root, names: &Names) -> Result<(), StagingErr
         let stat = stat_at(folder.as_fd(), last).map_err(failed)?;
         if letter(stat.stx_mode) != b'f' {
             let text = format!("{}: is no regular file", shown(name));
-            return Err(StagingError::new(ErrorKind::Refused, text));
+            return Err(StagingError::Refused(text));
         }
     }
     Ok(())
@@ -33,6 +33,5 @@ pub(crate) fn last_names(names: &Names) -> Result<Names, StagingError> {
         list.extend_from_slice(split(name).1);
         list.push(0);
     }
-    Names::parse(&list, true)
-        .map_err(|error| StagingError::new(ErrorKind::Refused, format!("the files: {error}")))
+    Names::parse(&list, true).map_err(|error| StagingError::Refused(format!("the files: {error}")))
 }

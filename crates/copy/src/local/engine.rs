@@ -18,7 +18,7 @@ use super::worker::Worker;
 use crate::attributes::Attributes;
 use crate::counts::{Counts, Planned, Problem};
 use crate::ends::{ends, Ends};
-use crate::error::{join_lost, At, CopyError, CopyErrorKind, End, Failure};
+use crate::error::{join_lost, At, CopyError, End, Failure};
 use crate::options::Options;
 use crate::plan::Policy;
 use crate::sink::{Sink, SinkOptions};
@@ -68,7 +68,7 @@ impl Copy {
                 *ended.result.lock() = Some(result);
                 ended.changed.notify_all();
             })
-            .map_err(|error| CopyError::new(CopyErrorKind::Failed, error.to_string()))?;
+            .map_err(|error| CopyError::Failed(error.to_string()))?;
         Ok(Self { context, outcome, thread: Mutex::new(Some(thread)) })
     }
 
@@ -166,7 +166,7 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
 
 fn unreadable(options: &Options, error: &std::io::Error) -> CopyError {
     let text = format!("{} cannot be read: {error}", options.source.display());
-    CopyError::new(CopyErrorKind::Ends, text)
+    CopyError::Ends(text)
 }
 
 /// A list names entries of a directory, and this source is none.
@@ -176,7 +176,7 @@ pub fn not_a_directory(source: &Path) -> CopyError {
         "{} is a file, and a list names entries of a directory: copy it without the list",
         source.display()
     );
-    CopyError::new(CopyErrorKind::Ends, text)
+    CopyError::Ends(text)
 }
 
 /// What the journal calls the source; copies between hosts have another word before the colon.
@@ -198,7 +198,7 @@ fn run(context: &Context) -> Result<(), CopyError> {
             let spawned = builder.spawn_scoped(scope, move || Worker::new(number, context).run());
             if let Err(error) = spawned {
                 context.queue.stop();
-                return Err(CopyError::new(CopyErrorKind::Failed, error.to_string()));
+                return Err(CopyError::Failed(error.to_string()));
             }
         }
         let copied = copy(context);

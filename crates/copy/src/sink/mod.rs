@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::attributes::AttributePreserver;
 use crate::counts::{add, Report};
 use crate::ends::unwritable;
-use crate::error::{At, CopyError, CopyErrorKind, End, Failure};
+use crate::error::{At, CopyError, End, Failure};
 use crate::options::Fsync;
 use crate::own_names::{is_journal_folder, random};
 use crate::plan::Found;
@@ -124,7 +124,7 @@ impl Sink {
             sink.destination.root().and_then(Result::ok).ok_or_else(|| {
                 let text =
                     format!("{} cannot be opened: choose another destination", shown.display());
-                CopyError::new(CopyErrorKind::Refused, text)
+                CopyError::Refused(text)
             })
         };
         let rename = sink.rename.as_deref();
@@ -132,7 +132,7 @@ impl Sink {
         let deadline = Instant::now() + options.busy_time;
         let (journal, mut recovered) = loop {
             match Journal::open(opened()?, rename, shown, options.most_recovered_bytes) {
-                Err(error) if error.kind == CopyErrorKind::Busy && Instant::now() < deadline => {
+                Err(CopyError::Busy(_)) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 other => break other?,
@@ -171,7 +171,7 @@ impl Sink {
                 "{} holds {what}: finish that one first, or give --restart to throw away what it left unfinished",
                 self.shown.display()
             );
-            return Err(CopyError::new(CopyErrorKind::OtherJournal, text));
+            return Err(CopyError::OtherJournal(text));
         }
         leftovers::of_workers(&self.destination, recovered, self.session, report);
         if other || restart {

@@ -110,7 +110,7 @@ fn nothing_comes_that_was_not_asked_for() {
     ] {
         let error = received(&to, list, &messages).unwrap_err();
         let words = format!("it sends \"{bad}\", which was not asked for");
-        assert!(error.text.contains(&words), "{}: {words}", error.text);
+        assert!(error.to_string().contains(&words), "{error}: {words}");
         assert!(!to.join(bad).exists() || bad == "own/secret");
         // Its attributes are its own, too.
         assert!(std::fs::metadata(to.join("own/secret")).unwrap().mtime() > 1);
@@ -118,7 +118,7 @@ fn nothing_comes_that_was_not_asked_for() {
     // Nothing leads out of the destination, asked for or not.
     for bad in ["../out", "/etc/out", "sub/../../out", "good/"] {
         let error = received(&to, b".\n", &[pack(bad)]).unwrap_err();
-        assert!(error.text.contains("cannot be read"), "{}", error.text);
+        assert!(error.to_string().contains("cannot be read"), "{error}");
     }
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     received(&to, list, &[pack("good"), done(1)]).unwrap();

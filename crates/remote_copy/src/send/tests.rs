@@ -140,7 +140,7 @@ fn an_answer_to_nothing_ends_the_copy() {
     other.send(Answer { batch: 77, ..Answer::default() }.encode()).unwrap();
     let state = CopyState::default();
     let error = send(&origin, None, &options(Update::Changed), &one, &state, 1).unwrap_err();
-    assert!(error.text.contains("it answered what was not asked"), "{error}");
+    assert!(error.to_string().contains("it answered what was not asked"), "{error}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use rustix::fs::{flock, mkdirat, openat, unlinkat, AtFlags, FlockOperation, Mode, OFlags, Statx};
 use rustix::io::Errno;
 
-use crate::error::{describe, CopyError, CopyErrorKind};
+use crate::error::{describe, CopyError};
 use crate::own_names::{is_ours, FOLDER_FILE, OWN_PREFIX};
 use crate::stat::{letter, stat_fd};
 
@@ -56,16 +56,15 @@ impl Journal {
             folder.extend_from_slice(format!("-{hash:032x}").as_bytes());
         }
         let refused = |errno: Errno| {
-            let kind = match errno {
-                Errno::NOSPC | Errno::DQUOT => CopyErrorKind::NoSpace,
-                _ => CopyErrorKind::Refused,
-            };
             let text = format!(
                 "{} cannot be written: {}: choose a destination that can",
                 shown.display(),
                 describe(errno)
             );
-            CopyError::new(kind, text)
+            match errno {
+                Errno::NOSPC | Errno::DQUOT => CopyError::NoSpace(text),
+                _ => CopyError::Refused(text),
+            }
         };
         // A name that was removed by the process that just ended is made anew.
         for _ in 0..100 {
@@ -110,7 +109,7 @@ impl Journal {
                         "another process is copying to {}: wait for it to end",
                         shown.display()
                     );
-                    return Err(CopyError::new(CopyErrorKind::Busy, text));
+                    return Err(CopyError::Busy(text));
                 }
                 other => other.map_err(refused)?,
             }
@@ -157,13 +156,13 @@ fn not_ours(shown: &Path, folder: &[u8]) -> CopyError {
         shown.display(),
         String::from_utf8_lossy(folder)
     );
-    CopyError::new(CopyErrorKind::OtherJournal, text)
+    CopyError::OtherJournal(text)
 }
 
 fn recovered_of(file: &mut File, shown: &Path, most_bytes: usize) -> Result<Recovered, CopyError> {
     let failed = |error: std::io::Error| {
         let text = format!("the journal in {} cannot be read: {error}", shown.display());
-        CopyError::new(CopyErrorKind::Failed, text)
+        CopyError::Failed(text)
     };
     let metadata = file.metadata().map_err(failed)?;
     let foreign = || {
@@ -172,7 +171,7 @@ fn recovered_of(file: &mut File, shown: &Path, most_bytes: usize) -> Result<Reco
             shown.display(),
             String::from_utf8_lossy(OWN_PREFIX)
         );
-        CopyError::new(CopyErrorKind::OtherJournal, text)
+        CopyError::OtherJournal(text)
     };
     if metadata.len() > LONGEST_BYTES {
         return Err(foreign());
