@@ -20,10 +20,10 @@ const MOST_SMALL_BYTES: usize = 4 * LONGEST_SMALL;
 /// How long the peer may take to read our last words.
 const LINGER: Duration = Duration::from_secs(2);
 
-pub(super) struct Pump {
+pub(super) struct Pump<S = TcpStream> {
     pub(super) shared: Arc<Shared>,
     pub(super) tls: Connection,
-    pub(super) stream: TcpStream,
+    pub(super) stream: S,
     pub(super) frames: FrameDecoder,
     /// A message on its way into TLS, and how far.
     pub(super) writing: Option<(Vec<u8>, usize)>,
@@ -81,6 +81,35 @@ impl Pump {
         }
     }
 
+    /// Say goodbye, and wait until it was heard: a socket closed earlier would take our last words back.
+    fn linger(&mut self) {
+        self.tls.send_close_notify();
+        let _ = self.write();
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let deadline = Instant::now() + LINGER;
+        let mut rest = [0; 4096];
+        while !self.shared.lock().abort {
+            match self.stream.read(&mut rest) {
+                Ok(0) => return,
+                Ok(_) => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let mut fds = [
+                PollFd::from_borrowed_fd(self.shared.wake.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
+            ];
+            let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
+            let _ = rustix::io::read(&self.shared.wake, &mut [0_u8; 8]);
+        }
+    }
+}
+
+impl<S: Read + Write> Pump<S> {
     /// Write what there is; whether there is nothing left.
     fn write(&mut self) -> Result<bool, String> {
         loop {
@@ -180,35 +209,11 @@ impl Pump {
         self.shared.incoming().wake();
         Ok(())
     }
-
-    /// Say goodbye, and wait until it was heard: a socket closed earlier would take our last words back.
-    fn linger(&mut self) {
-        self.tls.send_close_notify();
-        let _ = self.write();
-        let _ = self.stream.shutdown(Shutdown::Write);
-        let deadline = Instant::now() + LINGER;
-        let mut rest = [0; 4096];
-        while !self.shared.lock().abort {
-            match self.stream.read(&mut rest) {
-                Ok(0) => return,
-                Ok(_) => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => return,
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            let mut fds = [
-                PollFd::from_borrowed_fd(self.shared.wake.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.stream.as_fd(), PollFlags::IN),
-            ];
-            let _ = poll(&mut fds, Timespec::try_from(left).ok().as_ref());
-            let _ = rustix::io::read(&self.shared.wake, &mut [0_u8; 8]);
-        }
-    }
 }
 
 fn lost(error: &std::io::Error) -> String {
     format!("the connection was lost ({error})")
 }
+
+#[cfg(test)]
+mod tests;

@@ -164,19 +164,7 @@ pub fn start_handshake(
 impl ClientHandshake {
     /// What the server answered.
     pub fn welcomed(&self, peer: &Peer, body: &[u8]) -> Result<Negotiated, Error> {
-        let welcome = Welcome::read(body)?;
-        let rate = peer.rate_bytes_per_s.unwrap_or(u64::MAX).min(welcome.rate);
-        let connections = welcome.connections;
-        let group = coupled(self.parameters.group.clone(), welcome.mode);
-        let parameters = TransportParameters {
-            mode: welcome.mode,
-            rate_bps: part_of(rate, connections, &group) as f64 * 8.0,
-            memory_bytes: self.parameters.memory_bytes.min(welcome.memory),
-            group,
-            ..self.parameters.clone()
-        };
-        let note = Some(welcome.note).filter(|note| !note.is_empty());
-        Ok(Negotiated { parameters, udp: welcome.udp, note, rate, connections })
+        Negotiated::read(&self.parameters, peer.rate_bytes_per_s, body)
     }
 
     /// Wait for that answer.
@@ -267,8 +255,97 @@ impl ClientHandshake {
 }
 
 impl Negotiated {
+    /// The server's welcome in `body` applied to what the client offered.
+    fn read(offered: &TransportParameters, rate: Option<u64>, body: &[u8]) -> Result<Self, Error> {
+        let welcome = Welcome::read(body)?;
+        let rate = rate.unwrap_or(u64::MAX).min(welcome.rate);
+        let connections = welcome.connections;
+        let group = coupled(offered.group.clone(), welcome.mode);
+        let parameters = TransportParameters {
+            mode: welcome.mode,
+            rate_bps: part_of(rate, connections, &group) as f64 * 8.0,
+            memory_bytes: offered.memory_bytes.min(welcome.memory),
+            group,
+            ..offered.clone()
+        };
+        let note = Some(welcome.note).filter(|note| !note.is_empty());
+        Ok(Self { parameters, udp: welcome.udp, note, rate, connections })
+    }
+
     /// Bytes a second at most over TCP, which does not pace itself.
     pub fn limit(&self) -> Option<u64> {
         (self.rate < u64::MAX / 8).then(|| part_of(self.rate, self.connections, &None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use waystage_protocol::protect::Suite;
+
+    use super::*;
+
+    fn offered(group: Option<Group>) -> TransportParameters {
+        TransportParameters {
+            secret: [7; 32],
+            suite: Suite::Aes256Gcm,
+            side: Side::Client,
+            local_connection: 1,
+            peer_connection: 2,
+            mode: Mode::Aggressive,
+            rate_bps: 8000.0,
+            memory_bytes: 1 << 24,
+            rtt_ns: 100_000,
+            largest_datagram: LARGEST_DATAGRAM,
+            proved: None,
+            group,
+        }
+    }
+
+    fn welcome(mode: Mode, rate: u64) -> Welcome {
+        let note = String::new();
+        Welcome { version: 2, mode, note, rate, memory: 1 << 20, udp: true, connections: 4 }
+    }
+
+    #[test]
+    fn neither_end_exceeds_what_the_other_allows() {
+        let read = |ours, theirs: &Welcome| {
+            Negotiated::read(&offered(None), ours, &theirs.encode()).unwrap()
+        };
+        let granted = read(Some(1000), &welcome(Mode::Fair, 4000));
+        assert_eq!((granted.parameters.mode, granted.note.as_deref()), (Mode::Fair, None));
+        assert_eq!((granted.parameters.rate_bps, granted.limit()), (2000.0, Some(250)));
+        assert_eq!(granted.parameters.memory_bytes, 1 << 20);
+        let granted = read(None, &Welcome { memory: u64::MAX, ..welcome(Mode::Fair, 4000) });
+        assert_eq!((granted.parameters.rate_bps, granted.limit()), (8000.0, Some(1000)));
+        assert_eq!(granted.parameters.memory_bytes, 1 << 24);
+        assert_eq!(read(None, &welcome(Mode::Fair, u64::MAX)).limit(), None);
+        let none = Welcome { connections: 0, ..welcome(Mode::Fair, 0) };
+        assert_eq!(read(None, &none).limit(), Some(1), "a rate of zero would never end");
+    }
+
+    #[test]
+    fn connections_of_a_group_share_its_rate_and_aggressive_ones_take_theirs_each() {
+        for (mode, together, rate_bps) in
+            [(Mode::Fair, true, 8000.0), (Mode::Aggressive, false, 2000.0)]
+        {
+            let body = welcome(mode, 1000).encode();
+            let granted = Negotiated::read(&offered(Some(Group::default())), None, &body).unwrap();
+            assert_eq!(
+                (granted.parameters.group.is_some(), granted.parameters.rate_bps),
+                (together, rate_bps)
+            );
+            assert_eq!(granted.limit(), Some(250), "TCP knows no groups");
+        }
+    }
+
+    #[test]
+    fn a_welcome_cut_short_or_of_another_version_is_refused() {
+        let read = |body: &[u8]| Negotiated::read(&offered(None), None, body).map(|_| ());
+        let body = welcome(Mode::Fair, 1000).encode();
+        for length in 0..body.len() {
+            assert!(read(&body[..length]).is_err(), "{length} bytes");
+        }
+        assert!(read(&Welcome { version: 9, ..welcome(Mode::Fair, 1) }.encode()).is_err());
+        assert!(read(&body).is_ok());
     }
 }
