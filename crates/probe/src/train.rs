@@ -4,6 +4,7 @@
 //! can; how near that was. Must not know: what becomes of them, why they are sent.
 
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::time::Duration;
 
 use waystage_transport::clock::now_ns;
@@ -127,6 +128,58 @@ impl Sent {
     }
 }
 
+/// When the packets of a train leave, and how they did. Times are by the sender's clock.
+struct Schedule<'a> {
+    train: &'a Train,
+    /// Packets that leave together.
+    together: u32,
+    /// When the first packet was due; later by the time that was given up.
+    began_ns: u64,
+    /// The number of the next packet.
+    next: u32,
+    sent: Sent,
+}
+
+impl<'a> Schedule<'a> {
+    /// At most `most_together` packets leave in one call of the kernel.
+    fn new(train: &'a Train, most_together: usize, bare: bool, now_ns: u64) -> Self {
+        let together = (TOGETHER_NS / train.interval_ns).clamp(1, most_together as u64) as u32;
+        let sent = Sent { bare, ..Sent::default() };
+        Self { train, together, began_ns: now_ns, next: 0, sent }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.next >= self.train.packets
+    }
+
+    fn due_ns(&self) -> u64 {
+        self.began_ns + u64::from(self.next) * self.train.interval_ns
+    }
+
+    /// How long to sleep before asking again; zero where packets are due.
+    fn wait(&self, now_ns: u64) -> Duration {
+        Duration::from_nanos(self.due_ns().saturating_sub(now_ns).min(STOP_LATENCY_NS))
+    }
+
+    /// The numbers of the packets that leave now, when they are due.
+    fn take(&mut self, now_ns: u64) -> Range<u32> {
+        let behind = now_ns - self.due_ns();
+        let given_up = behind.saturating_sub(MOST_BEHIND_NS);
+        self.began_ns += given_up;
+        let count = self.together.min(self.train.packets - self.next);
+        let sent = &mut self.sent;
+        sent.given_up_ns += given_up;
+        if self.next == 0 {
+            sent.first_ns = now_ns;
+        }
+        sent.last_ns = now_ns;
+        sent.latest_ns = sent.latest_ns.max(behind);
+        sent.late += if behind > LATE_NS { u64::from(count) } else { 0 };
+        self.next += count;
+        self.next - count..self.next
+    }
+}
+
 /// Send a train; ends early where `stopped` says so.
 pub(crate) fn send(
     socket: &ProbeSocket,
@@ -138,29 +191,24 @@ pub(crate) fn send(
 ) -> Sent {
     // Sleeps are to end when they should: the kernel's slack of 50 us is a quarter of a burst.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    let mut sent = Sent { bare: socket.set_checksums(train.checksum), ..Sent::default() };
+    let bare = socket.set_checksums(train.checksum);
     let bytes = train.bytes as usize;
     let padding = &padding[..bytes - HEADER_BYTES];
     let most = (MOST_TOGETHER_BYTES / bytes).max(1);
-    let most = if sent.bare { most } else { most.min(socket.most_segments()) };
-    let together = (TOGETHER_NS / train.interval_ns).clamp(1, most as u64) as u32;
-    let mut batch = Vec::with_capacity(bytes * together as usize);
-    let (mut began, mut next) = (now_ns(), 0);
-    while next < train.packets && !stopped() {
-        let due = began + u64::from(next) * train.interval_ns;
+    let most = if bare { most } else { most.min(socket.most_segments()) };
+    let mut schedule = Schedule::new(train, most, bare, now_ns());
+    let mut batch = Vec::with_capacity(bytes * schedule.together as usize);
+    while !schedule.is_complete() && !stopped() {
         let now = now_ns();
-        if now < due {
-            std::thread::sleep(Duration::from_nanos((due - now).min(STOP_LATENCY_NS)));
+        let wait = schedule.wait(now);
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
             continue;
         }
-        let behind = now - due;
-        if behind > MOST_BEHIND_NS {
-            began += behind - MOST_BEHIND_NS;
-            sent.given_up_ns += behind - MOST_BEHIND_NS;
-        }
-        let count = together.min(train.packets - next);
         batch.clear();
-        for place in next..next + count {
+        let numbers = schedule.take(now);
+        let count = numbers.len() as u64;
+        for place in numbers {
             let packet = Packet {
                 kind: Kind::Train,
                 train: number,
@@ -171,17 +219,93 @@ pub(crate) fn send(
             };
             mark.write(&packet, padding, &mut batch);
         }
-        if sent.packets + sent.refused == 0 {
-            sent.first_ns = now;
-        }
-        sent.last_ns = now;
-        sent.latest_ns = sent.latest_ns.max(behind);
-        sent.late += if behind > LATE_NS { u64::from(count) } else { 0 };
-        let taken = socket.send_batch(bytes, &batch, sent.bare);
-        sent.packets += taken;
-        sent.refused += u64::from(count) - taken;
-        next += count;
+        let taken = socket.send_batch(bytes, &batch, bare);
+        schedule.sent.packets += taken;
+        schedule.sent.refused += count - taken;
     }
     socket.set_checksums(true);
-    sent
+    schedule.sent
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const START_NS: u64 = 1_000_000_000;
+
+    fn train(packets: u32, interval_ns: u64) -> Train {
+        Train { packets, bytes: 1000, interval_ns, checksum: true }
+    }
+
+    /// Run a train on a machine that wakes up `lag(n)` late after its nth sleep: when each packet left.
+    fn run(train: &Train, most: usize, lag: impl Fn(usize) -> u64) -> (Vec<u64>, Sent) {
+        let mut schedule = Schedule::new(train, most, false, START_NS);
+        let (mut now, mut sleeps, mut left) = (START_NS, 0, Vec::new());
+        while !schedule.is_complete() {
+            let wait = schedule.wait(now);
+            assert!(wait <= Duration::from_nanos(STOP_LATENCY_NS), "a stop has to wait");
+            if wait.is_zero() {
+                let numbers = schedule.take(now);
+                assert_eq!(numbers.start as usize, left.len());
+                assert!((1..=most).contains(&numbers.len()));
+                left.extend(numbers.map(|_| now));
+            } else {
+                now += wait.as_nanos() as u64 + lag(sleeps);
+                sleeps += 1;
+            }
+        }
+        (left, schedule.sent)
+    }
+
+    #[test]
+    fn packets_leave_one_by_one_at_their_times_where_the_interval_is_long() {
+        let (left, sent) = run(&train(4, 120_000_000), 64, |_| 0);
+        assert_eq!(left, [0, 1, 2, 3].map(|number| START_NS + number * 120_000_000));
+        assert_eq!((sent.first_ns, sent.last_ns), (left[0], left[3]));
+        assert_eq!((sent.late, sent.latest_ns, sent.given_up_ns), (0, 0, 0));
+    }
+
+    #[test]
+    fn packets_of_a_short_interval_leave_together_and_keep_the_rate() {
+        let (left, _) = run(&train(1000, 10_000), 64, |_| 0);
+        for (number, at) in left.iter().enumerate() {
+            assert_eq!(*at, START_NS + number as u64 / 20 * 200_000, "packet {number}");
+        }
+    }
+
+    #[test]
+    fn a_short_delay_is_made_up_and_a_long_one_is_given_up() {
+        let interval = 1_000_000;
+        let (left, sent) =
+            run(&train(100, interval), 64, |sleep| [0, 3_000_000][usize::from(sleep == 9)]);
+        assert_eq!((sent.late, sent.latest_ns, sent.given_up_ns), (2, 3_000_000, 0));
+        assert_eq!(left[99], START_NS + 99 * interval);
+        let (left, sent) =
+            run(&train(100, interval), 64, |sleep| [0, 30_000_000][usize::from(sleep == 9)]);
+        assert_eq!((sent.latest_ns, sent.given_up_ns), (30_000_000, 30_000_000 - MOST_BEHIND_NS));
+        let at_once = left.iter().filter(|at| **at == left[10]).count() as u64;
+        assert_eq!(at_once, 1 + MOST_BEHIND_NS / interval, "a burst that no rate describes");
+    }
+
+    proptest! {
+        #[test]
+        fn every_packet_leaves_once_and_never_before_it_is_due(
+            packets in 1_u32..400,
+            interval_ns in 1_u64..2_000_000,
+            most in 1_usize..70,
+            lags in prop::collection::vec(0_u64..20_000_000, 1..20),
+        ) {
+            let train = train(packets, interval_ns);
+            let (left, sent) = run(&train, most, |sleep| lags[sleep % lags.len()]);
+            prop_assert_eq!(left.len(), packets as usize);
+            let due = |number: usize| START_NS + number as u64 * interval_ns;
+            for (number, at) in left.iter().enumerate() {
+                prop_assert!(*at + TOGETHER_NS >= due(number));
+            }
+            prop_assert!(sent.last_ns <= due(left.len()) + sent.given_up_ns + MOST_BEHIND_NS);
+            prop_assert!(sent.late <= u64::from(packets));
+        }
+    }
 }
