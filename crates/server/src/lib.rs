@@ -16,6 +16,7 @@ mod rights;
 mod server;
 mod session;
 mod shared;
+mod welcome;
 
 pub use account::Account;
 pub use options::{ServerOptions, SharedRoot, User};

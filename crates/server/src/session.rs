@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use waystage_catalog::Root;
 use waystage_probe::{hello, serve_stream, ProbeClient};
 use waystage_protocol::congestion::coupled::Group;
-use waystage_protocol::congestion::grant::grant;
 use waystage_protocol::protect::Side;
 use waystage_proxy::{serve, Phase, Rights};
 use waystage_remote_copy::{CopyState, Granted, Serving};
@@ -23,7 +22,6 @@ use waystage_transport::handshake::accept::accept;
 use waystage_transport::handshake::client::{coupled, part_of};
 use waystage_transport::handshake::hello::{Hello, Purpose, Welcome};
 use waystage_transport::identity::PublicKey;
-use waystage_transport::message::memory_of_each;
 use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::parameters::{TransportParameters, LARGEST_DATAGRAM};
 use waystage_transport::tls::{self, Connection, PacketKeys};
@@ -31,10 +29,10 @@ use waystage_transport::udp::UdpConnection;
 
 use crate::additional_connections::{carry, Offer};
 use crate::connection_limits;
-use crate::mode_rules::rules;
 use crate::options::{User, NO_CAP_BYTES_PER_S};
 use crate::rights::{find_root, find_user};
 use crate::shared::Shared;
+use crate::welcome::{cap, welcome};
 
 /// A client that is slower in its handshake is turned away.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -95,42 +93,29 @@ impl<'a> SessionHandler<'a> {
         if hello.purpose != Purpose::More {
             self.admit(user)?;
         }
-        let cap = self.cap(user);
-        let wanted = if hello.rate == 0 { u64::MAX } else { hello.rate };
-        let granted =
-            grant(hello.mode, &user.name, self.from.ip(), &rules(&options.users), cap as f64 * 8.0);
-        let udp = self.shared.endpoint.as_ref().filter(|_| hello.udp);
-        let connections = match hello.purpose {
-            Purpose::Proxy => 1,
-            _ => hello.connections.clamp(1, options.copy_connections.max(1)),
-        };
+        let endpoint = self.shared.endpoint.as_ref();
+        let asked = (&hello, version);
+        let welcome = welcome(options, (user, self.from.ip()), asked, endpoint.is_some());
+        let udp = endpoint.filter(|_| welcome.udp);
+        let Welcome { mode, connections, memory, .. } = welcome;
         let joint = match hello.purpose {
             Purpose::More => Some(self.shared.copies.join(hello.copy, key)?),
             _ => None,
         };
         let group = match &joint {
             Some(joint) => joint.group.clone(),
-            None => coupled((connections > 1).then(Group::default), granted.mode),
+            None => coupled((connections > 1).then(Group::default), mode),
         };
-        let memory = memory_of_each(options.memory_bytes, connections).min(hello.memory);
         incoming.allow(memory.saturating_mul(u64::from(connections)));
-        let welcome = Welcome {
-            version,
-            mode: granted.mode,
-            note: granted.downgraded.unwrap_or_default(),
-            rate: cap,
-            memory,
-            udp: udp.is_some(),
-            connections,
-        };
-        let limit = cap.min(wanted);
+        let wanted = if hello.rate == 0 { u64::MAX } else { hello.rate };
+        let limit = welcome.rate.min(wanted);
         let parameters = TransportParameters {
             secret: keys.secret,
             suite: keys.suite,
             side: Side::Server,
             local_connection: keys.server_connection,
             peer_connection: keys.client_connection,
-            mode: granted.mode,
+            mode,
             rate_bps: part_of(limit, connections, &group) as f64 * 8.0,
             memory_bytes: memory,
             rtt_ns: hello.rtt_ns.min(10_000_000_000),
@@ -248,19 +233,12 @@ impl<'a> SessionHandler<'a> {
             from: self.from,
             tags,
             port,
-            rate: self
-                .cap(user)
+            rate: cap(&shared.options, user)
                 .min(shared.limit(&user.name).unwrap_or(u64::MAX))
                 .min(rules.rate_bytes_per_s.unwrap_or(u64::MAX)),
             longest: rules.longest,
             stopped: &|| copy_state.is_stopped(),
         })
-    }
-
-    /// Bytes a second that a user's connection may carry.
-    fn cap(&self, user: &User) -> u64 {
-        let all = self.shared.options.rate_bytes_per_s.unwrap_or(NO_CAP_BYTES_PER_S);
-        user.rate_bytes_per_s.unwrap_or(all).min(all)
     }
 
     /// The handshake is over, and has shown a user: others may have its place.
