@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
-use crate::endpoint::{connection_of, DatagramSink, Endpoint};
+use crate::endpoint::{connections_of, DatagramSink, Endpoint};
 use crate::socket::{Arrived, Buffers, Socket};
 use crate::waker::Waker;
 
@@ -115,15 +115,14 @@ impl DatagramReceiver {
     /// Hand over the datagrams that are here now. Whether there may be more.
     pub fn receive(&mut self, mut datagrams: impl FnMut(Arrived<&mut [u8]>)) -> bool {
         for mut arrived in self.port.iter().flat_map(|port| port.queue.take()) {
-            let Arrived { from, at, marked, stride, .. } = arrived;
-            let bytes = &mut arrived.bytes[..];
-            datagrams(Arrived { from, at, marked, stride, bytes });
+            let mut bytes = std::mem::take(&mut arrived.bytes);
+            datagrams(arrived.with(&mut bytes));
         }
         let Some(own) = &mut self.own else { return false };
         let port = self.port.as_ref();
         self.socket.receive_some(&mut own.buffers, |arrived| match port {
             Some(port) if !port.owns(&arrived) => {
-                port.endpoint.deliver(arrived.with(|bytes| bytes.to_vec()));
+                port.endpoint.deliver(arrived.with(arrived.bytes.to_vec()));
             }
             _ => datagrams(arrived),
         })
@@ -156,8 +155,7 @@ impl DatagramReceiver {
 impl Port {
     /// Whether all of them are for this connection: before its socket was connected it may have got others', too.
     fn owns(&self, arrived: &Arrived<&mut [u8]>) -> bool {
-        let mut numbers = arrived.bytes.chunks(arrived.stride).map(connection_of);
-        numbers.all(|number| number == Some(self.number))
+        connections_of(arrived.bytes, arrived.stride).all(|number| number == Some(self.number))
     }
 }
 

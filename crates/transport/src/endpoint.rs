@@ -147,16 +147,13 @@ impl Shared {
 
     /// The kernel joins datagrams of one sender, which may be on several connections: each goes by its own number.
     fn deliver(&self, arrived: Arrived) {
-        let numbers: Vec<Option<u32>> =
-            arrived.bytes.chunks(arrived.stride).map(connection_of).collect();
+        let numbers: Vec<Option<u32>> = connections_of(&arrived.bytes, arrived.stride).collect();
         let Some(first) = numbers.first().copied() else { return };
         if numbers.iter().all(|number| *number == first) {
             return self.hand(first, numbers.len(), arrived);
         }
         for (number, datagram) in numbers.into_iter().zip(arrived.bytes.chunks(arrived.stride)) {
-            let Arrived { from, at, marked, stride, .. } = arrived;
-            let alone = Arrived { from, at, marked, stride, bytes: datagram.to_vec() };
-            self.hand(number, 1, alone);
+            self.hand(number, 1, arrived.with(datagram.to_vec()));
         }
     }
 
@@ -236,12 +233,17 @@ impl Early {
     }
 }
 
-/// The connection's number in a datagram of ours: see `docs/reference/wide-area-protocol.md`, "Packets"; those of
-/// probes have it at the same place.
-pub fn connection_of(datagram: &[u8]) -> Option<u32> {
-    let header = datagram.get(..HEADER_SIZE)?;
-    matches!(header[0], PACKET | PROBE_PACKET)
-        .then(|| u32::from_be_bytes([header[1], header[2], header[3], header[4]]))
+/// The connection's number in each datagram of `stride` bytes, if it is one of ours: see
+/// `docs/reference/wide-area-protocol.md`, "Packets". Those of probes have it at the same place.
+pub(crate) fn connections_of(
+    bytes: &[u8],
+    stride: usize,
+) -> impl Iterator<Item = Option<u32>> + '_ {
+    bytes.chunks(stride).map(|datagram| {
+        let header = datagram.get(..HEADER_SIZE)?;
+        matches!(header[0], PACKET | PROBE_PACKET)
+            .then(|| u32::from_be_bytes([header[1], header[2], header[3], header[4]]))
+    })
 }
 
 /// Where a socket beside one of `bound` is to be bound to: the address that `peer` writes to, in the port's family,

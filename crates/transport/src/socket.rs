@@ -37,23 +37,21 @@ pub struct Arrived<Bytes = Vec<u8>> {
     pub bytes: Bytes,
 }
 
-impl<'b> Arrived<&'b mut [u8]> {
-    fn of(meta: &RecvMeta, buffer: &'b mut [u8]) -> Self {
+impl<Bytes> Arrived<Bytes> {
+    fn of(meta: &RecvMeta, bytes: Bytes) -> Self {
         Self {
             from: meta.addr,
             at: meta.dst_ip,
             marked: meta.ecn == Some(EcnCodepoint::Ce),
             stride: meta.stride.max(1),
-            bytes: &mut buffer[..meta.len],
+            bytes,
         }
     }
-}
 
-impl<Bytes> Arrived<Bytes> {
     /// The same with other bytes.
-    pub fn with<Others>(self, change: impl FnOnce(Bytes) -> Others) -> Arrived<Others> {
-        let Self { from, at, marked, stride, bytes } = self;
-        Arrived { from, at, marked, stride, bytes: change(bytes) }
+    pub fn with<Others>(&self, bytes: Others) -> Arrived<Others> {
+        let Self { from, at, marked, stride, .. } = *self;
+        Arrived { from, at, marked, stride, bytes }
     }
 }
 
@@ -198,15 +196,14 @@ impl Socket {
         loop {
             let count = self.read(buffers, &mut metas);
             for (buffer, meta) in buffers.0.iter_mut().zip(&metas).take(count) {
-                let arrived = if meta.len < WORTH_KEEPING {
-                    Arrived::of(meta, buffer).with(|bytes| bytes.to_vec())
+                let bytes = if meta.len < WORTH_KEEPING {
+                    buffer[..meta.len].to_vec()
                 } else {
-                    let mut whole = std::mem::replace(buffer, vec![0; BATCH_BYTES]);
-                    let arrived = Arrived::of(meta, &mut whole).with(|_| ());
-                    whole.truncate(meta.len);
-                    arrived.with(|()| whole)
+                    let mut all = std::mem::replace(buffer, vec![0; BATCH_BYTES]);
+                    all.truncate(meta.len);
+                    all
                 };
-                take(arrived);
+                take(Arrived::of(meta, bytes));
             }
             if count < BATCHES {
                 return;
@@ -223,7 +220,7 @@ impl Socket {
         let mut metas = [RecvMeta::default(); BATCHES];
         let count = self.read(buffers, &mut metas);
         for (buffer, meta) in buffers.0.iter_mut().zip(&metas).take(count) {
-            take(Arrived::of(meta, buffer));
+            take(Arrived::of(meta, &mut buffer[..meta.len]));
         }
         count == BATCHES
     }
