@@ -285,6 +285,45 @@ mod tests {
         Arrived { from, at: None, marked: false, stride: 1, bytes: vec![0; length] }
     }
 
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Vec<u8>>>);
+
+    impl DatagramSink for Kept {
+        fn datagrams(&self, arrived: Arrived) {
+            self.0.lock().extend(arrived.bytes.chunks(arrived.stride).map(<[u8]>::to_vec));
+        }
+    }
+
+    #[test]
+    fn datagrams_that_the_kernel_joined_go_each_to_its_connection() {
+        let shared = Shared {
+            sockets: Vec::new(),
+            sinks: Mutex::default(),
+            early: Mutex::default(),
+            stop: AtomicBool::new(false),
+            unmatched: AtomicU64::new(0),
+        };
+        let sinks = [7, 8].map(|number| {
+            let sink = Arc::new(Kept::default());
+            shared.lock().insert(number, Arc::clone(&sink) as Arc<dyn DatagramSink>);
+            sink
+        });
+        let datagram = |first: u8, connection: u8| {
+            let mut datagram = vec![0; HEADER_SIZE];
+            datagram[0] = first;
+            datagram[4] = connection;
+            datagram
+        };
+        let mine = [datagram(PACKET, 7), datagram(PROBE_PACKET, 7)];
+        let (other, strange) = (datagram(PACKET, 8), datagram(0x7f, 8));
+        let joined = [&mine[0], &other, &strange, &mine[1], &other[..HEADER_SIZE - 1].to_vec()];
+        let joined = joined.map(Vec::as_slice).concat();
+        shared.deliver(Arrived { stride: HEADER_SIZE, bytes: joined, ..arrived(1, 0) });
+        assert_eq!(*sinks[0].0.lock(), mine);
+        assert_eq!(*sinks[1].0.lock(), [other]);
+        assert_eq!(shared.unmatched.load(Ordering::Relaxed), 2, "a strange one and a short one");
+    }
+
     #[test]
     fn what_came_early_is_handed_to_the_connection_that_it_is_for() {
         let (mut early, now) = (Early::default(), Instant::now());

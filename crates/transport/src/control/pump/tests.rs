@@ -43,7 +43,7 @@ impl Write for Memory {
     }
 }
 
-/// A client, and the pump of the server that it has shaken hands with.
+/// A client and the pump of its server, after the handshake.
 fn connected() -> (Connection, Pump<Memory>) {
     let identity = Identity::ephemeral().unwrap();
     let (config, _) = tls::client(&identity, Some(identity.public.clone()), tls::ALPN).unwrap();
