@@ -168,7 +168,7 @@ def test_without_root_every_command_says_so_before_it_does_anything(lab_name: st
             text=True,
         )
         assert ran.returncode == 5, ran.stderr
-        assert "needs root: run it with sudo" in ran.stderr
+        assert "needs root for network namespaces: run it with sudo" in ran.stderr
         assert len(ran.stderr.splitlines()) == 1
     assert traces(lab_name) == []
 
