@@ -34,7 +34,7 @@ mod time;
 pub use compare::{Comparison, Differing, Pair, Unlike};
 pub use counts::{add, Counts, Planned, Problem, ProblemKind, Report};
 pub use error::CopyError;
-pub use local::{not_a_directory, Copy, TokenBucket};
+pub use local::{not_a_directory, Copy};
 pub use options::{Fsync, Options, Update, Verify};
 pub use part_set::{PartSet, RUN_BYTES};
 pub use source::{Names, NamesError, MOST_LIST_BYTES};

@@ -31,7 +31,6 @@ pub mod route;
 pub mod socket;
 pub mod stats;
 pub mod tls;
-pub mod token_bucket;
 pub mod udp;
 pub mod waker;
 pub mod wire;

@@ -12,4 +12,3 @@ mod rate;
 mod worker;
 
 pub use engine::{not_a_directory, Copy};
-pub use rate::TokenBucket;

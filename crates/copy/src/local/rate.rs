@@ -4,40 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use waystage_protocol::token_bucket::TokenBucket;
 
 use crate::error::Failure;
 
 /// A sleeper checks this often whether it is to end, or the limit has changed.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-
-/// A token bucket that starts empty and goes into debt: what was taken is paid at the rate of the moment, and the next
-/// piece waits until nothing is owed. So a burst is one piece, and a changed rate applies at once.
-#[derive(Debug, Default)]
-pub struct TokenBucket {
-    bytes: f64,
-    at: Option<Instant>,
-}
-
-impl TokenBucket {
-    /// Take `bytes` where nothing is owed, else say how long to wait before asking again. Unused time is lost: a pause
-    /// must not be followed by a burst.
-    pub fn take(&mut self, now: Instant, rate: Option<u64>, bytes: usize) -> Duration {
-        let Some(rate) = rate else {
-            *self = Self::default();
-            return Duration::ZERO;
-        };
-        let rate = rate.max(1) as f64;
-        let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        self.at = Some(now);
-        self.bytes = (self.bytes - passed.as_secs_f64() * rate).max(0.0);
-        if self.bytes > 0.0 {
-            let left = (self.bytes / rate).min(1e6);
-            return Duration::from_secs_f64(left).max(Duration::from_micros(1));
-        }
-        self.bytes = bytes as f64;
-        Duration::ZERO
-    }
-}
 
 /// Each piece owes the time it takes at the given rate, which the next one waits for.
 pub(crate) struct RateLimiter {
@@ -123,18 +95,5 @@ mod tests {
             limiter.limit(None);
             assert_eq!(waiting.join().unwrap(), Ok(()));
         });
-    }
-
-    #[test]
-    fn a_debt_is_paid_at_the_rate_of_the_moment_and_a_pause_saves_nothing() {
-        let (mut bucket, now) = (TokenBucket::default(), Instant::now());
-        let after = |seconds| now + Duration::from_secs(seconds);
-        assert_eq!(bucket.take(now, Some(10), 100), Duration::ZERO);
-        assert_eq!(bucket.take(after(4), Some(10), 100), Duration::from_secs(6));
-        assert_eq!(bucket.take(after(5), Some(25), 100), Duration::from_secs_f64(1.4));
-        assert_eq!(bucket.take(after(1000), Some(25), 100), Duration::ZERO);
-        assert_eq!(bucket.take(after(1000), Some(25), 100), Duration::from_secs(4));
-        assert_eq!(bucket.take(after(1000), None, 100), Duration::ZERO);
-        assert_eq!(bucket.take(after(1000), Some(1), 100), Duration::ZERO);
     }
 }

@@ -8,10 +8,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use waystage_protocol::token_bucket::TokenBucket;
 
 use crate::message_queue::MessageQueue;
 use crate::stats::Bottleneck;
-use crate::token_bucket::TokenBucket;
 
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
