@@ -125,8 +125,8 @@ def walk_each(tree: Path) -> int:
 def _drain(walking: TreeWalk) -> int:
     seen, ended = 0, False
     while not ended:
-        batch, ended = walking.next(1.0)
-        if batch is not None:
+        ended = walking.wait()
+        if (batch := walking.next()) is not None:
             seen += len(batch.take()[0]["size"])
     return seen
 

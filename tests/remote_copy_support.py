@@ -164,10 +164,8 @@ def server_here(site: Site, **more: Any) -> Iterator[WanServer]:
     )
     server = WanServer(replace(usual, **more))
     site.port = int(server.address.rpartition(":")[2])
-    try:
+    with server:
         yield server
-    finally:
-        server.stop()
 
 
 def ended_json(process: subprocess.Popen[bytes]) -> Any:

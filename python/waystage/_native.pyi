@@ -160,11 +160,11 @@ class TransferError(RuntimeError):
     ]
 
 @final
-class FileServer:
-    """Serves files over TCP until it is stopped or dropped.
+class FileServer(Task):
+    """Serves files over TCP. `wait` raises TransferError once it no longer serves.
 
-    A module is a name of a directory below `root`, and whether it is writable. A namespace is a name under /run/netns, or None for the
-    caller's. Raises TransferError, ValueError on an invalid address.
+    A module is a name of a directory below `root`, and whether it is writable. A namespace is a name under /run/netns,
+    or None for the caller's. Raises TransferError, ValueError on an invalid address.
     """
 
     def __new__(
@@ -180,15 +180,10 @@ class FileServer:
     def port(self) -> int:
         """The port that it listens on, also where 0 was given, which takes any free one."""
 
-    def failure(self) -> str | None:
-        """Why it no longer serves; None while it does."""
-
-    def stop(self) -> None:
-        """End it and its transfers."""
-
 @final
-class FileTransfer:
-    """Copies files between this host and a `FileServer` in a thread, verified by digests. Dropping it cancels it.
+class FileTransfer(Task):
+    """Copies files between this host and a `FileServer`, verified by digests. Once cancelled, `wait` raises
+    TransferError; files in progress never get their names.
 
     A step is (sources, directory, times): files that are copied into a directory under their last names, and how often,
     None for until cancelled. Local files and directories are absolute paths; a remote one is a module, a slash and a path
@@ -204,18 +199,8 @@ class FileTransfer:
         steps: Sequence[tuple[Sequence[bytes], bytes, int | None]],
         namespace: str | None = None,
     ) -> FileTransfer: ...
-    @property
-    def moved(self) -> int:
-        """Bytes of complete files so far."""
-
-    def wait(self, timeout_s: float | None = None) -> tuple[int, float] | None:
-        """(bytes, seconds) once it has ended, None while it runs. Raises TransferError where it failed."""
-
-    def ended(self, timeout_s: float = 0.0) -> bool:
-        """Whether it ended within `timeout_s`, successfully or not."""
-
-    def cancel(self) -> None:
-        """End it; files in progress never get their names."""
+    def result(self) -> tuple[int, float]:
+        """(verified bytes, seconds). Raises RuntimeError while it runs, TransferError where it failed."""
 
 class FlowError(ValueError):
     """An interconnect, pairs of hosts or paths that cannot be used; the message names which."""
@@ -510,19 +495,15 @@ def generated_batch(first: int, count: int) -> WalkBatch:
     """Entries `first` to `first + count` of a fictitious tree, as from a walk; at most 65,536."""
 
 @final
-class TreeWalk:
-    """A parallel walk in progress. Raises OSError where `root` cannot be read as a directory."""
+class TreeWalk(Task):
+    """A parallel walk. `wait` also returns, False, where a batch waits. Raises OSError where `root` cannot be read."""
 
     def __new__(cls, root: Path, options: WalkOptions) -> TreeWalk: ...
-    def next(self, timeout_s: float) -> tuple[WalkBatch | None, bool]:
-        """The next batch, or None after `timeout_s`; and whether the walk has ended."""
+    def next(self) -> WalkBatch | None:
+        """The next batch, where one waits."""
 
-    def counts(self) -> dict[str, int]: ...
     def targets(self) -> list[tuple[int, str]]:
         """(number, name) of every storage target found so far."""
-
-    def stop(self) -> None:
-        """End it; its threads are gone when this returns."""
 
 CHECK_KINDS: list[str]
 """How an entry may differ from its file, by bit number; columns of a catalog have the column's name."""
@@ -916,21 +897,16 @@ class RemoteCopy(Task):
         """Limit the rate from now on, in both directions; None for the rate agreed on at first."""
 
 @final
-class WanServer:
-    """A server of copies, probes and proxies. WanError where it cannot listen, or a root or key is not usable."""
+class WanServer(Task):
+    """A server of copies, probes and proxies. `wait` also returns, False, where there are lines for the log, and True
+    once it was drained and its last connection has ended.
+
+    Raises WanError where it cannot listen, or a root or key is not usable.
+    """
 
     def __new__(cls, options: ServerOptions) -> WanServer: ...
     @property
     def address(self) -> str: ...
-    def connections(self) -> int:
-        """Open connections."""
-
-    def strange_datagrams(self) -> int:
-        """Datagrams of no connection."""
-
-    def counts(self) -> dict[str, int]:
-        """Handshakes begun and failed, connections refused, datagrams of no connection."""
-
     def limit(self, bytes_per_s: int | None, users: Mapping[str, int]) -> None:
         """Limit each connection's rate from now on, and that of some users further."""
 
@@ -939,9 +915,6 @@ class WanServer:
 
     def drain(self) -> None:
         """Stop accepting; active sessions continue."""
-
-    def stop(self) -> None:
-        """End every connection; all threads have ended when this returns."""
 
 def wan_check_rule(line: str) -> bool:
     """Whether a proxy rule, such as `allow 10.0.0.0/8:22`, matches addresses rather than names or all hosts.

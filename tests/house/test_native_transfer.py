@@ -18,9 +18,8 @@ def server(tmp_path: Path) -> Iterator[FileServer]:
     (tmp_path / "data").mkdir()
     (tmp_path / "jobs").mkdir()
     modules = [("data", False), ("jobs", True)]
-    server = FileServer(address=HERE, port=0, root=tmp_path, modules=modules)
-    yield server
-    server.stop()
+    with FileServer(address=HERE, port=0, root=tmp_path, modules=modules) as server:
+        yield server
 
 
 def move(
@@ -35,13 +34,14 @@ def test_files_go_both_ways_and_their_names_are_bytes(server: FileServer, tmp_pa
     body = os.urandom(700_001)
     (tmp_path / odd).write_bytes(body)
     put = move(server, "put", os.fsencode(tmp_path / odd), b"jobs")
-    moved, seconds = put.wait() or (0, 0.0)
+    assert put.wait()
+    moved, seconds = put.result()
     assert moved == len(body) and 0 < seconds < 30
     assert (tmp_path / "jobs" / odd).read_bytes() == body
     (tmp_path / odd).unlink()
     back = move(server, "get", b"jobs/" + os.fsencode(odd), os.fsencode(tmp_path), times=3)
-    assert (back.wait(30) or (0, 0.0))[0] == back.moved == 3 * len(body)
-    assert back.ended()
+    assert back.wait(30)
+    assert back.result()[0] == back.progress()["bytes"] == 3 * len(body)
     assert (tmp_path / odd).read_bytes() == body
 
 
@@ -68,17 +68,20 @@ def test_errors_have_a_kind_and_name_what_they_are_about(server: FileServer, tmp
 def test_a_transfer_without_end_is_cancelled(server: FileServer, tmp_path: Path) -> None:
     (tmp_path / "data/x").write_bytes(bytes(100_000))
     transfer = move(server, "get", b"data/x", os.fsencode(tmp_path), times=None)
-    assert transfer.wait(0.2) is None and not transfer.ended()
+    assert not transfer.wait(0.2)
+    with pytest.raises(RuntimeError, match="has not ended"):
+        transfer.result()
     transfer.cancel()
     with pytest.raises(TransferError, match="was stopped") as caught:
         transfer.wait()
     assert caught.value.kind == "cancelled"
-    assert server.failure() is None
+    assert not server.wait(0)
 
 
 def test_a_server_that_is_stopped_says_so(server: FileServer, tmp_path: Path) -> None:
-    server.stop()
-    assert server.failure() is not None
+    server.cancel()
+    with pytest.raises(TransferError, match="was stopped"):
+        server.wait()
     (tmp_path / "x").write_bytes(b"x")
     with pytest.raises(TransferError, match="refused") as caught:
         move(server, "put", os.fsencode(tmp_path / "x"), b"jobs").wait()

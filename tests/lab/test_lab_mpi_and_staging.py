@@ -259,7 +259,7 @@ def test_a_storage_service_that_ends_fails_the_transfer_and_is_named(
     receiver = "c4" if direction == "in" else "storage"
     wait_until(lambda: any(p.is_file() for p in staging.job_dir(lab, receiver, "5").rglob("*")))
     for _, _, server in services._servers:
-        server.stop()
+        server.cancel()
     with pytest.raises(LabError, match=r"stage-\w+ of job 5 from .*:8730 closed the connection before all"):
         transfer.wait(60)
     assert not [p for p in staging.job_dir(lab, receiver, "5").rglob("*") if p.is_file()]

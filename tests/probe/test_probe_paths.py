@@ -320,12 +320,12 @@ def test_strangers_add_nothing_to_a_count(site: Site) -> None:
         one = session(site)
         assert one.reach(WAIT_S / 3) == (True, True, True)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-            before = server.strange_datagrams()
+            before = server.progress()["strange_datagrams"]
             for size in (0, 1, 12, 51, 52, 400, 1472):
                 stranger.sendto(b"\x21" + chance.randbytes(size), ("127.0.0.1", site.port))
             found = one.train(True, packets=50, bytes=200, interval_ns=MS, checksum=True, quiet_s=0.5)
             assert (found["damaged"], found["duplicated"]) == (0, 0) and found["received"] <= 50
-            wait_until(lambda: server.strange_datagrams() >= before + 7)
+            wait_until(lambda: server.progress()["strange_datagrams"] >= before + 7)
             stranger.settimeout(0.2)
             with pytest.raises(TimeoutError):
                 stranger.recv(1)
@@ -341,12 +341,12 @@ def test_ctrl_c_ends_both_ends(site: Site) -> None:
             env=site.environment(),
         )
         try:
-            wait_until(lambda: server.connections() == 1, process)
+            wait_until(lambda: server.progress()["connections"] == 1, process)
             time.sleep(0.5)
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=WAIT_S)
             assert process.returncode == 130, (out, err)
-            wait_until(lambda: server.connections() == 0)
+            wait_until(lambda: server.progress()["connections"] == 0)
         finally:
             if process.poll() is None:
                 process.kill()

@@ -148,7 +148,7 @@ def test_the_caps_on_connections_hold(site: Site, tree: Path) -> None:
                     assert not slow.wait(0.01)
                 error = refused(lambda: copy(site, tree, "new"))
                 assert error.kind == "busy" and whose in str(error)
-                assert server.connections() >= 1
+                assert server.progress()["connections"] >= 1
 
 
 def test_the_faster_modes_are_granted_and_a_downgrade_is_reported(site: Site, tree: Path) -> None:
@@ -193,7 +193,7 @@ def test_damaged_repeated_cut_and_forged_datagrams_change_nothing(site: Site, tm
         with Middlebox(site.port, mangle) as box:
             there = copy(site, tree, "new", port=box.port)
             back = copy(site, tmp_path / "back", "new", push=False, port=box.port)
-        assert server.strange_datagrams() > 0
+        assert server.progress()["strange_datagrams"] > 0
     assert there.complete and back.complete
     assert there.connection()[0]["udp"] == 1 and back.connection()[0]["refused_packets"] > 0
     assert snapshot(site.data / "new") == snapshot(tree) == snapshot(tmp_path / "back")
@@ -216,7 +216,7 @@ def test_what_speaks_something_else_is_turned_away_and_the_server_goes_on(site: 
             with pytest.raises(TimeoutError):
                 stranger.recv(1)
         assert copy(site, tree, "new").complete
-        assert server.connections() == 0 or server.log()
+        assert server.progress()["connections"] == 0 or server.log()
 
 
 def test_a_destination_that_cannot_be_used_is_reported_with_its_reason(

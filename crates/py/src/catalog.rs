@@ -2,6 +2,8 @@
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use numpy::{PyArray1, PyReadonlyArray1};
 use parking_lot::Mutex;
@@ -13,7 +15,7 @@ use waystage_catalog::walk::{Known, KnownDirectory, Next, Options, Walk};
 use waystage_catalog::{Batch, Bytes, Exclude, LayoutMethod, Layouts, TYPE_LETTERS};
 
 use crate::errors::{self, uneven};
-use crate::task::{by_name, duration, wait};
+use crate::task::{Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ENTRY_TYPES", TYPE_LETTERS.to_vec())?;
@@ -55,9 +57,33 @@ fn generated_batch(py: Python<'_>, first: u64, count: u64) -> WalkBatch {
     WalkBatch(Mutex::new(Some(py.detach(|| waystage_catalog::generate(first, count)))))
 }
 
+impl Work for Walk {
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
+        self.wait(timeout).map(Ok)
+    }
+
+    fn progress(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.counts();
+        vec![
+            ("entries", counts.entries),
+            ("directories", counts.directories),
+            ("unchanged", counts.unchanged),
+            ("bytes", counts.bytes),
+            ("excluded", counts.excluded),
+            ("vanished", counts.vanished),
+            ("errors", counts.errors),
+            ("pending", counts.pending),
+        ]
+    }
+
+    fn cancel(&self) {
+        self.stop();
+    }
+}
+
 /// A parallel walk in progress.
-#[pyclass(frozen, module = "waystage._native")]
-struct TreeWalk(Walk);
+#[pyclass(frozen, extends = Task, module = "waystage._native")]
+struct TreeWalk(Arc<Walk>);
 
 /// Path offsets, paths, inodes, devices, mtimes and ctimes of directories known from an earlier walk.
 type PyKnown<'py> = (
@@ -84,7 +110,11 @@ struct WalkOptions<'py> {
 #[pymethods]
 impl TreeWalk {
     #[new]
-    fn new(py: Python<'_>, root: PathBuf, options: WalkOptions<'_>) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        root: PathBuf,
+        options: WalkOptions<'_>,
+    ) -> PyResult<PyClassInitializer<Self>> {
         let known = options.known.as_ref().map(known_directories).transpose()?;
         let options = Options {
             root,
@@ -96,44 +126,20 @@ impl TreeWalk {
             known: Known::new(known.unwrap_or_default()),
             tops: options.tops,
         };
-        Ok(Self(py.detach(|| Walk::start(options))?))
+        Ok(Task::handle(py.detach(|| Walk::start(options))?, Self))
     }
 
-    /// The next batch, waiting for at most `timeout_s`: (batch or None, whether the walk is over).
-    fn next(&self, py: Python<'_>, timeout_s: f64) -> PyResult<(Option<WalkBatch>, bool)> {
-        let next = wait(py, Some(duration(timeout_s)?), |timeout| match self.0.next(timeout) {
-            Next::Waiting => None,
-            Next::Batch(batch) => Some(Some(*batch)),
-            Next::End => Some(None),
-        })?;
-        let over = matches!(next, Some(None));
-        Ok((next.flatten().map(WalkBatch::from), over))
+    /// A batch that waits.
+    fn next(&self) -> Option<WalkBatch> {
+        match self.0.next(Duration::ZERO) {
+            Next::Batch(batch) => Some(WalkBatch::from(*batch)),
+            Next::Waiting | Next::End => None,
+        }
     }
 
     /// (number, name) of every storage target met so far.
     fn targets(&self) -> Vec<(u32, String)> {
         self.0.targets()
-    }
-
-    /// Counts by name.
-    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counts = self.0.counts();
-        let counts = [
-            ("entries", counts.entries),
-            ("directories", counts.directories),
-            ("unchanged", counts.unchanged),
-            ("bytes", counts.bytes),
-            ("excluded", counts.excluded),
-            ("vanished", counts.vanished),
-            ("errors", counts.errors),
-            ("pending", counts.pending),
-        ];
-        by_name(py, counts)
-    }
-
-    /// End it; its threads have ended when this returns.
-    fn stop(&self, py: Python<'_>) {
-        py.detach(|| self.0.stop());
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use waystage_probe::Probing;
 use waystage_server::{Account, Server, ServerOptions, SharedRoot, User};
 use waystage_transport::identity::{Identity, PublicKey};
@@ -14,7 +15,7 @@ use waystage_transport::identity::{Identity, PublicKey};
 use crate::errors::OrRaise;
 use crate::peer::mode_of;
 use crate::proxy::rule;
-use crate::task::{by_name, duration};
+use crate::task::{duration, Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WanServer>()
@@ -122,37 +123,37 @@ impl PyUser {
     }
 }
 
+impl Work for Server {
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
+        self.wait(timeout).map(Ok)
+    }
+
+    fn progress(&self) -> Vec<(&'static str, u64)> {
+        self.counts()
+    }
+
+    fn cancel(&self) {
+        self.stop();
+    }
+}
+
 /// A server.
-#[pyclass(frozen, module = "waystage._native")]
-struct WanServer(Server);
+#[pyclass(frozen, extends = Task, module = "waystage._native")]
+struct WanServer(Arc<Server>);
 
 #[pymethods]
 impl WanServer {
     #[new]
-    fn new(py: Python<'_>, options: PyServerOptions) -> PyResult<Self> {
+    fn new(py: Python<'_>, options: PyServerOptions) -> PyResult<PyClassInitializer<Self>> {
         let options = options.open(py)?;
-        py.detach(|| Server::start(options)).map(Self).or_raise()
+        let server = py.detach(|| Server::start(options)).or_raise()?;
+        Ok(Task::handle(server, Self))
     }
 
     /// Where it listens.
     #[getter]
     fn address(&self) -> String {
         self.0.address().to_string()
-    }
-
-    /// Open connections.
-    fn connections(&self) -> usize {
-        self.0.connections()
-    }
-
-    /// Datagrams of no connection.
-    fn strange_datagrams(&self) -> u64 {
-        self.0.strange_datagrams()
-    }
-
-    /// Outcomes of handshakes, by name.
-    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        by_name(py, self.0.counts())
     }
 
     /// Limit each connection's rate from now on, and that of some users further.
@@ -168,10 +169,5 @@ impl WanServer {
     /// Stop accepting; active sessions continue.
     fn drain(&self, py: Python<'_>) {
         py.detach(|| self.0.drain());
-    }
-
-    /// End every connection; all threads have ended when this returns.
-    fn stop(&self, py: Python<'_>) {
-        py.detach(|| self.0.stop());
     }
 }

@@ -2,23 +2,38 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use waystage_staging::{Direction, Module, Request, Server, Step, Transfer};
 
 use crate::errors::OrRaise;
-use crate::task::{duration, wait};
+use crate::task::{Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<FileServer>()?;
     module.add_class::<FileTransfer>()
 }
 
+impl Work for Server {
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
+        self.wait(timeout).map(|error| Err(error).or_raise())
+    }
+
+    fn progress(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    fn cancel(&self) {
+        self.stop();
+    }
+}
+
 /// A server of files in a network namespace.
-#[pyclass(frozen, module = "waystage._native")]
-struct FileServer(Mutex<Server>);
+#[pyclass(frozen, extends = Task, module = "waystage._native")]
+struct FileServer(Arc<Server>);
 
 #[pymethods]
 impl FileServer {
@@ -31,36 +46,40 @@ impl FileServer {
         root: PathBuf,
         modules: Vec<(String, bool)>,
         namespace: Option<String>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<PyClassInitializer<Self>> {
         let address = socket_address(address, port)?;
         let module = |(name, writable)| Module { name, writable };
         let modules = modules.into_iter().map(module).collect();
         let server = py
             .detach(|| Server::start(namespace.as_deref(), address, &root, modules))
             .or_raise()?;
-        Ok(Self(Mutex::new(server)))
+        Ok(Task::handle(server, Self))
     }
 
     /// The port on which it listens.
     #[getter]
     fn port(&self) -> u16 {
-        self.0.lock().address().port()
+        self.0.address().port()
+    }
+}
+
+impl Work for Transfer {
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
+        self.wait(Some(timeout)).map(|outcome| outcome.map(|_| true).or_raise())
     }
 
-    /// Why it no longer serves; None while it does.
-    fn failure(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.0.lock().failure())
+    fn progress(&self) -> Vec<(&'static str, u64)> {
+        vec![("bytes", self.bytes())]
     }
 
-    /// End it, and every transfer with it.
-    fn stop(&self, py: Python<'_>) {
-        py.detach(|| self.0.lock().stop());
+    fn cancel(&self) {
+        self.cancel();
     }
 }
 
 /// A transfer in progress, in a thread.
-#[pyclass(frozen, module = "waystage._native")]
-struct FileTransfer(Transfer);
+#[pyclass(frozen, extends = Task, module = "waystage._native")]
+struct FileTransfer(Arc<Transfer>);
 
 /// Files, the directory that they are copied into, and how often.
 type PyStep = (Vec<Vec<u8>>, Vec<u8>, Option<u64>);
@@ -76,7 +95,7 @@ impl FileTransfer {
         way: &str,
         steps: Vec<PyStep>,
         namespace: Option<String>,
-    ) -> PyResult<Self> {
+    ) -> PyResult<PyClassInitializer<Self>> {
         let direction = match way {
             "get" => Direction::Get,
             "put" => Direction::Put,
@@ -88,34 +107,15 @@ impl FileTransfer {
         let steps = steps.into_iter().map(step).collect();
         let request =
             Request { namespace, server: socket_address(address, port)?, direction, steps };
-        py.detach(|| Transfer::start(request)).map(Self).or_raise()
+        let transfer = py.detach(|| Transfer::start(request)).or_raise()?;
+        Ok(Task::handle(transfer, Self))
     }
 
-    /// (bytes, seconds) once it has ended well, None where it still runs after `timeout_s`.
-    #[pyo3(signature = (timeout_s=None))]
-    fn wait(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<Option<(u64, f64)>> {
-        let timeout = timeout_s.map(duration).transpose()?;
-        let ended = wait(py, timeout, |timeout| self.0.wait(Some(timeout)))?;
-        let moved = ended.transpose().or_raise()?;
-        Ok(moved.map(|moved| (moved.bytes, moved.took.as_secs_f64())))
-    }
-
-    /// Whether it ended within `timeout_s`, well or not.
-    #[pyo3(signature = (timeout_s=0.0))]
-    fn ended(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
-        let timeout = duration(timeout_s)?;
-        Ok(py.detach(|| self.0.wait(Some(timeout))).is_some())
-    }
-
-    /// Bytes of complete files so far.
-    #[getter]
-    fn moved(&self) -> u64 {
-        self.0.bytes()
-    }
-
-    /// End it; files in progress never get their names.
-    fn cancel(&self, py: Python<'_>) {
-        py.detach(|| self.0.cancel());
+    /// (bytes, seconds) of one that has ended well.
+    fn result(&self) -> PyResult<(u64, f64)> {
+        let running = || PyRuntimeError::new_err("the transfer has not ended");
+        let moved = self.0.wait(Some(Duration::ZERO)).ok_or_else(running)?.or_raise()?;
+        Ok((moved.bytes, moved.took.as_secs_f64()))
     }
 }
 

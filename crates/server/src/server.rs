@@ -6,7 +6,7 @@
 //! A client is let in by its key; what it may do follows from the user that the key belongs to. Nothing is sent over
 //! UDP to an address that has not shown that it has the keys, so there is nothing to amplify.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -68,6 +68,7 @@ impl Server {
             copies: Copies::default(),
             ended: Condvar::new(),
             lines: Mutex::default(),
+            changed: Condvar::new(),
             next: AtomicU64::new(0),
             probes: Probes::default(),
             limits: Mutex::default(),
@@ -87,21 +88,25 @@ impl Server {
         self.address
     }
 
-    /// Connections there are.
-    pub fn connections(&self) -> usize {
-        self.shared.lock().len()
+    /// Wait for at most `timeout`: true once it was drained and its last connection has ended, false where there are
+    /// lines for the log, None otherwise.
+    pub fn wait(&self, timeout: Duration) -> Option<bool> {
+        let ended = || self.shared.draining.load(Ordering::SeqCst) && self.shared.lock().is_empty();
+        let mut lines = self.shared.lines.lock();
+        let serves = |lines: &mut VecDeque<String>| lines.is_empty() && !ended();
+        self.shared.changed.wait_while_for(&mut lines, serves, timeout);
+        if ended() {
+            return Some(true);
+        }
+        (!lines.is_empty()).then_some(false)
     }
 
-    /// Datagrams that belonged to no connection.
-    pub fn strange_datagrams(&self) -> u64 {
-        self.shared.endpoint.as_ref().map_or(0, |endpoint| endpoint.unmatched())
-    }
-
-    /// What became of those who admitted, by name: handshakes begun and failed, connections turned away, datagrams of
-    /// no connection.
+    /// By name: open connections, handshakes begun and failed, connections refused, datagrams of no connection.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let counts = self.shared.entrance().admission.counts();
+        let unmatched = self.shared.endpoint.as_ref().map_or(0, |endpoint| endpoint.unmatched());
         vec![
+            ("connections", self.shared.lock().len() as u64),
             ("handshakes_begun", counts.begun),
             ("handshakes_failed", counts.failed),
             ("evicted", counts.evicted),
@@ -109,7 +114,7 @@ impl Server {
             ("turned_away_penalty", counts.penalty),
             ("turned_away_haste", counts.rate_limited),
             ("turned_away_full", counts.full),
-            ("strange_datagrams", self.strange_datagrams()),
+            ("strange_datagrams", unmatched),
         ]
     }
 
@@ -143,6 +148,7 @@ impl Server {
             let _ = thread.join();
         }
         self.shared.say_turned_away(true);
+        self.shared.wake();
     }
 
     /// End every connection; all threads are gone when this returns.
@@ -254,6 +260,7 @@ fn begin(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         }
         running.lock().remove(&id);
         running.ended.notify_all();
+        running.wake();
     });
     if spawned.is_err() {
         shared.entrance().admission.failed(id, Instant::now());

@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) copies: Copies,
     pub(crate) ended: Condvar,
     pub(crate) lines: Mutex<VecDeque<String>>,
+    /// A line was added, or a session has ended.
+    pub(crate) changed: Condvar,
     pub(crate) next: AtomicU64,
     pub(crate) probes: Probes,
     /// What holds for now: for all, and for users by name.
@@ -87,6 +89,13 @@ impl Shared {
         if lines.len() < MOST_LINES {
             lines.push_back(line);
         }
+        self.changed.notify_all();
+    }
+
+    /// Wake `Server::wait`: under the lock, so that a thread that is about to wait is woken.
+    pub(crate) fn wake(&self) {
+        let _lines = self.lines.lock();
+        self.changed.notify_all();
     }
 
     pub(crate) fn entrance(&self) -> MutexGuard<'_, Entrance> {

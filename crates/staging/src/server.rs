@@ -42,7 +42,7 @@ pub struct Server {
     shared: Arc<Shared>,
     listener: TcpListener,
     address: SocketAddrV4,
-    acceptor: Option<JoinHandle<()>>,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The directories of a server, its root open: what is mounted or moved over its path later does not change what is
@@ -61,7 +61,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     stopping: bool,
-    failure: Option<String>,
+    failure: Option<StagingError>,
     next: u64,
     connections: HashMap<u64, Arc<Stop>>,
 }
@@ -90,7 +90,7 @@ impl Server {
             .name("ws-file-server".into())
             .spawn(move || accept_all(&accepting, &copy))
             .map_err(unbound)?;
-        Ok(Self { shared, listener, address: bound, acceptor: Some(acceptor) })
+        Ok(Self { shared, listener, address: bound, acceptor: Mutex::new(Some(acceptor)) })
     }
 
     /// Where it listens.
@@ -99,18 +99,23 @@ impl Server {
         self.address
     }
 
-    /// Why it no longer serves; None while it does.
+    /// Why it no longer serves; None where it still does after `timeout`.
     #[must_use]
-    pub fn failure(&self) -> Option<String> {
-        if self.acceptor.as_ref().is_some_and(|thread| !thread.is_finished()) {
+    pub fn wait(&self, timeout: Duration) -> Option<StagingError> {
+        let mut state = self.shared.state.lock();
+        let serves = |state: &mut State| !state.stopping && state.failure.is_none();
+        self.shared.changed.wait_while_for(&mut state, serves, timeout);
+        // A thread that panicked has left no failure.
+        let is_alive = self.acceptor.lock().as_ref().is_some_and(|thread| !thread.is_finished());
+        if is_alive && serves(&mut state) {
             return None;
         }
-        let failure = self.shared.state.lock().failure.clone();
-        Some(failure.unwrap_or_else(|| "it was stopped".into()))
+        let stopped = || StagingError::Cancelled("it was stopped".to_owned());
+        Some(state.failure.clone().unwrap_or_else(stopped))
     }
 
     /// End it and every transfer with it.
-    pub fn stop(&mut self) {
+    pub fn stop(&self) {
         {
             let mut state = self.shared.state.lock();
             state.stopping = true;
@@ -119,7 +124,8 @@ impl Server {
         }
         // On Linux this wakes the thread that accepts. It may have ended before.
         let _ = SockRef::from(&self.listener.as_fd()).shutdown(Shutdown::Both);
-        if let Some(acceptor) = self.acceptor.take() {
+        let acceptor = self.acceptor.lock().take();
+        if let Some(acceptor) = acceptor {
             let _ = acceptor.join();
         }
         let mut state = self.shared.state.lock();
@@ -168,7 +174,9 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
                     thread::sleep(PAUSE);
                 }
                 _ => {
-                    shared.state.lock().failure = Some(format!("accepting connections: {error}"));
+                    shared.state.lock().failure =
+                        Some(StagingError::socket("accepting connections", &error));
+                    shared.changed.notify_all();
                     return;
                 }
             },

@@ -325,18 +325,18 @@ fn a_put_without_end_goes_round_until_it_is_cancelled() {
 fn a_server_that_stops_ends_its_transfers() {
     let place = Place::new();
     fs::write(place.path("here/piece"), contents(3_000_000)).unwrap();
-    let mut server = place.server();
+    let server = place.server();
     let address = server.address();
     let step = place.put(&["here/piece"], "jobs");
     let transfer = start(address, Direction::Put, Step { times: None, ..step.clone() });
     wait_until(|| transfer.bytes() > 0);
-    assert_eq!(server.failure(), None);
+    assert_eq!(server.wait(Duration::ZERO), None);
     server.stop();
     let error = transfer.wait(None).unwrap().unwrap_err();
     assert_eq!(error.kind(), "ended", "{error}");
     assert!(error.to_string().contains(&address.to_string()), "{error}");
     assert_eq!(place.files("there/jobs"), ["piece"]);
-    assert!(server.failure().is_some());
+    assert_eq!(server.wait(Duration::ZERO).unwrap().kind(), "cancelled");
     let error = start(address, Direction::Put, step).wait(None).unwrap().unwrap_err();
     assert_eq!(error.kind(), "unreachable", "{error}");
 }

@@ -132,7 +132,7 @@ def files_of(
         errors += failed
         found = directories_table(directories, entries)["path"].combine_chunks()
         tables.append(_regular(entries_table(entries, found)))
-    excluded = walk.counts()["excluded"]
+    excluded = walk.progress()["excluded"]
     return TreeFiles(root, _joined(tables), excluded, errors)
 
 

@@ -75,15 +75,15 @@ def record(
             recorder.add(batch)
         recorder.close_part()
     except KeyboardInterrupt:
-        walk.stop()
+        walk.cancel()
         recorder.close_part()
         raise
     except OSError as error:
         recorder.abandon()
         raise BuildError(f"{folder} cannot be written: {error.strerror or error}") from None
     finally:
-        walk.stop()
-    recorder.done.counts = walk.counts()
+        walk.cancel()
+    recorder.done.counts = walk.progress()
     manifest.targets = sorted({*manifest.targets, *walk.targets()})
     return recorder.done
 

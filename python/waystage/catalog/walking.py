@@ -31,13 +31,11 @@ def start_walk(root: Path, options: WalkOptions) -> TreeWalk:
 
 def batches(walk: TreeWalk, report: Report | None = None) -> Iterator[WalkBatch]:
     """The batches of `walk`, which stops when the iterator ends or is closed. `report` receives the walk's counts."""
-    try:
+    with walk:
         ended = False
         while not ended:
-            batch, ended = walk.next(INTERVAL_S)
-            if batch is not None:
+            ended = walk.wait(INTERVAL_S)
+            if (batch := walk.next()) is not None:
                 yield batch
             if report is not None:
-                report(walk.counts())
-    finally:
-        walk.stop()
+                report(walk.progress())

@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from waystage.wan.rates import Schedule
 
 POLL_S = 0.2
-"""How often the log is written and it is looked for signals and the last connection."""
+"""A bounded wait, since schedules change with the clock and a signal only counts; log lines end it early."""
 
 
 @click.command()
@@ -111,7 +110,7 @@ def command(
         finally:
             if ready_file is not None:
                 remove_written(ready_file)
-            server.stop()
+            server.cancel()
             _write_log(server, log)
 
 
@@ -148,13 +147,11 @@ class _Stop:
 
     def __init__(self) -> None:
         self.count = 0
-        self.changed = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signal)
 
     def _signal(self, *_: object) -> None:
         self.count += 1
-        self.changed.set()
 
 
 class _Limits:
@@ -180,14 +177,13 @@ def _changing(rate: Schedule) -> int | None:
 
 def _serve(server: WanServer, settings: ServeConfig, stop: _Stop, log: TextIO) -> None:
     limits = _Limits(server, settings)
-    while stop.count == 0:
-        stop.changed.wait(POLL_S)
-        limits.look()
-        _write_log(server, log)
-    server.drain()
-    deadline = time.monotonic() + settings.drain_s
-    while server.connections() and stop.count < 2 and time.monotonic() < deadline:
-        time.sleep(POLL_S / 4)
+    deadline = None
+    while stop.count < 2 and (deadline is None or time.monotonic() < deadline):
+        if server.wait(POLL_S):
+            return
+        if stop.count and deadline is None:
+            server.drain()
+            deadline = time.monotonic() + settings.drain_s
         limits.look()
         _write_log(server, log)
 

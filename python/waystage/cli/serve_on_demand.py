@@ -52,14 +52,12 @@ def serve_on_demand() -> None:
             server = WanServer(options)
         except WanError:
             server = WanServer(replace(options, listen=ANYWHERE_IPV4))
-        try:
+        with server:
             port = int(server.address.rpartition(":")[2])
             sys.stdout.write(Offer(port, line).line())
             sys.stdout.flush()
             while select.select([sys.stdin], [], [])[0] and os.read(sys.stdin.fileno(), 1 << 12):
                 pass
-        finally:
-            server.stop()
 
 
 def _end(number: int, _: object) -> None:

@@ -94,6 +94,15 @@ impl Batches {
         }
     }
 
+    /// Whether [`Batches::next`] will answer [`Next::End`]; None where it would wait after `timeout`.
+    pub(super) fn wait(&self, timeout: Duration) -> Option<bool> {
+        let mut state = self.state.lock();
+        let idle =
+            |state: &mut State| state.waiting.is_empty() && state.workers > 0 && !state.stopped;
+        let waited = self.arrived.wait_while_for(&mut state, idle, timeout);
+        (!waited.timed_out()).then(|| state.waiting.is_empty())
+    }
+
     /// Drop the batches that wait, and wake both sides.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();

@@ -85,6 +85,11 @@ impl Walk {
         self.shared.batches.next(Some(timeout))
     }
 
+    /// Wait for at most `timeout`: true once the walk is over, false where a batch waits, None otherwise.
+    pub fn wait(&self, timeout: Duration) -> Option<bool> {
+        self.shared.batches.wait(timeout)
+    }
+
     /// The storage targets met so far, by number: see [`Layouts::targets`].
     pub fn targets(&self) -> Vec<(u32, String)> {
         self.shared.options.layouts.as_ref().map_or_else(Vec::new, Layouts::targets)

@@ -77,14 +77,15 @@ class StagingServices:
     def stop(self) -> None:
         """End them, and every transfer with them."""
         while self._servers:
-            self._servers.pop()[2].stop()
+            self._servers.pop()[2].cancel()
 
     def check(self) -> None:
         """Raises LabError naming the service that has ended."""
         for host, service, server in self._servers:
-            failure = server.failure()
-            if failure is not None:
-                raise LabError(f"the {service} service of {host} has ended: {failure}")
+            try:
+                server.wait(0)
+            except TransferError as error:
+                raise LabError(f"the {service} service of {host} has ended: {error}") from None
 
     def __enter__(self) -> StagingServices:
         self.start()
@@ -123,12 +124,15 @@ class Transfer:
 
     def ended(self, within_s: float = 0.0) -> bool:
         """Whether it ends, well or not, within that time."""
-        return self._moving.ended(within_s)
+        try:
+            return self._moving.wait(within_s)
+        except TransferError:
+            return True
 
     def wait(self, timeout: float | None = None) -> Moved:
         """The bytes moved. Raises LabError where it failed, subprocess.TimeoutExpired where it still runs."""
         try:
-            moved = self._moving.wait(timeout)
+            ended = self._moving.wait(timeout)
         except TransferError as error:
             self._discard()
             if error.kind == "no-space":
@@ -136,14 +140,15 @@ class Transfer:
             else:
                 reason = str(error)
             raise LabError(f"{self._label}: {reason}") from None
-        if moved is None:
+        if not ended:
             raise subprocess.TimeoutExpired(self._label, timeout or 0.0)
         for path, size in self._wanted.items():
             missing = _missing(path, size)
             if missing is not None:
                 self._discard()
                 raise LabError(f"{self._label}: {missing}")
-        return Moved(bytes=moved[0], seconds=moved[1])
+        moved, seconds = self._moving.result()
+        return Moved(bytes=moved, seconds=seconds)
 
     def kill(self) -> None:
         """End it now, and remove what arrived."""
