@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from waystage.cli.common import ExitCode, Output, UserError, output_options, readable_source
-from waystage.cli.quantities import Rate, amount
+from waystage.cli.common import (
+    ExitCode,
+    Output,
+    UserError,
+    output_options,
+    rank_options,
+    read_options,
+    readable_source,
+    walk_options,
+)
+from waystage.cli.quantities import amount
 from waystage.outputs import refuse_special
 from waystage.ranks import find_rank
 
@@ -55,21 +64,10 @@ SHOWN_ERRORS = 20
 )
 @click.option("--quality", type=click.IntRange(1, 100), default=90, show_default=True, help="JPEG quality.")
 @click.option("--max-pixels", type=click.IntRange(1), help="Skip images with more pixels. Default: 2^26.")
-@click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
-@click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries.")
+@walk_options
 @click.option("--overwrite", is_flag=True, help="Replace existing images.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two per core.")
-@click.option(
-    "--bandwidth",
-    type=Rate(),
-    metavar="RATE",
-    help="Limit the read rate, e.g. 200M/s (docs/reference/units.md).",
-)
-@click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing.")
-@click.option("--rank", type=int, help="Rank of this process, from 0. Default: from mpirun or srun.")
-@click.option(
-    "--ranks", type=int, help="Number of processes that share the work. Default: from mpirun or srun."
-)
+@read_options
+@rank_options
 @output_options
 def command(
     source: Path,

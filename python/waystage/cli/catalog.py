@@ -19,7 +19,7 @@ from waystage.cli.catalog_checksum import make_sums, plain_sums, said_sums, veri
 from waystage.cli.catalog_layout import command as layout
 from waystage.cli.catalog_query import query
 from waystage.cli.catalog_record import record
-from waystage.cli.common import ExitCode, Output, UserError, output_options, readable_source
+from waystage.cli.common import ExitCode, Output, UserError, output_options, readable_source, walk_options
 from waystage.cli.paths import named_lists, null_option, print_null, refuse_both, to_copy
 from waystage.outputs import is_descriptor, written
 
@@ -52,8 +52,7 @@ command.add_command(record)
 @command.command()
 @click.argument("tree", type=click.Path(path_type=Path))
 @click.argument("target", metavar="CATALOG", type=FOLDER)
-@click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
-@click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries.")
+@walk_options
 @click.option("--checksums", is_flag=True, help="Also read every file and store checksums of its objects.")
 @click.option("--no-layouts", is_flag=True, help="Do not query the layout of files on storage targets.")
 @click.option("--restart", is_flag=True, help="Discard the state of an interrupted build.")

@@ -22,6 +22,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from waystage.cli.quantities import Rate
+
+F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -105,6 +108,40 @@ def output_options(function: Callable[P, R]) -> Callable[..., R]:
         return function(*args, **kwargs)
 
     return with_output
+
+
+def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+walk_options = _together(
+    click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable)."),
+    click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries."),
+)
+
+read_options = _together(
+    click.option("--threads", type=click.IntRange(1, 1024), help="Default: two per core."),
+    click.option(
+        "--bandwidth",
+        type=Rate(),
+        metavar="RATE",
+        help="Limit the read rate, e.g. 200M/s (docs/reference/units.md).",
+    ),
+    click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing."),
+)
+
+rank_options = _together(
+    click.option("--rank", type=int, help="Rank of this process, from 0. Default: from mpirun or srun."),
+    click.option(
+        "--ranks", type=int, help="Number of processes that share the work. Default: from mpirun or srun."
+    ),
+)
+"""Defaults for `waystage.ranks.find_rank`."""
 
 
 class GivenPath(click.Path):

@@ -13,8 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from waystage.cli.common import ExitCode, Output, UserError, output_options, readable_source, table
-from waystage.cli.quantities import Rate, amount, rate
+from waystage.cli.common import (
+    ExitCode,
+    Output,
+    UserError,
+    output_options,
+    rank_options,
+    read_options,
+    readable_source,
+    table,
+    walk_options,
+)
+from waystage.cli.quantities import amount, rate
 from waystage.ranks import find_rank
 
 if TYPE_CHECKING:
@@ -48,26 +58,15 @@ def _method(context: click.Context, parameter: click.Parameter, value: str) -> s
     metavar="fast|fsc|fixed:N",
     help="Chunking: content-defined, 8 KiB on average; the chunks and SHA-1 of FS-C's cdc8; or N bytes each.",
 )
-@click.option("--exclude", "-x", multiple=True, metavar="PATTERN", help="Exclude PATTERN (repeatable).")
-@click.option("--one-file-system", is_flag=True, help="Do not cross file system boundaries.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Default: two per core.")
-@click.option(
-    "--bandwidth",
-    type=Rate(),
-    metavar="RATE",
-    help="Limit the read rate, e.g. 200M/s (docs/reference/units.md).",
-)
-@click.option("--dry-run", is_flag=True, help="Print what would be read, and read nothing.")
+@walk_options
+@read_options
 @click.option(
     "--parts-in",
     type=click.Path(path_type=Path, file_okay=False),
     help="Write parts into this directory instead of a report; existing parts are kept.",
 )
 @click.option("--parts", type=click.IntRange(1, 99_999), help="Number of parts. Default: four per rank.")
-@click.option("--rank", type=int, help="Rank of this process, from 0. Default: from mpirun or srun.")
-@click.option(
-    "--ranks", type=int, help="Number of processes that share the work. Default: from mpirun or srun."
-)
+@rank_options
 @click.option(
     "--merge",
     "joined",
