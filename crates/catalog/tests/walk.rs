@@ -12,7 +12,7 @@ use std::os::unix::fs::{symlink, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-use waystage_catalog::walk::{Counts, Known, KnownDirectory, Next, Options, Walk};
+use waystage_catalog::walk::{Counts, Known, KnownDirectory, Options, Walk};
 use waystage_catalog::{Exclude, TYPE_LETTERS};
 
 use common::Scratch;
@@ -49,12 +49,7 @@ fn walk(options: Options) -> Seen {
         counts: Counts::default(),
         known: Vec::new(),
     };
-    loop {
-        let batch = match walk.next(Duration::from_secs(10)) {
-            Next::Batch(batch) => batch,
-            Next::Waiting => continue,
-            Next::End => break,
-        };
+    while let Some(batch) = walk.recv() {
         let d = &batch.directories;
         for i in 0..d.inode.len() {
             let held = seen.directories.entry(d.path.get(i).to_vec()).or_insert((0, -1, 0));

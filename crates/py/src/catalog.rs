@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::layout::{LayoutReader, READERS};
-use waystage_catalog::walk::{Known, KnownDirectory, Next, Options, Walk};
+use waystage_catalog::walk::{Known, KnownDirectory, Options, Walk};
 use waystage_catalog::{Batch, Bytes, Exclude, LayoutMethod, Layouts, TYPE_LETTERS};
 
 use crate::errors::{self, uneven};
@@ -131,10 +131,7 @@ impl TreeWalk {
 
     /// A batch that waits.
     fn next(&self) -> Option<WalkBatch> {
-        match self.0.next(Duration::ZERO) {
-            Next::Batch(batch) => Some(WalkBatch::from(*batch)),
-            Next::Waiting | Next::End => None,
-        }
+        self.0.try_recv().map(WalkBatch::from)
     }
 
     /// (number, name) of every storage target met so far.

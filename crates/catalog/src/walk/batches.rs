@@ -1,7 +1,7 @@
 //! Batches between the workers of a walk and its consumer: bounded, and closed by either side.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
@@ -9,17 +9,6 @@ use crate::batch::Batch;
 
 /// Batches that wait to be taken, at most; with those being filled this bounds the walk's memory.
 const WAITING_BATCHES: usize = 4;
-
-/// The answer to a wait for a batch.
-#[derive(Debug)]
-pub enum Next {
-    /// A batch.
-    Batch(Box<Batch>),
-    /// None within the time; there will be more.
-    Waiting,
-    /// The walk is over.
-    End,
-}
 
 pub(super) struct Batches {
     state: Mutex<State>,
@@ -32,6 +21,13 @@ struct State {
     /// Workers that have not ended.
     workers: usize,
     stopped: bool,
+}
+
+impl State {
+    /// Whether a consumer waits.
+    fn is_idle(&mut self) -> bool {
+        self.waiting.is_empty() && self.workers > 0 && !self.stopped
+    }
 }
 
 impl Batches {
@@ -55,7 +51,7 @@ impl Batches {
         true
     }
 
-    /// A worker ends; after the last one, [`Batches::next`] answers [`Next::End`].
+    /// A worker ends; after the last one, [`Batches::next`] returns None.
     pub(super) fn worker_ended(&self) {
         let mut state = self.state.lock();
         state.workers -= 1;
@@ -64,43 +60,28 @@ impl Batches {
         }
     }
 
-    /// The next batch, waiting until `deadline`; without one, until there is a batch or the walk is over.
-    pub(super) fn next(&self, timeout: Option<Duration>) -> Next {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut state = self.state.lock();
-        loop {
-            if state.stopped {
-                return Next::End;
-            }
-            if let Some(batch) = state.waiting.pop_front() {
-                drop(state);
-                self.taken.notify_one();
-                return Next::Batch(Box::new(batch));
-            }
-            if state.workers == 0 {
-                return Next::End;
-            }
-            match deadline {
-                None => self.arrived.wait(&mut state),
-                Some(deadline) => {
-                    if self.arrived.wait_until(&mut state, deadline).timed_out()
-                        && state.waiting.is_empty()
-                        && state.workers > 0
-                    {
-                        return Next::Waiting;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether [`Batches::next`] will answer [`Next::End`]; None where it would wait after `timeout`.
+    /// Wait for at most `timeout`: true once the walk is over, false where a batch waits, None otherwise.
     pub(super) fn wait(&self, timeout: Duration) -> Option<bool> {
         let mut state = self.state.lock();
-        let idle =
-            |state: &mut State| state.waiting.is_empty() && state.workers > 0 && !state.stopped;
-        let waited = self.arrived.wait_while_for(&mut state, idle, timeout);
+        let waited = self.arrived.wait_while_for(&mut state, State::is_idle, timeout);
         (!waited.timed_out()).then(|| state.waiting.is_empty())
+    }
+
+    /// The next batch, waiting for it; None where the walk is over.
+    pub(super) fn next(&self) -> Option<Batch> {
+        let mut state = self.state.lock();
+        self.arrived.wait_while(&mut state, State::is_idle);
+        let batch = state.waiting.pop_front();
+        drop(state);
+        self.taken.notify_one();
+        batch
+    }
+
+    /// A batch that waits.
+    pub(super) fn try_next(&self) -> Option<Batch> {
+        let batch = self.state.lock().waiting.pop_front();
+        self.taken.notify_one();
+        batch
     }
 
     /// Drop the batches that wait, and wake both sides.
@@ -124,28 +105,30 @@ mod tests {
         let empty = Batches::new(1);
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| full.send(Batch::default()));
-            let consumer = scope.spawn(|| empty.next(None));
+            let consumer = scope.spawn(|| empty.next());
             full.stop();
             empty.stop();
             assert!(!sender.join().unwrap());
-            assert!(matches!(consumer.join().unwrap(), Next::End));
+            assert!(consumer.join().unwrap().is_none());
         });
     }
 
     #[test]
     fn batches_come_in_order_and_the_end_after_the_last_worker() {
         let batches = Batches::new(1);
-        assert!(matches!(batches.next(Some(Duration::ZERO)), Next::Waiting));
+        assert_eq!(batches.wait(Duration::ZERO), None);
+        assert!(batches.try_next().is_none());
         for rows in 1..=2 {
             let mut batch = Batch::default();
             batch.entries.directory = vec![0; rows];
             assert!(batches.send(batch));
         }
         batches.worker_ended();
+        assert_eq!(batches.wait(Duration::ZERO), Some(false));
         for rows in 1..=2 {
-            let Next::Batch(batch) = batches.next(None) else { panic!("no batch {rows}") };
-            assert_eq!(batch.len(), rows);
+            assert_eq!(batches.next().unwrap().len(), rows);
         }
-        assert!(matches!(batches.next(None), Next::End));
+        assert!(batches.next().is_none());
+        assert_eq!(batches.wait(Duration::ZERO), Some(true));
     }
 }

@@ -23,7 +23,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use batches::Next;
 pub use known::{Known, KnownDirectory};
 pub use shared::{Counts, Options, BATCH_ROWS};
 
@@ -73,16 +72,13 @@ impl Walk {
     }
 
     /// The next batch; None where the walk is over or was stopped. [`Walk::stop`] wakes the caller.
-    pub fn recv(&self) -> Option<Box<Batch>> {
-        match self.shared.batches.next(None) {
-            Next::Batch(batch) => Some(batch),
-            Next::Waiting | Next::End => None,
-        }
+    pub fn recv(&self) -> Option<Batch> {
+        self.shared.batches.next()
     }
 
-    /// The next batch, waiting for at most `timeout`.
-    pub fn next(&self, timeout: Duration) -> Next {
-        self.shared.batches.next(Some(timeout))
+    /// A batch that waits.
+    pub fn try_recv(&self) -> Option<Batch> {
+        self.shared.batches.try_next()
     }
 
     /// Wait for at most `timeout`: true once the walk is over, false where a batch waits, None otherwise.

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use waystage_catalog::walk::{Known, Next, Options as WalkOptions, Walk};
+use waystage_catalog::walk::{Known, Options as WalkOptions, Walk};
 use waystage_catalog::{Batch, Exclude, Root};
 
 use crate::counts::{add, ProblemKind};
@@ -160,23 +160,21 @@ impl<E: Fatal, C: Consumer> Producer<'_, E, C> {
         let tally = &self.state.report.tally;
         let before = tally.read();
         loop {
-            let next = walk.next(PROGRESS_INTERVAL);
+            let ended = walk.wait(PROGRESS_INTERVAL) == Some(true);
             let counts = walk.counts();
             tally.found.store(before.found + counts.entries, Ordering::Relaxed);
             tally.found_bytes.store(before.found_bytes + counts.bytes, Ordering::Relaxed);
-            match next {
-                Next::Batch(batch) => {
-                    if !self.batch(&batch) {
-                        return Ok(false);
-                    }
-                }
-                Next::Waiting if self.state.is_stopped() => return Ok(false),
-                Next::Waiting => {}
-                Next::End => {
-                    add(&tally.vanished, counts.vanished);
-                    add(&tally.excluded, counts.excluded);
-                    return Ok(true);
-                }
+            if ended {
+                add(&tally.vanished, counts.vanished);
+                add(&tally.excluded, counts.excluded);
+                return Ok(true);
+            }
+            let goes_on = match walk.try_recv() {
+                Some(batch) => self.batch(&batch),
+                None => !self.state.is_stopped(),
+            };
+            if !goes_on {
+                return Ok(false);
             }
         }
     }
