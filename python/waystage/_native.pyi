@@ -298,8 +298,6 @@ class Network:
         dst: NDArray[np.uint32],
         bytes: NDArray[np.float64],
         *,
-        initial: NDArray[np.float64] | None = None,
-        by_capacity: bool = False,
         effort: float = 1.0,
     ) -> tuple[float, float, NDArray[np.float64]]:
         """A lower bound on the load of the busiest link between switches, for any routing over shortest paths.
@@ -315,7 +313,6 @@ class Network:
         dst: NDArray[np.uint32],
         bytes: NDArray[np.float64],
         *,
-        by_capacity: bool = False,
         effort: float = 1.0,
     ) -> float:
         """A lower bound on the load of the busiest link between switches, for any paths. Raises FlowError."""
@@ -1115,17 +1112,7 @@ class Augmentation(Task):
     def finish(self) -> tuple[dict[str, int], list[tuple[bytes, str]]]:
         """Wait for the end and take the result: (counts, [(path, error)]). Raises AugmentError, also after `cancel`."""
 
-def augment_image(
-    data: bytes,
-    operations: Sequence[str],
-    *,
-    seed: int = 0,
-    path: bytes | None = None,
-    copy: int = 0,
-    encoding: str = "same",
-    quality: int = 90,
-    max_pixels: int = ...,
-) -> bytes:
+def augment_image(data: bytes, operations: Sequence[str], *, seed: int = 0, encoding: str = "same") -> bytes:
     """One image in memory: the new one, as a file. Raises AugmentError where it is broken."""
 
 def check_operation(text: str) -> None:

@@ -212,21 +212,17 @@ impl PyNetwork {
 
     /// A load that the busiest link between switches has at least, whatever the routing, with the
     /// weights of links that prove it, and the busiest link of the best split found.
-    #[pyo3(signature = (src, dst, bytes, *, initial=None, by_capacity=false, effort=1.0))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    #[pyo3(signature = (src, dst, bytes, *, effort=1.0))]
     fn splittable_bound<'py>(
         &self,
         py: Python<'py>,
         src: PyReadonlyArray1<'_, u32>,
         dst: PyReadonlyArray1<'_, u32>,
         bytes: PyReadonlyArray1<'_, f64>,
-        initial: Option<PyReadonlyArray1<'_, f64>>,
-        by_capacity: bool,
         effort: f64,
     ) -> PyResult<(f64, f64, Bound<'py, PyArray1<f64>>)> {
         let (src, dst, bytes) = (list(&src), list(&dst), list(&bytes));
-        let initial = initial.map(|loads| list(&loads)).unwrap_or_default();
-        let options = RouteOptions { initial, by_capacity, effort, ..RouteOptions::default() };
+        let options = RouteOptions { effort, ..RouteOptions::default() };
         let bound = py
             .detach(|| {
                 let demands = Demands::between_hosts(&self.0, &src, &dst, &bytes)?;
@@ -237,18 +233,17 @@ impl PyNetwork {
     }
 
     /// A load that the busiest link between switches has at least, whatever paths are taken.
-    #[pyo3(signature = (src, dst, bytes, *, by_capacity=false, effort=1.0))]
+    #[pyo3(signature = (src, dst, bytes, *, effort=1.0))]
     fn any_path_bound(
         &self,
         py: Python<'_>,
         src: PyReadonlyArray1<'_, u32>,
         dst: PyReadonlyArray1<'_, u32>,
         bytes: PyReadonlyArray1<'_, f64>,
-        by_capacity: bool,
         effort: f64,
     ) -> PyResult<f64> {
         let (src, dst, bytes) = (list(&src), list(&dst), list(&bytes));
-        let options = RouteOptions { by_capacity, effort, ..RouteOptions::default() };
+        let options = RouteOptions { effort, ..RouteOptions::default() };
         py.detach(|| {
             let demands = Demands::between_hosts(&self.0, &src, &dst, &bytes)?;
             load::any_path::bound(&self.0, &demands, &options)
