@@ -181,14 +181,7 @@ impl Control {
         };
         self.shared.changed.wait_while_for(&mut state, waiting, timeout);
         state.interrupted = false;
-        match (state.small.pop_front(), &state.ended) {
-            (Some(message), _) => Ok(Some(message)),
-            (None, Some(why)) if !state.heard => Err(Error::TurnedAway(format!(
-                "{why} before the peer said anything: try again in a minute"
-            ))),
-            (None, Some(why)) => Err(Error::lost(format!("{why}: {}", self.shared.advice))),
-            (None, None) => Ok(None),
-        }
+        state.received(self.shared.advice)
     }
 
     /// Wait for [`Self::interrupt`] or the end of the connection, at most for `timeout`.

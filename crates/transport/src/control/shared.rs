@@ -10,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use waystage_protocol::token_bucket::TokenBucket;
 
+use crate::error::Error;
 use crate::message_queue::MessageQueue;
 use crate::stats::Bottleneck;
 
@@ -46,6 +47,18 @@ impl State {
     pub(super) fn rate(&self) -> Option<u64> {
         self.rates.iter().flatten().min().copied()
     }
+
+    /// The next small message, if one has come; an error where none will, with `advice` on what to do.
+    pub(super) fn received(&mut self, advice: &str) -> Result<Option<(u8, Vec<u8>)>, Error> {
+        match (self.small.pop_front(), &self.ended) {
+            (Some(message), _) => Ok(Some(message)),
+            (None, Some(why)) if !self.heard => Err(Error::TurnedAway(format!(
+                "{why} before the peer said anything: try again in a minute"
+            ))),
+            (None, Some(why)) => Err(Error::lost(format!("{why}: {advice}"))),
+            (None, None) => Ok(None),
+        }
+    }
 }
 
 impl Shared {
@@ -66,5 +79,38 @@ impl Shared {
     pub(super) fn look(&self) {
         // Only a counter that is full fails, and then it is to be looked anyway.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_came_before_the_end_are_received_before_its_reason() {
+        let mut state = State { heard: true, ..State::default() };
+        assert_eq!(state.received(""), Ok(None));
+        state.small.extend([(1, vec![1]), (2, vec![])]);
+        state.ended = Some("cut".to_owned());
+        assert_eq!(state.received(""), Ok(Some((1, vec![1]))));
+        assert_eq!(state.received(""), Ok(Some((2, vec![]))));
+        for _ in 0..2 {
+            assert_eq!(state.received("go on"), Err(Error::lost("cut: go on")));
+        }
+    }
+
+    #[test]
+    fn a_server_that_closes_without_a_word_turned_the_client_away() {
+        let mut state = State { ended: Some("closed".to_owned()), ..State::default() };
+        assert!(matches!(state.received(""), Err(Error::TurnedAway(_))));
+    }
+
+    #[test]
+    fn the_lower_of_the_rates_that_were_agreed_on_and_that_hold_for_now_applies() {
+        let rate = |rates| State { rates, ..State::default() }.rate();
+        assert_eq!(rate([Some(5), Some(7)]), Some(5));
+        assert_eq!(rate([Some(5), Some(3)]), Some(3));
+        assert_eq!((rate([None, Some(3)]), rate([Some(5), None])), (Some(3), Some(5)));
+        assert_eq!(rate([None, None]), None);
     }
 }

@@ -88,3 +88,69 @@ fn fetch(bytes: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_message_too_long_takes_no_memory() {
+        for offset in [MOST_BYTES as u64, u64::MAX] {
+            let mut store = Store { most_coming_bytes: u64::MAX, ..Store::default() };
+            store.write(1, offset, &[0]);
+            assert_eq!(store.broken, Some("a message was too long"));
+            assert!(store.incoming.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_few_bytes_far_apart_count_as_the_memory_that_they_take() {
+        let mut store = Store { most_coming_bytes: 3 << 20, ..Store::default() };
+        for extent in 0..3 {
+            store.write(extent, (1 << 20) - 1, &[1]);
+            assert_eq!(store.broken, None);
+        }
+        store.write(3, 0, &[1]);
+        assert_eq!(store.broken, Some("too many messages were begun at a time"));
+        assert!(store.incoming[&3].buffer.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_is_complete_in_whatever_order_its_bytes_come(
+            message in prop::collection::vec(any::<u8>(), 1..300),
+            piece in 1_usize..50,
+            swaps in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..9),
+        ) {
+            let mut store = Store { most_coming_bytes: 300, ..Store::default() };
+            store.spare.push(vec![9; 100]);
+            let mut pieces: Vec<(usize, &[u8])> = message.chunks(piece).enumerate().collect();
+            for (a, b) in &swaps {
+                let (a, b) = (a.index(pieces.len()), b.index(pieces.len()));
+                pieces.swap(a, b);
+            }
+            for (number, bytes) in pieces.iter().chain(&pieces[..1]) {
+                store.write(7, (number * piece) as u64, bytes);
+            }
+            prop_assert_eq!(store.broken, None);
+            prop_assert_eq!(store.coming_bytes, message.len() as u64);
+            let Coming { buffer, end } = &store.incoming[&7];
+            prop_assert_eq!(&buffer[..*end], &message[..]);
+        }
+
+        #[test]
+        fn reads_beyond_a_message_leave_the_rest_alone(
+            offset in 0_u64..20,
+            length in 0_usize..20,
+        ) {
+            let mut store = Store::default();
+            store.outgoing.insert(1, vec![1; 10]);
+            let mut into = vec![0; length];
+            store.read(1, offset, &mut into);
+            let inside = offset as usize + length <= 10;
+            prop_assert_eq!(into, vec![u8::from(inside); length]);
+        }
+    }
+}
