@@ -169,7 +169,6 @@ pub fn serve(client: &ProbeClient<'_>) -> Result<String, Error> {
         receiver: None,
         validated: false,
         began: Instant::now(),
-        armed: 0,
         padding: padding(),
         sent: 0,
         received: 0,
@@ -191,7 +190,6 @@ struct Session<'a> {
     /// Whether the peer's address was validated.
     validated: bool,
     began: Instant,
-    armed: u32,
     padding: Vec<u8>,
     sent: u64,
     received: u64,
@@ -242,7 +240,6 @@ impl Session<'_> {
                 kinds::ARM => {
                     let (number, train) = self.allowed(&body)?;
                     self.receiver()?.arm(number, train.packets);
-                    self.armed = number;
                     control.send(kinds::ARMED, &[]);
                 }
                 kinds::SENT => {
