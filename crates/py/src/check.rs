@@ -56,7 +56,8 @@ type PySum<'py> = (i32, u64, Option<u32>, u64, u64, Option<Bound<'py, PyBytes>>)
 /// (differences, (type, size, mtime, ctime, inode, layout, generation) now or None, sums or None, errno).
 type PySummed<'py> = (u16, Option<PyRecorded>, Option<Vec<PySum<'py>>>, i32);
 
-type Strings<'py> = (PyReadonlyArray1<'py, i32>, PyReadonlyArray1<'py, u8>);
+/// Offsets and bytes of strings.
+pub(crate) type Strings<'py> = (PyReadonlyArray1<'py, i32>, PyReadonlyArray1<'py, u8>);
 
 /// Columns of a catalog's entries, by name.
 #[derive(FromPyObject)]

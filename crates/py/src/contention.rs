@@ -34,10 +34,7 @@ struct PyModel {
 impl PyModel {
     #[new]
     #[pyo3(signature = (sizes, *, targets, stripe_size, components, slowdown, most_loaders, first_target=0))]
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "keywords in Python, where the caller sees their names"
-    )]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
         sizes: PyReadonlyArray1<'_, u64>,

@@ -20,6 +20,7 @@ use waystage_load::progress::Progress;
 use waystage_load::read::{Delivered, Loading, Next, TargetCounts};
 use waystage_load::schedule::{Binding, Rules};
 
+use crate::check::Strings;
 use crate::errors::{trouble_name, IntoPyErr, LoadRefused, OrRaise};
 use crate::task::{wait, Task, Work};
 
@@ -41,8 +42,6 @@ impl LoadFiles {
         Arc::clone(&self.0.lock())
     }
 }
-
-type Strings<'py> = (PyReadonlyArray1<'py, i32>, PyReadonlyArray1<'py, u8>);
 
 /// Columns of a catalog's entries, by name.
 #[derive(FromPyObject)]

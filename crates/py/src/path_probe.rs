@@ -128,7 +128,7 @@ impl WanProbe {
 
     /// What became of a train, by name.
     #[pyo3(signature = (up, *, packets, bytes, interval_ns, checksum, quiet_s))]
-    #[allow(clippy::too_many_arguments, reason = "in Python they are keywords")]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn train<'py>(
         &self,
         py: Python<'py>,
