@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from waystage.cli.common import ExitCode, Output, ProgressCall, output_options
+from waystage.cli.common import ExitCode, Output, output_options
 
 if TYPE_CHECKING:
     from waystage.catalog.checksums import SumsMade
+    from waystage.task import Progress
 
 SHOWN = 20
 """Lines of each kind shown as text; --json gives all."""
@@ -41,7 +42,7 @@ def command(target: Path, threads: int | None, output: Output) -> int:
     return ExitCode.FAILED if made.unread else ExitCode.OK
 
 
-def make_sums(target: Path, threads: int | None, progress: ProgressCall) -> SumsMade:
+def make_sums(target: Path, threads: int | None, progress: Progress) -> SumsMade:
     """Create or update the checksums of a catalog."""
     from waystage.catalog import Catalog, checksums
 

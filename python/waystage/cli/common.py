@@ -18,18 +18,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 
 from waystage.cli.quantities import Rate
 
+if TYPE_CHECKING:
+    from waystage.task import Progress
+
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 R = TypeVar("R")
-
-ProgressCall = Callable[[str, float], None]
-"""Called with the current step and the fraction done, 0 to 1."""
 
 PLAIN_PROGRESS_SECONDS = 5.0
 """Minimum interval between lines of progress where stderr is not a terminal."""
@@ -86,7 +86,7 @@ class Output:
             self.say(text)
 
     @contextmanager
-    def progress(self) -> Iterator[ProgressCall]:
+    def progress(self) -> Iterator[Progress]:
         """A callable that shows progress on stderr: a bar on a terminal, else occasional lines."""
         if self.quiet:
             yield lambda what, share: None
@@ -232,7 +232,7 @@ def _cell(value: Any) -> str:
 
 
 @contextmanager
-def _bar() -> Iterator[ProgressCall]:
+def _bar() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

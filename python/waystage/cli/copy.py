@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 import click
 
-from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
+from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.copy_dry import REMARKS, WORDS, DryRunCommand, about_dry_run, refuse_network
 from waystage.cli.copy_list import read_list
 from waystage.cli.copy_remote import (
@@ -33,7 +33,7 @@ from waystage.cli.copy_remote import (
 )
 from waystage.cli.reaching import RateSchedule, Session, Trust, memory, server_options, show_key_option
 from waystage.native_options import RemoteCopyOptions, TreeCopyOptions
-from waystage.task import follow
+from waystage.task import Progress, follow
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
 from waystage.wan.ssh import Shell
 
@@ -341,7 +341,7 @@ class Statistics:
 
 def _follow(
     copying: TreeCopy | RemoteCopy,
-    progress: ProgressCall,
+    progress: Progress,
     word: str,
     began: float,
     statistics: Statistics | None,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from waystage.cli.combining import given, refuse
-from waystage.cli.common import ExitCode, Output, ProgressCall, UserError, output_options
+from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.quantities import BitRate
 from waystage.cli.reaching import Trust, believing, show_key_option, trust_options
 from waystage.native_options import Peer
@@ -24,6 +24,7 @@ from waystage.wan.address import DEFAULT_PORT
 from waystage.wan.probing.plan import PARTS, Direction, Part, Plan
 
 if TYPE_CHECKING:
+    from waystage.task import Progress
     from waystage.wan.probing.report import Report
 
 LEAST_BPS = 32_000
@@ -157,7 +158,7 @@ def _direction(text: str) -> Direction:
 
 
 def _probe(
-    user: str, host: str, port: int, plan: Plan, trust: Trust, output: Output, progress: ProgressCall
+    user: str, host: str, port: int, plan: Plan, trust: Trust, output: Output, progress: Progress
 ) -> Report:
     from waystage._native import WanProbe
     from waystage.wan.probing import Report, measure

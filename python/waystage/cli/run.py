@@ -20,7 +20,8 @@ from waystage.cli.folders import check_folder, default_folder, writing
 
 if TYPE_CHECKING:
     from waystage.experiment.schema import Experiment
-    from waystage.worlds.base import Progress, World
+    from waystage.task import Progress
+    from waystage.worlds.base import World
 
 WORLDS = ("lab", "sim", "cluster")
 

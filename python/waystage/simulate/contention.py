@@ -10,8 +10,6 @@ events. The same study gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,8 +17,7 @@ from waystage import __version__
 from waystage._native import ContentionModel
 from waystage.experiment.results import ContentionResult, Point, Row
 from waystage.experiment.schema import Contention, ContentionStudy
-
-Progress = Callable[[str, float], None]
+from waystage.task import Progress
 
 
 def simulate(study: ContentionStudy, progress: Progress) -> ContentionResult:

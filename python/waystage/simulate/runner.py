@@ -8,7 +8,7 @@ Must not know: how a run is made.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from waystage.simulate.combinations import Combination, combinations, count
@@ -18,9 +18,7 @@ from waystage.simulate.report import write_report
 from waystage.simulate.results import save
 from waystage.simulate.store import Store
 from waystage.simulate.workers import Workers
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the share of the whole that is done, 0 to 1."""
+from waystage.task import Progress
 
 
 def run(loaded: Loaded, folder: Path, progress: Progress, *, processes: int | None = None) -> None:

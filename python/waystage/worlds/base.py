@@ -10,7 +10,7 @@ Must not know: how any one world works.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,10 +20,8 @@ from waystage.experiment.results import JobRecord, RunResult
 from waystage.experiment.schema import Compute, Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest, jobs_of_set
 from waystage.interconnect.graphml import read_topology
+from waystage.task import Progress
 from waystage.worlds.recorder import Recorder
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the share of the whole that is done, 0 to 1."""
 
 
 class WorldError(RuntimeError):

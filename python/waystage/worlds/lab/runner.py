@@ -27,7 +27,8 @@ from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest
 from waystage.jobs.notify import Notifier
 from waystage.machine import SHORT_OF_CPU_IDLE_PCT, CpuWatch, describe
-from waystage.worlds.base import PolicyRun, Progress, WorldError
+from waystage.task import Progress
+from waystage.worlds.base import PolicyRun, WorldError
 from waystage.worlds.lab import counters
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobRun

@@ -17,7 +17,8 @@ from waystage.experiment.queue import Start, node_queue
 from waystage.experiment.results import Drops, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest
-from waystage.worlds.base import PolicyRun, Progress
+from waystage.task import Progress
+from waystage.worlds.base import PolicyRun
 from waystage.worlds.sim.control import Control
 from waystage.worlds.sim.network import Network
 from waystage.worlds.sim.one_job import Job
