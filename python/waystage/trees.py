@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from waystage._native import TreeComparison
 from waystage.catalog import BuildOptions, Catalog, build
 from waystage.catalog.difference import Difference, diff
-from waystage.catalog.store import MANIFEST, paths_of
+from waystage.catalog.store import is_catalog, paths_of
 from waystage.display import display
 from waystage.task import Progress, follow
 
@@ -80,10 +80,6 @@ class Wanted:
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     threads: int | None = None
-
-
-def is_catalog(path: Path) -> bool:
-    return (path / MANIFEST).is_file()
 
 
 def compare(first: Path, second: Path, wanted: Wanted, progress: Progress | None = None) -> Comparison:

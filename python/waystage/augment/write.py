@@ -14,7 +14,7 @@ from waystage._native import Augmentation
 from waystage.augment.options import AugmentOptionError, AugmentOptions, images_of, native_columns
 from waystage.catalog.apart import meeting
 from waystage.catalog.files import TreeFiles
-from waystage.catalog.store import MANIFEST
+from waystage.catalog.store import is_catalog
 from waystage.display import display
 from waystage.ranks import Rank
 from waystage.task import Progress, follow, no_progress
@@ -81,7 +81,7 @@ def _images_apart_from(
 def _hold_apart(source: Path, target: Path) -> None:
     """New images among the sources would be sources of the next run."""
     how = meeting(source, target)
-    if how is not None and not (how == "contains" and (source / MANIFEST).is_file()):
+    if how is not None and not (how == "contains" and is_catalog(source)):
         raise AugmentOptionError(
             f"{display(str(target))} {how} the source {display(str(source))}, so new images would come to be among the"
             " old ones: name a target that is apart from it"

@@ -26,7 +26,7 @@ from waystage.catalog.kept import Kept, drop_entries, known_directories
 from waystage.catalog.options import JOURNAL, LOCK, REPLACED, UNFINISHED, BuildOptions
 from waystage.catalog.parts import give_name
 from waystage.catalog.recording import record
-from waystage.catalog.store import MANIFEST, Catalog, Manifest
+from waystage.catalog.store import MANIFEST, Catalog, Manifest, is_catalog
 from waystage.display import display
 from waystage.task import Progress
 
@@ -58,7 +58,7 @@ def build(
     root = Path(os.path.abspath(tree)).resolve()
     if not root.is_dir():
         raise SourceMissing(f"{display(str(tree))} is no directory that can be read: name the top of a tree")
-    if target.exists() and not (target / MANIFEST).is_file():
+    if target.exists() and not is_catalog(target):
         raise CatalogError(f"{target} is there already and is no catalog: choose another name")
     if target.exists() and not options.replace:
         _refuse_another(target, root)

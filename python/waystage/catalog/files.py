@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from waystage._native import excluded_paths
 from waystage.catalog.options import BuildOptions
 from waystage.catalog.schema import directories_table, entries_table
-from waystage.catalog.store import MANIFEST, Catalog, paths_of
+from waystage.catalog.store import Catalog, is_catalog, paths_of
 from waystage.catalog.walking import batches, start_walk
 from waystage.native_options import WalkOptions
 from waystage.task import Progress
@@ -95,11 +95,6 @@ class TreeFiles:
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         part: NDArray[np.uint64] = (mixed ^ (mixed >> np.uint64(31))) % np.uint64(parts)
         return part
-
-
-def is_catalog(source: Path) -> bool:
-    """Whether it is a catalog rather than a tree."""
-    return (source / MANIFEST).is_file()
 
 
 def files_of(

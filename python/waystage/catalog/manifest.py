@@ -50,6 +50,12 @@ GAPS = {
 }
 """Why a recorded catalog may be incomplete."""
 
+
+def is_catalog(path: Path) -> bool:
+    """Whether a directory is a catalog rather than a tree."""
+    return (path / MANIFEST).is_file()
+
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 

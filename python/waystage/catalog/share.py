@@ -27,7 +27,7 @@ from waystage.catalog.parts import PartWriter, new_tag
 from waystage.catalog.rights import Condition, Guards, guarded_folder
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
 from waystage.catalog.sealed import HeldFile
-from waystage.catalog.store import MANIFEST, WORDS, Catalog, Manifest, Part
+from waystage.catalog.store import MANIFEST, WORDS, Catalog, Manifest, Part, is_catalog
 from waystage.display import display
 from waystage.task import Progress
 
@@ -71,7 +71,7 @@ def share(source: Path, target: Path, progress: Progress | None = None) -> Share
     catalog = Catalog(source)
     if catalog.manifest.sections:
         raise CatalogError(f"{source} is a shared catalog: share the one it was made of")
-    if target.exists() and not (target / MANIFEST).is_file():
+    if target.exists() and not is_catalog(target):
         raise CatalogError(f"{target} is there already and is no catalog: choose another name")
     if target.exists() and target.resolve() == source.resolve():
         raise CatalogError(

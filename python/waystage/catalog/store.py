@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from waystage.catalog.errors import CatalogError, CatalogHidden
-from waystage.catalog.manifest import GAPS, HIDDEN, MANIFEST, Manifest, Part, explain, read
+from waystage.catalog.manifest import GAPS, HIDDEN, MANIFEST, Manifest, Part, explain, is_catalog, read
 from waystage.catalog.options import REPLACED
 from waystage.catalog.schema import DIRECTORIES, ENTRIES
 from waystage.catalog.sealed import DAMAGE, HeldFile, short
@@ -41,6 +41,7 @@ __all__ = [
     "damage_named",
     "explain",
     "held",
+    "is_catalog",
     "paths_of",
     "read_directories",
 ]

@@ -21,7 +21,7 @@ from waystage.catalog import Catalog
 from waystage.catalog.columns import entry_columns, indices, numbers
 from waystage.catalog.errors import SourceMissing
 from waystage.catalog.schema import OBJECT
-from waystage.catalog.store import MANIFEST
+from waystage.catalog.store import is_catalog
 from waystage.catalog.walking import batches, start_walk
 from waystage.display import display
 from waystage.loader.errors import LoaderError
@@ -61,11 +61,6 @@ class FileSet:
     targets: dict[int, str]
     """The names of storage targets, by number."""
     mode: Mode
-
-
-def is_catalog(source: Path) -> bool:
-    """Whether a folder is a catalog rather than a tree."""
-    return (source / MANIFEST).is_file()
 
 
 def file_set(
