@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
 use parking_lot::RwLock;
-use rustix::fs::{openat, Mode, OFlags};
+use rustix::fs::{major, minor, openat, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::layout::{
@@ -171,7 +171,7 @@ impl<'a> WorkerLayouts<'a> {
         dir: BorrowedFd<'_>,
         name: &CStr,
         size: u64,
-        device: (u64, u32, u32),
+        device: u64,
     ) -> Result<Option<&Objects>, LayoutError> {
         let layout = match self.method(device) {
             Some(Method::Without) => None,
@@ -242,7 +242,7 @@ impl<'a> WorkerLayouts<'a> {
         }
     }
 
-    fn method(&mut self, (device, major, minor): (u64, u32, u32)) -> Option<Method> {
+    fn method(&mut self, device: u64) -> Option<Method> {
         if self.layouts.method == LayoutMethod::LustreAttribute {
             let Access::Attribute(name) = lustre::Reader.access() else { return None };
             return Some(Method::Attribute(&lustre::Reader, name));
@@ -253,7 +253,8 @@ impl<'a> WorkerLayouts<'a> {
                 let method = match self.layouts.file_systems.known(device)? {
                     Served::By(reader) => match reader.access() {
                         Access::Device => {
-                            Method::Device(self.layouts.number(&local::target(major, minor)))
+                            let target = local::target(major(device), minor(device));
+                            Method::Device(self.layouts.number(&target))
                         }
                         Access::Attribute(name) => Method::Attribute(reader, name),
                         Access::Open => Method::Open,

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use rustix::fs::{major, minor, readlinkat, FileType, RawDir};
+use rustix::fs::{readlinkat, FileType, RawDir};
 use rustix::io::Errno;
 
 use crate::batch::{Attributes, Batch};
@@ -162,14 +162,10 @@ impl EntryLookup {
                 Err(error) => note(batch, join(directory, entry), "read link", error),
             }
         }
-        let device = (facts.device, major(facts.device), minor(facts.device));
-        let answer = match layouts {
-            Some(layouts) if kind == FileType::RegularFile => {
-                layouts.objects_of(fd, &name, facts.size, device)
-            }
-            _ => Ok(None),
-        };
-        let layout = answer.unwrap_or_else(|error| {
+        let layouts = layouts.filter(|_| kind == FileType::RegularFile);
+        let asked = layouts
+            .map_or(Ok(None), |layouts| layouts.objects_of(fd, &name, facts.size, facts.device));
+        let layout = asked.unwrap_or_else(|error| {
             batch.errors.push((join(directory, entry), format!("layout: {error}")));
             None
         });

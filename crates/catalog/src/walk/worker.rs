@@ -198,17 +198,11 @@ impl<'a> Worker<'a> {
         }
         let is_file = kind == FileType::RegularFile;
         let place = self.place(directory);
-        let device = (device(&stat), stat.stx_dev_major, stat.stx_dev_minor);
-        let asked = match &mut self.layouts {
-            Some(layouts) if is_file => {
-                layouts.objects_of(directory.fd.as_fd(), name, stat.stx_size, device)
-            }
-            _ => Ok(None),
-        };
-        let (layout, error) = match asked {
-            Ok(layout) => (layout, None),
-            Err(error) => (None, Some(error)),
-        };
+        let layouts = self.layouts.as_mut().filter(|_| is_file);
+        let asked = layouts.map_or(Ok(None), |layouts| {
+            layouts.objects_of(directory.fd.as_fd(), name, stat.stx_size, device(&stat))
+        });
+        let (layout, error) = asked.map_or_else(|error| (None, Some(error)), |found| (found, None));
         self.batch.directories.rows[place] += 1;
         self.batch.entries.push(place, name.to_bytes(), &Attributes::from(&stat), &link, layout);
         if let Some(error) = error {
