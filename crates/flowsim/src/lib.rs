@@ -12,6 +12,7 @@
 //! processors: the same call gives the same bits.
 
 pub mod contention;
+mod error;
 pub mod generate;
 pub mod load;
 pub mod mapping;
@@ -20,4 +21,5 @@ pub mod programs;
 pub mod seeded;
 pub mod sharing;
 
-pub use network::{Network, NetworkError};
+pub use error::FlowError;
+pub use network::Network;

@@ -6,7 +6,7 @@ mod common;
 
 use common::shortest_paths;
 use waystage_flowsim::generate::{dragonfly, fat_tree, torus, xgft, Capacities};
-use waystage_flowsim::{Network, NetworkError};
+use waystage_flowsim::{FlowError, Network};
 
 const CAPACITIES: Capacities = Capacities { host: 1.0, switch: 2.0 };
 
@@ -108,8 +108,8 @@ fn shapes_that_cannot_be_are_refused() {
         torus(&[1 << 10, 1 << 10, 1 << 10], 1, CAPACITIES),
     ];
     for network in refused {
-        assert!(matches!(network, Err(NetworkError::Shape(_))));
+        assert!(matches!(network, Err(FlowError::Shape(_))));
     }
     let negative = Capacities { host: -1.0, switch: 1.0 };
-    assert!(matches!(torus(&[3], 1, negative), Err(NetworkError::Capacity(_, _))));
+    assert!(matches!(torus(&[3], 1, negative), Err(FlowError::LinkCapacity(_, _))));
 }

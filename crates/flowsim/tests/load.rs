@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use waystage_flowsim::generate::{dragonfly, fat_tree, torus, xgft, Capacities};
 use waystage_flowsim::load::{self, splittable, Demands, RouteOptions, Router};
 use waystage_flowsim::seeded::Random;
-use waystage_flowsim::{Network, NetworkError};
+use waystage_flowsim::{FlowError, Network};
 
 /// Demands with a few weights only, so that there are ties.
 fn some_demands(network: &Network, seed: u64) -> Demands {
@@ -309,7 +309,7 @@ fn hosts_in_two_components_are_named() {
     let demands = Demands::between_hosts(&network, &[0], &[1], &[1.0]).unwrap();
     for (name, router) in Router::ALL.into_iter().filter(|(_, router)| router.is_minimal()) {
         let error = load::route(&network, &demands, router, &RouteOptions::default()).unwrap_err();
-        assert_eq!(error, NetworkError::Unreachable("h0".into(), "h1".into()), "{name}");
+        assert_eq!(error, FlowError::Unreachable("h0".into(), "h1".into()), "{name}");
     }
 }
 
@@ -318,10 +318,10 @@ fn numbers_that_cannot_be_are_refused() {
     let network = dumbbell(1, 1);
     for bytes in [f64::NAN, f64::INFINITY, -1.0] {
         let error = Demands::between_hosts(&network, &[0], &[1], &[bytes]).unwrap_err();
-        assert!(matches!(error, NetworkError::Bytes(0, _)));
+        assert!(matches!(error, FlowError::PairBytes(0, _)));
     }
     let error = Demands::between_hosts(&network, &[0], &[2], &[1.0]).unwrap_err();
-    assert_eq!(error, NetworkError::NoHost(0, 2));
+    assert_eq!(error, FlowError::NoHost(0, 2));
     for capacity in [f64::NAN, 0.0, -1.0, f64::INFINITY, 1e19] {
         let names = vec!["h".into(), "s".into()];
         let error = Network::new(1, 1, vec![0], vec![1], vec![capacity], names).unwrap_err();
@@ -331,7 +331,7 @@ fn numbers_that_cannot_be_are_refused() {
     let demands = Demands::between_hosts(&network, &[0], &[1], &[1.0]).unwrap();
     let options = RouteOptions { initial, ..RouteOptions::default() };
     let error = load::route(&network, &demands, Router::Joint, &options).unwrap_err();
-    assert!(matches!(error, NetworkError::Load(0, _)));
+    assert!(matches!(error, FlowError::Load(0, _)));
 }
 
 #[test]
@@ -343,12 +343,9 @@ fn paths_that_are_none_are_refused() {
         load::paths::add_paths(&network, &mut loads, offsets, links, &bytes)
     };
     assert!(add(&[0, 3], &[0, 4, 3]).is_ok());
-    assert!(
-        matches!(add(&[0, 2], &[0, 3]), Err(NetworkError::Path(0, _))),
-        "links that do not meet"
-    );
-    assert!(matches!(add(&[0, 1], &[99]), Err(NetworkError::Path(0, _))), "no such link");
-    assert!(matches!(add(&[0, 2, 1], &[0, 4]), Err(NetworkError::Path(2, _))), "offsets fall");
-    assert!(matches!(add(&[0, 9], &[0]), Err(NetworkError::Path(1, _))), "offsets too far");
+    assert!(matches!(add(&[0, 2], &[0, 3]), Err(FlowError::Path(0, _))), "links that do not meet");
+    assert!(matches!(add(&[0, 1], &[99]), Err(FlowError::Path(0, _))), "no such link");
+    assert!(matches!(add(&[0, 2, 1], &[0, 4]), Err(FlowError::Path(2, _))), "offsets fall");
+    assert!(matches!(add(&[0, 9], &[0]), Err(FlowError::Path(1, _))), "offsets too far");
     assert_eq!(loads.iter().sum::<f64>(), 3.0, "what was refused is not added");
 }

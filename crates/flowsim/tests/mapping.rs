@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use waystage_flowsim::generate::{torus, xgft, Capacities};
 use waystage_flowsim::mapping::{refine, Traffic};
 use waystage_flowsim::seeded::Random;
-use waystage_flowsim::{Network, NetworkError};
+use waystage_flowsim::{FlowError, Network};
 
 const CAPACITIES: Capacities = Capacities { host: 1.0, switch: 1.0 };
 
@@ -76,7 +76,7 @@ fn what_does_not_fit_is_refused() {
     let full = refine(&network, traffic, &[0, 0], &[1, 1], 1, 1.0).unwrap_err();
     assert!(full.to_string().contains("1 slots and 2 processes"), "{full}");
     let stranger = refine(&network, traffic, &[0, 9], &[1, 1], 1, 1.0).unwrap_err();
-    assert_eq!(stranger, NetworkError::NoHost(1, 9));
+    assert_eq!(stranger, FlowError::NoHost(1, 9));
     let missing = refine(&network, traffic, &[0], &[1, 1], 1, 1.0).unwrap_err();
     assert!(missing.to_string().contains("process 1"), "{missing}");
 }

@@ -4,7 +4,8 @@
 //! g(x)` objects in the time of one, and that is largest where another loader costs the others as much as it brings:
 //! `g(x) = x g'(x)`. Loaders beyond that number stay idle.
 
-use waystage_flowsim::contention::{ContentionError, Slowdown};
+use waystage_flowsim::contention::Slowdown;
+use waystage_flowsim::FlowError;
 
 /// How far below the largest rate a smaller number of loaders is still chosen. A measured curve is flat at its top,
 /// and which of its points is the highest is chance; fewer loaders leave more of the target to others.
@@ -22,11 +23,11 @@ impl Curve {
     ///
     /// # Errors
     /// Where there is no point, the loaders do not rise from 1 on, or a slowdown is not above 0.
-    pub fn new(measured: &[(u32, f64)]) -> Result<Self, ContentionError> {
+    pub fn new(measured: &[(u32, f64)]) -> Result<Self, FlowError> {
         let rising = measured.windows(2).all(|pair| pair[0].0 < pair[1].0);
         let sound = measured.iter().all(|&(x, g)| x > 0 && g.is_finite() && g > 0.0);
         if measured.is_empty() || !rising || !sound {
-            return Err(ContentionError::Slowdown);
+            return Err(FlowError::Slowdown);
         }
         Ok(Self { points: rising_means(measured) })
     }

@@ -3,9 +3,10 @@
 use numpy::{PyArray1, PyReadonlyArray1, ToPyArray};
 use pyo3::prelude::*;
 use waystage_flowsim::contention::{
-    best_loaders, imbalance, object_level, Component, ContentionError, Dealing, FileLevel, Layout,
-    Placement, Slowdown,
+    best_loaders, imbalance, object_level, Component, Dealing, FileLevel, Layout, Placement,
+    Slowdown,
 };
+use waystage_flowsim::FlowError;
 
 use crate::errors::{contiguous, IntoPyErr, OrRaise};
 
@@ -50,13 +51,13 @@ impl PyModel {
             .map(|(end, stripes)| Component { end: end.unwrap_or(u64::MAX), stripes })
             .collect();
         if most_loaders > 1 << 24 {
-            return Err(ContentionError::Loaders(most_loaders).into_py_err());
+            return Err(FlowError::Loaders(most_loaders).into_py_err());
         }
         let sizes = contiguous(&sizes)?;
         let made = py.detach(|| {
             let layout = Layout::new(&components, stripe_size, targets)?;
             let placement = Placement::new(layout, sizes, first_target)?;
-            Ok::<_, ContentionError>(Self {
+            Ok::<_, FlowError>(Self {
                 placement,
                 slowdown: Slowdown::new(&slowdown, most_loaders)?,
             })
@@ -92,7 +93,7 @@ impl PyModel {
         loaders: usize,
     ) -> PyResult<Bound<'py, PyArray1<f64>>> {
         if loaders == 0 {
-            return Err(ContentionError::Loaders(loaders).into_py_err());
+            return Err(FlowError::Loaders(loaders).into_py_err());
         }
         Ok(object_level(contiguous(&objects)?, loaders, &self.slowdown).to_pyarray(py))
     }

@@ -70,9 +70,7 @@ macro_rules! by_message {
 
 by_message! {
     waystage_augment::AugmentError => AugmentError,
-    waystage_flowsim::NetworkError => FlowError,
-    waystage_flowsim::programs::ClockError => FlowError,
-    waystage_flowsim::contention::ContentionError => FlowError,
+    waystage_flowsim::FlowError => FlowError,
     waystage_lab::LossMeterError => LossMeterError,
     waystage_pfs::PfsError => PfsError,
     waystage_wanpath::error::PathError => WanPathError,

@@ -5,9 +5,9 @@ use pyo3::prelude::*;
 use waystage_flowsim::generate::{self, Capacities};
 use waystage_flowsim::load::{self, Demands, RouteOptions, Router};
 use waystage_flowsim::mapping::{self, Traffic};
-use waystage_flowsim::{Network, NetworkError};
+use waystage_flowsim::{FlowError, Network};
 
-use crate::errors::{FlowError, IntoPyErr, OrRaise};
+use crate::errors::{self, IntoPyErr, OrRaise};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyNetwork>()?;
@@ -176,7 +176,7 @@ impl PyNetwork {
         if loads.len() == self.0.link_count() {
             Ok(self.0.max_load(&loads))
         } else {
-            Err(NetworkError::Lengths {
+            Err(FlowError::Lengths {
                 what: "loads",
                 expected: self.0.link_count(),
                 got: loads.len(),
@@ -205,7 +205,7 @@ impl PyNetwork {
             let demands = demands(&self.0, &src, &dst, &bytes, apart)?;
             let routes = load::route(&self.0, &demands, router, &options)?;
             let (demands, paths) = routes.paths.map_or_else(Default::default, |p| (demands, p));
-            Ok::<_, NetworkError>(FlowRoutes { demands, loads: routes.loads, paths })
+            Ok::<_, FlowError>(FlowRoutes { demands, loads: routes.loads, paths })
         })
         .or_raise()
     }
@@ -296,7 +296,7 @@ fn demands(
     dst: &[u32],
     bytes: &[f64],
     apart: bool,
-) -> Result<Demands, NetworkError> {
+) -> Result<Demands, FlowError> {
     if apart {
         Demands::between_processes(network, src, dst, bytes)
     } else {
@@ -307,7 +307,10 @@ fn demands(
 fn router_by_name(name: &str) -> PyResult<Router> {
     Router::by_name(name).ok_or_else(|| {
         let known: Vec<&str> = Router::ALL.iter().map(|(known, _)| *known).collect();
-        FlowError::new_err(format!("there is no router '{name}': use one of {}", known.join(", ")))
+        errors::FlowError::new_err(format!(
+            "there is no router '{name}': use one of {}",
+            known.join(", ")
+        ))
     })
 }
 

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use super::entropy::Tally;
-use super::{ContentionError, Placement, Slowdown};
+use super::{Placement, Slowdown};
+use crate::error::FlowError;
 
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,9 +79,9 @@ impl<'a> FileLevel<'a> {
         slowdown: &'a Slowdown,
         loaders: usize,
         dealing: Dealing,
-    ) -> Result<Self, ContentionError> {
+    ) -> Result<Self, FlowError> {
         if loaders == 0 || loaders > 1 << 24 {
-            return Err(ContentionError::Loaders(loaders));
+            return Err(FlowError::Loaders(loaders));
         }
         let targets = placement.targets();
         let mut run = Self {

@@ -11,7 +11,6 @@
 //! units of time; here time goes from event to event, which is the same model without the rounding.
 
 mod entropy;
-mod error;
 mod file_level;
 mod object_level;
 mod placement;
@@ -20,7 +19,6 @@ mod slowdown;
 mod tests;
 
 pub use entropy::imbalance;
-pub use error::ContentionError;
 pub use file_level::{Dealing, FileLevel, Outcome};
 pub use object_level::{best_loaders, object_level};
 pub use placement::{Component, Layout, Placement};

@@ -1,6 +1,6 @@
 //! The targets of files' objects: a progressive layout, and targets in round robin.
 
-use super::ContentionError;
+use crate::error::FlowError;
 
 /// A part of a layout: up to `end` bytes of a file (`u64::MAX`: the rest of it) over `stripes` targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +29,17 @@ impl Layout {
         components: &[Component],
         stripe_size: u64,
         targets: usize,
-    ) -> Result<Self, ContentionError> {
+    ) -> Result<Self, FlowError> {
         if targets == 0 || targets > usize::from(u16::MAX) {
-            return Err(ContentionError::Targets(targets));
+            return Err(FlowError::Targets(targets));
         }
         if stripe_size == 0 {
-            return Err(ContentionError::StripeSize);
+            return Err(FlowError::StripeSize);
         }
         let rising = components.windows(2).all(|pair| pair[0].end < pair[1].end);
         let endless = components.last().is_some_and(|last| last.end == u64::MAX);
         if !rising || !endless || components.iter().any(|c| c.stripes == 0 || c.end == 0) {
-            return Err(ContentionError::Layout);
+            return Err(FlowError::Layout);
         }
         let whole = |c: &Component| match c.end {
             u64::MAX => (u64::MAX, c.stripes.min(targets as u32)),
@@ -68,21 +68,17 @@ impl Placement {
     ///
     /// # Errors
     /// If there is no file, or a file's size is out of range.
-    pub fn new(
-        layout: Layout,
-        sizes: &[u64],
-        first_target: usize,
-    ) -> Result<Self, ContentionError> {
+    pub fn new(layout: Layout, sizes: &[u64], first_target: usize) -> Result<Self, FlowError> {
         if sizes.is_empty() || u32::try_from(sizes.len()).is_err() {
-            return Err(ContentionError::Files(sizes.len()));
+            return Err(FlowError::Files(sizes.len()));
         }
         let mut next = first_target % layout.targets;
         let mut files = Vec::with_capacity(sizes.len());
         for &size in sizes {
             let objects = size.div_ceil(layout.stripe_size);
-            let objects = u32::try_from(objects).map_err(|_| ContentionError::Size(size))?;
+            let objects = u32::try_from(objects).map_err(|_| FlowError::Size(size))?;
             if objects == 0 {
-                return Err(ContentionError::Size(size));
+                return Err(FlowError::Size(size));
             }
             files.push(Placed { objects, first_target: next as u16 });
             let mut begin = 0;

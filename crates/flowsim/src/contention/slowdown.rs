@@ -1,6 +1,6 @@
 //! How loaders on one target slow each other down.
 
-use super::error::ContentionError;
+use crate::error::FlowError;
 
 /// The time that each of `x` loaders on a target needs for an object, relative to one alone.
 #[derive(Clone, Debug)]
@@ -15,11 +15,11 @@ impl Slowdown {
     ///
     /// # Errors
     /// If there is no point, the loaders do not rise, or a slowdown is below 1 or not finite.
-    pub fn new(points: &[(f64, f64)], most: usize) -> Result<Self, ContentionError> {
+    pub fn new(points: &[(f64, f64)], most: usize) -> Result<Self, FlowError> {
         let rising = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
         let valid = points.iter().all(|&(x, g)| x.is_finite() && g.is_finite() && g >= 1.0);
         if points.is_empty() || !rising || !valid {
-            return Err(ContentionError::Slowdown);
+            return Err(FlowError::Slowdown);
         }
         let table = (0..=most).map(|x| at(points, x as f64)).collect();
         Ok(Self { table })

@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::FlowError;
 
 const MIB: u64 = 1 << 20;
 
@@ -138,29 +139,26 @@ fn a_curve_goes_on_past_its_last_point() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
-    let ends = |c: &[(u64, u32)]| -> Result<(), ContentionError> {
+    let ends = |c: &[(u64, u32)]| -> Result<(), FlowError> {
         let components: Vec<Component> =
             c.iter().map(|&(end, stripes)| Component { end, stripes }).collect();
         Layout::new(&components, MIB, 4).map(|_| ())
     };
     for bad in [&[][..], &[(MIB, 1)], &[(MIB, 1), (MIB, 2), (u64::MAX, 4)], &[(u64::MAX, 0)]] {
-        assert_eq!(ends(bad), Err(ContentionError::Layout));
+        assert_eq!(ends(bad), Err(FlowError::Layout));
     }
     let good = [Component { end: u64::MAX, stripes: 1 }];
-    assert_eq!(Layout::new(&good, MIB, 0).err(), Some(ContentionError::Targets(0)));
-    assert_eq!(Layout::new(&good, 0, 4).err(), Some(ContentionError::StripeSize));
+    assert_eq!(Layout::new(&good, MIB, 0).err(), Some(FlowError::Targets(0)));
+    assert_eq!(Layout::new(&good, 0, 4).err(), Some(FlowError::StripeSize));
     let flat_layout = layout(&[(u64::MAX, 1)], 4);
-    assert_eq!(Placement::new(flat_layout.clone(), &[], 0).err(), Some(ContentionError::Files(0)));
-    assert_eq!(
-        Placement::new(flat_layout.clone(), &[1, 0], 0).err(),
-        Some(ContentionError::Size(0))
-    );
+    assert_eq!(Placement::new(flat_layout.clone(), &[], 0).err(), Some(FlowError::Files(0)));
+    assert_eq!(Placement::new(flat_layout.clone(), &[1, 0], 0).err(), Some(FlowError::Size(0)));
     let placement = Placement::new(flat_layout, &[1], 0).expect("files");
     assert_eq!(
         FileLevel::new(&placement, &flat(1), 0, Dealing::Queue).err(),
-        Some(ContentionError::Loaders(0))
+        Some(FlowError::Loaders(0))
     );
     for bad in [&[][..], &[(1.0, 0.5)], &[(1.0, 1.0), (1.0, 2.0)], &[(1.0, f64::NAN)]] {
-        assert_eq!(Slowdown::new(bad, 4).err(), Some(ContentionError::Slowdown));
+        assert_eq!(Slowdown::new(bad, 4).err(), Some(FlowError::Slowdown));
     }
 }

@@ -1,6 +1,7 @@
 //! Collects the cables of a shape.
 
-use crate::network::{Network, NetworkError};
+use crate::error::FlowError;
+use crate::network::Network;
 
 /// Bytes per second of the links at hosts and of those between switches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +26,7 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    pub(super) fn new(hosts: usize, capacities: Capacities) -> Result<Self, NetworkError> {
+    pub(super) fn new(hosts: usize, capacities: Capacities) -> Result<Self, FlowError> {
         if hosts > MOST {
             return Err(too_large());
         }
@@ -40,7 +41,7 @@ impl Builder {
         })
     }
 
-    pub(super) fn add_switches(&mut self, names: Vec<String>) -> Result<(), NetworkError> {
+    pub(super) fn add_switches(&mut self, names: Vec<String>) -> Result<(), FlowError> {
         self.names.extend(names);
         if self.names.len() > MOST {
             return Err(too_large());
@@ -48,15 +49,15 @@ impl Builder {
         Ok(())
     }
 
-    pub(super) fn join_host(&mut self, host: usize, switch: usize) -> Result<(), NetworkError> {
+    pub(super) fn join_host(&mut self, host: usize, switch: usize) -> Result<(), FlowError> {
         self.join(host, self.hosts + switch, self.capacities.host)
     }
 
-    pub(super) fn join_switches(&mut self, a: usize, b: usize) -> Result<(), NetworkError> {
+    pub(super) fn join_switches(&mut self, a: usize, b: usize) -> Result<(), FlowError> {
         self.join(self.hosts + a, self.hosts + b, self.capacities.switch)
     }
 
-    pub(super) fn join(&mut self, a: usize, b: usize, capacity: f64) -> Result<(), NetworkError> {
+    pub(super) fn join(&mut self, a: usize, b: usize, capacity: f64) -> Result<(), FlowError> {
         if self.from.len() >= 2 * MOST {
             return Err(too_large());
         }
@@ -66,7 +67,7 @@ impl Builder {
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Result<Network, NetworkError> {
+    pub(super) fn finish(self) -> Result<Network, FlowError> {
         let switches = self.names.len() - self.hosts;
         Network::new(self.hosts, switches, self.from, self.to, self.capacity, self.names)
     }
@@ -79,20 +80,18 @@ pub(super) fn numbered(prefix: &str, count: usize) -> Vec<String> {
 }
 
 /// The product, or an error where it is more than any shape may have.
-pub(super) fn product(numbers: &[usize]) -> Result<usize, NetworkError> {
+pub(super) fn product(numbers: &[usize]) -> Result<usize, FlowError> {
     let product = numbers.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
     product.filter(|&product| product <= MOST).ok_or_else(too_large)
 }
 
-pub(super) fn at_least_one(what: &str, number: usize) -> Result<(), NetworkError> {
+pub(super) fn at_least_one(what: &str, number: usize) -> Result<(), FlowError> {
     if number == 0 {
-        return Err(NetworkError::Shape(format!("{what} is 0: give at least 1")));
+        return Err(FlowError::Shape(format!("{what} is 0: give at least 1")));
     }
     Ok(())
 }
 
-pub(super) fn too_large() -> NetworkError {
-    NetworkError::Shape(format!(
-        "the shape has more than {MOST} nodes or cables: give a smaller one"
-    ))
+pub(super) fn too_large() -> FlowError {
+    FlowError::Shape(format!("the shape has more than {MOST} nodes or cables: give a smaller one"))
 }

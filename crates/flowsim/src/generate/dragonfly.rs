@@ -3,19 +3,20 @@
 //! Kim, Dally, Scott and Abts, "Technology-driven, highly-scalable dragonfly topology", ISCA 2008, with the largest
 //! number of groups, one cable between each two, dealt out in the order of the groups ("consecutive").
 
+use crate::error::FlowError;
 use crate::generate::builder::{at_least_one, product, Builder, Capacities};
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 
 /// `a` switches a group with `h` cables to other groups and `p` hosts each; a h + 1 groups.
 ///
 /// # Errors
-/// [`NetworkError::Shape`] where a number is 0 or the dragonfly is too large.
+/// [`FlowError::Shape`] where a number is 0 or the dragonfly is too large.
 pub fn dragonfly(
     a: usize,
     h: usize,
     p: usize,
     capacities: Capacities,
-) -> Result<Network, NetworkError> {
+) -> Result<Network, FlowError> {
     at_least_one("dragonfly: a, switches in a group,", a)?;
     at_least_one("dragonfly: h, cables to other groups,", h)?;
     at_least_one("dragonfly: p, hosts at a switch,", p)?;

@@ -3,22 +3,19 @@
 //! PFSim's torus lets hosts forward and has no switches; here each place has a switch, as machines with such networks
 //! do.
 
+use crate::error::FlowError;
 use crate::generate::builder::{at_least_one, product, Builder, Capacities};
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 
 /// A torus with `dims[i]` switches along dimension i, the last varying fastest, and `hosts` at each.
 ///
 /// Along a dimension of 2 there is one cable, not two side by side.
 ///
 /// # Errors
-/// [`NetworkError::Shape`] where a number is 0 or the torus is too large.
-pub fn torus(
-    dims: &[usize],
-    hosts: usize,
-    capacities: Capacities,
-) -> Result<Network, NetworkError> {
+/// [`FlowError::Shape`] where a number is 0 or the torus is too large.
+pub fn torus(dims: &[usize], hosts: usize, capacities: Capacities) -> Result<Network, FlowError> {
     if dims.is_empty() {
-        return Err(NetworkError::Shape(
+        return Err(FlowError::Shape(
             "a torus of no dimension cannot be built: give the size of at least one".into(),
         ));
     }

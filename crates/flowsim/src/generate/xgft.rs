@@ -6,16 +6,17 @@
 //! PFSim's class of this name joins every top switch to every top of a subtree instead: the same up to two levels,
 //! denser above.
 
+use crate::error::FlowError;
 use crate::generate::builder::{at_least_one, numbered, product, Builder, Capacities};
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 
 /// XGFT(h; m; w), h being the length of both lists; hosts are level 0.
 ///
 /// # Errors
-/// [`NetworkError::Shape`] where the lists do not fit or the tree is too large.
-pub fn xgft(m: &[usize], w: &[usize], capacities: Capacities) -> Result<Network, NetworkError> {
+/// [`FlowError::Shape`] where the lists do not fit or the tree is too large.
+pub fn xgft(m: &[usize], w: &[usize], capacities: Capacities) -> Result<Network, FlowError> {
     if m.is_empty() || m.len() != w.len() {
-        return Err(NetworkError::Shape(format!(
+        return Err(FlowError::Shape(format!(
             "XGFT has {} numbers m and {} numbers w: give as many of both, one for each level",
             m.len(),
             w.len()
@@ -63,16 +64,16 @@ pub fn xgft(m: &[usize], w: &[usize], capacities: Capacities) -> Result<Network,
 /// The fat tree of switches with k ports in three tiers, k^3 / 4 hosts (Al-Fares et al., SIGCOMM 2008).
 ///
 /// # Errors
-/// [`NetworkError::Shape`] where k is odd, below 2 or too large.
-pub fn fat_tree(k: usize, capacities: Capacities) -> Result<Network, NetworkError> {
+/// [`FlowError::Shape`] where k is odd, below 2 or too large.
+pub fn fat_tree(k: usize, capacities: Capacities) -> Result<Network, FlowError> {
     if k < 2 || k % 2 == 1 {
-        return Err(NetworkError::Shape(format!(
+        return Err(FlowError::Shape(format!(
             "a fat tree of {k}-port switches cannot be built: give an even number of at least 2"
         )));
     }
     xgft(&[k / 2, k / 2, k], &[1, k / 2, k / 2], capacities)
 }
 
-fn level_size(m: &[usize], w: &[usize], level: usize) -> Result<usize, NetworkError> {
+fn level_size(m: &[usize], w: &[usize], level: usize) -> Result<usize, FlowError> {
     product(&[product(&m[level..])?, product(&w[..level])?])
 }

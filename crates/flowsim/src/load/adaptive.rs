@@ -9,11 +9,12 @@
 //! Networks", 2004, section 10.2): unlike `greedy-max`, which sees whole paths. Here a pair of hosts is one flow, the
 //! load of a link stands for its queue, and every pair chooses again once all others have chosen.
 
+use crate::error::FlowError;
 use crate::load::greedy::{scales, MOST_CACHED_LINKS};
 use crate::load::paths::PathCollector;
 use crate::load::shortest_paths::{whole_path, PathDag, PathDagCache};
 use crate::load::{Demands, RouteOptions, Routes};
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 
 /// How often every pair chooses: the first find an empty network.
 const ROUNDS: usize = 3;
@@ -21,12 +22,12 @@ const ROUNDS: usize = 3;
 /// Route every demand.
 ///
 /// # Errors
-/// [`NetworkError::Unreachable`] names the two hosts that no path joins.
+/// [`FlowError::Unreachable`] names the two hosts that no path joins.
 pub fn route(
     network: &Network,
     demands: &Demands,
     options: &RouteOptions,
-) -> Result<Routes, NetworkError> {
+) -> Result<Routes, FlowError> {
     let scale = scales(network, options.by_capacity);
     let mut seen = vec![0.0; network.link_count()];
     for (link, load) in options.initial.iter().enumerate() {

@@ -14,9 +14,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use crate::error::FlowError;
 use crate::load::greedy::scales;
 use crate::load::{Demands, RouteOptions};
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 
 /// Link visits that one unit of effort pays for: some tenths of a second.
 const VISITS: f64 = 2e7;
@@ -30,12 +31,12 @@ const CLOSE_ENOUGH: f64 = 1e-3;
 /// The bound, in bytes, or in seconds where loads are compared by capacity.
 ///
 /// # Errors
-/// [`NetworkError::Unreachable`] for a pair in two components, [`NetworkError::Lengths`] for `initial`.
+/// [`FlowError::Unreachable`] for a pair in two components, [`FlowError::Lengths`] for `initial`.
 pub fn bound(
     network: &Network,
     demands: &Demands,
     options: &RouteOptions,
-) -> Result<f64, NetworkError> {
+) -> Result<f64, FlowError> {
     options.check(network)?;
     let mut search = Search::new(network, demands, options);
     let budget = VISITS * options.effort.max(0.0);
@@ -153,7 +154,7 @@ impl<'a> Search<'a> {
     }
 
     /// Add the demands, by their cheapest ways, to `total`; the bound that the weights prove.
-    fn send(&mut self, weights: &[f64], total: &mut [f64]) -> Result<f64, NetworkError> {
+    fn send(&mut self, weights: &[f64], total: &mut [f64]) -> Result<f64, FlowError> {
         let nodes = self.network.names().len();
         let hosts = self.network.host_count() as usize;
         let mut distance = vec![f64::INFINITY; nodes];

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::network::{same_length, Network, NetworkError};
+use crate::error::FlowError;
+use crate::network::{same_length, Network};
 use crate::seeded::mix;
 
 /// Demands in order; no host sends to itself. Positions are those of the three lists.
@@ -39,13 +40,13 @@ impl Demands {
     /// This is PFSim's grain: routes are between hosts, whatever the number of processes on them.
     ///
     /// # Errors
-    /// [`NetworkError`] names the entry whose host or bytes cannot be.
+    /// [`FlowError`] names the entry whose host or bytes cannot be.
     pub fn between_hosts(
         network: &Network,
         src: &[u32],
         dst: &[u32],
         bytes: &[f64],
-    ) -> Result<Self, NetworkError> {
+    ) -> Result<Self, FlowError> {
         check(network, src, dst, bytes)?;
         let hosts = network.host_count() as usize;
         let pairs = hosts.saturating_mul(hosts);
@@ -74,13 +75,13 @@ impl Demands {
     /// One demand for each entry, as if each were a flow with a separate path.
     ///
     /// # Errors
-    /// [`NetworkError`] names the entry whose host or bytes cannot be.
+    /// [`FlowError`] names the entry whose host or bytes cannot be.
     pub fn between_processes(
         network: &Network,
         src: &[u32],
         dst: &[u32],
         bytes: &[f64],
-    ) -> Result<Self, NetworkError> {
+    ) -> Result<Self, FlowError> {
         check(network, src, dst, bytes)?;
         let mut demands = Self::default();
         for ((&a, &b), &amount) in src.iter().zip(dst).zip(bytes) {
@@ -212,21 +213,21 @@ impl Hasher for PairHasher {
     }
 }
 
-fn check(network: &Network, src: &[u32], dst: &[u32], bytes: &[f64]) -> Result<(), NetworkError> {
+fn check(network: &Network, src: &[u32], dst: &[u32], bytes: &[f64]) -> Result<(), FlowError> {
     same_length("receiving hosts", src.len(), dst.len())?;
     same_length("bytes", src.len(), bytes.len())?;
     if src.len() > (1 << 31) {
-        return Err(NetworkError::TooLarge);
+        return Err(FlowError::TooLarge);
     }
     for (pair, (&a, &b)) in src.iter().zip(dst).enumerate() {
         for host in [a, b] {
             if host >= network.host_count() {
-                return Err(NetworkError::NoHost(pair, host));
+                return Err(FlowError::NoHost(pair, host));
             }
         }
     }
     match bytes.iter().position(|amount| !(amount.is_finite() && *amount >= 0.0)) {
-        Some(pair) => Err(NetworkError::Bytes(pair, bytes[pair])),
+        Some(pair) => Err(FlowError::PairBytes(pair, bytes[pair])),
         None => Ok(()),
     }
 }

@@ -7,10 +7,11 @@
 //! Pairs are taken destination by destination, so that the hops of one destination at a time are in memory. A pair
 //! costs the length of its path; a pod of edge switches costs a search, which visits every link.
 
+use crate::error::FlowError;
 use crate::load::demands::Demand;
 use crate::load::paths::PathCollector;
 use crate::load::{Demands, Routes};
-use crate::network::{Hops, Network, NetworkError};
+use crate::network::{Hops, Network};
 
 /// Where a path has come to.
 #[derive(Debug)]
@@ -46,13 +47,13 @@ pub trait HopChoice {
 /// Route every demand by `choice`.
 ///
 /// # Errors
-/// [`NetworkError::Unreachable`] names the two hosts that no path joins.
+/// [`FlowError::Unreachable`] names the two hosts that no path joins.
 pub fn route<C: HopChoice>(
     network: &Network,
     demands: &Demands,
     choice: &C,
     keep_paths: bool,
-) -> Result<Routes, NetworkError> {
+) -> Result<Routes, FlowError> {
     let mut loads = vec![0.0; network.link_count()];
     let mut collector = keep_paths.then(|| PathCollector::new(demands.len()));
     let mut ready: Option<(u32, Hops, C::Prepared)> = None;

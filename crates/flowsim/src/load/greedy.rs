@@ -7,10 +7,11 @@
 //!
 //! A pair costs one pass over the links of its shortest paths, whatever their number.
 
+use crate::error::FlowError;
 use crate::load::paths::PathCollector;
 use crate::load::shortest_paths::{whole_path, Combine, PathDagCache};
 use crate::load::{Demands, RouteOptions, Routes};
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 
 /// What is least on the path taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +28,13 @@ pub(crate) const MOST_CACHED_LINKS: usize = 1 << 25;
 /// Route every demand.
 ///
 /// # Errors
-/// [`NetworkError::Unreachable`] names the two hosts that no path joins.
+/// [`FlowError::Unreachable`] names the two hosts that no path joins.
 pub fn route(
     network: &Network,
     demands: &Demands,
     cost: Cost,
     options: &RouteOptions,
-) -> Result<Routes, NetworkError> {
+) -> Result<Routes, FlowError> {
     let combine = if cost == Cost::Sum { Combine::Sum } else { Combine::Max };
     let mut loads = vec![0.0; network.link_count()];
     let mut seen = loads.clone();

@@ -35,7 +35,8 @@ pub mod splittable;
 
 pub(crate) mod shortest_paths;
 
-use crate::network::{Network, NetworkError};
+use crate::error::FlowError;
+use crate::network::Network;
 use crate::seeded;
 pub use demands::Demands;
 use non_minimal::Knowledge;
@@ -45,13 +46,13 @@ pub use paths::Paths;
 /// Route all demands.
 ///
 /// # Errors
-/// [`NetworkError::Unreachable`] for a pair in two components, [`NetworkError::Lengths`] for `initial`.
+/// [`FlowError::Unreachable`] for a pair in two components, [`FlowError::Lengths`] for `initial`.
 pub fn route(
     network: &Network,
     demands: &Demands,
     router: Router,
     options: &RouteOptions,
-) -> Result<Routes, NetworkError> {
+) -> Result<Routes, FlowError> {
     options.check(network)?;
     let seed = seeded::stream(options.seed, router.name());
     let options = &RouteOptions { seed, ..options.clone() };

@@ -14,12 +14,13 @@
 //! An intermediate is a switch with hosts, as in Valiant's scheme, drawn for each pair; where it is the pair's own
 //! switch, the path is a shortest one. A path that meets a switch twice is cut short there.
 
+use crate::error::FlowError;
 use crate::load::fixed;
 use crate::load::greedy::scales;
 use crate::load::paths::{PathCollector, Paths};
 use crate::load::random::Random as RandomChoice;
 use crate::load::{Demands, RouteOptions, Routes};
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 use crate::seeded;
 
 /// What UGAL knows of a path.
@@ -40,12 +41,12 @@ const INTERMEDIATE: u64 = 0x5641_4c49;
 /// Every pair by way of a random intermediate switch.
 ///
 /// # Errors
-/// [`NetworkError::Unreachable`] names the two hosts that no path joins.
+/// [`FlowError::Unreachable`] names the two hosts that no path joins.
 pub fn valiant(
     network: &Network,
     demands: &Demands,
     options: &RouteOptions,
-) -> Result<Routes, NetworkError> {
+) -> Result<Routes, FlowError> {
     let paths = detours(network, demands, options, 0)?;
     let mut loads = vec![0.0; network.link_count()];
     for demand in 0..demands.len() {
@@ -58,13 +59,13 @@ pub fn valiant(
 /// Valiant's.
 ///
 /// # Errors
-/// [`NetworkError::Unreachable`] names the two hosts that no path joins.
+/// [`FlowError::Unreachable`] names the two hosts that no path joins.
 pub fn ugal(
     network: &Network,
     demands: &Demands,
     knowledge: Knowledge,
     options: &RouteOptions,
-) -> Result<Routes, NetworkError> {
+) -> Result<Routes, FlowError> {
     let mut candidates = Vec::new();
     for number in 0..options.candidates.max(1) {
         candidates.push(shortest(network, demands, options, number)?);
@@ -139,7 +140,7 @@ fn shortest(
     demands: &Demands,
     options: &RouteOptions,
     number: u32,
-) -> Result<Paths, NetworkError> {
+) -> Result<Paths, FlowError> {
     let seed = seeded::hash(options.seed, &[u64::from(number), 0]);
     let choice = RandomChoice { seed, per_flow: options.per_flow };
     Ok(fixed::route(network, demands, &choice, true)?.paths.unwrap_or_default())
@@ -151,7 +152,7 @@ fn detours(
     demands: &Demands,
     options: &RouteOptions,
     number: u32,
-) -> Result<Paths, NetworkError> {
+) -> Result<Paths, FlowError> {
     let via = intermediates(network);
     let mut there = Demands::default();
     let mut onward = Demands::default();

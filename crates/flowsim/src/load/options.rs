@@ -1,7 +1,8 @@
 //! Which router, its options, and what it gives.
 
 use super::paths::Paths;
-use crate::network::{same_length, Network, NetworkError};
+use crate::error::FlowError;
+use crate::network::{same_length, Network};
 
 /// How paths are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,12 +110,12 @@ impl Default for RouteOptions {
 }
 
 impl RouteOptions {
-    pub(crate) fn check(&self, network: &Network) -> Result<(), NetworkError> {
+    pub(crate) fn check(&self, network: &Network) -> Result<(), FlowError> {
         if !self.initial.is_empty() {
             same_length("initial loads", network.link_count(), self.initial.len())?;
         }
         match self.initial.iter().position(|load| !(load.is_finite() && *load >= 0.0)) {
-            Some(link) => Err(NetworkError::Load(link, self.initial[link])),
+            Some(link) => Err(FlowError::Load(link, self.initial[link])),
             None => Ok(()),
         }
     }

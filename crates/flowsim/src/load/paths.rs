@@ -4,7 +4,8 @@
 //! Leaves: one pair of arrays for all paths; loads.
 //! Must not know: how paths were chosen.
 
-use crate::network::{same_length, Network, NetworkError};
+use crate::error::FlowError;
+use crate::network::{same_length, Network};
 
 /// Path `i` is `links[offsets[i]..offsets[i + 1]]`, from host to host.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -73,20 +74,20 @@ impl PathCollector {
 /// Add `bytes[i]` to the load of every link of path `i`.
 ///
 /// # Errors
-/// [`NetworkError`] names the path that is no path: a link that is none, or two that do not meet.
+/// [`FlowError`] names the path that is no path: a link that is none, or two that do not meet.
 pub fn add_paths(
     network: &Network,
     loads: &mut [f64],
     offsets: &[u64],
     links: &[u32],
     bytes: &[f64],
-) -> Result<(), NetworkError> {
+) -> Result<(), FlowError> {
     same_length("loads", network.link_count(), loads.len())?;
     same_length("path offsets", bytes.len() + 1, offsets.len())?;
     let mut previous = 0;
     for (path, &end) in offsets.iter().enumerate() {
         if end < previous || end > links.len() as u64 || (path == 0 && end != 0) {
-            return Err(NetworkError::Path(
+            return Err(FlowError::Path(
                 path,
                 "has offsets that do not ascend from 0 within the links",
             ));
@@ -96,14 +97,14 @@ pub fn add_paths(
     let (from, to) = (network.links_from(), network.links_to());
     for (path, amount) in bytes.iter().enumerate() {
         if !(amount.is_finite() && *amount >= 0.0) {
-            return Err(NetworkError::Bytes(path, *amount));
+            return Err(FlowError::PairBytes(path, *amount));
         }
         let taken = &links[offsets[path] as usize..offsets[path + 1] as usize];
         if taken.iter().any(|&link| link as usize >= from.len()) {
-            return Err(NetworkError::Path(path, "has a link that the network does not have"));
+            return Err(FlowError::Path(path, "has a link that the network does not have"));
         }
         if taken.windows(2).any(|pair| to[pair[0] as usize] != from[pair[1] as usize]) {
-            return Err(NetworkError::Path(
+            return Err(FlowError::Path(
                 path,
                 "has a link that does not begin where the one before ends",
             ));

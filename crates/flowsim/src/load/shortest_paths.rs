@@ -10,8 +10,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::error::FlowError;
 use crate::load::Demands;
-use crate::network::{Hops, Network, NetworkError};
+use crate::network::{Hops, Network};
 
 /// How the costs of links make the cost of a way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +179,7 @@ impl<'a> PathDagCache<'a> {
     }
 
     /// The ways of one demand.
-    pub fn of(&mut self, demands: &Demands, demand: u32) -> Result<Rc<PathDag>, NetworkError> {
+    pub fn of(&mut self, demands: &Demands, demand: u32) -> Result<Rc<PathDag>, FlowError> {
         let (src, dst) = (demands.src[demand as usize], demands.dst[demand as usize]);
         let key = (self.network.source_group(src), self.network.group(dst));
         if let Some(ways) = self.known.get(&key) {

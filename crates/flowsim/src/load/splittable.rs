@@ -15,10 +15,11 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::error::FlowError;
 use crate::load::greedy::scales;
 use crate::load::shortest_paths::{Combine, PathDag, PathDagCache};
 use crate::load::{Demands, RouteOptions};
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 
 /// A load that the busiest link between switches has at least.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +49,7 @@ pub(crate) struct Commodities {
 const MOST_LINKS: usize = 1 << 27;
 
 impl Commodities {
-    pub fn new(network: &Network, demands: &Demands) -> Result<Self, NetworkError> {
+    pub fn new(network: &Network, demands: &Demands) -> Result<Self, FlowError> {
         let mut cache = PathDagCache::new(network, MOST_LINKS);
         let mut known: HashMap<(u32, u32), u32> = HashMap::new();
         let mut commodities = Self { all: Vec::new(), of_demand: Vec::new() };
@@ -84,12 +85,12 @@ impl Commodities {
 /// The bound of `demands`; `initial`, `by_capacity` and `effort` of the options count.
 ///
 /// # Errors
-/// [`NetworkError::Unreachable`] for a pair in two components, [`NetworkError::Lengths`] for `initial`.
+/// [`FlowError::Unreachable`] for a pair in two components, [`FlowError::Lengths`] for `initial`.
 pub fn bound(
     network: &Network,
     demands: &Demands,
     options: &RouteOptions,
-) -> Result<Bound, NetworkError> {
+) -> Result<Bound, FlowError> {
     options.check(network)?;
     let commodities = Commodities::new(network, demands)?;
     Ok(Search::new(network, &commodities, options).run(options.effort))

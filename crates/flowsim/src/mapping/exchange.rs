@@ -4,9 +4,10 @@
 //! Leaves: better hosts.
 //! Must not know: how many exchanges are worth their time.
 
+use crate::error::FlowError;
 use crate::mapping::split::SplitTable;
 use crate::mapping::Traffic;
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 use crate::seeded::Random;
 
 /// Processes tried for an exchange with one, below each switch that it speaks with.
@@ -49,7 +50,7 @@ impl<'a> Exchanger<'a> {
         network: &'a Network,
         traffic: Traffic<'_>,
         host_of: Vec<u32>,
-    ) -> Result<Self, NetworkError> {
+    ) -> Result<Self, FlowError> {
         let mut members = vec![Vec::new(); network.group_count()];
         let mut position = Vec::with_capacity(host_of.len());
         for (process, &host) in host_of.iter().enumerate() {
@@ -87,7 +88,7 @@ impl<'a> Exchanger<'a> {
         power: i32,
         random: &mut Random,
         budget: f64,
-    ) -> Result<usize, NetworkError> {
+    ) -> Result<usize, FlowError> {
         let reference = self.network.max_load(&self.loads);
         if reference == 0.0 {
             return Ok(0);
@@ -208,7 +209,7 @@ impl<'a> Exchanger<'a> {
         other: u32,
         power: i32,
         reference: f64,
-    ) -> Result<bool, NetworkError> {
+    ) -> Result<bool, FlowError> {
         let (here, there) = (self.host(one), self.host(other));
         if self.network.group(here) == self.network.group(there) {
             return Ok(false);
@@ -236,7 +237,7 @@ impl<'a> Exchanger<'a> {
         from: u32,
         to: u32,
         not: u32,
-    ) -> Result<(), NetworkError> {
+    ) -> Result<(), FlowError> {
         for at in 0..self.peers[process as usize].len() {
             let Peer { process: peer, sent, received } = self.peers[process as usize][at];
             if peer == not {
@@ -252,7 +253,7 @@ impl<'a> Exchanger<'a> {
     }
 
     /// Note `bytes` more, or less, from one host to another.
-    fn shift(&mut self, src: u32, dst: u32, bytes: f64) -> Result<(), NetworkError> {
+    fn shift(&mut self, src: u32, dst: u32, bytes: f64) -> Result<(), FlowError> {
         if bytes == 0.0 || self.network.group(src) == self.network.group(dst) {
             return Ok(());
         }

@@ -15,7 +15,8 @@ mod exchange;
 mod split;
 mod traffic;
 
-use crate::network::{same_length, Network, NetworkError};
+use crate::error::FlowError;
+use crate::network::{same_length, Network};
 use crate::seeded::Random;
 use exchange::Exchanger;
 pub use traffic::Traffic;
@@ -39,8 +40,8 @@ const POWERS: [i32; 5] = [2, 4, 8, 16, 32];
 /// host `h` has `slots[h]` places.
 ///
 /// # Errors
-/// [`NetworkError::NoHost`] for a process on no host, [`NetworkError::Shape`] for one on a host that is full,
-/// [`NetworkError::Bytes`], [`NetworkError::Unreachable`] as in routing.
+/// [`FlowError::NoHost`] for a process on no host, [`FlowError::Shape`] for one on a host that is full,
+/// [`FlowError::PairBytes`], [`FlowError::Unreachable`] as in routing.
 pub fn refine(
     network: &Network,
     traffic: Traffic<'_>,
@@ -48,7 +49,7 @@ pub fn refine(
     slots: &[u32],
     seed: u64,
     effort: f64,
-) -> Result<Mapping, NetworkError> {
+) -> Result<Mapping, FlowError> {
     check(network, traffic, host_of, slots)?;
     let mut places = host_of.to_vec();
     places.extend(free_places(network, host_of, slots)?);
@@ -75,20 +76,20 @@ fn check(
     traffic: Traffic<'_>,
     host_of: &[u32],
     slots: &[u32],
-) -> Result<(), NetworkError> {
+) -> Result<(), FlowError> {
     same_length("receiving processes", traffic.src.len(), traffic.dst.len())?;
     same_length("bytes", traffic.src.len(), traffic.bytes.len())?;
     same_length("slots of hosts", network.host_count() as usize, slots.len())?;
     if let Some(process) = host_of.iter().position(|&host| host >= network.host_count()) {
-        return Err(NetworkError::NoHost(process, host_of[process]));
+        return Err(FlowError::NoHost(process, host_of[process]));
     }
     for (entry, &bytes) in traffic.bytes.iter().enumerate() {
         if !(bytes.is_finite() && bytes >= 0.0) {
-            return Err(NetworkError::Bytes(entry, bytes));
+            return Err(FlowError::PairBytes(entry, bytes));
         }
         let ends = [traffic.src[entry], traffic.dst[entry]];
         if let Some(&end) = ends.iter().find(|&&end| end as usize >= host_of.len()) {
-            return Err(NetworkError::Shape(format!(
+            return Err(FlowError::Shape(format!(
                 "entry {entry} names process {end}: there are {} processes",
                 host_of.len()
             )));
@@ -100,17 +101,13 @@ fn check(
 /// The hosts of slots that no process is on: processes without traffic, to change places with.
 ///
 /// Only hosts in use count, as a job does not get others. As many as there are processes are enough.
-fn free_places(
-    network: &Network,
-    host_of: &[u32],
-    slots: &[u32],
-) -> Result<Vec<u32>, NetworkError> {
+fn free_places(network: &Network, host_of: &[u32], slots: &[u32]) -> Result<Vec<u32>, FlowError> {
     let mut used = vec![0u32; slots.len()];
     host_of.iter().for_each(|&host| used[host as usize] += 1);
     let mut free = Vec::new();
     for (host, (&used, &slots)) in used.iter().zip(slots).enumerate() {
         if used > slots {
-            return Err(NetworkError::Shape(format!(
+            return Err(FlowError::Shape(format!(
                 "host {} has {slots} slots and {used} processes: map no more than fit",
                 network.names()[host]
             )));

@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::error::FlowError;
 use crate::load::shortest_paths::{PathDag, PathDagCache};
 use crate::load::Demands;
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 
 /// Links between switches with the share of the bytes that each carries.
 pub(super) type Shares = Rc<[(u32, f64)]>;
@@ -27,7 +28,7 @@ impl<'a> SplitTable<'a> {
         Self { network, ways: PathDagCache::new(network, 1 << 16), known: HashMap::new() }
     }
 
-    pub fn of(&mut self, src: u32, dst: u32) -> Result<Shares, NetworkError> {
+    pub fn of(&mut self, src: u32, dst: u32) -> Result<Shares, FlowError> {
         let key = (self.network.source_group(src), self.network.group(dst));
         if let Some(shares) = self.known.get(&key) {
             return Ok(Rc::clone(shares));

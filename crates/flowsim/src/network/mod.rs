@@ -10,80 +10,10 @@
 mod hops;
 
 use std::collections::HashMap;
-use std::fmt;
+
+use crate::error::{FlowError, MAX_CAPACITY};
 
 pub use hops::{Hops, UNREACHABLE};
-
-/// Anything above is a unit mistaken: eight exabits a second.
-pub const MAX_CAPACITY: f64 = 1e18;
-
-/// An interconnect or a request that cannot be used.
-#[derive(Clone, Debug, PartialEq)]
-pub enum NetworkError {
-    /// Two lists that go together differ in length.
-    Lengths {
-        /// What the lists hold.
-        what: &'static str,
-        /// How long the first is.
-        expected: usize,
-        /// How long the other one is.
-        got: usize,
-    },
-    /// A link, given by number, with an end that is no node, with two equal ends, or between two hosts.
-    Link(usize, &'static str),
-    /// A link's capacity is not a number above zero and up to [`MAX_CAPACITY`].
-    Capacity(String, f64),
-    /// Two nodes of one name.
-    SameName(String),
-    /// More nodes or links than 32-bit numbers can hold.
-    TooLarge,
-    /// No way between two hosts, by name.
-    Unreachable(String, String),
-    /// A pair, given by its position, whose host is no host of the network.
-    NoHost(usize, u32),
-    /// A pair, given by its position, whose bytes are negative, infinite or not a number.
-    Bytes(usize, f64),
-    /// A link, given by number, whose initial load is negative, infinite or not a number.
-    Load(usize, f64),
-    /// A path, given by its position, that is none.
-    Path(usize, &'static str),
-    /// A shape that no topology has.
-    Shape(String),
-}
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lengths { what, expected, got } => {
-                write!(out, "{what}: {got} given where {expected} are needed; give one for each")
-            }
-            Self::Link(link, fault) => write!(out, "link {link} {fault}"),
-            Self::Capacity(link, capacity) => write!(
-                out,
-                "link {link} has the capacity {capacity} bytes/s: give a number above zero and up to 1e18"
-            ),
-            Self::SameName(name) => write!(out, "two nodes are named {name:?}: give each its own name"),
-            Self::TooLarge => write!(out, "the network has more than 2^31 nodes or links: give a smaller one"),
-            Self::Unreachable(src, dst) => write!(
-                out,
-                "there is no way from host {src} to host {dst}: add the missing link, or take hosts of one component"
-            ),
-            Self::NoHost(pair, host) => {
-                write!(out, "pair {pair} names host {host}, which the network does not have")
-            }
-            Self::Bytes(pair, bytes) => {
-                write!(out, "pair {pair} has {bytes} bytes: give a finite number of at least zero")
-            }
-            Self::Load(link, load) => {
-                write!(out, "link {link} has the load {load}: give a finite number of at least zero")
-            }
-            Self::Path(path, fault) => write!(out, "path {path} {fault}"),
-            Self::Shape(fault) => out.write_str(fault),
-        }
-    }
-}
-
-impl std::error::Error for NetworkError {}
 
 /// Links at each node, with the node at their other end, in one allocation.
 #[derive(Clone, Debug, Default)]
@@ -158,7 +88,7 @@ impl Network {
     /// Validate and index.
     ///
     /// # Errors
-    /// [`NetworkError`] names the link or node that cannot be, in words of the caller's numbers and names.
+    /// [`FlowError`] names the link or node that cannot be, in words of the caller's numbers and names.
     pub fn new(
         host_count: usize,
         switch_count: usize,
@@ -166,11 +96,11 @@ impl Network {
         to: Vec<u32>,
         capacity: Vec<f64>,
         names: Vec<String>,
-    ) -> Result<Self, NetworkError> {
+    ) -> Result<Self, FlowError> {
         let nodes = host_count + switch_count;
         // Half of u32's range leaves room for sums of two.
         if nodes > (1 << 31) || from.len() > (1 << 31) {
-            return Err(NetworkError::TooLarge);
+            return Err(FlowError::TooLarge);
         }
         same_length("link targets", from.len(), to.len())?;
         same_length("link capacities", from.len(), capacity.len())?;
@@ -186,12 +116,12 @@ impl Network {
             } else {
                 continue;
             };
-            return Err(NetworkError::Link(link, fault));
+            return Err(FlowError::Link(link, fault));
         }
         for (link, &bytes_per_s) in capacity.iter().enumerate() {
             if !(bytes_per_s > 0.0 && bytes_per_s <= MAX_CAPACITY) {
                 let ends = [&names[from[link] as usize], &names[to[link] as usize]];
-                return Err(NetworkError::Capacity(
+                return Err(FlowError::LinkCapacity(
                     format!("{}-{}", ends[0], ends[1]),
                     bytes_per_s,
                 ));
@@ -322,9 +252,9 @@ impl Network {
         self.group_switches.len()
     }
 
-    pub(crate) fn unreachable(&self, src: u32, dst: u32) -> NetworkError {
+    pub(crate) fn unreachable(&self, src: u32, dst: u32) -> FlowError {
         let name = |host: u32| self.names[host as usize].clone();
-        NetworkError::Unreachable(name(src), name(dst))
+        FlowError::Unreachable(name(src), name(dst))
     }
 }
 
@@ -332,22 +262,22 @@ pub(crate) fn same_length(
     what: &'static str,
     expected: usize,
     got: usize,
-) -> Result<(), NetworkError> {
+) -> Result<(), FlowError> {
     if expected == got {
         Ok(())
     } else {
-        Err(NetworkError::Lengths { what, expected, got })
+        Err(FlowError::Lengths { what, expected, got })
     }
 }
 
 /// The position of each node among all names in order of their bytes, as PFSim's `sorted` has it.
-fn name_ranks(names: &[String]) -> Result<Vec<u32>, NetworkError> {
+fn name_ranks(names: &[String]) -> Result<Vec<u32>, FlowError> {
     let mut order: Vec<u32> = (0..names.len() as u32).collect();
     order.sort_by_key(|&node| &names[node as usize]);
     if let Some(pair) =
         order.windows(2).find(|pair| names[pair[0] as usize] == names[pair[1] as usize])
     {
-        return Err(NetworkError::SameName(names[pair[0] as usize].clone()));
+        return Err(FlowError::SameName(names[pair[0] as usize].clone()));
     }
     let mut rank = vec![0; names.len()];
     for (position, &node) in order.iter().enumerate() {

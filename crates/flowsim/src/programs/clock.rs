@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use super::error::ClockError;
 use super::flows::ActiveFlows;
 use super::program::Program;
-use crate::sharing::{Curve, Sharing, SharingError, ROUGH};
+use crate::error::FlowError;
+use crate::sharing::{Curve, Sharing, ROUGH};
 
 /// The part of `precision` that rates may be off by where both are too small to matter: what ends together in truth
 /// then does so here.
@@ -67,9 +67,9 @@ impl FlowClock {
     ///
     /// # Errors
     /// If a capacity or the precision is out of range.
-    pub fn new(capacities: &[f64], precision: f64) -> Result<Self, ClockError> {
+    pub fn new(capacities: &[f64], precision: f64) -> Result<Self, FlowError> {
         if !(1e-11..=0.1).contains(&precision) {
-            return Err(ClockError::Precision(precision));
+            return Err(FlowError::Precision(precision));
         }
         let tolerance = if precision < ROUGH { precision * RATE_SHARE } else { precision };
         let sharing = Sharing::new(capacities, tolerance)?;
@@ -87,9 +87,10 @@ impl FlowClock {
     ///
     /// # Errors
     /// If the offsets do not fit, or a resource does not exist.
-    pub fn add_routes(&mut self, offsets: &[u64], resources: &[u32]) -> Result<u32, ClockError> {
+    pub fn add_routes(&mut self, offsets: &[u64], resources: &[u32]) -> Result<u32, FlowError> {
         self.check_routes(offsets, resources)?;
-        let first = u32::try_from(self.flows.routes.len()).map_err(|_| ClockError::TooMany)?;
+        let first = u32::try_from(self.flows.routes.len())
+            .map_err(|_| FlowError::TooMany("routes, runs or flows"))?;
         for pair in offsets.windows(2) {
             self.flows.routes.push(&resources[pair[0] as usize..pair[1] as usize])?;
         }
@@ -106,13 +107,13 @@ impl FlowClock {
         keys: &[u32],
         offsets: &[u64],
         resources: &[u32],
-    ) -> Result<(), ClockError> {
+    ) -> Result<(), FlowError> {
         self.check_routes(offsets, resources)?;
         if keys.len() + 1 != offsets.len() {
-            return Err(ClockError::Lengths(keys.len(), offsets.len().saturating_sub(1)));
+            return Err(FlowError::Uneven(keys.len(), offsets.len().saturating_sub(1)));
         }
         if let Some(&key) = keys.iter().find(|&&key| key as usize >= self.flows.routes.len()) {
-            return Err(ClockError::Route(key));
+            return Err(FlowError::Route(key));
         }
         for (&key, pair) in keys.iter().zip(offsets.windows(2)) {
             let route = &resources[pair[0] as usize..pair[1] as usize];
@@ -128,11 +129,11 @@ impl FlowClock {
     ///
     /// # Errors
     /// If there is no such key.
-    pub fn route(&self, key: u32) -> Result<&[u32], ClockError> {
+    pub fn route(&self, key: u32) -> Result<&[u32], FlowError> {
         if (key as usize) < self.flows.routes.len() {
             Ok(self.flows.routes.get(key))
         } else {
-            Err(ClockError::Route(key))
+            Err(FlowError::Route(key))
         }
     }
 
@@ -140,32 +141,33 @@ impl FlowClock {
     ///
     /// # Errors
     /// If there is no such resource, or the capacity is out of range.
-    pub fn set_capacity(&mut self, resource: u32, capacity: f64) -> Result<(), ClockError> {
-        Ok(self.flows.sharing.set_capacity(resource, capacity)?)
+    pub fn set_capacity(&mut self, resource: u32, capacity: f64) -> Result<(), FlowError> {
+        self.flows.sharing.set_capacity(resource, capacity)
     }
 
     /// Let what a resource gives follow the number of flows on it from now on.
     ///
     /// # Errors
     /// If there is no such resource.
-    pub fn set_curve(&mut self, resource: u32, curve: Curve) -> Result<(), ClockError> {
-        Ok(self.flows.sharing.set_curve(resource, curve)?)
+    pub fn set_curve(&mut self, resource: u32, curve: Curve) -> Result<(), FlowError> {
+        self.flows.sharing.set_curve(resource, curve)
     }
 
     /// Start a program at a time not before now; the number of this run of it.
     ///
     /// # Errors
     /// If the time has passed, or the program names a route that is not in the table.
-    pub fn start(&mut self, program: Arc<Program>, at_s: f64) -> Result<u32, ClockError> {
+    pub fn start(&mut self, program: Arc<Program>, at_s: f64) -> Result<u32, FlowError> {
         if !at_s.is_finite() || at_s < self.flows.now {
-            return Err(ClockError::Time(at_s));
+            return Err(FlowError::Time(at_s));
         }
         if let Some(key) = program.largest_route() {
             self.route(key)?;
         }
-        let id = u32::try_from(self.runs.len()).map_err(|_| ClockError::TooMany)?;
+        let id = u32::try_from(self.runs.len())
+            .map_err(|_| FlowError::TooMany("routes, runs or flows"))?;
         if id == u32::MAX {
-            return Err(ClockError::TooMany);
+            return Err(FlowError::TooMany("routes, runs or flows"));
         }
         self.runs.push(Run {
             program: Some(program),
@@ -184,7 +186,7 @@ impl FlowClock {
     ///
     /// # Errors
     /// If there is no such run.
-    pub fn cancel(&mut self, run: u32) -> Result<(), ClockError> {
+    pub fn cancel(&mut self, run: u32) -> Result<(), FlowError> {
         self.run(run)?;
         if self.runs[run as usize].program.take().is_some() {
             self.flows.drop_run(run);
@@ -196,9 +198,9 @@ impl FlowClock {
     ///
     /// # Errors
     /// If the limit is before now or no number. Infinity is allowed.
-    pub fn advance(&mut self, limit_s: f64, mut budget: u64) -> Result<Pause, ClockError> {
+    pub fn advance(&mut self, limit_s: f64, mut budget: u64) -> Result<Pause, FlowError> {
         if limit_s.is_nan() || limit_s < self.flows.now {
-            return Err(ClockError::Time(limit_s));
+            return Err(FlowError::Time(limit_s));
         }
         loop {
             while let Some(run) = self.ready.pop_front() {
@@ -286,7 +288,7 @@ impl FlowClock {
     ///
     /// # Errors
     /// If there is no such run.
-    pub fn bytes_left(&self, run: u32) -> Result<f64, ClockError> {
+    pub fn bytes_left(&self, run: u32) -> Result<f64, FlowError> {
         self.run(run)?;
         Ok(self.flows.bytes_left(run))
     }
@@ -295,17 +297,17 @@ impl FlowClock {
     ///
     /// # Errors
     /// If there is no such run.
-    pub fn times(&self, run: u32) -> Result<(f64, Option<f64>), ClockError> {
+    pub fn times(&self, run: u32) -> Result<(f64, Option<f64>), FlowError> {
         self.run(run)?;
         let run = &self.runs[run as usize];
         Ok((run.started_s, run.ended_s))
     }
 
-    fn run(&self, run: u32) -> Result<(), ClockError> {
+    fn run(&self, run: u32) -> Result<(), FlowError> {
         if (run as usize) < self.runs.len() {
             Ok(())
         } else {
-            Err(ClockError::Run(run))
+            Err(FlowError::Run(run))
         }
     }
 
@@ -320,16 +322,16 @@ impl FlowClock {
         }
     }
 
-    fn check_routes(&self, offsets: &[u64], resources: &[u32]) -> Result<(), ClockError> {
+    fn check_routes(&self, offsets: &[u64], resources: &[u32]) -> Result<(), FlowError> {
         let fits = offsets.first() == Some(&0)
             && offsets.last() == Some(&(resources.len() as u64))
             && offsets.windows(2).all(|pair| pair[0] <= pair[1]);
         if !fits {
-            return Err(ClockError::Offsets);
+            return Err(FlowError::Offsets);
         }
         let count = self.flows.sharing.len();
         match resources.iter().find(|&&r| r as usize >= count) {
-            Some(&resource) => Err(SharingError::Resource(resource).into()),
+            Some(&resource) => Err(FlowError::Resource(resource)),
             None => Ok(()),
         }
     }
@@ -352,7 +354,7 @@ impl FlowClock {
     }
 
     /// A run's start, pause or flows are over: do what comes next.
-    fn go_on(&mut self, id: u32) -> Result<(), ClockError> {
+    fn go_on(&mut self, id: u32) -> Result<(), FlowError> {
         let run = &mut self.runs[id as usize];
         let Some(program) = run.program.clone() else {
             return Ok(());
@@ -376,7 +378,7 @@ impl FlowClock {
         }
     }
 
-    fn begin_flows(&mut self, id: u32, program: &Program) -> Result<(), ClockError> {
+    fn begin_flows(&mut self, id: u32, program: &Program) -> Result<(), FlowError> {
         let step = self.runs[id as usize].step;
         let mut active_flows = 0;
         for demand in program.demands_of(step) {

@@ -1,9 +1,9 @@
 //! Active flows: begin, move, end, and the bytes that they have carried.
 
-use super::error::ClockError;
 use super::groups::Groups;
 use super::program::Demand;
 use super::routes::Routes;
+use crate::error::FlowError;
 use crate::sharing::{Sharing, LIMITED, UNSOLVED};
 
 /// An active flow, besides what `sharing` knows of it.
@@ -67,7 +67,7 @@ impl ActiveFlows {
     }
 
     /// Begin the flows of a demand. False where they are over at once, as nothing holds them.
-    pub(super) fn begin(&mut self, run: u32, demand: &Demand) -> Result<bool, ClockError> {
+    pub(super) fn begin(&mut self, run: u32, demand: &Demand) -> Result<bool, FlowError> {
         let route = self.routes.get(demand.route);
         if route.is_empty() && demand.limit.is_infinite() {
             return Ok(false);
@@ -199,7 +199,7 @@ impl ActiveFlows {
     }
 
     /// Let the active flows of a key go over `route` from now on.
-    pub(super) fn move_flows(&mut self, key: u32, route: &[u32]) -> Result<(), ClockError> {
+    pub(super) fn move_flows(&mut self, key: u32, route: &[u32]) -> Result<(), FlowError> {
         let moving: Vec<u32> = self.routes.flows(key).collect();
         self.routes.replace(key, route);
         for slot in moving {

@@ -16,7 +16,6 @@
 //! The same calls give the same answers to the last bit: nothing here depends on a clock, a hash or a thread.
 
 mod clock;
-mod error;
 mod flows;
 mod groups;
 mod program;
@@ -25,5 +24,4 @@ mod routes;
 mod tests;
 
 pub use clock::{FlowClock, Pause};
-pub use error::ClockError;
 pub use program::{Flows, Program};

@@ -1,6 +1,6 @@
 //! Programs: steps of pauses and flows.
 
-use super::error::ClockError;
+use crate::error::FlowError;
 
 /// Flows of one class that are alike but for their routes and bytes.
 #[derive(Clone, Copy, Debug)]
@@ -48,9 +48,9 @@ impl Program {
     ///
     /// # Errors
     /// If it is to be done 0 times.
-    pub fn new(repeat: u64) -> Result<Self, ClockError> {
+    pub fn new(repeat: u64) -> Result<Self, FlowError> {
         if repeat == 0 {
-            return Err(ClockError::NoRepeat);
+            return Err(FlowError::NoRepeat);
         }
         Ok(Self { steps: Vec::new(), demands: Vec::new(), repeat })
     }
@@ -59,9 +59,9 @@ impl Program {
     ///
     /// # Errors
     /// If the pause is no finite number of at least 0.
-    pub fn step(&mut self, pause_s: f64) -> Result<(), ClockError> {
+    pub fn step(&mut self, pause_s: f64) -> Result<(), FlowError> {
         if !pause_s.is_finite() || pause_s < 0.0 {
-            return Err(ClockError::Pause(pause_s));
+            return Err(FlowError::Pause(pause_s));
         }
         let at = self.demands.len();
         self.steps.push(Step { pause_s, first: at, end: at });
@@ -72,20 +72,20 @@ impl Program {
     ///
     /// # Errors
     /// If there is no step, the arrays differ in length, or a number is out of range.
-    pub fn flows(&mut self, flows: &Flows<'_>) -> Result<(), ClockError> {
+    pub fn flows(&mut self, flows: &Flows<'_>) -> Result<(), FlowError> {
         if flows.routes.len() != flows.bytes.len() {
-            return Err(ClockError::Lengths(flows.routes.len(), flows.bytes.len()));
+            return Err(FlowError::Uneven(flows.routes.len(), flows.bytes.len()));
         }
         if !(1e-9..=1e9).contains(&flows.weight) {
-            return Err(crate::sharing::SharingError::Weight(flows.weight).into());
+            return Err(FlowError::Weight(flows.weight));
         }
         if flows.limit.is_nan() || flows.limit <= 0.0 {
-            return Err(crate::sharing::SharingError::Limit(flows.limit).into());
+            return Err(FlowError::Limit(flows.limit));
         }
         if let Some(&bad) = flows.bytes.iter().find(|b| !b.is_finite() || **b < 0.0) {
-            return Err(ClockError::Bytes(bad));
+            return Err(FlowError::Bytes(bad));
         }
-        let step = self.steps.last_mut().ok_or(ClockError::NoStep)?;
+        let step = self.steps.last_mut().ok_or(FlowError::NoStep)?;
         let mut each: Vec<(u32, f64)> =
             flows.routes.iter().copied().zip(flows.bytes.iter().copied()).collect();
         each.retain(|&(_, bytes)| bytes > 0.0);

@@ -1,6 +1,6 @@
 //! The table of routes: key to resources, and which flows took which key.
 
-use super::error::ClockError;
+use crate::error::FlowError;
 
 const NONE: u32 = u32::MAX;
 
@@ -33,8 +33,9 @@ impl Routes {
         &self.resources[span.first..span.first + span.length]
     }
 
-    pub(super) fn push(&mut self, route: &[u32]) -> Result<u32, ClockError> {
-        let key = u32::try_from(self.spans.len()).map_err(|_| ClockError::TooMany)?;
+    pub(super) fn push(&mut self, route: &[u32]) -> Result<u32, FlowError> {
+        let key = u32::try_from(self.spans.len())
+            .map_err(|_| FlowError::TooMany("routes, runs or flows"))?;
         self.spans.push(Span {
             first: self.resources.len(),
             length: route.len(),

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::FlowError;
 
 fn clock(capacities: &[f64], routes: &[&[u32]]) -> FlowClock {
     let mut clock = FlowClock::new(capacities, 1e-9).expect("a clock");
@@ -175,22 +176,22 @@ fn a_cancelled_run_frees_what_it_used_and_is_not_reported() {
 #[test]
 fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let mut clock = clock(&[10.0], &[&[0]]);
-    assert!(matches!(FlowClock::new(&[1.0], 1.0), Err(ClockError::Precision(_))));
-    assert!(matches!(FlowClock::new(&[f64::NAN], 1e-9), Err(ClockError::Sharing(_))));
-    assert_eq!(clock.start(program(1, &[(0.0, &[1], &[1.0])]), 0.0), Err(ClockError::Route(1)));
-    assert_eq!(clock.start(program(1, &[]), -1.0), Err(ClockError::Time(-1.0)));
+    assert!(matches!(FlowClock::new(&[1.0], 1.0), Err(FlowError::Precision(_))));
+    assert!(matches!(FlowClock::new(&[f64::NAN], 1e-9), Err(FlowError::Capacity(_))));
+    assert_eq!(clock.start(program(1, &[(0.0, &[1], &[1.0])]), 0.0), Err(FlowError::Route(1)));
+    assert_eq!(clock.start(program(1, &[]), -1.0), Err(FlowError::Time(-1.0)));
     assert!(clock.add_routes(&[0, 1], &[1]).is_err());
-    assert_eq!(clock.add_routes(&[0, 2, 1], &[0]), Err(ClockError::Offsets));
-    assert_eq!(clock.add_routes(&[], &[]), Err(ClockError::Offsets));
-    assert_eq!(clock.set_routes(&[7], &[0, 1], &[0]), Err(ClockError::Route(7)));
-    assert_eq!(clock.set_routes(&[0, 0], &[0, 1], &[0]), Err(ClockError::Lengths(2, 1)));
-    assert_eq!(clock.cancel(0), Err(ClockError::Run(0)));
+    assert_eq!(clock.add_routes(&[0, 2, 1], &[0]), Err(FlowError::Offsets));
+    assert_eq!(clock.add_routes(&[], &[]), Err(FlowError::Offsets));
+    assert_eq!(clock.set_routes(&[7], &[0, 1], &[0]), Err(FlowError::Route(7)));
+    assert_eq!(clock.set_routes(&[0, 0], &[0, 1], &[0]), Err(FlowError::Uneven(2, 1)));
+    assert_eq!(clock.cancel(0), Err(FlowError::Run(0)));
     assert!(clock.advance(f64::NAN, 1).is_err());
     let mut bad = Program::new(1).expect("a program");
-    assert_eq!(bad.flows(&flows(&[0], &[1.0])), Err(ClockError::NoStep));
+    assert_eq!(bad.flows(&flows(&[0], &[1.0])), Err(FlowError::NoStep));
     assert!(bad.step(f64::INFINITY).is_err());
     bad.step(0.0).expect("a step");
-    assert_eq!(bad.flows(&flows(&[0], &[])), Err(ClockError::Lengths(1, 0)));
+    assert_eq!(bad.flows(&flows(&[0], &[])), Err(FlowError::Uneven(1, 0)));
     assert!(bad.flows(&flows(&[0], &[f64::NAN])).is_err());
     assert!(bad.flows(&flows(&[0], &[-1.0])).is_err());
     assert!(Program::new(0).is_err());

@@ -1,6 +1,6 @@
 //! The total rate of a resource as a function of its number of flows.
 
-use super::error::{SharingError, MAX_CAPACITY};
+use crate::error::{FlowError, MAX_CAPACITY};
 
 /// A contention curve: bytes a second as a function of the number of flows, linear between the points given,
 /// constant before the first and after the last.
@@ -17,11 +17,11 @@ impl Curve {
     ///
     /// # Errors
     /// If there is no point, the flows do not rise, or a value is no finite number of at least 0.
-    pub fn new(points: Vec<(f64, f64)>) -> Result<Self, SharingError> {
+    pub fn new(points: Vec<(f64, f64)>) -> Result<Self, FlowError> {
         let valid = |value: f64| value.is_finite() && (0.0..=MAX_CAPACITY).contains(&value);
         let rising = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
         if points.is_empty() || !rising || !points.iter().all(|&(x, y)| valid(x) && valid(y)) {
-            return Err(SharingError::Curve);
+            return Err(FlowError::Curve);
         }
         Ok(Self { points })
     }
@@ -62,7 +62,7 @@ mod tests {
             vec![(1.0, -1.0)],
             vec![(f64::INFINITY, 1.0)],
         ] {
-            assert_eq!(Curve::new(points), Err(SharingError::Curve));
+            assert_eq!(Curve::new(points), Err(FlowError::Curve));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The routes of flows, and for each resource the flows on it.
 
-use super::error::SharingError;
 use super::flow::{Flow, INLINE_HOPS};
+use crate::error::FlowError;
 
 /// One crossing of a resource by a flow.
 #[derive(Clone, Copy, Debug)]
@@ -68,12 +68,14 @@ impl Members {
     }
 
     /// The route's length.
-    pub(super) fn attach(&mut self, slot: u32, route: &[u32]) -> Result<u32, SharingError> {
+    pub(super) fn attach(&mut self, slot: u32, route: &[u32]) -> Result<u32, FlowError> {
         let first = match self.free.get_mut(route.len()).and_then(Vec::pop) {
             Some(first) => first,
             None => {
-                let first = u32::try_from(self.hops.len()).map_err(|_| SharingError::TooMany)?;
-                u32::try_from(self.hops.len() + route.len()).map_err(|_| SharingError::TooMany)?;
+                let first = u32::try_from(self.hops.len())
+                    .map_err(|_| FlowError::TooMany("flows, resources or hops"))?;
+                u32::try_from(self.hops.len() + route.len())
+                    .map_err(|_| FlowError::TooMany("flows, resources or hops"))?;
                 self.hops.resize(self.hops.len() + route.len(), 0);
                 self.place.resize(self.hops.len(), 0);
                 first

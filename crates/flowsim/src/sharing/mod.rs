@@ -17,7 +17,6 @@
 //! purposes. With 1e-3, changes too small to matter stay where they are until enough of them have come together.
 
 mod curve;
-mod error;
 mod fill;
 mod flow;
 mod members;
@@ -28,7 +27,6 @@ mod table;
 mod tests;
 
 pub use curve::Curve;
-pub use error::{SharingError, MAX_CAPACITY};
 pub use flow::{LIMITED, UNSOLVED};
 pub use relax::ROUGH;
 pub use table::Sharing;

@@ -1,10 +1,10 @@
 //! The table of resources and flows, and the interface to it. `fill` and `relax` solve it.
 
 use super::curve::Curve;
-use super::error::{SharingError, MAX_CAPACITY};
 use super::flow::{Flow, Resource, INLINE_HOPS, UNSOLVED};
 use super::members::Members;
 use super::scratch::{Relaxation, Work};
+use crate::error::{FlowError, MAX_CAPACITY};
 
 /// Resources, flows on them, and the fair rates.
 #[derive(Debug)]
@@ -34,12 +34,12 @@ impl Sharing {
     ///
     /// # Errors
     /// If a capacity or the tolerance is out of range.
-    pub fn new(capacities: &[f64], tolerance: f64) -> Result<Self, SharingError> {
+    pub fn new(capacities: &[f64], tolerance: f64) -> Result<Self, FlowError> {
         if !(1e-12..=0.1).contains(&tolerance) {
-            return Err(SharingError::Tolerance(tolerance));
+            return Err(FlowError::Tolerance(tolerance));
         }
         if u32::try_from(capacities.len()).map_or(true, |n| n >= UNSOLVED) {
-            return Err(SharingError::TooMany);
+            return Err(FlowError::TooMany("flows, resources or hops"));
         }
         for &capacity in capacities {
             check_capacity(capacity)?;
@@ -76,7 +76,7 @@ impl Sharing {
         copies: u32,
         weight: f64,
         limit: f64,
-    ) -> Result<u32, SharingError> {
+    ) -> Result<u32, FlowError> {
         self.check_flow(route, weight, limit)?;
         let slot = match self.free.pop() {
             Some(slot) => slot,
@@ -103,7 +103,7 @@ impl Sharing {
     ///
     /// # Errors
     /// If a resource does not exist, or nothing would hold the flow; the flow then stays where it is.
-    pub fn reroute(&mut self, slot: u32, route: &[u32]) -> Result<(), SharingError> {
+    pub fn reroute(&mut self, slot: u32, route: &[u32]) -> Result<(), FlowError> {
         let flow = self.flows[slot as usize];
         self.check_flow(route, 1.0, flow.limit)?;
         self.detach(slot);
@@ -116,7 +116,7 @@ impl Sharing {
     ///
     /// # Errors
     /// If there is no such resource, or the capacity is out of range.
-    pub fn set_capacity(&mut self, resource: u32, capacity: f64) -> Result<(), SharingError> {
+    pub fn set_capacity(&mut self, resource: u32, capacity: f64) -> Result<(), FlowError> {
         check_capacity(capacity)?;
         let r = self.index(resource)?;
         self.base[r] = capacity;
@@ -129,7 +129,7 @@ impl Sharing {
     ///
     /// # Errors
     /// If there is no such resource.
-    pub fn set_curve(&mut self, resource: u32, curve: Curve) -> Result<(), SharingError> {
+    pub fn set_curve(&mut self, resource: u32, curve: Curve) -> Result<(), FlowError> {
         let r = self.index(resource)?;
         self.curve[r] = Some(Box::new(curve));
         self.touch(r);
@@ -203,24 +203,24 @@ impl Sharing {
         self.live
     }
 
-    pub(super) fn index(&self, resource: u32) -> Result<usize, SharingError> {
+    pub(super) fn index(&self, resource: u32) -> Result<usize, FlowError> {
         let r = resource as usize;
         if r < self.base.len() {
             Ok(r)
         } else {
-            Err(SharingError::Resource(resource))
+            Err(FlowError::Resource(resource))
         }
     }
 
-    fn check_flow(&self, route: &[u32], weight: f64, limit: f64) -> Result<(), SharingError> {
+    fn check_flow(&self, route: &[u32], weight: f64, limit: f64) -> Result<(), FlowError> {
         if !(1e-9..=1e9).contains(&weight) {
-            return Err(SharingError::Weight(weight));
+            return Err(FlowError::Weight(weight));
         }
         if limit.is_nan() || limit <= 0.0 {
-            return Err(SharingError::Limit(limit));
+            return Err(FlowError::Limit(limit));
         }
         if route.is_empty() && limit.is_infinite() {
-            return Err(SharingError::Unbounded);
+            return Err(FlowError::Unbounded);
         }
         for &resource in route {
             self.index(resource)?;
@@ -228,10 +228,11 @@ impl Sharing {
         Ok(())
     }
 
-    fn new_slot(&mut self) -> Result<u32, SharingError> {
-        let slot = u32::try_from(self.flows.len()).map_err(|_| SharingError::TooMany)?;
+    fn new_slot(&mut self) -> Result<u32, FlowError> {
+        let slot = u32::try_from(self.flows.len())
+            .map_err(|_| FlowError::TooMany("flows, resources or hops"))?;
         if slot >= UNSOLVED {
-            return Err(SharingError::TooMany);
+            return Err(FlowError::TooMany("flows, resources or hops"));
         }
         self.flows.push(Flow::NONE);
         self.copies.push(0);
@@ -239,7 +240,7 @@ impl Sharing {
         Ok(slot)
     }
 
-    fn attach(&mut self, slot: u32, route: &[u32]) -> Result<(), SharingError> {
+    fn attach(&mut self, slot: u32, route: &[u32]) -> Result<(), FlowError> {
         let index = slot as usize;
         let flow = &mut self.flows[index];
         flow.length = self.members.attach(slot, route)?;
@@ -279,10 +280,10 @@ impl Sharing {
     }
 }
 
-fn check_capacity(capacity: f64) -> Result<(), SharingError> {
+fn check_capacity(capacity: f64) -> Result<(), FlowError> {
     if (0.0..=MAX_CAPACITY).contains(&capacity) {
         Ok(())
     } else {
-        Err(SharingError::Capacity(capacity))
+        Err(FlowError::Capacity(capacity))
     }
 }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::FlowError;
 
 /// What a flow asks for, as a naive model keeps it.
 #[derive(Clone, Debug)]
@@ -311,14 +312,14 @@ fn a_change_runs_down_a_long_chain() {
 #[test]
 fn what_is_no_number_is_refused() {
     for bad in [f64::NAN, -1.0, f64::INFINITY, 1e300] {
-        assert!(matches!(Sharing::new(&[1.0, bad], 1e-10), Err(SharingError::Capacity(_))));
+        assert!(matches!(Sharing::new(&[1.0, bad], 1e-10), Err(FlowError::Capacity(_))));
     }
-    assert!(matches!(Sharing::new(&[1.0], 0.0), Err(SharingError::Tolerance(_))));
+    assert!(matches!(Sharing::new(&[1.0], 0.0), Err(FlowError::Tolerance(_))));
     let mut sharing = Sharing::new(&[1.0], 1e-10).expect("resources");
-    assert_eq!(sharing.add(&[1], 1, 1.0, 1.0), Err(SharingError::Resource(1)));
-    assert_eq!(sharing.add(&[0], 1, 0.0, 1.0), Err(SharingError::Weight(0.0)));
-    assert_eq!(sharing.add(&[0], 1, 1.0, 0.0), Err(SharingError::Limit(0.0)));
-    assert_eq!(sharing.add(&[], 1, 1.0, f64::INFINITY), Err(SharingError::Unbounded));
+    assert_eq!(sharing.add(&[1], 1, 1.0, 1.0), Err(FlowError::Resource(1)));
+    assert_eq!(sharing.add(&[0], 1, 0.0, 1.0), Err(FlowError::Weight(0.0)));
+    assert_eq!(sharing.add(&[0], 1, 1.0, 0.0), Err(FlowError::Limit(0.0)));
+    assert_eq!(sharing.add(&[], 1, 1.0, f64::INFINITY), Err(FlowError::Unbounded));
     assert!(sharing.set_capacity(0, f64::NAN).is_err());
     assert_eq!(sharing.live(), 0);
 }

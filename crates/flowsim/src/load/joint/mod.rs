@@ -23,13 +23,14 @@
 
 mod placement;
 
+use crate::error::FlowError;
 use crate::load::demands::Demand;
 use crate::load::greedy::{self, Cost};
 use crate::load::paths::PathCollector;
 use crate::load::shortest_paths::{whole_path, PathDagCache};
 use crate::load::splittable::{Commodities, Search};
 use crate::load::{Demands, RouteOptions, Routes};
-use crate::network::{Network, NetworkError};
+use crate::network::Network;
 use crate::seeded::Random;
 use placement::Placement;
 
@@ -64,12 +65,12 @@ const BOUND_EFFORT: f64 = 0.1;
 /// Route every demand.
 ///
 /// # Errors
-/// [`NetworkError::Unreachable`] names the two hosts that no path joins.
+/// [`FlowError::Unreachable`] names the two hosts that no path joins.
 pub fn route(
     network: &Network,
     demands: &Demands,
     options: &RouteOptions,
-) -> Result<Routes, NetworkError> {
+) -> Result<Routes, FlowError> {
     let commodities = Commodities::new(network, demands)?;
     let search = Search::new(network, &commodities, options);
     let bound = search.run(BOUND_EFFORT * options.effort);
@@ -160,7 +161,7 @@ fn finish(
     demands: &Demands,
     placement: &Placement<'_>,
     options: &RouteOptions,
-) -> Result<Routes, NetworkError> {
+) -> Result<Routes, FlowError> {
     let mut loads = vec![0.0; network.link_count()];
     let mut collector = options.keep_paths.then(|| PathCollector::new(demands.len()));
     let mut cache = PathDagCache::new(network, greedy::MOST_CACHED_LINKS);
