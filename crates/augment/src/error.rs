@@ -20,6 +20,12 @@ pub enum ImageError {
 /// Why a run cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum AugmentError {
+    /// No operation has this text.
+    #[error(
+        "operation {0:?} is none of flip[:P], flip-vertical[:P], rotate:DEGREES, crop:WxH, resize:WxH, brightness:F, \
+         contrast:F, color:F, noise:S"
+    )]
+    Operation(String),
     /// The root, or the destination.
     #[error("{}: {source}", path.display())]
     Io {

@@ -23,7 +23,7 @@ mod sink;
 pub use counts::Counts;
 pub use error::{AugmentError, ImageError, Limits};
 pub use image_file::Encoding;
-pub use operation::{Operation, Unknown};
+pub use operation::Operation;
 pub use pixels::Pixels;
 pub use recipe::Recipe;
 pub use run::{Augmentation, Made, Options, Source};

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use image::imageops::FilterType;
 
-use crate::error::{ImageError, Limits};
+use crate::error::{AugmentError, ImageError, Limits};
 use crate::image_file;
 use crate::pixels::Pixels;
 use crate::random::Random;
@@ -32,22 +32,14 @@ pub enum Operation {
     Noise(f32),
 }
 
-/// A text that is not an operation.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "operation {0:?} is none of flip[:P], flip-vertical[:P], rotate:DEGREES, crop:WxH, resize:WxH, brightness:F, \
-     contrast:F, color:F, noise:S"
-)]
-pub struct Unknown(pub String);
-
 /// The longest edge that can be asked for.
 const LONGEST_EDGE: u32 = 1 << 15;
 
 impl FromStr for Operation {
-    type Err = Unknown;
+    type Err = AugmentError;
 
-    fn from_str(text: &str) -> Result<Self, Unknown> {
-        let unknown = || Unknown(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, AugmentError> {
+        let unknown = || AugmentError::Operation(text.to_owned());
         let (name, argument) = match text.split_once(':') {
             Some((name, argument)) => (name, Some(argument)),
             None => (text, None),
