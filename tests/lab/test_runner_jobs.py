@@ -26,14 +26,15 @@ from waystage.events import (
     PortUse,
     StagingStarted,
 )
-from waystage.experiment.queue import Queue, Start
+from waystage.experiment.queue import Start, node_queue
 from waystage.experiment.results import JobRecord
 from waystage.experiment.schema import Compute, ComputeIo, Limits, Staging
 from waystage.experiment.workload import JobRequest
 from waystage.interconnect.graphml import read_topology
 from waystage.jobs.notify import Notifier
+from waystage.worlds.base import JobFailed
 from waystage.worlds.lab.lab import Lab
-from waystage.worlds.lab.one_job import JobFailed, JobRun
+from waystage.worlds.lab.one_job import JobRun
 from waystage.worlds.lab.one_set import SetRun
 from waystage.worlds.lab.parts import LabParts
 from waystage.worlds.lab.supervision import SupervisedProcess
@@ -174,7 +175,7 @@ def run_set(
     records: list[JobRecord] = []
     run = SetRun(
         jobs,
-        Queue(PAPER, placement="alternate-edges", concurrent=2),
+        node_queue(PAPER, "alternate-edges", 2),
         job_run(parts, Heard()),
         job_id=lambda job: f"j{job.index}",
         stop_on_failure=stop_on_failure,
@@ -215,7 +216,7 @@ def test_an_interrupted_set_leaves_no_thread_behind(error: type[BaseException]) 
 
     run = SetRun(
         [request(0)],
-        Queue(PAPER, placement="linear"),
+        node_queue(PAPER, "linear"),
         job_run(Parts(each_s=60), Heard()),
         job_id=lambda job: "j",
         stop_on_failure=False,

@@ -10,12 +10,13 @@ Must not know: how any one world works.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import waystage
 from waystage.experiment import results
+from waystage.experiment.queue import Start
 from waystage.experiment.results import JobRecord, RunResult
 from waystage.experiment.schema import Compute, Experiment, PolicyChoice
 from waystage.experiment.workload import JobRequest, jobs_of_set
@@ -30,6 +31,36 @@ class WorldError(RuntimeError):
 
 class Unfit(WorldError):
     """The experiment asks for what this world cannot do; the message says what to change in its file."""
+
+
+class JobFailed(Exception):
+    """A part of a job that did not work or did not end in time; the message is the cause a user reads."""
+
+
+def job_record(
+    request: JobRequest,
+    start: Start,
+    cause: str,
+    times: tuple[float, float],
+    took: Mapping[str, float],
+    **run: Any,
+) -> JobRecord:
+    """The record of a job that ran from `times[0]` to `times[1]`; `run` holds `policy`, `set` and `submitted_at_s`."""
+    return JobRecord(
+        **run,
+        index=request.index,
+        job_id=start.job_id,
+        kind=request.kind,
+        nodes=start.nodes,
+        storage=request.storage,
+        started_at_s=times[0],
+        ended_at_s=times[1],
+        stage_in_s=took["in"],
+        compute_s=took["compute"],
+        stage_out_s=took["out"],
+        status="failed" if cause else "done",
+        cause=cause,
+    )
 
 
 class World(Protocol):

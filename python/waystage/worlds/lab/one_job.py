@@ -22,10 +22,7 @@ from waystage.experiment.results import JobRecord
 from waystage.experiment.schema import Limits
 from waystage.experiment.workload import JobRequest
 from waystage.jobs.notify import Notifier
-
-
-class JobFailed(Exception):
-    """A part of a job that did not work; the message is the cause a user reads."""
+from waystage.worlds.base import JobFailed, job_record
 
 
 class Parts(Protocol):
@@ -78,23 +75,9 @@ class JobRun:
             cause = str(failure)
         ended = self._now()
         self._parts.clear(start)
-        return JobRecord(
-            policy=self._policy,
-            set=self._set,
-            index=request.index,
-            job_id=start.job_id,
-            kind=request.kind,
-            nodes=start.nodes,
-            storage=request.storage,
-            submitted_at_s=self._set_began_s + request.submit_s,
-            started_at_s=began,
-            ended_at_s=ended,
-            stage_in_s=took["in"],
-            compute_s=took["compute"],
-            stage_out_s=took["out"],
-            status="failed" if cause else "done",
-            cause=cause,
-        )
+        submitted = self._set_began_s + request.submit_s
+        run = {"policy": self._policy, "set": self._set, "submitted_at_s": submitted}
+        return job_record(request, start, cause, (began, ended), took, **run)
 
     def _run(self, request: JobRequest, start: Start, stop: threading.Event, took: dict[str, float]) -> None:
         self._notifier.job_started(start.job_id, start.nodes)

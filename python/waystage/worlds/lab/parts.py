@@ -16,10 +16,10 @@ from waystage.experiment.programs import PROGRAMS
 from waystage.experiment.queue import Start
 from waystage.experiment.schema import Compute, Staging
 from waystage.experiment.workload import JobRequest
+from waystage.worlds.base import JobFailed
 from waystage.worlds.lab import mpi, staging
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
-from waystage.worlds.lab.one_job import JobFailed
 from waystage.worlds.lab.supervision import SupervisedProcess, transfer_ended, why_ended
 
 

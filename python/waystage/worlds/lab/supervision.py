@@ -16,7 +16,7 @@ import time
 from collections import deque
 from typing import IO, Any
 
-from waystage.worlds.lab.one_job import JobFailed
+from waystage.worlds.base import JobFailed
 from waystage.worlds.lab.staging import Transfer
 
 KEPT_LINES = 200

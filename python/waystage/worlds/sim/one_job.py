@@ -29,6 +29,7 @@ from waystage.experiment.queue import Start
 from waystage.experiment.results import JobRecord
 from waystage.experiment.schema import Limits
 from waystage.experiment.workload import JobRequest
+from waystage.worlds.base import JobFailed, job_record
 from waystage.worlds.sim.programs import Program
 
 
@@ -60,10 +61,6 @@ class Parts(Protocol):
     def compute(self, request: JobRequest, start: Start) -> Program: ...
 
     def io(self, request: JobRequest, start: Start) -> Program: ...
-
-
-class JobFailed(Exception):
-    """A part of a job that did not end in time; the message is the cause a user reads."""
 
 
 class Job:
@@ -101,24 +98,9 @@ class Job:
 
     def record(self, policy: str, set_index: int, began_s: float) -> JobRecord:
         """The job's record; the set began `began_s` after the run."""
-        request = self._request
-        return JobRecord(
-            policy=policy,
-            set=set_index,
-            index=request.index,
-            job_id=self._start.job_id,
-            kind=request.kind,
-            nodes=self._start.nodes,
-            storage=request.storage,
-            submitted_at_s=began_s + request.submit_s,
-            started_at_s=began_s + self._began,
-            ended_at_s=began_s + self._ended,
-            stage_in_s=self._took["in"],
-            compute_s=self._took["compute"],
-            stage_out_s=self._took["out"],
-            status="failed" if self._cause else "done",
-            cause=self._cause,
-        )
+        times = began_s + self._began, began_s + self._ended
+        run = {"policy": policy, "set": set_index, "submitted_at_s": began_s + self._request.submit_s}
+        return job_record(self._request, self._start, self._cause, times, self._took, **run)
 
     def _notify(self, event: Event) -> Waits:
         """The notifier waits for the controller's word that it has the event."""
