@@ -73,3 +73,9 @@ class Mode:
         self._cluster, self._sources, self._traffics = cluster, sources, traffics
         self._queue, self._routing, self._until_s = queue, routing, until_s
         self._loads: F64 = np.zeros(cluster.capacity.size)
+
+    def _arrive(self, coming: list[Submission], until_s: float) -> None:
+        """Queue the jobs that arrive until then; `coming` holds the last one first."""
+        while coming and coming[-1].at_s <= until_s:
+            self.journal.arrived(coming[-1])
+            self._queue.submit(coming.pop())

@@ -56,19 +56,15 @@ class LoadMode(Mode):
 
     def run(self, submissions: Sequence[Submission], tick: Tick) -> None:
         """Raises AlgorithmError."""
-        coming = iter(submissions)
-        following = next(coming, None)
-        while following is not None or self._ends:
-            arrival_s = float("inf") if following is None else following.at_s
+        coming = list(reversed(submissions))
+        while coming or self._ends:
+            arrival_s = coming[-1].at_s if coming else float("inf")
             now_s = min(arrival_s, self._ends[0][0] if self._ends else float("inf"))
             if now_s > self._until_s:
                 break
             while self._ends and self._ends[0][0] == now_s:
                 self._end(heapq.heappop(self._ends)[1], now_s)
-            while following is not None and following.at_s == now_s:
-                self.journal.arrived(following)
-                self._queue.submit(following)
-                following = next(coming, None)
+            self._arrive(coming, now_s)
             for started in self._queue.starts(now_s):
                 self._start(started, now_s)
             tick(now_s)

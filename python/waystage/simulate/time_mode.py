@@ -69,20 +69,16 @@ class TimeMode(Mode):
 
     def run(self, submissions: Sequence[Submission], tick: Tick) -> None:
         """Raises AlgorithmError."""
-        coming = iter(submissions)
-        following = next(coming, None)
-        while following is not None or self._running:
-            limit_s = self._until_s if following is None else min(following.at_s, self._until_s)
+        coming = list(reversed(submissions))
+        while coming or self._running:
+            limit_s = min(coming[-1].at_s, self._until_s) if coming else self._until_s
             ended = self._clock.run_until(limit_s)
             for _, number in ended:
                 self._advance(number)
             if not ended:
-                if limit_s >= self._until_s and (following is None or following.at_s > self._until_s):
+                if limit_s >= self._until_s and (not coming or coming[-1].at_s > self._until_s):
                     break
-                while following is not None and following.at_s <= limit_s:
-                    self.journal.arrived(following)
-                    self._queue.submit(following)
-                    following = next(coming, None)
+                self._arrive(coming, limit_s)
             now_s = self._clock.now
             for started in self._queue.starts(now_s):
                 self._start(started, now_s)
