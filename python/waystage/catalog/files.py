@@ -118,11 +118,7 @@ def files_of(
     tables: list[pa.Table] = []
     errors: list[tuple[bytes, str]] = []
 
-    def report(counts: dict[str, int]) -> None:
-        if progress is not None:
-            progress(f"{counts['entries']:,} entries", 0.0)
-
-    for batch in batches(walk, report):
+    for batch in batches(walk, progress):
         entries, directories, failed = batch.take()
         errors += failed
         found = directories_table(directories, entries)["path"].combine_chunks()

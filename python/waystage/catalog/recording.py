@@ -66,12 +66,8 @@ def record(
     )
     recorder = Recorder(folder, manifest)
 
-    def report(counts: dict[str, int]) -> None:
-        if progress is not None:
-            progress(*_how_far(counts))
-
     try:
-        for batch in batches(walk, report):
+        for batch in batches(walk, progress, _how_far):
             recorder.add(batch)
         recorder.close_part()
     except KeyboardInterrupt:

@@ -14,11 +14,7 @@ from waystage._native import TreeWalk, WalkBatch
 from waystage.catalog.errors import SourceMissing
 from waystage.display import display
 from waystage.native_options import WalkOptions
-
-INTERVAL_S = 0.2
-"""Between two reports of progress at most, however long a batch takes."""
-
-Report = Callable[[dict[str, int]], None]
+from waystage.task import INTERVAL_S, Progress
 
 
 def start_walk(root: Path, options: WalkOptions) -> TreeWalk:
@@ -29,13 +25,25 @@ def start_walk(root: Path, options: WalkOptions) -> TreeWalk:
         raise SourceMissing(f"{display(str(root))} cannot be read: {error.strerror or error}") from None
 
 
-def batches(walk: TreeWalk, report: Report | None = None) -> Iterator[WalkBatch]:
-    """The batches of `walk`, which stops when the iterator ends or is closed. `report` receives the walk's counts."""
+def entries_found(counts: dict[str, int]) -> tuple[str, float]:
+    """What `batches` reports where the number of entries to come is unknown."""
+    return f"{counts['entries']:,} entries", 0.0
+
+
+def batches(
+    walk: TreeWalk,
+    progress: Progress | None = None,
+    describe: Callable[[dict[str, int]], tuple[str, float]] = entries_found,
+) -> Iterator[WalkBatch]:
+    """The batches of `walk`, which stops when the iterator ends or is closed.
+
+    `progress` is called at least every INTERVAL_S with what `describe` makes of the walk's counts.
+    """
     with walk:
         ended = False
         while not ended:
             ended = walk.wait(INTERVAL_S)
             if (batch := walk.next()) is not None:
                 yield batch
-            if report is not None:
-                report(walk.progress())
+            if progress is not None:
+                progress(*describe(walk.progress()))

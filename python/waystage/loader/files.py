@@ -102,16 +102,12 @@ def _catalogued(catalog: Catalog, tree: Path | None) -> FileSet:
 def _walked(root: Path, mode: Mode, threads: int, progress: Progress | None) -> FileSet:
     options = WalkOptions(threads=threads, layouts="each" if mode == "object" else None)
 
-    def report(counts: dict[str, int]) -> None:
-        if progress is not None:
-            progress(f"{counts['entries']:,} entries walked", 0.0)
-
     try:
         walk = start_walk(root, options)
     except SourceMissing as error:
         raise LoaderError(str(error)) from None
     files = LoadFiles(root)
-    for batch in batches(walk, report):
+    for batch in batches(walk, progress, lambda counts: (f"{counts['entries']:,} entries walked", 0.0)):
         entries, directories, _ = batch.take()
         if len(entries["size"]):
             files.extend(_walked_columns(entries, directories))
