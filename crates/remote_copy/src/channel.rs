@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::copy_state::CopyState;
 use crate::error::WanError;
 use waystage_transport::message::Message;
 
@@ -21,15 +22,14 @@ pub trait Channel: Sync {
     /// Where the channel has ended.
     fn send_urgent(&self, message: Vec<u8>) -> Result<(), WanError>;
 
-    /// The next message; None where none came in time.
+    /// The next message; None once the copy is stopped, after which [`Self::interrupt`] has to be called.
     ///
     /// # Errors
     /// Where the channel has ended.
-    fn receive(&self, timeout: Duration) -> Result<Option<Message>, WanError>;
+    fn receive(&self, copy_state: &CopyState) -> Result<Option<Message>, WanError>;
 
-    /// Wake the thread that waits for a message: the copy is over. Where a channel cannot, the thread's timeout ends
-    /// it.
-    fn interrupt(&self) {}
+    /// Let all threads that wait for a message check whether the copy is stopped.
+    fn interrupt(&self);
 
     /// A received message is no longer needed: its memory may be filled again.
     fn done(&self, message: Message);
@@ -53,8 +53,12 @@ impl Channel for waystage_transport::channel::Channel {
         Ok(self.say(message)?)
     }
 
-    fn receive(&self, timeout: Duration) -> Result<Option<Message>, WanError> {
-        Ok(self.receive(timeout)?)
+    fn receive(&self, copy_state: &CopyState) -> Result<Option<Message>, WanError> {
+        Ok(self.receive_unless(|| copy_state.is_stopped())?)
+    }
+
+    fn interrupt(&self) {
+        self.interrupt();
     }
 
     fn done(&self, message: Message) {
@@ -129,15 +133,21 @@ pub(crate) mod testing {
             self.send(message)
         }
 
-        fn receive(&self, timeout: Duration) -> Result<Option<Message>, WanError> {
+        fn receive(&self, copy_state: &CopyState) -> Result<Option<Message>, WanError> {
             let mut waiting = self.incoming.waiting.lock();
-            let idle = |waiting: &mut (VecDeque<Vec<u8>>, bool)| waiting.0.is_empty() && !waiting.1;
-            self.incoming.changed.wait_while_for(&mut waiting, idle, timeout);
+            self.incoming.changed.wait_while(&mut waiting, |waiting| {
+                waiting.0.is_empty() && !waiting.1 && !copy_state.is_stopped()
+            });
             match waiting.0.pop_front() {
                 Some(buffer) => Ok(Some(Message { length: buffer.len(), buffer, by: None })),
                 None if waiting.1 => Err(WanError::lost("the channel has ended")),
                 None => Ok(None),
             }
+        }
+
+        fn interrupt(&self) {
+            let _waiting = self.incoming.waiting.lock();
+            self.incoming.changed.notify_all();
         }
 
         fn done(&self, _message: Message) {}

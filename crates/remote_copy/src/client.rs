@@ -98,6 +98,13 @@ impl Shared {
     fn lock(&self) -> parking_lot::MutexGuard<'_, Progress> {
         self.progress.lock()
     }
+
+    /// Let the copy check whether it is stopped, and its limit.
+    fn interrupt(&self) {
+        if let Some(control) = self.lock().controls.first() {
+            control.interrupt();
+        }
+    }
 }
 
 /// A copy in progress. Dropping it stops it; what it has done stays, and the same copy goes on from there.
@@ -197,11 +204,13 @@ impl Client {
     /// Limit the rate of both ends from now on, in bytes a second; None for the rate that was agreed at first.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
         self.shared.copy_state.limits.set_own(bytes_per_s);
+        self.shared.interrupt();
     }
 
     /// End it; its threads are gone when this returns.
     pub fn stop(&self) {
         self.shared.copy_state.cancel();
+        self.shared.interrupt();
         let channel = self.shared.lock().channel.clone();
         // Threads that wait to send are woken; the peer still gets a verdict.
         if let Some(channel) = channel {

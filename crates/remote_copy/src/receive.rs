@@ -10,7 +10,6 @@ mod making;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::error::{protocol_violation, WanError};
 use parking_lot::{Condvar, Mutex};
@@ -28,9 +27,6 @@ use crate::copy_state::CopyState;
 use crate::entry::{kinds, path, read_runs, Answer, Entry, Wanted};
 use crate::receiver_state::{IncomingFile, ReceiverState, Target};
 use crate::session::CopyOptions;
-
-/// Threads that wait for messages check this often whether the copy is over.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Attributes of a large file that wait in memory for its parts; longer ones are kept on storage.
 const FEW_XATTR_BYTES: usize = 4 << 10;
@@ -161,7 +157,7 @@ impl Worker<'_> {
     fn run(mut self, progress: &(Mutex<Progress>, Condvar)) {
         let state = self.receiver.copy_state;
         while !state.is_stopped() {
-            let taken = match self.channel.receive(CHECK_INTERVAL) {
+            let taken = match self.channel.receive(state) {
                 Ok(Some(message)) => self.message(&message).map(|done| Some((message, done))),
                 Ok(None) => Ok(None),
                 Err(error) => Err(MessageError::Lost(error)),

@@ -45,7 +45,7 @@ const FIRST_OFFER_BYTES: usize = EARLY_BYTES / 2;
 /// Threads that walk: on local storage one keeps several readers busy.
 const WALKERS: usize = 2;
 
-/// Threads that wait for messages check this often whether the copy is over.
+/// While the last messages are delivered, the sender checks this often whether the copy is stopped.
 const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// What is copied from.
@@ -171,7 +171,7 @@ impl Sender<'_> {
     /// Take in answers until the copy is over.
     fn listen(&self) {
         while !self.copy_state.is_stopped() {
-            let message = match self.channel.receive(CHECK_INTERVAL) {
+            let message = match self.channel.receive(self.copy_state) {
                 Ok(Some(message)) => message,
                 Ok(None) => continue,
                 Err(error) => return self.end(error),

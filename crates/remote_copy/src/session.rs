@@ -3,10 +3,10 @@
 //! Arrives: a TLS connection. Leaves: who, how fast, what is copied where; both ends' verdicts. Must not know: files.
 //! The messages are specified in `docs/reference/wide-area-copy.md`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::error::{protocol_violation, WanError};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use waystage_copy::{Fsync, Update, Verify};
 use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
@@ -165,6 +165,23 @@ pub(crate) fn single_name(bytes: &[u8]) -> Read<Vec<u8>> {
     Ok(name)
 }
 
+/// What the peer has said of its end.
+#[derive(Default)]
+struct Heard {
+    verdict: Option<Verdict>,
+    /// No verdict is waited for any longer.
+    nothing_more: bool,
+}
+
+/// Calls its function when dropped, in a panic as well.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// Do this side's part while listening to the peer; both verdicts. `hear` is given what else the peer
 /// says, and says whether that is to be said here.
 pub(crate) fn exchange(
@@ -174,7 +191,11 @@ pub(crate) fn exchange(
     hear: impl Fn(u8, &[u8]) -> Result<(), WanError> + Sync,
     work: impl FnOnce() -> Result<(), WanError>,
 ) -> (Result<(), WanError>, Option<Verdict>) {
-    let theirs: Mutex<Option<Verdict>> = Mutex::new(None);
+    let (heard, changed) = (Mutex::new(Heard::default()), Condvar::new());
+    let report = |change: &dyn Fn(&mut Heard)| {
+        change(&mut heard.lock());
+        changed.notify_all();
+    };
     let over = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::SeqCst;
     // Threads that wait for the channel have to be woken, too.
@@ -185,19 +206,24 @@ pub(crate) fn exchange(
     };
     std::thread::scope(|scope| {
         let listening = scope.spawn(|| {
-            let (mut told, mut held) = (0, (None, 0));
+            let _ended = OnDrop(|| report(&|heard| heard.nothing_more = true));
+            let (mut told, mut held) = (0, None);
+            // The channel's owner interrupts the connection after each change of what is checked here.
             while !over.load(order) {
+                if copy_state.is_cancelled() {
+                    channel.interrupt();
+                    report(&|heard| heard.nothing_more = true);
+                }
                 let (own, both) = (copy_state.limits.own(), copy_state.limits.both());
                 if own != told {
                     told = own;
                     control.send(kinds::LIMIT, &own.to_le_bytes());
                 }
-                // Each connection has its part, so that another one changes the parts of all.
-                if (both, channel.size()) != held && (both, held.0) != (None, None) {
-                    held = (both, channel.size());
+                if both != held {
+                    held = both;
                     channel.limit(both);
                 }
-                match control.receive(Duration::from_millis(100)) {
+                match control.receive(Duration::MAX) {
                     Ok(None) => {}
                     Ok(Some((kinds::LIMIT, body))) => match Reader(&body).u64() {
                         Ok(theirs) => copy_state.limits.set_theirs(theirs),
@@ -209,7 +235,7 @@ pub(crate) fn exchange(
                                 end(error.clone());
                             }
                             // Its end is still listened for: this end may have much to do yet.
-                            *theirs.lock() = Some(verdict);
+                            report(&|heard| heard.verdict = Some(verdict.clone()));
                         }
                         Err(_) => return end(protocol_violation()),
                     },
@@ -228,18 +254,18 @@ pub(crate) fn exchange(
         let verdict = Verdict::of(copy_state, ours.as_ref().err().cloned(), limit);
         control.send(kinds::VERDICT, &verdict.encode());
         // A side that failed does not wait long; one that is done waits for the peer, whose disk may be slow.
-        let deadline = Instant::now() + Duration::from_secs(2);
-        let heard = || theirs.lock().is_some();
-        while !heard()
-            && !listening.is_finished()
-            && !copy_state.is_cancelled()
-            && (ours.is_ok() || Instant::now() < deadline)
-        {
-            std::thread::sleep(Duration::from_millis(2));
+        let waits = |heard: &mut Heard| heard.verdict.is_none() && !heard.nothing_more;
+        let mut held = heard.lock();
+        if ours.is_ok() {
+            changed.wait_while(&mut held, waits);
+        } else {
+            changed.wait_while_for(&mut held, waits, Duration::from_secs(2));
         }
+        drop(held);
         over.store(true, order);
+        control.interrupt();
         let _ = listening.join();
-        let theirs = theirs.lock().take();
+        let theirs = heard.lock().verdict.take();
         let ours = match (&ours, &theirs) {
             (Ok(()), Some(Verdict { failed: Some(error), .. })) => Err(error.clone()),
             (Ok(()), None) => Err(copy_state.verdict()),

@@ -128,6 +128,7 @@ impl Server {
                 session.copy_state.limits.set_own(self.shared.limit(user));
             }
         }
+        self.shared.interrupt();
     }
 
     /// Lines for the log since the last call.

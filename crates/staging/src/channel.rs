@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
-use waystage_remote_copy::WanError;
-use waystage_remote_copy::{Channel, Verdict};
+use waystage_remote_copy::{Channel, CopyState, Verdict, WanError};
 use waystage_transport::message::{Message, MOST_BYTES};
 
 use crate::error::StagingError;
@@ -166,9 +165,14 @@ impl TcpChannel {
         self.moved_ms.store(now, Ordering::Relaxed);
     }
 
-    fn is_stalled(&self) -> bool {
+    /// How long nothing may move from now on.
+    fn stalls_in(&self) -> Duration {
         let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
-        self.began.elapsed().saturating_sub(moved) > STALL
+        (moved + STALL).saturating_sub(self.began.elapsed())
+    }
+
+    fn is_stalled(&self) -> bool {
+        self.stalls_in().is_zero()
     }
 
     /// Send a message that is not the copy engine's.
@@ -392,32 +396,36 @@ impl Channel for TcpChannel {
         self.send(message)
     }
 
-    fn receive(&self, timeout: Duration) -> Result<Option<Message>, WanError> {
+    fn receive(&self, copy_state: &CopyState) -> Result<Option<Message>, WanError> {
         let mut reading = self.reading.lock();
-        if !reading.control.is_empty() {
-            // Nothing of this copy comes after its verdict: until it is over, only a wake-up does.
-            let mut wake = [PollFd::new(&self.wake, PollFlags::IN)];
-            let _ = poll(&mut wake, Timespec::try_from(timeout).ok().as_ref());
-            return Ok(None);
-        }
-        match self.read(&mut reading, timeout)? {
-            Some((Kind::Copy, buffer, length)) => Ok(Some(Message { buffer, length, by: None })),
-            Some((kind, mut buffer, length)) => {
-                buffer.truncate(length);
-                if let (Kind::Verdict, Ok(Verdict { failed: Some(error), .. })) =
-                    (kind, Verdict::read(&buffer))
-                {
-                    self.failure.lock().get_or_insert_with(|| error.clone().into());
-                    // A thread that is sending has to end, too.
-                    let _ = self.stream.shutdown(Shutdown::Both);
-                    return Err(error);
-                }
-                reading.control.push_back((kind, buffer));
-                Ok(None)
+        while !copy_state.is_stopped() {
+            if !reading.control.is_empty() {
+                // Nothing of this copy comes after its verdict: until it is over, only a wake-up does.
+                let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], None);
+                let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
+                continue;
             }
-            None if self.is_stalled() => Err(self.stalled()),
-            None => Ok(None),
+            match self.read(&mut reading, self.stalls_in())? {
+                Some((Kind::Copy, buffer, length)) => {
+                    return Ok(Some(Message { buffer, length, by: None }))
+                }
+                Some((kind, mut buffer, length)) => {
+                    buffer.truncate(length);
+                    if let (Kind::Verdict, Ok(Verdict { failed: Some(error), .. })) =
+                        (kind, Verdict::read(&buffer))
+                    {
+                        self.failure.lock().get_or_insert_with(|| error.clone().into());
+                        // A thread that is sending has to end, too.
+                        let _ = self.stream.shutdown(Shutdown::Both);
+                        return Err(error);
+                    }
+                    reading.control.push_back((kind, buffer));
+                }
+                None if self.is_stalled() => return Err(self.stalled()),
+                None => {}
+            }
         }
+        Ok(None)
     }
 
     fn interrupt(&self) {

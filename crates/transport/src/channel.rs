@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::backpressure::Backpressure;
 use crate::channel_connection::ChannelConnection;
@@ -26,6 +26,8 @@ pub struct Channel {
     incoming: Arc<MessageQueue>,
     backpressure: Arc<Backpressure>,
     members: RwLock<Vec<Arc<ChannelConnection>>>,
+    /// The rate limit of all members together.
+    rate: Mutex<Option<u64>>,
 }
 
 impl Channel {
@@ -36,7 +38,12 @@ impl Channel {
         first: ChannelConnection,
     ) -> Self {
         incoming.notify_senders(Arc::clone(&backpressure));
-        Self { incoming, backpressure, members: RwLock::new(vec![Arc::new(first)]) }
+        Self {
+            incoming,
+            backpressure,
+            members: RwLock::new(vec![Arc::new(first)]),
+            rate: Mutex::new(None),
+        }
     }
 
     /// One more member, made with its number.
@@ -51,6 +58,11 @@ impl Channel {
         if self.incoming.ended().is_some() {
             member.abort();
         }
+        let rate = self.rate.lock();
+        if rate.is_some() {
+            self.share(*rate);
+        }
+        drop(rate);
         self.backpressure.notify();
         Ok(member)
     }
@@ -120,6 +132,19 @@ impl Channel {
         }
     }
 
+    /// The next message; None once `is_over` says so, which [`Self::interrupt`] has it asked.
+    pub fn receive_unless(&self, is_over: impl Fn() -> bool) -> Result<Option<Message>, Error> {
+        match self.incoming.take_unless(&is_over) {
+            None if !is_over() => Err(self.lost()),
+            message => Ok(message),
+        }
+    }
+
+    /// Let all threads in [`Self::receive_unless`] ask again whether it is over.
+    pub fn interrupt(&self) {
+        self.incoming.interrupt();
+    }
+
     /// A message is done with; its memory may be filled again.
     pub fn done(&self, message: Message) {
         self.incoming.done(message.length);
@@ -131,17 +156,18 @@ impl Channel {
         }
     }
 
-    /// Limit the rate from now on; None for what was agreed on.
+    /// Limit the rate from now on; None for what was agreed on. Members that are added later get their part.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
+        let mut rate = self.rate.lock();
+        *rate = bytes_per_s;
+        self.share(bytes_per_s);
+    }
+
+    fn share(&self, bytes_per_s: Option<u64>) {
         let members = self.members();
         let count = members.len() as u64;
         let part = bytes_per_s.map(|rate| (rate / count.max(1)).max(1));
         members.iter().for_each(|member| member.limit(part));
-    }
-
-    /// How many connections it has by now.
-    pub fn size(&self) -> usize {
-        self.members.read().len()
     }
 
     /// Nothing is received or sent from now on.

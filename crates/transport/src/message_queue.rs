@@ -110,6 +110,25 @@ impl MessageQueue {
         self.lock().ended.clone()
     }
 
+    /// The next message; None at the end, or after [`Self::interrupt`] once `is_over` says so.
+    pub fn take_unless(&self, is_over: impl Fn() -> bool) -> Option<Message> {
+        let mut state = self.lock();
+        self.changed.wait_while(&mut state, |state| {
+            state.waiting.is_empty() && state.ended.is_none() && !is_over()
+        });
+        if is_over() {
+            return None;
+        }
+        state.waiting.pop_front()
+    }
+
+    /// Let all threads in [`Self::take_unless`] ask again whether it is over.
+    pub fn interrupt(&self) {
+        // With the lock, no thread is between its question and its wait.
+        let _state = self.lock();
+        self.changed.notify_all();
+    }
+
     /// The next message; None after `timeout` or the end.
     pub fn take(&self, timeout: Duration) -> Option<Message> {
         let deadline = Instant::now() + timeout;
@@ -134,6 +153,8 @@ impl MessageQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
 
     #[test]
@@ -147,6 +168,21 @@ mod tests {
         assert!(early.take(Duration::ZERO).is_none());
         let came = [(); 2].map(|()| incoming.take(Duration::ZERO).unwrap()[0]);
         assert_eq!(came, [1, 2]);
+    }
+
+    #[test]
+    fn an_interrupt_wakes_all_that_wait_once_it_is_over() {
+        for _ in 0..200 {
+            let (incoming, over) = (MessageQueue::default(), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                let take = || incoming.take_unless(|| over.load(Ordering::Relaxed));
+                let waiting = [(); 2].map(|()| scope.spawn(take));
+                incoming.interrupt();
+                over.store(true, Ordering::Relaxed);
+                incoming.interrupt();
+                assert!(waiting.into_iter().all(|thread| thread.join().unwrap().is_none()));
+            });
+        }
     }
 
     #[test]

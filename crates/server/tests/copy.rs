@@ -1,0 +1,170 @@
+//! Copies between a client and a server in this process: they end when done, and soon after either side stops.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something it relies on fails")]
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use waystage_copy::{Fsync, Update, Verify};
+use waystage_probe::Probing;
+use waystage_protocol::congestion::Mode;
+use waystage_remote_copy::{Client, CopyOptions, Dry, Ends, Request};
+use waystage_server::{Server, ServerOptions, SharedRoot, User};
+use waystage_transport::identity::Identity;
+use waystage_transport::Peer;
+
+const SIZE: usize = 24 << 20;
+
+/// After 3 s a stop aborts the connections of copies that do not end before.
+const SOON: Duration = Duration::from_secs(5);
+
+struct Site {
+    folder: PathBuf,
+    server: Server,
+    trusted: Identity,
+    key: Identity,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Site {
+    fn new(name: &str) -> Self {
+        let folder =
+            std::env::temp_dir().join(format!("waystage-server-{name}-{}", std::process::id()));
+        fs::create_dir_all(folder.join("from/sub")).unwrap();
+        let contents: Vec<u8> = (0..SIZE as u32).map(|at| (at / 7) as u8).collect();
+        fs::write(folder.join("from/large"), contents).unwrap();
+        fs::write(folder.join("from/sub/small"), b"small").unwrap();
+        let (trusted, key) = (Identity::ephemeral().unwrap(), Identity::ephemeral().unwrap());
+        let user = User {
+            name: "ada".to_owned(),
+            keys: vec![key.public.clone()],
+            modes: Vec::new(),
+            networks: Vec::new(),
+            rate_bytes_per_s: None,
+            connections: None,
+            account: None,
+            reach: Vec::new(),
+            listen: Vec::new(),
+        };
+        let root =
+            SharedRoot { path: folder.clone(), write: true, users: Vec::new(), privileged: false };
+        let server = Server::start(ServerOptions {
+            listen: ([127, 0, 0, 1], 0).into(),
+            identity: trusted.clone(),
+            users: vec![user],
+            roots: vec![root],
+            rate_bytes_per_s: None,
+            connections: 8,
+            copy_connections: 2,
+            sockets: 1,
+            memory_bytes: 64 << 20,
+            udp: true,
+            workers: 2,
+            probing: Probing {
+                users: Vec::new(),
+                rate_bytes_per_s: None,
+                longest: Duration::from_secs(1),
+            },
+        })
+        .unwrap();
+        Self { folder, server, trusted, key }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn copy(&self, push: bool, udp: bool, to: &str) -> Client {
+        let bytes = |path: &Path| path.to_str().unwrap().as_bytes().to_vec();
+        let (from, to) = (self.path("from"), self.path(to));
+        let ends = if push {
+            Ends::Push { local: from, remote: bytes(&to) }
+        } else {
+            Ends::Pull { remote: bytes(&from), local: to }
+        };
+        Client::start(Request {
+            server: Peer {
+                host: "127.0.0.1".to_owned(),
+                port: self.server.address().port(),
+                user: "ada".to_owned(),
+                identity: self.key.clone(),
+                trusted: Some(self.trusted.public.clone()),
+                mode: Mode::Fair,
+                rate_bytes_per_s: None,
+                udp_wait: udp.then_some(Duration::from_secs(2)),
+            },
+            known_as: None,
+            workers: 2,
+            connections: 2,
+            memory_bytes: 64 << 20,
+            ends,
+            names: None,
+            privileged: false,
+            options: CopyOptions {
+                exclude: Vec::new(),
+                include: None,
+                listed: false,
+                one_file_system: false,
+                update: Update::Changed,
+                fsync: Fsync::None,
+                verify: Verify::None,
+                dry: Dry::No,
+                restart: false,
+                xattrs: false,
+                owners: false,
+                hard_links: true,
+            },
+        })
+        .unwrap()
+    }
+}
+
+const WAYS: [(bool, bool); 4] = [(true, true), (false, true), (true, false), (false, false)];
+
+#[test]
+fn copies_of_both_directions_end_when_all_is_there() {
+    let site = Site::new("complete");
+    for (number, (push, udp)) in WAYS.into_iter().enumerate() {
+        let to = format!("to-{number}");
+        let copy = site.copy(push, udp, &to);
+        copy.wait(Duration::from_secs(60)).unwrap().unwrap();
+        let same = |name: &str| {
+            fs::read(site.path("from").join(name)).unwrap()
+                == fs::read(site.path(&to).join(name)).unwrap()
+        };
+        assert!(same("large") && same("sub/small"));
+    }
+}
+
+#[test]
+fn a_copy_that_either_side_stops_ends_soon() {
+    for stop_server in [false, true] {
+        for (push, udp) in WAYS {
+            let site = Site::new(&format!("stop-{stop_server}-{push}-{udp}"));
+            // A limit that the server sets while the copy runs reaches its sender.
+            let copy = site.copy(push, udp, "to");
+            copy.limit(Some(1 << 20));
+            site.server.limit(Some(1 << 20), HashMap::new());
+            std::thread::sleep(Duration::from_millis(400));
+            assert!(copy.wait(Duration::ZERO).is_none(), "the limit does not hold");
+            let began = Instant::now();
+            if stop_server {
+                site.server.stop();
+            } else {
+                copy.stop();
+            }
+            let result = copy.wait(Duration::from_secs(30)).unwrap();
+            let error = result.unwrap_err();
+            // A thread that was sending reports the end of its channel, which may come first.
+            assert!(["stopped", "lost"].contains(&error.kind()), "{error}");
+            assert!(began.elapsed() < SOON, "{:?} {push} {udp} {stop_server}", began.elapsed());
+        }
+    }
+}
