@@ -1112,7 +1112,9 @@ class Augmentation(Task):
     def finish(self) -> tuple[dict[str, int], list[tuple[bytes, str]]]:
         """Wait for the end and take the result: (counts, [(path, error)]). Raises AugmentError, also after `cancel`."""
 
-def augment_image(data: bytes, operations: Sequence[str], *, seed: int = 0, encoding: str = "same") -> bytes:
+def augment_image(
+    data: bytes, operations: Sequence[str], *, seed: int = 0, encoding: str = "same", max_pixels: int = ...
+) -> bytes:
     """One image in memory: the new one, as a file. Raises AugmentError where it is broken."""
 
 def check_operation(text: str) -> None:

@@ -206,15 +206,16 @@ fn sources(files: &PyImages<'_>) -> PyResult<Vec<Source>> {
 
 /// One image in memory: the new one, as a file.
 #[pyfunction]
-#[pyo3(signature = (data, operations, *, seed=0, encoding="same"))]
+#[pyo3(signature = (data, operations, *, seed=0, encoding="same", max_pixels=1 << 26))]
 fn augment_image<'py>(
     py: Python<'py>,
     data: &[u8],
     operations: Vec<String>,
     seed: u64,
     encoding: &str,
+    max_pixels: u64,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let recipe = recipe(&operations, seed, encoding, 90, 1 << 26)?;
+    let recipe = recipe(&operations, seed, encoding, 90, max_pixels)?;
     let made = py.detach(|| recipe.encoded(data, b"", 0));
     let (bytes, _) = made.map_err(|broken| AugmentError::new_err(broken.to_string()))?;
     Ok(PyBytes::new(py, &bytes))
