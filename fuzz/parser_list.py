@@ -89,6 +89,18 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("a_server_outlives_every_message",),
     ),
     "crates/server/src/rights.rs": ("paths of clients", ("no_path_leads_out_of_a_root",)),
+    "crates/server/src/welcome.rs": ("hellos of clients", ("no_hello_gets_more_than_the_server_has",)),
+    "crates/transport/src/control/pump/tests.rs": (
+        "records and messages over TLS",
+        ("messages_of_both_sorts_arrive_in_order_however_the_wire_cuts_them",),
+    ),
+    "crates/transport/src/link/store.rs": (
+        "extents of messages",
+        (
+            "a_message_is_complete_in_whatever_order_its_bytes_come",
+            "reads_beyond_a_message_leave_the_rest_alone",
+        ),
+    ),
     "crates/transport/src/control/frames.rs": (
         "frames of the TLS connection",
         ("frames_arrive_as_they_were_sent_however_their_bytes_are_cut", "no_bytes_make_the_decoder_panic"),
@@ -219,6 +231,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "crates/proxy/src/tunnel.rs": (
         "what_a_program_says_arrives_in_order_with_its_end_whatever_each_call_takes",
     ),
+    "crates/probe/src/train.rs": ("every_packet_leaves_once_and_never_before_it_is_due",),
     "crates/server/src/admission.rs": ("its_books_stay_right_whatever_comes",),
     "crates/transport/src/handshake/version.rs": ("the_version_taken_is_the_highest_that_both_speak",),
     "crates/wanpath/src/delay_line.rs": ("entries_leave_as_from_a_sorted_list",),

@@ -19,7 +19,7 @@ const KERNEL_PIECE_BYTES: usize = 8 << 20;
 /// How bytes move, the same for all workers.
 pub(super) struct ContentMover {
     pub(super) limiter: RateLimiter,
-    /// Recovered the cache or through it.
+    /// Whether requests bypass the page cache.
     pub(super) modes: IoModeChooser,
     pub(super) stop: Arc<AtomicBool>,
     /// Whether the kernel still may be asked to share blocks; no longer once it has refused.

@@ -191,7 +191,6 @@ fn a_full_socket_keeps_messages_in_order_and_counts_the_bulk_that_waits() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn messages_of_both_sorts_arrive_in_order_however_the_wire_cuts_them(
         frames in prop::collection::vec((0_u8..3, prop::collection::vec(any::<u8>(), 0..300)), 0..12),
