@@ -15,7 +15,7 @@ from _load_targets import CURVES, MOST, files_on_targets, service
 from waystage._native import LoadFiles, choose_loaders, simulate_load
 from waystage.bench import BenchError, BenchOptions
 from waystage.loader.profile import ROUNDS, SAMPLED_TARGETS, SHARE, explore, pooled
-from waystage.native_options import SimulatedLoadOptions
+from waystage.native_options.loads import SimulatedLoadOptions
 from waystage.stats import median
 
 TARGETS = 24

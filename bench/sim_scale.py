@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from waystage._native import FlowClock, FlowProgram, Network
 from waystage.bench import BenchError, BenchOptions, measure_apart
 from waystage.machine import peak_gib
-from waystage.native_options import RouteOptions
+from waystage.native_options.routes import RouteOptions
 
 LINK_BYTES_PER_S = 12.5e9
 """100 Gbit/s; only the simulated times depend on it."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from waystage._native import LoadFiles, choose_loaders, load_bound, simulate_load
 from waystage.bench import BenchOptions
-from waystage.native_options import SimulatedLoadOptions
+from waystage.native_options.loads import SimulatedLoadOptions
 
 TARGETS = 24
 SLOW_TARGETS = (5, 17)

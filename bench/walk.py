@@ -21,7 +21,7 @@ from typing import Any
 from waystage._native import TreeWalk
 from waystage.bench import BenchError, BenchOptions, Figures, Turns, installed, take_turns, timed
 from waystage.catalog import BuildOptions, Catalog, build
-from waystage.native_options import WalkOptions
+from waystage.native_options.walks import WalkOptions
 
 FILES = 1_000_000
 FILES_QUICK = 20_000

@@ -20,7 +20,8 @@ from typing import Any
 
 from harness import WAIT_S, Ran, command, ran, wait_until
 from waystage._native import WanServer, wan_make_key, wan_read_key
-from waystage.native_options import Peer, ServerOptions, ServerRoot, ServerUser
+from waystage.native_options.peers import Peer
+from waystage.native_options.servers import ServerOptions, ServerRoot, ServerUser
 
 ACCOUNT = 'account = "root"\n' if os.geteuid() == 0 else ""
 """What the configuration of a server that runs as root needs."""

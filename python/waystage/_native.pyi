@@ -7,20 +7,14 @@ from typing import Any, Literal, Self, TypedDict, final
 import numpy as np
 from numpy.typing import NDArray
 
-from waystage.native_options import (
-    AugmentationOptions,
-    DedupProfileOptions,
-    LoadingOptions,
-    MeasureOptions,
-    Peer,
-    ProxyOptions,
-    RemoteCopyOptions,
-    RouteOptions,
-    ServerOptions,
-    SimulatedLoadOptions,
-    TreeCopyOptions,
-    WalkOptions,
-)
+from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
+from waystage.native_options.datasets import AugmentationOptions, DedupProfileOptions
+from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
+from waystage.native_options.peers import Peer
+from waystage.native_options.proxies import ProxyOptions
+from waystage.native_options.routes import RouteOptions
+from waystage.native_options.servers import ServerOptions
+from waystage.native_options.walks import WalkOptions
 
 __version__: str
 

@@ -173,7 +173,7 @@ def state(root: Path, *, projects: bool) -> dict[str, object]:
 def copied(source: Path, destination: Path, **options: bool) -> dict[str, int]:
     """As the command line does, without its start."""
     from waystage._native import TreeCopy
-    from waystage.native_options import TreeCopyOptions
+    from waystage.native_options.copies import TreeCopyOptions
 
     copying = TreeCopy(source, destination, TreeCopyOptions(workers=2, **options))
     assert copying.wait(60)

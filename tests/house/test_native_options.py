@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import numpy as np
 import pytest
 
 from waystage import _native, native_options
-from waystage.native_options import (
-    AugmentationOptions,
-    DedupProfileOptions,
-    LoadingOptions,
-    MeasureOptions,
-    Peer,
-    ProxyOptions,
-    RemoteCopyOptions,
-    RouteOptions,
-    ServerOptions,
-    ServerRoot,
-    ServerUser,
-    SimulatedLoadOptions,
-    TreeCopyOptions,
-    WalkOptions,
-)
+from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
+from waystage.native_options.datasets import AugmentationOptions, DedupProfileOptions
+from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
+from waystage.native_options.peers import Peer
+from waystage.native_options.proxies import ProxyOptions
+from waystage.native_options.routes import RouteOptions
+from waystage.native_options.servers import ServerOptions, ServerRoot, ServerUser
+from waystage.native_options.walks import WalkOptions
 
 ABSENT = Path("/absent")
 
@@ -130,7 +124,13 @@ BASES = {"CopyOptions"}
 
 
 def test_every_option_class_is_covered() -> None:
-    classes = {name for name, kind in vars(native_options).items() if dataclasses.is_dataclass(kind)}
+    modules = (
+        import_module(module.name)
+        for module in iter_modules(native_options.__path__, f"{native_options.__name__}.")
+    )
+    classes = {
+        name for module in modules for name, kind in vars(module).items() if dataclasses.is_dataclass(kind)
+    }
     assert classes == set(CALLS) | BASES
 
 

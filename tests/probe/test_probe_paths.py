@@ -18,7 +18,7 @@ import pytest
 from harness import WAIT_S, command, measuring, ran, wait_until
 from remote_copy_support import Mangle, Middlebox, Site, peer, server_here
 from waystage._native import WanError, WanProbe
-from waystage.native_options import ServerUser
+from waystage.native_options.servers import ServerUser
 from waystage.worlds.lab import wan
 
 MS = 1_000_000

@@ -16,7 +16,7 @@ from copying_trees import snapshot
 from harness import WAIT_S
 from remote_copy_support import Site, free_pair, peer, server_here
 from waystage._native import RemoteCopy
-from waystage.native_options import RemoteCopyOptions
+from waystage.native_options.copies import RemoteCopyOptions
 
 QUIET_S = 0.3
 """An end that was silent for this time has nothing more to send."""

@@ -17,7 +17,8 @@ from copying_trees import snapshot
 from harness import WAIT_S
 from remote_copy_support import Middlebox, Site, peer, server_here
 from waystage._native import RemoteCopy, WanError, wan_fingerprint, wan_make_key
-from waystage.native_options import RemoteCopyOptions, ServerUser
+from waystage.native_options.copies import RemoteCopyOptions
+from waystage.native_options.servers import ServerUser
 
 OF_PEER = ("host", "port", "user", "key", "trusted", "mode", "rate_bytes_per_s", "udp_wait_s")
 

@@ -17,7 +17,7 @@ from waystage._native import FlowError, Network
 from waystage.bench import BenchError, BenchOptions
 from waystage.interconnect.generate import leaf_spine
 from waystage.interconnect.graphml import write_topology
-from waystage.native_options import RouteOptions
+from waystage.native_options.routes import RouteOptions
 
 ROUTERS = ("d-mod-k", "s-mod-k", "random", "ecmp-hash", "greedy-sum", "greedy-max", "joint")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from waystage.experiment.schema import TopologyChoice
 from waystage.experiment.sweep_summary import summarise, table_rows
-from waystage.native_options import RouteOptions
+from waystage.native_options.routes import RouteOptions
 from waystage.simulate import figures
 from waystage.simulate.algorithms import SHIPPED
 from waystage.simulate.bounds import lower_bound

@@ -56,7 +56,7 @@ fn recipe(
     })
 }
 
-/// `waystage.native_options.AugmentationOptions`.
+/// `waystage.native_options.datasets.AugmentationOptions`.
 #[derive(FromPyObject)]
 struct AugmentationOptions {
     operations: Vec<String>,

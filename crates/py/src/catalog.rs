@@ -95,7 +95,7 @@ type PyKnown<'py> = (
     PyReadonlyArray1<'py, i64>,
 );
 
-/// `waystage.native_options.WalkOptions`.
+/// `waystage.native_options.walks.WalkOptions`.
 #[derive(FromPyObject)]
 struct WalkOptions<'py> {
     threads: usize,

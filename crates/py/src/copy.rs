@@ -46,7 +46,7 @@ impl NameList {
     }
 }
 
-/// `waystage.native_options.CopyOptions`.
+/// `waystage.native_options.copies.CopyOptions`.
 #[derive(FromPyObject)]
 pub(crate) struct CopyOptions<'py> {
     pub(crate) exclude: Vec<Vec<u8>>,
@@ -90,7 +90,7 @@ impl CopyOptions<'_> {
     }
 }
 
-/// What `waystage.native_options.TreeCopyOptions` adds.
+/// What `waystage.native_options.copies.TreeCopyOptions` adds.
 #[derive(FromPyObject)]
 struct TreeCopyOptions {
     workers: usize,

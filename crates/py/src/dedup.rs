@@ -71,7 +71,7 @@ type PyFiles<'py> = (
     PyReadonlyArray1<'py, u32>,
 );
 
-/// `waystage.native_options.DedupProfileOptions`.
+/// `waystage.native_options.datasets.DedupProfileOptions`.
 #[derive(FromPyObject)]
 struct DedupProfileOptions {
     method: String,

@@ -55,7 +55,7 @@ impl FlowRoutes {
     }
 }
 
-/// `waystage.native_options.RouteOptions`.
+/// `waystage.native_options.routes.RouteOptions`.
 #[derive(FromPyObject)]
 struct PyRouteOptions<'py> {
     seed: u64,

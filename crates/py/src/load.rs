@@ -187,7 +187,7 @@ impl LoadedBytes {
     }
 }
 
-/// `waystage.native_options.LoadingOptions`.
+/// `waystage.native_options.loads.LoadingOptions`.
 #[derive(FromPyObject)]
 struct LoadingOptions {
     whole_files: bool,

@@ -27,7 +27,7 @@ fn choose_loaders(points: Vec<(u32, f64)>) -> PyResult<(u32, Vec<(u32, f64)>)> {
     Ok((curve.best_loaders(), curve.points().to_vec()))
 }
 
-/// `waystage.native_options.MeasureOptions`.
+/// `waystage.native_options.loads.MeasureOptions`.
 #[derive(FromPyObject)]
 struct MeasureOptions {
     target: u32,
@@ -73,7 +73,7 @@ fn services(given: &[PyService<'_>]) -> PyResult<Vec<Service>> {
         .collect()
 }
 
-/// `waystage.native_options.SimulatedLoadOptions`.
+/// `waystage.native_options.loads.SimulatedLoadOptions`.
 #[derive(FromPyObject)]
 struct SimulatedLoadOptions {
     whole_files: bool,

@@ -19,7 +19,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(wan_tls_stream, module)?)
 }
 
-/// `waystage.native_options.Peer`.
+/// `waystage.native_options.peers.Peer`.
 #[derive(FromPyObject)]
 pub(crate) struct PyPeer {
     host: String,

@@ -39,7 +39,7 @@ fn destination(text: &str) -> PyResult<Destination> {
     text.parse().map_err(|wrong: String| PyValueError::new_err(wrong))
 }
 
-/// `waystage.native_options.ProxyOptions`.
+/// `waystage.native_options.proxies.ProxyOptions`.
 #[derive(FromPyObject)]
 struct PyProxyOptions {
     listeners: Vec<(String, String, String)>,

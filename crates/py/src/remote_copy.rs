@@ -20,7 +20,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<RemoteCopy>()
 }
 
-/// What `waystage.native_options.RemoteCopyOptions` adds to `CopyOptions`.
+/// What `waystage.native_options.copies.RemoteCopyOptions` adds to `CopyOptions`.
 #[derive(FromPyObject)]
 struct RemoteCopyOptions {
     workers: usize,

@@ -21,7 +21,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WanServer>()
 }
 
-/// `waystage.native_options.ServerOptions`.
+/// `waystage.native_options.servers.ServerOptions`.
 #[derive(FromPyObject)]
 struct PyServerOptions {
     listen: String,
@@ -39,7 +39,7 @@ struct PyServerOptions {
     probe_s: f64,
 }
 
-/// `waystage.native_options.ServerUser`.
+/// `waystage.native_options.servers.ServerUser`.
 #[derive(FromPyObject)]
 struct PyUser {
     name: String,
@@ -54,7 +54,7 @@ struct PyUser {
     probe: bool,
 }
 
-/// `waystage.native_options.ServerRoot`.
+/// `waystage.native_options.servers.ServerRoot`.
 #[derive(FromPyObject)]
 struct PyRoot {
     path: PathBuf,

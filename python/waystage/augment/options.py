@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from waystage._native import check_operation
 from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
-from waystage.native_options import AugmentationOptions
+from waystage.native_options.datasets import AugmentationOptions
 from waystage.ranks import Rank
 from waystage.task import Progress
 

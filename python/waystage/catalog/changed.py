@@ -32,7 +32,7 @@ from waystage.catalog.schema import DIRECTORIES, ENTRIES
 from waystage.catalog.store import GAPS, MANIFEST, Catalog, Manifest, Part, held, paths_of
 from waystage.catalog.walking import batches, start_walk
 from waystage.display import display
-from waystage.native_options import WalkOptions
+from waystage.native_options.walks import WalkOptions
 
 COUNTS = ("entries", "directories", "unchanged", "bytes", "excluded", "vanished", "errors")
 

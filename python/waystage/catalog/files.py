@@ -23,7 +23,7 @@ from waystage.catalog.options import BuildOptions
 from waystage.catalog.schema import directories_table, entries_table
 from waystage.catalog.store import Catalog, is_catalog, paths_of
 from waystage.catalog.walking import batches, start_walk
-from waystage.native_options import WalkOptions
+from waystage.native_options.walks import WalkOptions
 from waystage.task import Progress
 
 COLUMNS = [

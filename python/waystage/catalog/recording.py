@@ -22,7 +22,7 @@ from waystage.catalog.parts import PartWriter, new_tag
 from waystage.catalog.schema import DIRECTORIES, ENTRIES, directories_table, entries_table
 from waystage.catalog.store import Manifest, Part
 from waystage.catalog.walking import batches, start_walk
-from waystage.native_options import WalkOptions
+from waystage.native_options.walks import WalkOptions
 from waystage.task import Progress
 
 PART_ROWS = 4_000_000

@@ -13,7 +13,7 @@ from pathlib import Path
 from waystage._native import TreeWalk, WalkBatch
 from waystage.catalog.errors import SourceMissing
 from waystage.display import display
-from waystage.native_options import WalkOptions
+from waystage.native_options.walks import WalkOptions
 from waystage.task import INTERVAL_S, Progress
 
 

@@ -32,7 +32,7 @@ from waystage.cli.copy_remote import (
     remote_ends,
 )
 from waystage.cli.reaching import RateSchedule, Session, Trust, memory, server_options, show_key_option
-from waystage.native_options import RemoteCopyOptions, TreeCopyOptions
+from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
 from waystage.task import Progress, follow
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
 from waystage.wan.ssh import Shell

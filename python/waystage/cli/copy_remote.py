@@ -19,7 +19,7 @@ import click
 from waystage.cli.combining import refuse
 from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.reaching import Session, Trust, believing
-from waystage.native_options import RemoteCopyOptions
+from waystage.native_options.copies import RemoteCopyOptions
 from waystage.wan.address import Remote, parse_remote
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from waystage.cli.combining import given, refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.quantities import BitRate
 from waystage.cli.reaching import Trust, believing, show_key_option, trust_options
-from waystage.native_options import Peer
+from waystage.native_options.peers import Peer
 from waystage.wan.address import DEFAULT_PORT
 from waystage.wan.probing.plan import PARTS, Direction, Part, Plan
 

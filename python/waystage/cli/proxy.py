@@ -24,7 +24,7 @@ from waystage.cli.common import ExitCode, Output, UserError, output_options, tak
 from waystage.cli.quantities import Rate
 from waystage.cli.reaching import Session, Trust, believing, server_options, show_key_option
 from waystage.cli.service import appended_log, write_line, write_ready
-from waystage.native_options import ProxyOptions
+from waystage.native_options.proxies import ProxyOptions
 from waystage.outputs import remove_written
 from waystage.wan.address import parse_forward, parse_listen, parse_server
 

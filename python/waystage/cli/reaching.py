@@ -18,7 +18,7 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.quantities import Size
-from waystage.native_options import Peer
+from waystage.native_options.peers import Peer
 from waystage.wan.config import LEAST_MEMORY, MOST_MEMORY
 from waystage.wan.rates import RateError, Schedule, parse_schedule
 

@@ -21,7 +21,7 @@ import click
 from waystage.cli.combining import given, refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
 from waystage.cli.service import appended_log, write_line, write_ready
-from waystage.native_options import ServerOptions, ServerRoot, ServerUser
+from waystage.native_options.servers import ServerOptions, ServerRoot, ServerUser
 from waystage.outputs import remove_written
 
 if TYPE_CHECKING:

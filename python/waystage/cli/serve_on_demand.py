@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from waystage.native_options import ServerOptions, ServerRoot, ServerUser
+from waystage.native_options.servers import ServerOptions, ServerRoot, ServerUser
 from waystage.wan.config import MOST_MEMORY
 from waystage.wan.ssh import Offer, read_request
 from waystage.wan.trust import passing_key

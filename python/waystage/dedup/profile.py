@@ -17,7 +17,7 @@ from waystage.catalog.apart import meeting
 from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
 from waystage.dedup.report import Report, from_native
 from waystage.display import display
-from waystage.native_options import DedupProfileOptions
+from waystage.native_options.datasets import DedupProfileOptions
 from waystage.ranks import Rank
 from waystage.task import Progress, follow, no_progress
 

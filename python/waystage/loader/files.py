@@ -25,7 +25,7 @@ from waystage.catalog.store import is_catalog
 from waystage.catalog.walking import batches, start_walk
 from waystage.display import display
 from waystage.loader.errors import LoaderError
-from waystage.native_options import WalkOptions
+from waystage.native_options.walks import WalkOptions
 from waystage.task import Progress
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from waystage._native import Loading, LoadRefused
 from waystage.loader.errors import LoaderError
 from waystage.loader.files import FileSet, Mode, file_set
 from waystage.loader.profile import Profile
-from waystage.native_options import LoadingOptions
+from waystage.native_options.loads import LoadingOptions
 from waystage.task import Progress
 
 STATE_VERSION = 1

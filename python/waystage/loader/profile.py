@@ -16,7 +16,7 @@ from typing import Any
 from waystage._native import choose_loaders, measure_target
 from waystage.loader.errors import LoaderError
 from waystage.loader.files import FileSet
-from waystage.native_options import MeasureOptions
+from waystage.native_options.loads import MeasureOptions
 from waystage.outputs import write_whole
 from waystage.task import Progress
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from waystage.experiment.scheduling import AlgorithmError, guarded
-from waystage.native_options import RouteOptions
+from waystage.native_options.routes import RouteOptions
 from waystage.simulate.algorithms import KernelRouter, Router
 from waystage.simulate.cluster import Cluster
 from waystage.simulate.traffic import Pairs, merged
