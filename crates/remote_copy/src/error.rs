@@ -72,7 +72,7 @@ impl WanError {
 
     /// A system call failed.
     pub fn io(doing: &str, error: &io::Error) -> Self {
-        CopyError::Failed(format!("cannot {doing}: {error}")).into()
+        Error::io(doing, error).into()
     }
 }
 
@@ -132,7 +132,7 @@ impl Fatal for WanError {
 
 /// The peer sent what cannot be sent here.
 pub fn protocol_violation() -> WanError {
-    WanError::lost("the peer broke the protocol: a message cannot be read")
+    waystage_transport::protocol_violation().into()
 }
 
 #[cfg(test)]

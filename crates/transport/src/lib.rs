@@ -35,6 +35,6 @@ pub mod udp;
 pub mod waker;
 pub mod wire;
 
-pub use error::Error;
+pub use error::{protocol_violation, Error};
 pub use handshake::client::Peer;
 pub use message::MEMORY_BYTES;
