@@ -17,7 +17,7 @@ BENCH ?= rules switching probes backplane mixes collision pfsim-oracle mapping s
   copy copy-crash dedup wan-path wan-loopback wan-loss \
   wan-start wan-fairness wan-files wan-crash wan-reorder probe proxy
 
-.PHONY: help demo test lint build lab-up lab-down lab-test bench fuzz audit docs dist lock clean packages
+.PHONY: help demo test lint build lab-up lab-down lab-test bench fuzz audit docs dist lock clean packages test-packages
 
 help: ## List the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -25,7 +25,7 @@ help: ## List the targets.
 demo: build ## Run the main job in an emulated cluster and compare policies (root; under 4 minutes).
 	@$(BIN)/waystage run experiments/demo.yaml --on lab
 
-test: build ## Format, lint, types, unit and lab tests.
+test: build test-packages ## Format, lint, types, unit and lab tests.
 	@scripts/test
 
 lint: build ## Format, lint and types only.
@@ -40,10 +40,10 @@ lab-up: build ## Bring up an emulated cluster: make lab-up TOPOLOGY=paper LAB=la
 lab-down: build ## Take it down.
 	@$(BIN)/waystage lab down --name $(LAB)
 
-lab-test: build ## Only the tests that bring up clusters (root).
+lab-test: build test-packages ## Only the tests that bring up clusters (root).
 	@$(BIN)/pytest -m lab
 
-bench: build ## Run the benchmarks: make bench BENCH="rules switching"; results under results/bench.
+bench: build test-packages ## Run the benchmarks: make bench BENCH="rules switching"; results under results/bench.
 	@scripts/bench $(BENCH)
 
 fuzz: build ## Feed the parsers of foreign bytes with far more random input than `make test` does.
@@ -66,6 +66,9 @@ clean: ## Remove everything that was built; results stay.
 
 packages:
 	@scripts/packages
+
+test-packages:
+	@scripts/packages tests
 
 # -- what `build` makes, each stamped ----------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """Layouts on a real GlusterFS: what the bricks hold at the places that a layout names is the file.
 
-The volumes live in a scratch folder and are served by a separate daemon. GlusterFS is not among the packages
-that the lab needs: without glusterfs-server and glusterfs-client these tests are skipped.
+The volumes live in a scratch folder and are served by a separate daemon. `scripts/packages tests`
+installs it; without glusterfs-server and glusterfs-client these tests are skipped.
 """
 
 from __future__ import annotations
