@@ -20,11 +20,18 @@ import msgspec
 from waystage.events import (
     CLASSES,
     AssignPaths,
+    Control,
     DemandDeclared,
     Direction,
     Envelope,
     Event,
     EventError,
+    FlowAction,
+    FlowEndpoint,
+    FlowFinished,
+    FlowProgress,
+    FlowSettings,
+    FlowStarted,
     HostSeen,
     IoFinished,
     IoStarted,
@@ -35,6 +42,11 @@ from waystage.events import (
     LinkUse,
     PathPlan,
     PathsChanged,
+    Pause,
+    Resume,
+    SetLoaders,
+    SetMode,
+    SetRate,
     StagingFinished,
     StagingStarted,
     SwitchDown,
@@ -46,6 +58,9 @@ from waystage.topology import Topology
 
 FINISHED_KEPT = 4096
 """Finished job ids remembered, so that a start that arrives after its end does not revive the job."""
+
+FLOW_SILENCE_NS = 60 * 10**9
+"""A flow of which nothing is heard for this long is dropped: its agent reports every second."""
 
 
 class JobInfo(msgspec.Struct, kw_only=True):
@@ -59,6 +74,27 @@ class JobInfo(msgspec.Struct, kw_only=True):
     staging_ns: dict[Direction, int] = {}
     io: bool = False
     demand_bps: dict[TrafficClass, int] = {}
+
+
+class FlowInfo(msgspec.Struct, kw_only=True):
+    """The known facts of a running flow; `wanted` is what actions asked for, `kept` the version it reports."""
+
+    flow_id: str
+    traffic: TrafficClass
+    engine: str
+    job_id: str | None = None
+    user: str = ""
+    source: FlowEndpoint = FlowEndpoint()
+    destination: FlowEndpoint = FlowEndpoint()
+    controls: tuple[Control, ...] = ()
+    started_ns: int = 0
+    heard_ns: int = 0
+    bytes: int = 0
+    bytes_done: int = 0
+    rate_bps: int = 0
+    limited_by: str = ""
+    wanted: FlowSettings = FlowSettings()
+    kept: int = 0
 
 
 class HostLocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +114,8 @@ class State(msgspec.Struct, kw_only=True):
     down_switches: dict[str, int] = {}
     hosts: dict[str, HostLocation] = {}
     jobs: dict[str, JobInfo] = {}
+    flows: dict[str, FlowInfo] = {}
+    ended_flows: dict[str, int] = {}
     finished: dict[str, int] = {}
     ended_staging: dict[str, int] = {}
     requested: PathPlan | None = None
@@ -107,6 +145,11 @@ class State(msgspec.Struct, kw_only=True):
     def io_jobs(self) -> list[str]:
         return [job.job_id for job in self.jobs.values() if job.io]
 
+    def flows_of(self, job_id: str, traffic: TrafficClass | None = None) -> list[FlowInfo]:
+        """Running flows of a job, in order of their start; of one class if one is given."""
+        found = [f for f in self.flows.values() if f.job_id == job_id and traffic in (None, f.traffic)]
+        return sorted(found, key=lambda flow: (flow.started_ns, flow.flow_id))
+
     # -- folding ------------------------------------------------------------------------------
 
     def apply(self, item: Envelope) -> None:
@@ -121,6 +164,27 @@ class State(msgspec.Struct, kw_only=True):
         """Fold one action of a `Decided` event."""
         self.requested = action.plan
         self.requested_ns = self.time_ns
+
+    def record_flow(self, action: FlowAction) -> None:
+        """Fold one action on a flow; one on an unknown flow has no effect."""
+        flow = self.flows.get(action.flow_id)
+        if flow is None:
+            return
+        change: dict[str, Any]
+        match action:
+            case SetRate():
+                change = {"rate_bps": action.rate_bps}
+            case SetMode():
+                change = {"mode": action.mode}
+            case SetLoaders():
+                change = {"loaders": action.loaders}
+            case Pause():
+                change = {"paused": True}
+            case Resume():
+                change = {"paused": False}
+        wanted = msgspec.structs.replace(flow.wanted, **change)
+        if wanted != flow.wanted:
+            flow.wanted = msgspec.structs.replace(wanted, version=flow.wanted.version + 1)
 
     # -- saving -------------------------------------------------------------------------------
 
@@ -198,6 +262,44 @@ class State(msgspec.Struct, kw_only=True):
         elif event.job_id in self.jobs:
             self.jobs[event.job_id].demand_bps.pop(event.traffic, None)
 
+    def _flow_started(self, event: FlowStarted, time_ns: int) -> None:
+        if time_ns <= self.ended_flows.get(event.flow_id, -1) or event.flow_id in self.flows:
+            return  # its end came first, or the start is repeated
+        self.flows[event.flow_id] = FlowInfo(
+            flow_id=event.flow_id,
+            traffic=event.traffic,
+            engine=event.engine,
+            job_id=event.job_id,
+            user=event.user,
+            source=event.source,
+            destination=event.destination,
+            controls=event.controls,
+            bytes=max(0, event.bytes),
+            started_ns=time_ns,
+            heard_ns=time_ns,
+        )
+
+    def _flow_progress(self, event: FlowProgress, time_ns: int) -> None:
+        """Reports of unknown flows are ignored; flows are kept in the order of their last report."""
+        for use in event.flows:
+            flow = self.flows.pop(use.flow_id, None)
+            if flow is None:
+                continue
+            self.flows[use.flow_id] = flow
+            flow.heard_ns = max(flow.heard_ns, time_ns)
+            flow.bytes_done, flow.rate_bps = max(0, use.bytes_done), max(0, use.rate_bps)
+            flow.bytes = max(0, use.bytes) or flow.bytes
+            flow.limited_by, flow.kept = use.limited_by, use.version
+        while self.flows:
+            oldest = next(iter(self.flows.values()))
+            if oldest.heard_ns + FLOW_SILENCE_NS >= self.time_ns:
+                break
+            del self.flows[oldest.flow_id]
+
+    def _flow_finished(self, event: FlowFinished, time_ns: int) -> None:
+        self.flows.pop(event.flow_id, None)
+        _remember(self.ended_flows, event.flow_id, time_ns)
+
     def _topology_changed(self, event: TopologyChanged, time_ns: int) -> None:
         self.topology = event.topology
         names = {link.name for link in event.topology.links}
@@ -259,6 +361,9 @@ _handlers: dict[type[Event], Callable[[State, Any, int], None]] = {
     IoStarted: State._io_started,
     IoFinished: State._io_finished,
     DemandDeclared: State._demand_declared,
+    FlowStarted: State._flow_started,
+    FlowProgress: State._flow_progress,
+    FlowFinished: State._flow_finished,
     TopologyChanged: State._topology_changed,
     HostSeen: State._host_seen,
     LinkUp: State._link_up,

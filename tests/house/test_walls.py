@@ -56,7 +56,7 @@ EFFECTS = {
 }
 """What a pure module does not import: sockets, clocks, threads, processes, frameworks."""
 
-PURE_EXCEPTIONS = {("waystage.events", "time")}
+PURE_EXCEPTIONS = {("waystage.events.envelope", "time")}
 """`envelope` stamps the time of publication; nothing else in the room reads a clock."""
 
 

@@ -13,7 +13,7 @@ import traceback
 from waystage.cli.common import ExitCode
 
 ERRORS: dict[str, ExitCode] = {
-    "waystage.events.EventError": ExitCode.BAD_INPUT,
+    "waystage.events.base.EventError": ExitCode.BAD_INPUT,
     "waystage.topology.TopologyError": ExitCode.BAD_INPUT,
     "waystage.policies.base.PolicyError": ExitCode.BAD_INPUT,
     "waystage.interconnect.graphml_parser.GraphmlError": ExitCode.BAD_INPUT,

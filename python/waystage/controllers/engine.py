@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from waystage.events import Action, AssignPaths, Decided, Envelope, PolicyFailed
+from waystage.events import Action, AssignPaths, Decided, Envelope, FlowAction, PolicyFailed
 from waystage.policies.base import Policy
 from waystage.state import State
 
@@ -56,3 +56,5 @@ class PolicyEngine:
         for action in actions:
             if isinstance(action, AssignPaths):
                 self.state.record_request(action)
+            elif isinstance(action, FlowAction):
+                self.state.record_flow(action)

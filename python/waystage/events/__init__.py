@@ -1,0 +1,153 @@
+"""Every event and every action, declared once.
+
+Arrives: nothing; this package is the vocabulary of the control plane.
+Leaves: typed structs, their registry, and the envelope that encodes them.
+Must not know: Zenoh, OpenFlow, files, clocks.
+
+An **event** is a fact: it is folded into the state and shown to policies. An **action** is a policy's answer: data that
+an actuator carries out. Both travel in an `Envelope`. A new event type is declared by subclassing `Event`, here or in
+user code; it is registered by its class name. A change that an older receiver would misread raises the class's `schema`
+number.
+"""
+
+from __future__ import annotations
+
+from waystage.events.actions import (
+    AssignPaths,
+    FlowAction,
+    PairPath,
+    PathPlan,
+    Pause,
+    Placement,
+    Resume,
+    SetLoaders,
+    SetMode,
+    SetRate,
+)
+from waystage.events.base import (
+    CLASSES,
+    MAX_MESSAGE_BYTES,
+    MAX_NAME_BYTES,
+    Action,
+    Direction,
+    Event,
+    EventError,
+    RuleStyle,
+    Spread,
+    TrafficClass,
+    check_name,
+    check_names,
+)
+from waystage.events.envelope import (
+    Envelope,
+    decode,
+    decode_action,
+    encode,
+    encode_action,
+    envelope,
+    event_type,
+    event_types,
+    new_event_id,
+)
+from waystage.events.flows import (
+    Control,
+    FlowAdjusted,
+    FlowEndpoint,
+    FlowFinished,
+    FlowProgress,
+    FlowSettings,
+    FlowStarted,
+    FlowUse,
+    Outcome,
+)
+from waystage.events.interconnect import (
+    CablingError,
+    Decided,
+    HostSeen,
+    LinkDown,
+    LinkUp,
+    LinkUse,
+    PathsChanged,
+    PathsRefused,
+    PolicyFailed,
+    PortUse,
+    SwitchDown,
+    SwitchRefused,
+    SwitchUp,
+    TopologyChanged,
+    UnknownEvent,
+)
+from waystage.events.jobs import (
+    DemandDeclared,
+    IoFinished,
+    IoStarted,
+    JobFinished,
+    JobStarted,
+    StagingFinished,
+    StagingStarted,
+)
+
+__all__ = [
+    "Action",
+    "AssignPaths",
+    "CLASSES",
+    "CablingError",
+    "Control",
+    "Decided",
+    "DemandDeclared",
+    "Direction",
+    "Envelope",
+    "Event",
+    "EventError",
+    "FlowAction",
+    "FlowAdjusted",
+    "FlowEndpoint",
+    "FlowFinished",
+    "FlowProgress",
+    "FlowSettings",
+    "FlowStarted",
+    "FlowUse",
+    "HostSeen",
+    "IoFinished",
+    "IoStarted",
+    "JobFinished",
+    "JobStarted",
+    "LinkDown",
+    "LinkUp",
+    "LinkUse",
+    "MAX_MESSAGE_BYTES",
+    "MAX_NAME_BYTES",
+    "Outcome",
+    "PairPath",
+    "PathPlan",
+    "PathsChanged",
+    "PathsRefused",
+    "Pause",
+    "Placement",
+    "PolicyFailed",
+    "PortUse",
+    "Resume",
+    "RuleStyle",
+    "SetLoaders",
+    "SetMode",
+    "SetRate",
+    "Spread",
+    "StagingFinished",
+    "StagingStarted",
+    "SwitchDown",
+    "SwitchRefused",
+    "SwitchUp",
+    "TopologyChanged",
+    "TrafficClass",
+    "UnknownEvent",
+    "check_name",
+    "check_names",
+    "decode",
+    "decode_action",
+    "encode",
+    "encode_action",
+    "envelope",
+    "event_type",
+    "event_types",
+    "new_event_id",
+]

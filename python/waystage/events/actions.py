@@ -1,0 +1,79 @@
+"""Actions: what policies answer.
+
+Arrives: a policy's decision.
+Leaves: typed structs.
+Must not know: actuators.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from waystage.events.base import Action, RuleStyle, Spread, TrafficClass
+
+
+class PairPath(msgspec.Struct, frozen=True, kw_only=True):
+    """One directed path, source host first, destination host last; `traffic` None for every class."""
+
+    path: tuple[str, ...]
+    traffic: TrafficClass | None = None
+
+
+Placement = dict[TrafficClass, dict[str, tuple[str, ...]]]
+"""class -> edge switch -> core switch of each path index."""
+
+
+class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How traffic crosses the interconnect: the complete plan, not a change, so that applying it is idempotent.
+
+    `labelled`: every class may use the core switches in `cores[class]` (all, where absent); a
+    host pair is spread over them by `spread` (`pair`: a seeded hash of source and destination;
+    `destination`: the destination's index, D-mod-K). `placed` overrides the core switch of each path index, by class
+    and ingress edge switch; a core switch that the class may not use, or that is down, is ignored.
+    `per-pair`: the paths are listed: `base_pairs` are permanent, `pairs` override them by priority.
+    """
+
+    style: RuleStyle = "labelled"
+    spread: Spread = "pair"
+    seed: int = 0
+    separated: bool = False
+    cores: dict[TrafficClass, tuple[str, ...]] = {}
+    placed: Placement = {}
+    base_pairs: tuple[PairPath, ...] = ()
+    pairs: tuple[PairPath, ...] = ()
+
+
+class AssignPaths(Action, frozen=True, kw_only=True):
+    plan: PathPlan
+
+
+class SetRate(Action, frozen=True, kw_only=True):
+    """Limit a flow to `rate_bps` bit/s; None lifts the limit. A user's own limit holds beside it."""
+
+    flow_id: str
+    rate_bps: int | None
+
+
+class SetMode(Action, frozen=True, kw_only=True):
+    """Let a wide-area flow go on in `mode` (docs/reference/wide-area-modes.md); None for the user's."""
+
+    flow_id: str
+    mode: str | None
+
+
+class SetLoaders(Action, frozen=True, kw_only=True):
+    """Let a flow read with `loaders` readers for each storage target; None for the engine's own number."""
+
+    flow_id: str
+    loaders: int | None
+
+
+class Pause(Action, frozen=True, kw_only=True):
+    flow_id: str
+
+
+class Resume(Action, frozen=True, kw_only=True):
+    flow_id: str
+
+
+FlowAction = SetRate | SetMode | SetLoaders | Pause | Resume

@@ -1,0 +1,52 @@
+"""Events of jobs and their staging: the notificator's four messages (Endo et al. 2020, section IV.C.1), and beyond.
+
+Arrives: facts from a job scheduler.
+Leaves: typed structs.
+Must not know: schedulers, policies.
+"""
+
+from __future__ import annotations
+
+from waystage.events.base import Direction, Event, TrafficClass
+
+
+class JobStarted(Event, frozen=True, kw_only=True):
+    job_id: str
+    nodes: tuple[str, ...]
+
+
+class JobFinished(Event, frozen=True, kw_only=True):
+    job_id: str
+
+
+class StagingStarted(Event, frozen=True, kw_only=True):
+    """`nodes` is given if staging begins before the job; `bytes` is the declared amount, 0 if unknown."""
+
+    job_id: str
+    direction: Direction = "in"
+    nodes: tuple[str, ...] = ()
+    bytes: int = 0
+
+
+class StagingFinished(Event, frozen=True, kw_only=True):
+    job_id: str
+    direction: Direction = "in"
+
+
+class IoStarted(Event, frozen=True, kw_only=True):
+    """A running job begins to use the global file system (open issue 3 of Endo et al. 2020)."""
+
+    job_id: str
+    bytes: int = 0
+
+
+class IoFinished(Event, frozen=True, kw_only=True):
+    job_id: str
+
+
+class DemandDeclared(Event, frozen=True, kw_only=True):
+    """The load that a job expects to offer to the core in one class; 0 withdraws it."""
+
+    job_id: str
+    traffic: TrafficClass
+    rate_bps: int

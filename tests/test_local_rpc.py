@@ -1,0 +1,150 @@
+"""A local server knows its peers, and no peer can hurt another."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from waystage.local_rpc import Bounds, Connection, LocalClient, LocalRpcError, LocalServer
+
+
+class Echo:
+    """Answers each line with the sender's uid and the line."""
+
+    def __init__(self) -> None:
+        self.events: queue.Queue[tuple[str, int]] = queue.Queue()
+
+    def opened(self, connection: Connection) -> None:
+        self.events.put(("opened", connection.peer.uid))
+
+    def line(self, connection: Connection, data: bytes) -> None:
+        if data == b"fail":
+            raise RuntimeError("told to")
+        if data == b"flood":
+            for _ in range(1000):
+                connection.send(b"x" * 65536)
+            return
+        connection.send(b"%d:%s" % (connection.peer.uid, data))
+
+    def closed(self, connection: Connection) -> None:
+        self.events.put(("closed", connection.peer.uid))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "rpc.sock"
+
+
+@pytest.fixture
+def server(path: Path) -> Iterator[LocalServer]:
+    with LocalServer(path, Echo(), bounds=Bounds(line_bytes=1000, unread_bytes=1 << 20)) as running:
+        yield running
+
+
+def ask(client: LocalClient, line: bytes) -> bytes | None:
+    client.send(line)
+    return client.receive(10.0)
+
+
+def ended(client: LocalClient) -> bool:
+    try:
+        while client.receive(10.0) is not None:
+            pass
+    except (EOFError, ConnectionResetError):
+        return True
+    return False
+
+
+def test_a_line_comes_with_the_user_of_its_sender(server: LocalServer, path: Path) -> None:
+    with LocalClient(path) as client:
+        assert ask(client, b"hello") == b"%d:hello" % os.geteuid()
+        client.send(b"one\ntwo")
+        assert (client.receive(10.0), client.receive(10.0)) == (
+            b"%d:one" % os.geteuid(),
+            b"%d:two" % os.geteuid(),
+        )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_another_user_is_seen_as_such(server: LocalServer, path: Path) -> None:
+    path.parent.chmod(0o755)
+    for folder in path.parents[1:3]:
+        folder.chmod(0o755)
+    code = (
+        "import os,socket,sys; os.setgid(65534); os.setuid(65534); s=socket.socket(socket.AF_UNIX);"
+        "s.connect(sys.argv[1]); s.sendall(b'me\\n'); print(s.recv(100).decode().strip())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    assert ran.stdout.strip() == "65534:me", ran.stderr
+
+
+@pytest.mark.parametrize(
+    "attack", [b"x" * 5000, b"x" * 2000 + b"\n", b"fail\n"], ids=["endless", "long", "fails"]
+)
+def test_an_attack_ends_its_own_connection_alone(server: LocalServer, path: Path, attack: bytes) -> None:
+    with LocalClient(path) as good, LocalClient(path) as bad:
+        assert ask(good, b"a") is not None
+        bad._sock.sendall(attack)
+        assert ended(bad)
+        assert ask(good, b"b") is not None
+
+
+def test_a_client_that_does_not_read_is_disconnected(server: LocalServer, path: Path) -> None:
+    with LocalClient(path) as bad, LocalClient(path) as good:
+        bad.send(b"flood")
+        deadline = time.monotonic() + 30
+        handler = server.handler
+        assert isinstance(handler, Echo)
+        seen = [handler.events.get(timeout=30)[0] for _ in range(3)]
+        assert seen == ["opened", "opened", "closed"] and time.monotonic() < deadline
+        assert ask(good, b"still") is not None
+
+
+def test_connections_are_counted_and_freed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalServer(path, Echo(), bounds=Bounds(connections=2)):
+        with LocalClient(path) as one, LocalClient(path) as two, LocalClient(path) as three:
+            assert ask(one, b"a") and ask(two, b"b")
+            assert ended(three)
+        for _ in range(100):
+            with LocalClient(path) as again:
+                try:
+                    if ask(again, b"c"):
+                        return
+                except (EOFError, OSError):
+                    time.sleep(0.05)
+        pytest.fail("no connection was freed")
+
+
+def test_a_second_server_is_refused_and_a_dead_ones_socket_is_replaced(
+    server: LocalServer, path: Path
+) -> None:
+    with pytest.raises(LocalRpcError, match="another process serves it already"):
+        LocalServer(path, Echo()).start()
+    dead = path.with_name("dead.sock")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(dead))
+    with LocalServer(dead, Echo()), LocalClient(dead) as client:
+        assert ask(client, b"x") is not None
+    assert not dead.exists()
+
+
+def test_unusable_paths_are_named(tmp_path: Path) -> None:
+    with pytest.raises(LocalRpcError, match="make its folder"):
+        LocalServer(tmp_path / "none" / "rpc.sock", Echo()).start()
+    with pytest.raises(LocalRpcError, match="shorter"):
+        LocalServer(tmp_path / ("x" * 120), Echo()).start()
+    open_folder = tmp_path / "open"
+    open_folder.mkdir()
+    open_folder.chmod(0o777)
+    with pytest.raises(LocalRpcError, match="chmod go-w"):
+        LocalServer(open_folder / "rpc.sock", Echo()).start()
+    with pytest.raises(LocalRpcError, match="is the service running"):
+        LocalClient(tmp_path / "absent.sock")
