@@ -232,6 +232,10 @@ OWN: dict[str, tuple[str, ...]] = {
         "what_a_program_says_arrives_in_order_with_its_end_whatever_each_call_takes",
     ),
     "crates/probe/src/train.rs": ("every_packet_leaves_once_and_never_before_it_is_due",),
+    "crates/server/src/copies.rs": ("only_its_key_joins_a_copy_and_never_beyond_its_connections",),
+    "crates/server/src/dispatch/tests.rs": (
+        "no_order_of_clients_gets_a_user_more_than_its_places_or_another_s_copy",
+    ),
     "crates/server/src/admission.rs": ("its_books_stay_right_whatever_comes",),
     "crates/transport/src/handshake/version.rs": ("the_version_taken_is_the_highest_that_both_speak",),
     "crates/wanpath/src/delay_line.rs": ("entries_leave_as_from_a_sorted_list",),

@@ -25,8 +25,9 @@ use std::time::Duration;
 
 pub use client::{Probe, ProbeRequest, Reached};
 pub use counting::{Count, Delays, Part, PARTS};
+pub use messages::Hello;
 pub use receiver::Echo;
-pub use serve::{hello, serve, serve_stream, ProbeClient, Probes};
+pub use serve::{serve, serve_stream, ProbeClient, Probes};
 pub use stream::Streamed;
 pub use train::{Sent, Train, HEADERS_IPV4, HEADERS_IPV6, LATE_NS};
 

@@ -33,21 +33,24 @@ pub(crate) mod kinds {
 
 /// The client's first words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hello {
-    pub(crate) user: String,
+pub struct Hello {
+    /// The user to act as; empty for the owner of the key.
+    pub user: String,
     /// Where it listens for UDP.
-    pub(crate) port: u16,
+    pub port: u16,
 }
 
 impl Hello {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.u32(VERSION).bytes(env!("CARGO_PKG_VERSION").as_bytes()).bytes(self.user.as_bytes());
         out.u32(u32::from(self.port));
         out.0
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Error> {
+    /// From bytes. A client of another version learns which one the server speaks.
+    pub fn read(bytes: &[u8]) -> Result<Self, Error> {
         let mut reader = Reader(bytes);
         let first = |reader: &mut Reader<'_>| -> Read<(u32, String)> {
             Ok((reader.u32()?, reader.text()?))

@@ -21,7 +21,7 @@ use waystage_transport::socket::Arrived;
 use waystage_transport::tls::{random, Connection};
 use waystage_transport::wire::{Reader, Writer};
 
-use crate::messages::{self, kinds, Hello, Token, Welcome};
+use crate::messages::{self, kinds, Token, Welcome};
 use crate::packet::{Kind, Mark, Opened, Packet, HEADER_BYTES};
 use crate::probe_socket::ProbeSocket;
 use crate::receiver::Receiver;
@@ -92,11 +92,6 @@ pub struct ProbeClient<'a> {
     pub longest: Duration,
     /// Whether the server stops.
     pub stopped: &'a dyn Fn() -> bool,
-}
-
-/// What the client is called, from its first words.
-pub fn hello(body: &[u8]) -> Result<(String, u16), Error> {
-    Hello::read(body).map(|hello| (hello.user, hello.port))
 }
 
 /// Waits for the first packet of the client, at the socket of all connections.

@@ -46,17 +46,7 @@ mod tests {
     use super::*;
 
     fn user(name: &str, connections: Option<usize>) -> User {
-        User {
-            name: name.to_owned(),
-            keys: Vec::new(),
-            modes: Vec::new(),
-            networks: Vec::new(),
-            rate_bytes_per_s: None,
-            connections,
-            account: None,
-            reach: Vec::new(),
-            listen: Vec::new(),
-        }
+        User { connections, ..User::named(name, &[]) }
     }
 
     /// As many as a user gets beside `others`.

@@ -10,6 +10,8 @@ mod account;
 mod additional_connections;
 mod admission;
 mod connection_limits;
+mod copies;
+mod dispatch;
 mod mode_rules;
 mod options;
 mod rights;

@@ -79,3 +79,46 @@ pub struct ServerOptions {
     /// Who may measure the path to this server.
     pub probing: Probing,
 }
+
+#[cfg(test)]
+impl User {
+    /// A user without rights beyond a login.
+    pub(crate) fn named(name: &str, keys: &[PublicKey]) -> Self {
+        Self {
+            name: name.to_owned(),
+            keys: keys.to_vec(),
+            modes: Vec::new(),
+            networks: Vec::new(),
+            rate_bytes_per_s: None,
+            connections: None,
+            account: None,
+            reach: Vec::new(),
+            listen: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+impl ServerOptions {
+    /// A server of these users without caps, that grants no probe.
+    pub(crate) fn of(users: Vec<User>) -> Self {
+        Self {
+            listen: ([10, 0, 0, 1], 0).into(),
+            identity: Identity::ephemeral().unwrap(),
+            users,
+            roots: Vec::new(),
+            rate_bytes_per_s: None,
+            connections: 8,
+            copy_connections: 4,
+            sockets: 1,
+            memory_bytes: 1 << 30,
+            udp: true,
+            workers: 1,
+            probing: Probing {
+                users: Vec::new(),
+                rate_bytes_per_s: None,
+                longest: std::time::Duration::ZERO,
+            },
+        }
+    }
+}

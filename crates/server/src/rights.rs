@@ -77,20 +77,6 @@ mod tests {
     use proptest::prelude::*;
     use waystage_transport::identity::Identity;
 
-    fn user(name: &str, keys: Vec<PublicKey>) -> User {
-        User {
-            name: name.to_owned(),
-            keys,
-            modes: Vec::new(),
-            networks: Vec::new(),
-            rate_bytes_per_s: None,
-            connections: None,
-            account: None,
-            reach: Vec::new(),
-            listen: Vec::new(),
-        }
-    }
-
     fn root(path: &str, write: bool, users: &[&str]) -> SharedRoot {
         let users = users.iter().map(|user| (*user).to_owned()).collect();
         SharedRoot { path: path.into(), write, users, privileged: false }
@@ -99,7 +85,7 @@ mod tests {
     #[test]
     fn a_user_is_found_by_name_and_key_and_a_refusal_tells_nothing_else() {
         let [ada, other] = [(); 2].map(|()| Identity::ephemeral().unwrap().public);
-        let users = [user("ada", vec![ada.clone()]), user("bob", vec![])];
+        let users = [User::named("ada", std::slice::from_ref(&ada)), User::named("bob", &[])];
         assert_eq!(find_user(&users, "ada", &ada).unwrap().name, "ada");
         assert_eq!(find_user(&users, "", &ada).unwrap().name, "ada");
         let refusal = |name: &str, key: &PublicKey| {
@@ -116,7 +102,7 @@ mod tests {
     #[test]
     fn a_path_is_in_the_first_root_of_the_user_that_contains_it() {
         let roots = [root("/data", false, &[]), root("/scratch", true, &["ada"])];
-        let (ada, bob) = (user("ada", vec![]), user("bob", vec![]));
+        let (ada, bob) = (User::named("ada", &[]), User::named("bob", &[]));
         let found = |path: &str, user, write| {
             find_root(&roots, path.as_bytes(), user, write)
                 .map(|(root, rest)| (root.path.to_str().unwrap(), String::from_utf8(rest).unwrap()))
@@ -139,7 +125,7 @@ mod tests {
         #[test]
         fn no_path_leads_out_of_a_root(path in prop::collection::vec(prop::sample::select(b"/.ab\0".to_vec()), 0..24)) {
             let roots = [root("/a", true, &[])];
-            if let Ok((_, rest)) = find_root(&roots, &path, &user("ada", vec![]), true) {
+            if let Ok((_, rest)) = find_root(&roots, &path, &User::named("ada", &[]), true) {
                 prop_assert!(!rest.starts_with(b"/"));
                 prop_assert!(rest.split(|byte| *byte == b'/').all(|name| name != b".."));
             }

@@ -23,8 +23,8 @@ use waystage_transport::error::Error;
 use waystage_transport::tls;
 use waystage_transport::waker::Waker;
 
-use crate::additional_connections::Copies;
 use crate::admission::{Admission, Counts};
+use crate::copies::Copies;
 use crate::options::ServerOptions;
 use crate::session::SessionHandler;
 use crate::shared::{Entrance, Session, Shared};

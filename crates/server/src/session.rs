@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use waystage_catalog::Root;
-use waystage_probe::{hello, serve_stream, ProbeClient};
-use waystage_protocol::congestion::coupled::Group;
+use waystage_probe::{serve_stream, ProbeClient};
 use waystage_protocol::protect::Side;
 use waystage_proxy::{serve, Phase, Rights};
 use waystage_remote_copy::{CopyState, Granted, Serving};
@@ -19,8 +18,7 @@ use waystage_transport::control_messages::{expect_within, kinds, refusal};
 use waystage_transport::endpoint::Endpoint;
 use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::handshake::accept::accept;
-use waystage_transport::handshake::client::{coupled, part_of};
-use waystage_transport::handshake::hello::{Hello, Purpose, Welcome};
+use waystage_transport::handshake::hello::Welcome;
 use waystage_transport::identity::PublicKey;
 use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::parameters::{TransportParameters, LARGEST_DATAGRAM};
@@ -28,11 +26,10 @@ use waystage_transport::tls::{self, Connection, PacketKeys};
 use waystage_transport::udp::UdpConnection;
 
 use crate::additional_connections::{carry, Offer};
-use crate::connection_limits;
-use crate::options::{User, NO_CAP_BYTES_PER_S};
-use crate::rights::{find_root, find_user};
-use crate::shared::Shared;
-use crate::welcome::{cap, welcome};
+use crate::dispatch::{service, Dispatcher, Grant, Register, Service, Work};
+use crate::options::User;
+use crate::rights::find_root;
+use crate::shared::{admit, Shared};
 
 /// A client that is slower in its handshake is turned away.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -52,26 +49,49 @@ pub(crate) struct SessionHandler<'a> {
 impl<'a> SessionHandler<'a> {
     pub(crate) fn serve(&mut self, stream: TcpStream) -> Result<String, Error> {
         let (tls, key) = accept(&self.shared.tls, &stream, HANDSHAKE_TIME)?;
-        let what = tls.alpn_protocol().map(<[u8]>::to_vec).unwrap_or_default();
-        if what == tls::PROBE_ALPN {
-            return self.probed(tls, stream, &key);
-        }
-        if what == tls::STREAM_ALPN {
-            if self.shared.options.users.iter().any(|user| user.keys.contains(&key)) {
-                self.authenticated();
+        match service(tls.alpn_protocol()) {
+            Service::Session => self.session(tls, stream, &key),
+            Service::Probe => self.probe(tls, stream, &key),
+            Service::ProbeStream => {
+                if self.shared.options.users.iter().any(|user| user.keys.contains(&key)) {
+                    self.authenticated();
+                }
+                let stopped = || self.copy_state.is_stopped();
+                serve_stream(&self.shared.probes, tls, &stream, &stopped)
             }
-            let stopped = || self.copy_state.is_stopped();
-            return serve_stream(&self.shared.probes, tls, &stream, &stopped);
         }
+    }
+
+    fn dispatcher(&self) -> Dispatcher<'a, Arc<Channel>> {
+        let shared: &'a Shared = self.shared;
+        let (options, copies, udp) = (&shared.options, &shared.copies, shared.endpoint.is_some());
+        Dispatcher { options, copies, udp }
+    }
+
+    fn session(
+        &mut self,
+        tls: Connection,
+        stream: TcpStream,
+        key: &PublicKey,
+    ) -> Result<String, Error> {
         let keys = tls::packet_keys(&tls).ok_or_else(|| Error::lost("its TLS gives no keys"))?;
         let incoming = Arc::new(MessageQueue::default());
         let control = Arc::new(Control::start(tls, stream, Arc::clone(&incoming), RESUME_ADVICE)?);
+        self.answered(&control, |handler| handler.welcomed(&control, &incoming, key, keys))
+    }
+
+    /// What `serve` does over this connection, which a server that stops ends. A client that still reads learns why it
+    /// failed.
+    fn answered(
+        &mut self,
+        control: &Arc<Control>,
+        serve: impl FnOnce(&mut Self) -> Result<String, Error>,
+    ) -> Result<String, Error> {
         if let Some(session) = self.shared.lock().get_mut(&self.id) {
-            session.control = Some(Arc::clone(&control));
+            session.control = Some(Arc::clone(control));
         }
-        let served = self.welcomed(&control, &incoming, &key, keys);
+        let served = serve(self);
         if let Err(error) = &served {
-            // A client that still reads learns the reason.
             control.send(kinds::REFUSED, &refusal(error));
         }
         control.close();
@@ -85,64 +105,39 @@ impl<'a> SessionHandler<'a> {
         key: &PublicKey,
         keys: PacketKeys,
     ) -> Result<String, Error> {
-        let options = &self.shared.options;
         let hello = expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?;
-        let (hello, version) = Hello::read(&hello)?;
-        let user = find_user(&self.shared.options.users, &hello.user, key)?;
-        self.who = format!("{}@{}", user.name, self.from);
-        if hello.purpose != Purpose::More {
-            self.admit(user)?;
-        }
-        let endpoint = self.shared.endpoint.as_ref();
-        let asked = (&hello, version);
-        let welcome = welcome(options, (user, self.from.ip()), asked, endpoint.is_some());
-        let udp = endpoint.filter(|_| welcome.udp);
-        let Welcome { mode, connections, memory, .. } = welcome;
-        let joint = match hello.purpose {
-            Purpose::More => Some(self.shared.copies.join(hello.copy, key)?),
-            _ => None,
-        };
-        let group = match &joint {
-            Some(joint) => joint.group.clone(),
-            None => coupled((connections > 1).then(Group::default), mode),
-        };
-        incoming.allow(memory.saturating_mul(u64::from(connections)));
-        let wanted = if hello.rate == 0 { u64::MAX } else { hello.rate };
-        let limit = welcome.rate.min(wanted);
+        let (dispatcher, from) = (self.dispatcher(), self.from.ip());
+        let grant = dispatcher.session(&hello, key, from, self)?;
+        let Grant { user, work, welcome, group, .. } = grant;
+        incoming.allow(welcome.memory.saturating_mul(u64::from(welcome.connections)));
+        let udp = self.shared.endpoint.as_ref().filter(|_| welcome.udp);
+        let connections = welcome.connections;
         let parameters = TransportParameters {
             secret: keys.secret,
             suite: keys.suite,
             side: Side::Server,
             local_connection: keys.server_connection,
             peer_connection: keys.client_connection,
-            mode,
-            rate_bps: part_of(limit, connections, &group) as f64 * 8.0,
-            memory_bytes: memory,
-            rtt_ns: hello.rtt_ns.min(10_000_000_000),
+            mode: welcome.mode,
+            rate_bps: grant.rate_bytes_per_s as f64 * 8.0,
+            memory_bytes: welcome.memory,
+            rtt_ns: grant.rtt_ns,
             largest_datagram: LARGEST_DATAGRAM,
-            proved: Some(self.from.ip()),
+            proved: Some(from),
             group: group.clone(),
         };
-        let limit = (limit < NO_CAP_BYTES_PER_S).then(|| part_of(limit, connections, &None));
-        if let Some(joint) = joint {
-            self.authenticated();
-            return carry(
-                control,
-                &joint,
-                Offer { welcome, parameters, udp, limit },
-                self.copy_state,
-            );
-        }
-        if hello.purpose == Purpose::Proxy {
-            control.send(kinds::WELCOME, &welcome.encode());
-            // Its session keeps what holds now.
-            let now = self.shared.limit(&user.name);
-            let limit = [limit, now].into_iter().flatten().min();
-            let rate_bps =
-                now.map_or(parameters.rate_bps, |now| parameters.rate_bps.min(now as f64 * 8.0));
-            let parameters = TransportParameters { rate_bps, ..parameters };
-            return self.proxy((control, incoming), (udp, parameters), limit, user);
-        }
+        let limit = grant.tls_bytes_per_s;
+        let copy = match work {
+            Work::Copy(copy) => copy,
+            Work::Joins(joint) => {
+                let offer = Offer { welcome, parameters, udp, limit };
+                return carry(control, &joint, offer, self.copy_state);
+            }
+            Work::Proxy => {
+                control.send(kinds::WELCOME, &welcome.encode());
+                return self.proxy((control, incoming), (udp, parameters), limit, user);
+            }
+        };
         let backpressure = Arc::new(Backpressure::default());
         let channel = udp.and_then(|endpoint| {
             let to = (Arc::clone(incoming), Arc::clone(&backpressure), 0);
@@ -153,7 +148,7 @@ impl<'a> SessionHandler<'a> {
         let first = ChannelConnection::new(Arc::clone(control), channel, Arc::clone(&backpressure));
         let channel = Arc::new(Channel::new(Arc::clone(incoming), backpressure, first));
         // From the welcome on the client may bring others.
-        let open = self.shared.copies.open(hello.copy, key, &channel, (group, connections));
+        let open = self.shared.copies.open(copy, key, &channel, (group, connections));
         let _open = open.ok_or_else(protocol_violation)?;
         control.send(kinds::WELCOME, &welcome.encode());
         self.copy(control, &channel, user)
@@ -183,7 +178,7 @@ impl<'a> SessionHandler<'a> {
     }
 
     /// A client that wants to measure the path.
-    fn probed(
+    fn probe(
         &mut self,
         tls: Connection,
         stream: TcpStream,
@@ -193,78 +188,23 @@ impl<'a> SessionHandler<'a> {
         let local = stream.local_addr().map_err(|error| Error::io("ask for an address", &error))?;
         let incoming = Arc::new(MessageQueue::default());
         let control = Arc::new(Control::start(tls, stream, incoming, "nothing more is measured")?);
-        if let Some(session) = self.shared.lock().get_mut(&self.id) {
-            session.control = Some(Arc::clone(&control));
-        }
-        let served = self.probing(&control, key, local, tags);
-        if let Err(error) = &served {
-            control.send(kinds::REFUSED, &refusal(error));
-        }
-        control.close();
-        served
-    }
-
-    fn probing(
-        &mut self,
-        control: &Arc<Control>,
-        key: &PublicKey,
-        local: SocketAddr,
-        tags: [u64; 2],
-    ) -> Result<String, Error> {
-        let shared: &'a Shared = self.shared;
-        let rules = &shared.options.probing;
-        let (name, port) = hello(&expect_within(control, kinds::HELLO, HANDSHAKE_TIME)?)?;
-        let user = find_user(&shared.options.users, &name, key)?;
-        self.who = format!("{}@{}", user.name, self.from);
-        if !rules.users.contains(&user.name) {
-            return Err(Error::Denied(format!(
-                    "the server does not let {} probe: ask its administrator for `probe = true` in its configuration",
-                    user.name
-                ),
-            ));
-        }
-        self.admit(user)?;
-        let copy_state = self.copy_state;
-        waystage_probe::serve(&ProbeClient {
-            probes: &shared.probes,
-            control,
-            endpoint: shared.endpoint.as_deref(),
-            local,
-            from: self.from,
-            tags,
-            port,
-            rate: cap(&shared.options, user)
-                .min(shared.limit(&user.name).unwrap_or(u64::MAX))
-                .min(rules.rate_bytes_per_s.unwrap_or(u64::MAX)),
-            longest: rules.longest,
-            stopped: &|| copy_state.is_stopped(),
+        self.answered(&control, |handler| {
+            let hello = expect_within(&control, kinds::HELLO, HANDSHAKE_TIME)?;
+            let grant = handler.dispatcher().probe(&hello, key, handler)?;
+            let copy_state = handler.copy_state;
+            waystage_probe::serve(&ProbeClient {
+                probes: &handler.shared.probes,
+                control: &control,
+                endpoint: handler.shared.endpoint.as_deref(),
+                local,
+                from: handler.from,
+                tags,
+                port: grant.port,
+                rate: grant.rate_bytes_per_s,
+                longest: handler.shared.options.probing.longest,
+                stopped: &|| copy_state.is_stopped(),
+            })
         })
-    }
-
-    /// The handshake is over, and has shown a user: others may have its place.
-    pub(crate) fn authenticated(&mut self) {
-        self.is_in = true;
-        self.shared.entrance().admission.authenticated(self.id, Instant::now());
-        if let Some(session) = self.shared.lock().get_mut(&self.id) {
-            session.stream = None;
-        }
-    }
-
-    fn admit(&mut self, user: &User) -> Result<(), Error> {
-        self.authenticated();
-        let options = &self.shared.options;
-        let mut sessions = self.shared.lock();
-        let held = sessions.values().filter_map(|session| session.user.as_deref());
-        if let Some(why) =
-            connection_limits::refuses((options.connections, &options.users), held, user)
-        {
-            return Err(Error::Busy(format!("{why}: try again when one has ended")));
-        }
-        if let Some(session) = sessions.get_mut(&self.id) {
-            session.user = Some(user.name.clone());
-            session.copy_state.limits.set_own(self.shared.limit(&user.name));
-        }
-        Ok(())
     }
 
     fn copy(&self, control: &Control, channel: &Channel, user: &User) -> Result<String, Error> {
@@ -285,6 +225,35 @@ impl<'a> SessionHandler<'a> {
             memory_bytes: options.memory_bytes,
             grant: &grant,
         })?)
+    }
+}
+
+impl Register for SessionHandler<'_> {
+    fn identified(&mut self, user: &User) {
+        self.who = format!("{}@{}", user.name, self.from);
+    }
+
+    /// Others may have its place among the handshakes.
+    fn authenticated(&mut self) {
+        self.is_in = true;
+        self.shared.entrance().admission.authenticated(self.id, Instant::now());
+        if let Some(session) = self.shared.lock().get_mut(&self.id) {
+            session.stream = None;
+        }
+    }
+
+    fn admit(&mut self, user: &User) -> Result<(), Error> {
+        self.authenticated();
+        let mut sessions = self.shared.lock();
+        admit(&self.shared.options, &mut sessions, self.id, user)?;
+        if let Some(session) = sessions.get_mut(&self.id) {
+            session.copy_state.limits.set_own(self.shared.limit(&user.name));
+        }
+        Ok(())
+    }
+
+    fn limit(&self, user: &str) -> Option<u64> {
+        self.shared.limit(user)
     }
 }
 

@@ -11,14 +11,17 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use waystage_probe::Probes;
 use waystage_remote_copy::CopyState;
+use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
 use waystage_transport::endpoint::Endpoint;
+use waystage_transport::error::Error;
 use waystage_transport::tls::ServerConfig;
 use waystage_transport::waker::Waker;
 
-use crate::additional_connections::Copies;
 use crate::admission::{Admission, Counts};
-use crate::options::ServerOptions;
+use crate::connection_limits;
+use crate::copies::Copies;
+use crate::options::{ServerOptions, User};
 
 /// What happens in handshakes is said at most so often; it is counted in between.
 const SAY_ROUND: Duration = Duration::from_secs(10);
@@ -37,6 +40,24 @@ pub(crate) struct Session {
     pub(crate) stream: Option<TcpStream>,
 }
 
+/// Make a session one of the user's, if the user gets one more.
+pub(crate) fn admit(
+    options: &ServerOptions,
+    sessions: &mut HashMap<u64, Session>,
+    id: u64,
+    user: &User,
+) -> Result<(), Error> {
+    let held = sessions.values().filter_map(|session| session.user.as_deref());
+    let limits = (options.connections, &*options.users);
+    if let Some(why) = connection_limits::refuses(limits, held, user) {
+        return Err(Error::Busy(format!("{why}: try again when one has ended")));
+    }
+    if let Some(session) = sessions.get_mut(&id) {
+        session.user = Some(user.name.clone());
+    }
+    Ok(())
+}
+
 /// The places for handshakes, and what of them was said.
 pub(crate) struct Entrance {
     pub(crate) admission: Admission,
@@ -50,7 +71,7 @@ pub(crate) struct Shared {
     pub(crate) endpoint: Option<Arc<Endpoint>>,
     pub(crate) sessions: Mutex<HashMap<u64, Session>>,
     pub(crate) entrance: Mutex<Entrance>,
-    pub(crate) copies: Copies,
+    pub(crate) copies: Copies<Arc<Channel>>,
     pub(crate) ended: Condvar,
     pub(crate) lines: Mutex<VecDeque<String>>,
     /// A line was added, or a session has ended.

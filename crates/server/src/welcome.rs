@@ -45,12 +45,9 @@ pub(crate) fn cap(options: &ServerOptions, user: &User) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::time::Duration;
 
     use proptest::prelude::*;
-    use waystage_probe::Probing;
     use waystage_protocol::congestion::Mode;
-    use waystage_transport::identity::Identity;
 
     use super::*;
 
@@ -60,30 +57,12 @@ mod tests {
     /// A server with one user, who may use `aggressive` from the inside.
     fn options(rates: [Option<u64>; 2]) -> ServerOptions {
         let ada = User {
-            name: "ada".to_owned(),
-            keys: Vec::new(),
             modes: vec![Mode::Aggressive],
             networks: vec![(INSIDE, 8)],
             rate_bytes_per_s: rates[1],
-            connections: None,
-            account: None,
-            reach: Vec::new(),
-            listen: Vec::new(),
+            ..User::named("ada", &[])
         };
-        ServerOptions {
-            listen: (INSIDE, 0).into(),
-            identity: Identity::ephemeral().unwrap(),
-            users: vec![ada],
-            roots: Vec::new(),
-            rate_bytes_per_s: rates[0],
-            connections: 8,
-            copy_connections: 4,
-            sockets: 1,
-            memory_bytes: 1 << 30,
-            udp: true,
-            workers: 1,
-            probing: Probing { users: Vec::new(), rate_bytes_per_s: None, longest: Duration::ZERO },
-        }
+        ServerOptions { rate_bytes_per_s: rates[0], ..ServerOptions::of(vec![ada]) }
     }
 
     fn hello() -> Hello {
