@@ -69,11 +69,18 @@ command.add_command(wan)
     help="Start a controller. Without one, switches drop all packets until rules are installed.",
 )
 @click.option("--policy", default="ecmp", show_default=True, help="Policy of the controller.")
+@click.option(
+    "--slurm",
+    is_flag=True,
+    help="Start Slurm too: slurmctld, munge and a slurmd on every computing host (docs/how-to/lab-slurm.md).",
+)
 @output_options
-def up(topology: str, name: str, controller: bool, policy: str, output: Output) -> None:
+def up(topology: str, name: str, controller: bool, policy: str, slurm: bool, output: Output) -> None:
     """Start TOPOLOGY: a GraphML file, or the name of a shipped topology (default: paper).
 
     Returns when all hosts can reach each other. The lab runs until `waystage lab down`.
+
+    With --slurm, `waystage lab exec slurmctl -- sbatch ...` submits to the lab's own Slurm.
     """
     needs_root("a lab")
     with _lab_errors():
@@ -93,10 +100,16 @@ def up(topology: str, name: str, controller: bool, policy: str, output: Output) 
                 except BaseException:
                     lab.down()
                     raise
+            if slurm:
+                progress("starting Slurm", 0.7)
+                _start_slurm(lab)
             progress("up", 1.0)
         seconds = round(time.monotonic() - started, 2)
     found = _describe(lab) | {"seconds": seconds}
     hosts, switches = len(found["hosts"]), len(found["switches"])
+    if slurm:
+        enter = f"waystage lab exec --name {name} slurmctl --"
+        output.note(f"Slurm has {len(found['slurm']['nodes'])} nodes: {enter} sbatch JOB, {enter} squeue")
     output.result(
         found,
         f"lab '{name}' is up after {seconds} s: {hosts} hosts, {switches} switches\n"
@@ -131,6 +144,9 @@ def status(name: str, output: Output) -> None:
     text = [f"lab '{name}', topology {found['topology']}, backplane {found['backplane']}", ""]
     text += [table(found["hosts"], ["host", "role", "ip", "mac", "switch", "port"]), ""]
     text += [table(found["switches"], ["switch", "dpid", "controller", "rules"])]
+    if found["slurm"]:
+        text += ["", f"Slurm: SLURM_CONF={found['slurm']['conf']}"]
+        text += [table(found["slurm"]["nodes"], ["node", "state"])]
     output.result(found, "\n".join(text))
     if found["problem"]:
         raise UserError(found["problem"])
@@ -148,7 +164,8 @@ def status(name: str, output: Output) -> None:
 def exec_(name: str, host: str, argv: tuple[str, ...]) -> None:
     """Run COMMAND on HOST in this terminal; exits with its status.
 
-    The HOST `fabric` is the namespace of the switches, for `ovs-vsctl` and `ovs-ofctl`.
+    The HOST `fabric` is the namespace of the switches, for `ovs-vsctl` and `ovs-ofctl`; with `lab up --slurm`,
+    `slurmctl` is that of slurmctld, for `sbatch` and `squeue`.
     """
     needs_root("entering a host")
     with _lab_errors():
@@ -211,11 +228,13 @@ def _describe(lab: Lab) -> dict[str, Any]:
 
     connected: dict[str, bool] = {}
     rules: dict[str, int] = {}
+    slurm: dict[str, Any] | None = None
     problem = ""
     try:
         lab.check()  # who is halted answers no question
         connected = switches_connected(lab)
         rules = {switch: lab.rule_count(switch) for switch in connected}
+        slurm = _describe_slurm(lab)
     except LabError as error:
         problem = str(error)
         time.sleep(DYING_S)
@@ -250,8 +269,30 @@ def _describe(lab: Lab) -> dict[str, Any]:
             }
             for switch in topology.switches
         ],
+        "slurm": slurm,
         "problem": problem,
     }
+
+
+def _start_slurm(lab: Lab) -> None:
+    from waystage.worlds.lab.slurm import LabSlurm
+
+    try:
+        LabSlurm(lab).start()
+    except BaseException:
+        lab.down()
+        raise
+
+
+def _describe_slurm(lab: Lab) -> dict[str, Any] | None:
+    """None where the lab has no Slurm. Raises LabError where it does not answer."""
+    from waystage.worlds.lab.slurm import LabSlurm
+
+    slurm = LabSlurm.of(lab)
+    if slurm is None:
+        return None
+    nodes = [{"node": node, "state": state} for node, state in slurm.states().items()]
+    return {"conf": str(slurm.folders.conf), "nodes": nodes}
 
 
 @contextmanager

@@ -31,6 +31,12 @@ PACKAGES = {
     "lldpd": "lldpd",
     "mpirun": "openmpi-bin",
     "mpicc": "libopenmpi-dev",
+    "munged": "munge",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "scontrol": "slurm-client",
+    "sinfo": "slurm-client",
+    "sbatch": "slurm-client",
 }
 """Program -> the Debian package that brings it."""
 

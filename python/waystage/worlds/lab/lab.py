@@ -31,7 +31,7 @@ from waystage.worlds.lab.errors import LabBusy, LabError
 from waystage.worlds.lab.lldp import start_lldp
 from waystage.worlds.lab.lock import LabLock, Owner
 from waystage.worlds.lab.processes import ProcessId, uninterrupted
-from waystage.worlds.lab.resources import LabResources, netns_is_mounted
+from waystage.worlds.lab.resources import SLURM_CONTROLLER, LabResources, netns_is_mounted
 from waystage.worlds.lab.switches import Switches
 from waystage.worlds.lab.wiring import QUIET_IPV6, Wiring
 
@@ -175,10 +175,13 @@ class Lab:
 
     def enter(self, host: str) -> tuple[list[str], dict[str, str]]:
         """The words before a command, and the environment, that run it on a host; or, for `fabric`,
-        beside the switches, where the tools of Open vSwitch find them."""
+        beside the switches, where the tools of Open vSwitch find them; or, for `slurmctl`, beside slurmctld."""
         if host == "fabric":
             return self.resources.enter_fabric(), environment(self.switches.environment)
-        return self.resources.enter_host(self._known(host)), environment()
+        slurm = {"SLURM_CONF": str(self.resources.slurm_conf)} if self.resources.slurm_conf.exists() else {}
+        if host == SLURM_CONTROLLER and slurm:
+            return self.resources.enter_slurm(), environment(slurm)
+        return self.resources.enter_host(self._known(host)), environment(slurm)
 
     def rule_count(self, switch: str) -> int:
         """How many flow entries a switch holds."""
@@ -221,10 +224,10 @@ class Lab:
         found = ProcessId.of(process.pid)
         if found is None:
             raise LabError(f"{name} of lab '{self.name}' ended at once: see {log}")
-        Daemon.write_all(
-            self.resources.daemons,
-            [*Daemon.read_all(self.resources.daemons), Daemon(name=name, process=found, log=str(log))],
-        )
+        others = [
+            d for d in Daemon.read_all(self.resources.daemons) if d.name != name
+        ]  # it may replace a dead one
+        Daemon.write_all(self.resources.daemons, [*others, Daemon(name=name, process=found, log=str(log))])
 
     # -- below -------------------------------------------------------------------------------
 

@@ -25,6 +25,9 @@ NETNS_ROOT = Path("/run/netns")
 END_GRACE_S = 1.5
 UNMOUNT_ROUNDS = 10
 
+SLURM_CONTROLLER = "slurmctl"
+"""Namespace and host name of slurmctld and munged."""
+
 # No '-': it separates the lab's name from the host's in namespace names. Length: a unix socket's path
 # has at most 107 bytes, and a host's name up to 63 of them.
 _NAME = re.compile(r"^[A-Za-z0-9_]{1,16}$")
@@ -44,6 +47,8 @@ class LabResources:
         self.lldp = self.run_dir / "lldp"
         self.uts = self.run_dir / "uts"
         self.controller = self.run_dir / "controller"
+        self.slurm = self.run_dir / "slurm"
+        self.slurm_conf = self.slurm / "etc" / "slurm.conf"
         self.fabric = f"ws-{name}-fabric"
 
     def namespace(self, host: str) -> str:
@@ -59,6 +64,10 @@ class LabResources:
         """Network namespace and host name; costs one exec."""
         net = f"--net={NETNS_ROOT / self.namespace(host)}"
         return [program("nsenter"), net, f"--uts={self.uts / host}", "--"]
+
+    def enter_slurm(self) -> list[str]:
+        """Network namespace and host name of slurmctld."""
+        return self.enter_host(SLURM_CONTROLLER)
 
     def namespace_files(self) -> list[Path]:
         return sorted(NETNS_ROOT.glob(f"ws-{self.name}-*"))

@@ -1,0 +1,103 @@
+"""The lab's Slurm: jobs of an ordinary user on the lab's hosts, killed daemons, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from slurm_support import Cluster, until_true
+from waystage.interconnect.graphml import read_topology
+from waystage.worlds.lab.daemons import Daemon
+from waystage.worlds.lab.errors import LabError
+from waystage.worlds.lab.lab import Lab
+from waystage.worlds.lab.processes import end
+from waystage.worlds.lab.slurm import LabSlurm, available
+from waystage.worlds.lab.slurm_conf import (
+    MANAGEMENT,
+    SlurmFolders,
+    management_address,
+    slurm_conf,
+    topology_conf,
+)
+
+lab_test = pytest.mark.lab
+
+
+def test_switches_of_a_fat_tree_become_groups_below_one_top() -> None:
+    assert topology_conf(read_topology("paper")).splitlines() == [
+        "SwitchName=edge1 Nodes=c1,c2,c3",
+        "SwitchName=edge2 Nodes=c4,c5,c6",
+        "SwitchName=waystage-top Switches=edge1,edge2",
+    ]
+
+
+def test_storage_hosts_are_no_nodes_and_addresses_are_of_the_management_network() -> None:
+    text = slurm_conf(read_topology("paper"), SlurmFolders(base=Path("/x")), name="Lab", memory_mib=1000)
+    nodes = [line for line in text.splitlines() if line.startswith("NodeName=")]
+    assert [line.split()[0] for line in nodes] == [f"NodeName=c{i}" for i in range(1, 7)]
+    assert "NodeAddr=10.58.0.2 " in nodes[0]
+    assert "ClusterName=lab" in text.splitlines()
+    with pytest.raises(ValueError, match="no address"):
+        management_address(MANAGEMENT.num_addresses)
+
+
+@lab_test
+def test_a_users_job_runs_on_the_hosts_of_the_lab_as_that_user(cluster: Cluster) -> None:
+    job = cluster.submit("id -u; srun --ntasks-per-node=1 hostname | sort; ip -o -4 addr show eth0\n", "-N3")
+    cluster.wait(job, "COMPLETED")
+    uid, *hosts, address = cluster.output(job).splitlines()
+    assert [uid, *hosts] == ["65534", "c1", "c2", "c3"]
+    assert "10.57.0.1/16" in address
+
+
+@lab_test
+def test_nodes_of_one_edge_switch_are_preferred(cluster: Cluster) -> None:
+    job = cluster.submit("exit 0\n", "-N3", "--exclude=c1")
+    assert cluster.wait(job, "COMPLETED")["NodeList"] == "c[4-6]"
+
+
+def saved_after(cluster: Cluster, moment: float) -> None:
+    """Until slurmctld has saved its jobs: it does so some seconds late, and a job of that time would be lost."""
+    until_true(lambda: (cluster.slurm.folders.state / "job_state").stat().st_mtime > moment)
+
+
+@lab_test
+def test_jobs_outlive_a_killed_slurmctld(cluster: Cluster) -> None:
+    job = cluster.submit("sleep 12; echo survived\n", "-N1")
+    cluster.wait(job, "RUNNING")
+    saved_after(cluster, time.time())
+    (daemon,) = (d for d in Daemon.read_all(cluster.lab.resources.daemons) if d.name == "slurmctld")
+    os.kill(daemon.process.pid, signal.SIGKILL)
+    end(daemon.process)
+    with pytest.raises(LabError, match=r"slurmctld of lab .* has stopped"):
+        cluster.lab.check()
+    cluster.slurm.start_controller()
+    cluster.lab.check()
+    cluster.wait(job, "COMPLETED")
+    assert cluster.output(job) == "survived\n"
+
+
+@lab_test
+def test_a_lab_with_slurm_leaves_nothing_behind() -> None:
+    if os.geteuid() != 0 or not available():
+        pytest.skip("needs root and Slurm")
+    name = f"z{os.getpid()}"
+    with Lab(name, read_topology("paper")) as lab:
+        LabSlurm(lab).start()
+        run_dir = lab.run_dir
+        daemons = Daemon.read_all(lab.resources.daemons)
+        assert {"munged", "slurmctld", "slurmd on c1", "slurmd on c6"} <= {d.name for d in daemons}
+    assert not any(daemon.process.alive for daemon in daemons)
+    assert not run_dir.exists()
+    assert not lab.resources.namespace_files()
+
+
+@lab_test
+def test_another_user_reads_neither_the_key_nor_the_scripts_of_jobs(cluster: Cluster) -> None:
+    for secret in (cluster.slurm.folders.munge / "key", cluster.slurm.folders.state):
+        done = cluster.run("cat" if secret.is_file() else "ls", secret)
+        assert done.code != 0 and "Permission denied" in done.err

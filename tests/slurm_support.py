@@ -1,0 +1,69 @@
+"""Slurm of a lab, used as an ordinary user does who is not root."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from harness import Ran, ran
+from waystage.worlds.lab.commands import environment, program
+from waystage.worlds.lab.lab import Lab
+from waystage.worlds.lab.slurm import LabSlurm
+
+USER = 65534
+"""nobody: Slurm gives no burst buffer to root, and a job of root would prove nothing about rights."""
+
+JOB_LIMIT_S = 60.0
+
+
+def until_true(ready: Callable[[], object], what: Callable[[], object] = str) -> None:
+    """Until `ready`; fails with `what` after a generous time."""
+    deadline = time.monotonic() + JOB_LIMIT_S
+    while not ready():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.1)
+
+
+class Cluster(NamedTuple):
+    """A lab whose Slurm is up, and a folder that the user may write to."""
+
+    lab: Lab
+    slurm: LabSlurm
+    folder: Path
+
+    def run(self, *words: str | Path, uid: int = USER) -> Ran:
+        """Run one of Slurm's commands as a user beside slurmctld."""
+        become = [program("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+        return ran(
+            [*self.slurm.enter(), *become, *(str(w) for w in words)],
+            env=environment(self.slurm.environment),
+            cwd=self.folder,
+        )
+
+    def submit(self, text: str, *options: str) -> int:
+        """The id of a job whose script is `text`."""
+        done = self.sbatch(text, *options)
+        found = re.search(r"Submitted batch job (\d+)", done.out)
+        assert done.code == 0 and found, done
+        return int(found[1])
+
+    def sbatch(self, text: str, *options: str) -> Ran:
+        script = self.folder / f"job{time.monotonic_ns()}.sh"
+        script.write_text("#!/bin/bash\n" + text)
+        return self.run("sbatch", "--output", self.folder / "out-%j", *options, script)
+
+    def job(self, job_id: int) -> dict[str, str]:
+        """The fields of `scontrol show job`."""
+        done = self.run("scontrol", "-o", "show", "job", str(job_id), uid=0)
+        return dict(word.split("=", 1) for word in done.out.split() if "=" in word)
+
+    def wait(self, job_id: int, *states: str) -> dict[str, str]:
+        """The job's fields once it is in one of `states`."""
+        until_true(lambda: self.job(job_id).get("JobState") in states, lambda: self.job(job_id))
+        return self.job(job_id)
+
+    def output(self, job_id: int) -> str:
+        return (self.folder / f"out-{job_id}").read_text()
