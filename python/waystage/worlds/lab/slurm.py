@@ -4,7 +4,7 @@ Arrives: a lab that is up.
 Leaves: a Slurm whose nodes are the lab's hosts, its daemons watched by the lab and ended with it.
 Must not know: what jobs do, policies, experiments.
 
-slurmctld and munged run in a namespace of their own. A bridge there is the management network: it reaches every host
+slurmctld and munged share a separate namespace. A bridge there is the management network: it reaches every host
 beside the fabric, so that Slurm works while the fabric has no rules, and its messages load no measured link. munged
 has a key, socket and folder of this lab: the machine's own munge and Slurm, if there are any, are not touched.
 """
