@@ -26,6 +26,7 @@ from waystage.events import (
     Envelope,
     Event,
     EventError,
+    FileSystemDeclared,
     FlowAction,
     FlowEndpoint,
     FlowFinished,
@@ -53,6 +54,7 @@ from waystage.events import (
     SwitchUp,
     TopologyChanged,
     TrafficClass,
+    WidePathDeclared,
 )
 from waystage.topology import Topology
 
@@ -74,6 +76,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     staging_ns: dict[Direction, int] = {}
     io: bool = False
     demand_bps: dict[TrafficClass, int] = {}
+    due_ns: int = 0
 
 
 class FlowInfo(msgspec.Struct, kw_only=True):
@@ -116,6 +119,8 @@ class State(msgspec.Struct, kw_only=True):
     jobs: dict[str, JobInfo] = {}
     flows: dict[str, FlowInfo] = {}
     ended_flows: dict[str, int] = {}
+    file_systems: dict[str, FileSystemDeclared] = {}
+    wide_paths: dict[str, WidePathDeclared] = {}
     finished: dict[str, int] = {}
     ended_staging: dict[str, int] = {}
     requested: PathPlan | None = None
@@ -233,6 +238,8 @@ class State(msgspec.Struct, kw_only=True):
         job = self._job(event.job_id)
         job.staging[event.direction] = max(0, event.bytes)
         job.staging_ns[event.direction] = time_ns
+        if event.due_ns > 0:
+            job.due_ns = event.due_ns
         if event.nodes and not job.nodes:
             job.nodes = event.nodes
 
@@ -300,6 +307,18 @@ class State(msgspec.Struct, kw_only=True):
         self.flows.pop(event.flow_id, None)
         _remember(self.ended_flows, event.flow_id, time_ns)
 
+    def _file_system_declared(self, event: FileSystemDeclared, time_ns: int) -> None:
+        if event.targets > 0:
+            self.file_systems[event.file_system] = event
+        else:
+            self.file_systems.pop(event.file_system, None)
+
+    def _wide_path_declared(self, event: WidePathDeclared, time_ns: int) -> None:
+        if event.rate_bps > 0:
+            self.wide_paths[event.peer] = event
+        else:
+            self.wide_paths.pop(event.peer, None)
+
     def _topology_changed(self, event: TopologyChanged, time_ns: int) -> None:
         self.topology = event.topology
         names = {link.name for link in event.topology.links}
@@ -364,6 +383,8 @@ _handlers: dict[type[Event], Callable[[State, Any, int], None]] = {
     FlowStarted: State._flow_started,
     FlowProgress: State._flow_progress,
     FlowFinished: State._flow_finished,
+    FileSystemDeclared: State._file_system_declared,
+    WidePathDeclared: State._wide_path_declared,
     TopologyChanged: State._topology_changed,
     HostSeen: State._host_seen,
     LinkUp: State._link_up,

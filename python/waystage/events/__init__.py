@@ -86,6 +86,7 @@ from waystage.events.jobs import (
     StagingFinished,
     StagingStarted,
 )
+from waystage.events.storage import FileSystemDeclared, WidePathDeclared
 
 __all__ = [
     "Action",
@@ -99,6 +100,7 @@ __all__ = [
     "Envelope",
     "Event",
     "EventError",
+    "FileSystemDeclared",
     "FlowAction",
     "FlowAdjusted",
     "FlowEndpoint",
@@ -140,6 +142,7 @@ __all__ = [
     "TopologyChanged",
     "TrafficClass",
     "UnknownEvent",
+    "WidePathDeclared",
     "check_name",
     "check_names",
     "decode",

@@ -115,11 +115,15 @@ class PathsRefused(Event, frozen=True, kw_only=True):
 
 
 class Decided(Event, frozen=True, kw_only=True):
-    """A policy answered `cause_id` with these actions: the record that makes decisions part of the state."""
+    """A policy answered `cause_id` with these actions: the record that makes decisions part of the state.
+
+    `reason` is the policy's own account of them, empty where it gives none.
+    """
 
     policy: str
     cause_id: str
     actions: tuple[msgspec.Raw, ...]
+    reason: str = ""
 
 
 class PolicyFailed(Event, frozen=True, kw_only=True):

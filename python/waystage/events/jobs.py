@@ -20,12 +20,17 @@ class JobFinished(Event, frozen=True, kw_only=True):
 
 
 class StagingStarted(Event, frozen=True, kw_only=True):
-    """`nodes` is given if staging begins before the job; `bytes` is the declared amount, 0 if unknown."""
+    """`nodes` is given if staging begins before the job; `bytes` is the declared amount, 0 if unknown.
+
+    `due_ns` is when the job is due to start by the scheduler's estimate, 0 if unknown. A repeated start with another
+    estimate replaces it.
+    """
 
     job_id: str
     direction: Direction = "in"
     nodes: tuple[str, ...] = ()
     bytes: int = 0
+    due_ns: int = 0
 
 
 class StagingFinished(Event, frozen=True, kw_only=True):
