@@ -387,6 +387,15 @@ class FlowClock:
     def route(self, key: int) -> NDArray[np.uint32]:
         """The route that a key denotes now."""
 
+    def set_capacity(self, resource: int, capacity: float) -> None:
+        """Give a resource another capacity, bytes per second, from now on; its curve, if it had one, is gone."""
+
+    def set_curve(self, resource: int, points: list[tuple[float, float]]) -> None:
+        """Let a resource's capacity follow its number of flows: points (flows, bytes per second), flows rising.
+
+        Linear between the points, constant outside of them.
+        """
+
     def start(self, program: FlowProgram, at_s: float | None = None) -> int:
         """Start a program, now or later; the number of this run. Later changes to the program do not affect it."""
 
@@ -413,6 +422,9 @@ class FlowClock:
 
     def bytes_left(self, run: int) -> float:
         """Remaining bytes of the active flows of a run."""
+
+    def left(self, runs: NDArray[np.uint32]) -> NDArray[np.float64]:
+        """Remaining bytes of the active flows of each run, shape (runs,): one pass over all flows."""
 
     def totals(self, flow_class: int = 0) -> NDArray[np.float64]:
         """Bytes that each resource has carried so far for a class."""

@@ -6,6 +6,7 @@ use numpy::{PyArray1, PyReadonlyArray1, ToPyArray};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use waystage_flowsim::programs::{FlowClock, Flows, Pause, Program};
+use waystage_flowsim::sharing::Curve;
 
 use crate::errors::{contiguous, OrRaise};
 
@@ -109,6 +110,14 @@ impl PyClock {
         self.lock().route(key).map(|route| route.to_pyarray(py)).or_raise()
     }
 
+    fn set_capacity(&self, resource: u32, capacity: f64) -> PyResult<()> {
+        self.lock().set_capacity(resource, capacity).or_raise()
+    }
+
+    fn set_curve(&self, resource: u32, points: Vec<(f64, f64)>) -> PyResult<()> {
+        Curve::new(points).and_then(|curve| self.lock().set_curve(resource, curve)).or_raise()
+    }
+
     #[pyo3(signature = (program, at_s=None))]
     fn start(&self, program: &PyProgram, at_s: Option<f64>) -> PyResult<u32> {
         let program = Arc::clone(&program.lock());
@@ -148,6 +157,15 @@ impl PyClock {
 
     fn bytes_left(&self, py: Python<'_>, run: u32) -> PyResult<f64> {
         py.detach(|| self.lock().bytes_left(run)).or_raise()
+    }
+
+    fn left<'py>(
+        &self,
+        py: Python<'py>,
+        runs: PyReadonlyArray1<'_, u32>,
+    ) -> PyResult<Bound<'py, PyArray1<f64>>> {
+        let runs = contiguous(&runs)?;
+        py.detach(|| self.lock().left(runs)).map(|left| left.to_pyarray(py)).or_raise()
     }
 
     #[pyo3(signature = (flow_class=0))]

@@ -293,6 +293,17 @@ impl FlowClock {
         Ok(self.flows.bytes_left(run))
     }
 
+    /// Bytes that the active flows of each of these runs have left, in one pass over all flows.
+    ///
+    /// # Errors
+    /// If there is no such run.
+    pub fn left(&self, runs: &[u32]) -> Result<Vec<f64>, FlowError> {
+        for &run in runs {
+            self.run(run)?;
+        }
+        Ok(self.flows.left_of(runs))
+    }
+
     /// When a run was to start, and when it ended if it has.
     ///
     /// # Errors

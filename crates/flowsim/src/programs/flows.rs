@@ -270,4 +270,21 @@ impl ActiveFlows {
         let of_run = self.slots().filter(|&slot| self.flows[slot as usize].run == run);
         of_run.map(|slot| self.left(slot) * f64::from(self.flows[slot as usize].copies)).sum()
     }
+
+    /// Bytes that the active flows of each run have left, in the order of `runs`.
+    pub(super) fn left_of(&self, runs: &[u32]) -> Vec<f64> {
+        let mut order: Vec<usize> = (0..runs.len()).collect();
+        order.sort_by_key(|&at| runs[at]);
+        let sorted: Vec<u32> = order.iter().map(|&at| runs[at]).collect();
+        let mut left = vec![0.0; runs.len()];
+        for slot in self.slots() {
+            let flow = &self.flows[slot as usize];
+            let first = sorted.partition_point(|&run| run < flow.run);
+            for (at, _) in (first..).zip(sorted[first..].iter().take_while(|&&run| run == flow.run))
+            {
+                left[order[at]] += self.left(slot) * f64::from(flow.copies);
+            }
+        }
+        left
+    }
 }

@@ -302,3 +302,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_several_runs_have_left_comes_in_the_order_asked() {
+    let mut clock = clock(&[10.0], &[&[0]]);
+    let mut runs = Vec::new();
+    for bytes in [40.0, 100.0] {
+        let mut program = Program::new(1).expect("a program");
+        program.step(0.0).expect("a step");
+        program
+            .flows(&Flows {
+                routes: &[0],
+                bytes: &[bytes],
+                class: 0,
+                weight: 1.0,
+                limit: f64::INFINITY,
+            })
+            .expect("flows");
+        runs.push(clock.start(Arc::new(program), 0.0).expect("a run"));
+    }
+    clock.advance(2.0, u64::MAX).expect("time passes");
+    assert_eq!(clock.left(&[runs[1], runs[0], runs[1]]).expect("runs"), [90.0, 30.0, 90.0]);
+    assert!(matches!(clock.left(&[9]), Err(FlowError::Run(9))));
+}
