@@ -1,4 +1,4 @@
-"""Events of what lies beyond the interconnect: file systems with their storage targets, wide-area paths.
+"""Events of storage and distance: file systems with their storage targets, wide-area paths.
 
 Arrives: facts from a site's configuration, a measurement or an experiment file.
 Leaves: typed structs.
