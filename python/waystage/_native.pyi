@@ -35,10 +35,58 @@ class Task:
         """Counts by name."""
 
     def cancel(self) -> None:
-        """End it; its threads have ended when this returns."""
+        """End it, also while it is paused; its threads have ended when this returns."""
+
+    @property
+    def controls(self) -> tuple[str, ...]:
+        """What may be changed while it runs: any of `rate`, `mode`, `loaders`, `pause`.
+
+        The methods below raise ValueError for what is not among them. Each takes effect within 100 ms, but for bytes
+        already on their way. After the end of the task they do nothing.
+        """
+
+    def set_rate(self, bytes_per_s: int | None) -> None:
+        """Limit the rate, None for no limit. A limit that the user gave holds as well: the lower one counts.
+
+        ValueError where it is not above 0.
+        """
+
+    def pause(self) -> None:
+        """Move no more bytes. Connections and open files stay, for as long as the pause lasts."""
+
+    def resume(self) -> None:
+        """End the pause. Time that passed in it is not made up for."""
+
+    def set_mode(self, mode: str) -> None:
+        """Change the congestion control of a wide-area copy. ValueError where there is no such mode."""
+
+    def set_loaders(self, per_target: int | Mapping[int, int]) -> None:
+        """Limit the loaders that read at once from each storage target, or from those given by number.
+
+        A loader that reads ends its piece first. ValueError on less than one loader, or an unknown target.
+        """
+
+    def flow(self) -> FlowCounts:
+        """Bytes moved, and what limits them now."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
+
+@final
+class FlowCounts:
+    """How far a task is.
+
+    `bytes_total` is 0 where nothing is known. `limited_by` is what took most of its threads' time since it was last
+    asked for, and at least in 200 ms: `rate`, `source`, `destination`, `network`, `paused`, or an empty string where
+    nothing stands out.
+    """
+
+    @property
+    def bytes_done(self) -> int: ...
+    @property
+    def bytes_total(self) -> int: ...
+    @property
+    def limited_by(self) -> str: ...
 
 class LossMeterError(RuntimeError):
     """Probes that cannot be set up or run; the message names the namespace, stream or address."""
@@ -830,7 +878,7 @@ class TreeCopy(Task):
         """(path, type letter, bytes) of what a dry run would make, the first ten thousand; `h` is a hard link."""
 
     def limit(self, bytes_per_s: int | None) -> None:
-        """Limit the rate from now on; requires `rate_changes`."""
+        """The user's own limit from now on, beside that of `set_rate`: the lower one holds."""
 
 class WanError(RuntimeError):
     """A session with another host, or a server, that cannot start or continue."""

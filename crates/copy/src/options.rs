@@ -68,8 +68,6 @@ pub struct Options {
     pub verify: Verify,
     /// Bytes a second of all workers together; None for no limit.
     pub rate_bytes_per_s: Option<u64>,
-    /// Whether that may change while it runs.
-    pub rate_changes: bool,
     /// Only say what would be done.
     pub dry_run: bool,
     /// In a dry run, read the contents that would be copied, to see how fast that goes.

@@ -5,8 +5,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use waystage_pacing::{Pace, Stopped};
 
 use crate::counts::{ProblemKind, Report};
 use crate::error::{CopyError, Failure, FailureClass, Lost};
@@ -33,6 +35,8 @@ impl Fatal for CopyError {
 pub struct CopyState<E> {
     /// Counts and problems.
     pub report: Report,
+    /// When bytes may move, how many have, and what they wait for.
+    pub pace: Arc<Pace>,
     stop: Arc<AtomicBool>,
     cancelled: AtomicBool,
     fatal: Mutex<Option<E>>,
@@ -42,6 +46,7 @@ impl<E> Default for CopyState<E> {
     fn default() -> Self {
         Self {
             report: Report::default(),
+            pace: Arc::default(),
             stop: Arc::default(),
             cancelled: AtomicBool::new(false),
             fatal: Mutex::new(None),
@@ -63,6 +68,15 @@ impl<E: Fatal> CopyState<E> {
     /// Let all threads end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
+        self.pace.gate.set_stopped(true);
+    }
+
+    /// Wait for the turn of `bytes`, or with 0 for the end of a pause; how long that took.
+    ///
+    /// # Errors
+    /// [`Failure::Stopped`] where threads are to end.
+    pub fn pass(&self, bytes: u64) -> Result<Duration, Failure> {
+        self.pace.gate.pass(bytes).map_err(|Stopped| Failure::Stopped)
     }
 
     /// The caller wants the copy to end.
@@ -79,7 +93,9 @@ impl<E: Fatal> CopyState<E> {
     /// The threads of one phase of the copy have ended; the next phase may run, unless there is a reason to end.
     pub fn next_phase(&self) {
         let fatal = self.fatal.lock();
-        self.stop.store(fatal.is_some() || self.is_cancelled(), Ordering::SeqCst);
+        let stopped = fatal.is_some() || self.is_cancelled();
+        self.stop.store(stopped, Ordering::SeqCst);
+        self.pace.gate.set_stopped(stopped);
     }
 
     /// End the copy for this reason. The first one stays, unless a later one explains it.

@@ -12,9 +12,10 @@ use waystage_copy::{
     Comparison, Copy, Fsync, Names, Options, Pair, Planned, Problem, Update, Verify,
     MOST_LIST_BYTES,
 };
+use waystage_pacing::FlowCounts;
 
 use crate::errors::OrRaise;
-use crate::task::{one_of, Task, Work};
+use crate::task::{one_of, Control, Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("COPY_LIST_BYTES", MOST_LIST_BYTES)?;
@@ -95,7 +96,6 @@ impl CopyOptions<'_> {
 struct TreeCopyOptions {
     workers: usize,
     rate_bytes_per_s: Option<u64>,
-    rate_changes: bool,
     dry_run: bool,
     read_sources: bool,
 }
@@ -111,6 +111,22 @@ impl Work for Copy {
 
     fn cancel(&self) {
         self.stop();
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        &[Control::Rate, Control::Pause]
+    }
+
+    fn set_rate(&self, bytes_per_s: Option<u64>) {
+        self.gate().set_rate(bytes_per_s);
+    }
+
+    fn set_paused(&self, paused: bool) {
+        self.gate().set_paused(paused);
+    }
+
+    fn flow(&self) -> FlowCounts {
+        self.flow()
     }
 }
 
@@ -140,7 +156,6 @@ impl TreeCopy {
             fsync: how.fsync()?,
             verify: how.verify()?,
             rate_bytes_per_s: more.rate_bytes_per_s,
-            rate_changes: more.rate_changes,
             dry_run: more.dry_run,
             read_sources: more.read_sources,
             restart: how.restart,
@@ -170,7 +185,7 @@ impl TreeCopy {
 
     /// Limit the rate from now on; None for no limit.
     fn limit(&self, bytes_per_s: Option<u64>) {
-        self.0.limit(bytes_per_s);
+        self.0.gate().set_limit(bytes_per_s);
     }
 }
 

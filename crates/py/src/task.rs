@@ -4,14 +4,16 @@
 //! Leaves: `wait`, `progress` and `cancel` for Python.
 //! Must not know: what the work is. Its results are methods of the subclass.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use pyo3::PyClass;
+use waystage_pacing::{Cause, FlowCounts as Counts};
 
 /// A condition variable does not wake for a signal, and Python runs handlers only where the interpreter is asked to.
 const SIGNAL_ROUND: Duration = Duration::from_millis(100);
@@ -26,6 +28,32 @@ pub(crate) trait Work: Send + Sync + 'static {
 
     /// End it; its threads have ended when this returns.
     fn cancel(&self);
+
+    /// What may be changed while it runs.
+    fn controls(&self) -> &'static [Control] {
+        &[]
+    }
+
+    /// The control plane's rate, in bytes a second.
+    fn set_rate(&self, _bytes_per_s: Option<u64>) {}
+
+    /// Begin or end a pause.
+    fn set_paused(&self, _paused: bool) {}
+
+    /// Another congestion control.
+    fn set_mode(&self, _mode: &str) -> PyResult<()> {
+        Ok(())
+    }
+
+    /// Loaders by target, or of each target.
+    fn set_loaders(&self, _loaders: &Loaders) -> PyResult<()> {
+        Ok(())
+    }
+
+    /// Bytes, and what limits them.
+    fn flow(&self) -> Counts {
+        Counts::default()
+    }
 }
 
 /// Work that runs in threads.
@@ -43,6 +71,67 @@ impl Task {
     }
 }
 
+/// What of a task may be changed while it runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Control {
+    Rate,
+    Mode,
+    Loaders,
+    Pause,
+}
+
+impl Control {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Mode => "mode",
+            Self::Loaders => "loaders",
+            Self::Pause => "pause",
+        }
+    }
+}
+
+/// ValueError where `work` has no such control.
+fn has(work: &dyn Work, control: Control) -> PyResult<()> {
+    let all = work.controls();
+    if all.contains(&control) {
+        return Ok(());
+    }
+    let names: Vec<&str> = all.iter().map(|control| control.name()).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let text = format!("this task has no control {:?}: its controls are {names}", control.name());
+    Err(PyValueError::new_err(text))
+}
+
+/// Loaders of every target, or by the target's number.
+#[derive(FromPyObject)]
+pub(crate) enum Loaders {
+    Each(u32),
+    By(HashMap<u32, u32>),
+}
+
+/// What a flow has moved, and what limits it.
+#[pyclass(frozen, module = "waystage._native")]
+struct FlowCounts(Counts);
+
+#[pymethods]
+impl FlowCounts {
+    #[getter]
+    fn bytes_done(&self) -> u64 {
+        self.0.bytes_done
+    }
+
+    #[getter]
+    fn bytes_total(&self) -> u64 {
+        self.0.bytes_total
+    }
+
+    #[getter]
+    fn limited_by(&self) -> &'static str {
+        self.0.limited_by.map_or("", Cause::name)
+    }
+}
+
 #[pymethods]
 impl Task {
     /// Wait for the end, at most for `timeout_s`; whether it has ended. Raises what ended it early.
@@ -57,6 +146,54 @@ impl Task {
         by_name(py, self.0.progress())
     }
 
+    /// The names of what may be changed.
+    #[getter]
+    fn controls<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.controls().iter().map(|control| control.name()))
+    }
+
+    /// The control plane's rate.
+    fn set_rate(&self, py: Python<'_>, bytes_per_s: Option<i64>) -> PyResult<()> {
+        has(&*self.0, Control::Rate)?;
+        if let Some(rate) = bytes_per_s.filter(|rate| *rate < 1) {
+            let text = format!("{rate} is no rate in bytes/s: give 1 or more, or pause the task");
+            return Err(PyValueError::new_err(text));
+        }
+        py.detach(|| self.0.set_rate(bytes_per_s.map(i64::unsigned_abs)));
+        Ok(())
+    }
+
+    /// Move no more bytes.
+    fn pause(&self, py: Python<'_>) -> PyResult<()> {
+        has(&*self.0, Control::Pause)?;
+        py.detach(|| self.0.set_paused(true));
+        Ok(())
+    }
+
+    /// Go on.
+    fn resume(&self, py: Python<'_>) -> PyResult<()> {
+        has(&*self.0, Control::Pause)?;
+        py.detach(|| self.0.set_paused(false));
+        Ok(())
+    }
+
+    /// Another congestion control.
+    fn set_mode(&self, py: Python<'_>, mode: &str) -> PyResult<()> {
+        has(&*self.0, Control::Mode)?;
+        py.detach(|| self.0.set_mode(mode))
+    }
+
+    /// Loaders of each storage target.
+    fn set_loaders(&self, py: Python<'_>, per_target: Loaders) -> PyResult<()> {
+        has(&*self.0, Control::Loaders)?;
+        py.detach(|| self.0.set_loaders(&per_target))
+    }
+
+    /// Bytes, and what limits them.
+    fn flow(&self, py: Python<'_>) -> FlowCounts {
+        FlowCounts(py.detach(|| self.0.flow()))
+    }
+
     /// End it.
     fn cancel(&self, py: Python<'_>) {
         py.detach(|| self.0.cancel());
@@ -68,7 +205,7 @@ impl Task {
 
     /// Cancel it, however the block ends.
     #[pyo3(signature = (*_exception))]
-    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, pyo3::types::PyTuple>) {
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) {
         self.cancel(py);
     }
 }
@@ -176,5 +313,6 @@ pub(crate) fn one_of<T: Copy>(what: &str, given: &str, known: &[(&str, T)]) -> P
 }
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<FlowCounts>()?;
     module.add_class::<Task>()
 }

@@ -294,7 +294,6 @@ def command(
         TreeCopyOptions(
             workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
             rate_bytes_per_s=schedule.now(),
-            rate_changes=schedule.changes,
             dry_run=dry_run is not None,
             read_sources=dry_run == "disk",
             **options,

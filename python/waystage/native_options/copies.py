@@ -46,8 +46,6 @@ class TreeCopyOptions(CopyOptions):
     workers: int
     """Threads that copy, at least 1."""
     rate_bytes_per_s: int | None = None
-    rate_changes: bool = False
-    """Whether `limit` may be called."""
     dry_run: bool = False
     read_sources: bool = False
     """In a dry run, read the files that would be copied."""

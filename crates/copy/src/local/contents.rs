@@ -3,13 +3,14 @@
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{copy_file_range, ioctl_ficlone};
 use rustix::io::Errno;
 use twox_hash::XxHash3_128;
+use waystage_pacing::{during, Cause, Pace, Stopped};
 
 use super::direct::{DualFile, IoModeChooser};
-use super::rate::RateLimiter;
 use crate::error::{At, End, Failure};
 use crate::file_io::{for_data, PIECE_BYTES, SHRUNK};
 
@@ -18,7 +19,7 @@ const KERNEL_PIECE_BYTES: usize = 8 << 20;
 
 /// How bytes move, the same for all workers.
 pub(super) struct ContentMover {
-    pub(super) limiter: RateLimiter,
+    pace: Arc<Pace>,
     /// Whether requests bypass the page cache.
     pub(super) modes: IoModeChooser,
     pub(super) stop: Arc<AtomicBool>,
@@ -35,16 +36,16 @@ pub(super) struct Moved {
     pub(super) bytes: u64,
     /// XXH3, 128 bits, of them; 0 where none was asked for.
     pub(super) digest: u128,
+    /// Time in which it was held by a limit or a pause.
+    pub(super) held: Duration,
 }
 
 impl ContentMover {
-    pub(super) fn new(limiter: RateLimiter, workers: usize, stop: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(pace: Arc<Pace>, workers: usize, stop: Arc<AtomicBool>) -> Self {
         Self {
-            // A limit on the rate is a limit on what is read and written: shared blocks and copies in the kernel
-            // escape it.
-            clones: AtomicBool::new(!limiter.limited()),
-            kernel: AtomicBool::new(!limiter.limited()),
-            limiter,
+            pace,
+            clones: AtomicBool::new(true),
+            kernel: AtomicBool::new(true),
             modes: IoModeChooser::new(workers),
             stop,
         }
@@ -60,10 +61,11 @@ impl ContentMover {
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
     ) -> Result<bool, Failure> {
-        if !self.clones.load(Ordering::Relaxed) {
+        // A limit on the rate is a limit on what is read and written: shared blocks and copies in the kernel escape it.
+        if !self.clones.load(Ordering::Relaxed) || self.pace.gate.is_limited() {
             return Ok(false);
         }
-        match ioctl_ficlone(to, from) {
+        match during(Cause::Destination, || ioctl_ficlone(to, from)) {
             Ok(()) => Ok(true),
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => Err(errno).at(End::Destination, "clone"),
             Err(errno) => {
@@ -88,16 +90,17 @@ impl ContentMover {
         hashed: bool,
     ) -> Result<Moved, Failure> {
         let mut hasher = hashed.then(XxHash3_128::new);
-        let mut bytes = 0;
+        let (mut bytes, mut held) = (0, Duration::ZERO);
         let kernel = hasher.is_none() && from.direct.is_none() && to.direct.is_none();
         for_data(from.cached, range, sparse, |start, end| {
             bytes += end - start;
-            if kernel && self.in_kernel(from.cached, to.cached, start, end)? {
-                return Ok(());
+            let mut start = start;
+            if kernel {
+                start = self.in_kernel(from.cached, to.cached, (start, end), &mut held)?;
             }
-            self.through_memory(buffer, from, to, start, end, hasher.as_mut())
+            self.through_memory(buffer, from, to, (start, end), hasher.as_mut(), &mut held)
         })?;
-        Ok(Moved { bytes, digest: hasher.map_or(0, |hasher| hasher.finish_128()) })
+        Ok(Moved { bytes, digest: hasher.map_or(0, |hasher| hasher.finish_128()), held })
     }
 
     /// The digest that [`ContentMover::copy`] gave, of what `file` holds now where `like` has data.
@@ -117,7 +120,9 @@ impl ContentMover {
                     return Err(Failure::Stopped);
                 }
                 let most = piece(buffer.len(), end - at);
-                let count = file.read(buffer, most, at).at(End::Destination, "read back")?;
+                self.wait(0)?;
+                let count = during(Cause::Destination, || file.read(buffer, most, at));
+                let count = count.at(End::Destination, "read back")?;
                 if count == 0 {
                     return Err(Failure::Damaged);
                 }
@@ -144,46 +149,58 @@ impl ContentMover {
                     return Err(Failure::Stopped);
                 }
                 let most = piece(buffer.len(), end - at);
-                self.limiter.take(most, &self.stop)?;
-                match DualFile::from(from).read(buffer, most, at).at(End::Source, "read")? {
-                    0 => return Err(SHRUNK),
-                    count => at += count as u64,
+                self.wait(most as u64)?;
+                let count = during(Cause::Source, || DualFile::from(from).read(buffer, most, at));
+                let count = count.at(End::Source, "read")? as u64;
+                if count == 0 {
+                    return Err(SHRUNK);
                 }
+                self.pace.moved(count);
+                at += count;
             }
             Ok(())
         })
     }
 
+    /// Wait for the turn of `bytes`, or with 0 for the end of a pause.
+    fn wait(&self, bytes: u64) -> Result<Duration, Failure> {
+        self.pace.gate.pass(bytes).map_err(|Stopped| Failure::Stopped)
+    }
+
+    /// Let the kernel copy as much as it can and as no limit forbids; where the rest begins.
     fn in_kernel(
         &self,
         from: BorrowedFd<'_>,
         to: BorrowedFd<'_>,
-        start: u64,
-        end: u64,
-    ) -> Result<bool, Failure> {
+        (start, end): (u64, u64),
+        held: &mut Duration,
+    ) -> Result<u64, Failure> {
         // A small file is in and out of memory before the kernel has set up its pipe.
         if end - start <= PIECE_BYTES as u64 || !self.kernel.load(Ordering::Relaxed) {
-            return Ok(false);
+            return Ok(start);
         }
         let (mut read, mut written) = (start, start);
-        while read < end {
-            if self.is_stopped() {
-                return Err(Failure::Stopped);
-            }
+        while read < end && !self.pace.gate.is_limited() {
+            *held += self.wait(0)?;
             let most = piece(KERNEL_PIECE_BYTES, end - read);
-            match copy_file_range(from, Some(&mut read), to, Some(&mut written), most) {
+            // The kernel does not say which side it waits for: both are of one file system.
+            let copied = during(Cause::Destination, || {
+                copy_file_range(from, Some(&mut read), to, Some(&mut written), most)
+            });
+            match copied {
                 Ok(0) => return Err(SHRUNK),
-                Ok(_) | Err(Errno::INTR) => {}
+                Ok(count) => self.pace.moved(count as u64),
+                Err(Errno::INTR) => {}
                 Err(Errno::XDEV | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM)
                     if read == start =>
                 {
                     self.kernel.store(false, Ordering::Relaxed);
-                    return Ok(false);
+                    return Ok(start);
                 }
                 Err(errno) => return Err(errno).at(End::Destination, "copy"),
             }
         }
-        Ok(true)
+        Ok(read)
     }
 
     fn through_memory(
@@ -191,25 +208,23 @@ impl ContentMover {
         buffer: &mut [u8],
         from: DualFile<'_>,
         to: DualFile<'_>,
-        start: u64,
-        end: u64,
+        (mut at, end): (u64, u64),
         mut hasher: Option<&mut XxHash3_128>,
+        held: &mut Duration,
     ) -> Result<(), Failure> {
-        let mut at = start;
         while at < end {
-            if self.is_stopped() {
-                return Err(Failure::Stopped);
-            }
             let most = piece(buffer.len(), end - at);
-            self.limiter.take(most, &self.stop)?;
-            let count = from.read(buffer, most, at).at(End::Source, "read")?;
+            *held += self.wait(most as u64)?;
+            let count = during(Cause::Source, || from.read(buffer, most, at));
+            let count = count.at(End::Source, "read")?;
             if count == 0 {
                 return Err(SHRUNK);
             }
             if let Some(hasher) = &mut hasher {
                 hasher.write(&buffer[..count]);
             }
-            to.write(&buffer[..count], at)?;
+            during(Cause::Destination, || to.write(&buffer[..count], at))?;
+            self.pace.moved(count as u64);
             at += count as u64;
         }
         Ok(())

@@ -196,7 +196,6 @@ mod tests {
 
     use super::*;
     use crate::local::contents::ContentMover;
-    use crate::local::rate::RateLimiter;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -254,7 +253,7 @@ mod tests {
             let (read, written) = ends.as_ref().map_or((None, None), |(one, other)| {
                 ((mode == 2).then(|| one.as_fd()), (mode > 0).then(|| other.as_fd()))
             });
-            let mover = ContentMover::new(RateLimiter::new(None, false), 1, Arc::default());
+            let mover = ContentMover::new(Arc::default(), 1, Arc::default());
             let mut buffer = Aligned::default();
             let start = (from * ALIGNMENT / 2).min(all.len());
             let range = (start as u64, all.len() as u64);

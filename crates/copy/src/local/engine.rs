@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use waystage_catalog::Root;
+use waystage_pacing::{FlowCounts, Gate};
 
 use super::contents::ContentMover;
 use super::context::Context;
 use super::queue::{Queue, Task};
-use super::rate::RateLimiter;
 use super::worker::Worker;
 use crate::attributes::Attributes;
 use crate::counts::{Counts, Planned, Problem};
@@ -96,9 +96,15 @@ impl Copy {
         self.context.state.report.planned()
     }
 
-    /// Limit the rate, in bytes a second, from now on; of a copy that was started with a rate that changes.
-    pub fn limit(&self, bytes_per_s: Option<u64>) {
-        self.context.mover.limiter.limit(bytes_per_s);
+    /// Where the rate is limited and the copy paused.
+    pub fn gate(&self) -> &Gate {
+        &self.context.state.pace.gate
+    }
+
+    /// Bytes moved and found, and what limits it.
+    pub fn flow(&self) -> FlowCounts {
+        let state = &self.context.state;
+        state.pace.counts(state.report.tally.read().found_bytes)
     }
 
     /// End it; its threads and unfinished small files are gone when this returns.
@@ -145,9 +151,9 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
         busy_time: Duration::ZERO,
     };
     let sink = Sink::open(sink, &state.report)?;
-    let limiter = RateLimiter::new(options.rate_bytes_per_s, options.rate_changes);
+    state.pace.gate.set_limit(options.rate_bytes_per_s);
     Ok(Context {
-        mover: ContentMover::new(limiter, options.workers, state.stop_flag()),
+        mover: ContentMover::new(Arc::clone(&state.pace), options.workers, state.stop_flag()),
         policy: Policy {
             update: options.update,
             doubtful_since: sink.doubtful_since,
@@ -195,7 +201,10 @@ fn run(context: &Context) -> Result<(), CopyError> {
     let copied = std::thread::scope(|scope| {
         for number in 0..context.options.workers {
             let builder = std::thread::Builder::new().name(format!("copy-{number}"));
-            let spawned = builder.spawn_scoped(scope, move || Worker::new(number, context).run());
+            let spawned = builder.spawn_scoped(scope, move || {
+                let _attached = context.state.pace.meter.attach();
+                Worker::new(number, context).run();
+            });
             if let Err(error) = spawned {
                 context.queue.stop();
                 return Err(CopyError::Failed(error.to_string()));

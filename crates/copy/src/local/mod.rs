@@ -8,7 +8,6 @@ mod direct;
 mod engine;
 mod large_file;
 mod queue;
-mod rate;
 mod worker;
 
 pub use engine::{not_a_directory, Copy};

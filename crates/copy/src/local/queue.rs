@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
+use waystage_pacing::{during, Cause};
 
 use super::large_file::Large;
 use crate::source::Item;
@@ -69,7 +70,8 @@ impl Queue {
                 self.room.notify_all();
                 return Some(task);
             }
-            self.work.wait(&mut state);
+            // What comes next is for the walk to say.
+            during(Cause::Source, || self.work.wait(&mut state));
         }
     }
 

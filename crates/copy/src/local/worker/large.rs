@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::fdatasync;
+use waystage_pacing::{during, Cause};
 
 use super::Worker;
 use crate::attributes::Attributes;
@@ -84,14 +85,14 @@ impl Worker<'_> {
         };
         let moved = mover.copy(buffer, from, to, range, sparse, verified)?;
         if context.options.verify == Verify::Storage {
-            forget(temporary)?;
+            during(Cause::Destination, || forget(temporary))?;
         } else if context.options.fsync == Fsync::Each {
-            fdatasync(temporary).at(End::Destination, "sync")?;
+            during(Cause::Destination, || fdatasync(temporary)).at(End::Destination, "sync")?;
         }
         if verified && mover.digest(buffer, to, source, range, sparse)? != moved.digest {
             return Err(Failure::Damaged);
         }
-        mover.modes.took(mode, moved.bytes, began.elapsed());
+        mover.modes.took(mode, moved.bytes, began.elapsed().saturating_sub(moved.held));
         let record = Record::Extent { id: large.file.id, index, digest: moved.digest };
         context.sink.record(&record)?;
         add(&context.state.report.tally.bytes, moved.bytes);

@@ -67,7 +67,8 @@ impl<'a> Worker<'a> {
             }
         };
         for item in items {
-            if context.state.is_stopped() {
+            // Entries without contents pause as well.
+            if context.state.is_stopped() || context.state.pass(0).is_err() {
                 return;
             }
             let path = item.path();

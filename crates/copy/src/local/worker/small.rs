@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::fs::ftruncate;
+use waystage_pacing::{during, Cause};
 
 use super::Worker;
 use crate::attributes::Attributes;
@@ -87,9 +88,10 @@ impl Worker<'_> {
         name: &[u8],
     ) -> Result<(), Failure> {
         let context = self.context;
-        let from = open_file(source, &item.name, End::Source)?;
+        let from = during(Cause::Source, || open_file(source, &item.name, End::Source))?;
         let verified = context.options.verify != Verify::None;
-        let file = context.sink.new_file(folder, &item.metadata, verified)?;
+        let file =
+            during(Cause::Destination, || context.sink.new_file(folder, &item.metadata, verified))?;
         let range = (0, item.seen.size);
         let mover = &context.mover;
         let cloned = !verified && mover.clone_file(from.as_fd(), file.fd())?;
@@ -104,7 +106,7 @@ impl Worker<'_> {
             moved = copied.bytes;
             if verified {
                 if context.options.verify == Verify::Storage {
-                    forget(file.fd())?;
+                    during(Cause::Destination, || forget(file.fd()))?;
                 }
                 let like = from.as_fd();
                 if mover.digest(buffer, destination, like, range, item.sparse)? != copied.digest {
@@ -117,7 +119,8 @@ impl Worker<'_> {
         if FileState::of(&now) != item.seen {
             return Err(Failure::Changed("it was changed while it was copied"));
         }
-        let lost = file.finish(name, &Attributes::Of(from.as_fd()), &item.metadata)?;
+        let attributes = Attributes::Of(from.as_fd());
+        let lost = during(Cause::Destination, || file.finish(name, &attributes, &item.metadata))?;
         let tally = &context.state.report.tally;
         add(&tally.bytes, moved);
         add(&tally.files, 1);
