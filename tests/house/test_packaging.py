@@ -19,7 +19,12 @@ from waystage import _native
 REPOSITORY = Path(__file__).parents[2]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-IMPORT_NAMES = {"eclipse-zenoh": "zenoh", "os-ken": "os_ken", "ruamel-yaml": "ruamel"}
+IMPORT_NAMES = {
+    "dask-jobqueue": "dask_jobqueue",
+    "eclipse-zenoh": "zenoh",
+    "os-ken": "os_ken",
+    "ruamel-yaml": "ruamel",
+}
 """Where a distribution's import name is not its own."""
 
 
@@ -46,7 +51,8 @@ def test_every_dependency_is_locked_with_the_hashes_of_its_files() -> None:
         "only exact versions and their hashes, from anywhere"
     )
     locked = {normal(pin) for pin in pins}
-    wanted = {normal(r) for r in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"])}
+    extras = PROJECT["optional-dependencies"]
+    wanted = {normal(r) for r in (*PROJECT["dependencies"], *extras["dev"], *extras["nodes"])}
     assert wanted <= locked
 
 
