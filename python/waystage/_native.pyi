@@ -553,6 +553,9 @@ class TreeWalk(Task):
     def next(self) -> WalkBatch | None:
         """The next batch, where one waits."""
 
+    def take_waiting(self) -> list[bytes]:
+        """Paths of the directories found and not yet begun, which the walk leaves out from now on."""
+
     def targets(self) -> list[tuple[int, str]]:
         """(number, name) of every storage target found so far."""
 

@@ -35,7 +35,7 @@ pub use compare::{Comparison, Differing, Pair, Unlike};
 pub use counts::{add, Counts, Planned, Problem, ProblemKind, Report};
 pub use error::CopyError;
 pub use local::{not_a_directory, Copy};
-pub use options::{Fsync, Options, Update, Verify};
+pub use options::{Fsync, Options, Share, Update, Verify};
 pub use part_set::{PartSet, RUN_BYTES};
 pub use source::{Names, NamesError, MOST_LIST_BYTES};
 pub use time::Time;

@@ -43,6 +43,15 @@ pub enum Verify {
     Storage,
 }
 
+/// One of several processes, on any hosts, that copy entries of one source into one destination at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Names its journal and temporary files. Two processes with one key exclude each other.
+    pub key: u128,
+    /// Whether it sets the attributes of directories: that is for the process that comes last.
+    pub directories: bool,
+}
+
 /// What to copy, where to, and how.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -80,4 +89,7 @@ pub struct Options {
     pub owners: bool,
     /// Files of the same inode become links again.
     pub hard_links: bool,
+    /// Where other processes copy other entries to the same destination: `names` are then only themselves, without
+    /// the contents of directories among them.
+    pub share: Option<Share>,
 }

@@ -134,6 +134,12 @@ impl TreeWalk {
         self.0.try_recv().map(WalkBatch::from)
     }
 
+    /// Paths of the directories found and not yet begun, which it leaves out from now on.
+    fn take_waiting<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        let paths = py.detach(|| self.0.take_waiting());
+        paths.iter().map(|path| PyBytes::new(py, path)).collect()
+    }
+
     /// (number, name) of every storage target met so far.
     fn targets(&self) -> Vec<(u32, String)> {
         self.0.targets()

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use waystage_catalog::Exclude;
 use waystage_copy::{
-    Comparison, Copy, Fsync, Names, Options, Pair, Planned, Problem, Update, Verify,
+    Comparison, Copy, Fsync, Names, Options, Pair, Planned, Problem, Share, Update, Verify,
     MOST_LIST_BYTES,
 };
 use waystage_pacing::FlowCounts;
@@ -98,6 +98,15 @@ struct TreeCopyOptions {
     rate_bytes_per_s: Option<u64>,
     dry_run: bool,
     read_sources: bool,
+    /// The key as 32 hexadecimal digits, and whether attributes of directories are set.
+    share: Option<(String, bool)>,
+}
+
+fn share((key, directories): (String, bool)) -> PyResult<Share> {
+    let key = u128::from_str_radix(&key, 16).map_err(|_| {
+        PyValueError::new_err(format!("{key:?} is no hexadecimal number of 128 bits"))
+    })?;
+    Ok(Share { key, directories })
 }
 
 impl Work for Copy {
@@ -162,6 +171,7 @@ impl TreeCopy {
             xattrs: how.xattrs,
             owners: how.owners,
             hard_links: how.hard_links,
+            share: more.share.map(share).transpose()?,
         };
         let copy = options.py().detach(|| Copy::start(request)).or_raise()?;
         Ok(Task::handle(copy, Self))

@@ -127,6 +127,7 @@ impl<'a> ReceiverState<'a> {
             root: &target.root,
             shown: &target.shown,
             rename: target.rename.clone(),
+            share: None,
             from: &target.from,
             dry_run: options.dry.is_dry(),
             restart: options.restart,

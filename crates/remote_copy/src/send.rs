@@ -208,6 +208,7 @@ impl Sender<'_> {
         let root = has_root.then(|| self.root()).transpose()?;
         let selection = Selection {
             names: self.names,
+            only_named: false,
             exclude: Exclude::new(self.options.exclude.clone()),
             include: self.include.as_ref(),
             one_file_system: self.options.one_file_system,

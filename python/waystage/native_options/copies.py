@@ -49,6 +49,9 @@ class TreeCopyOptions(CopyOptions):
     dry_run: bool = False
     read_sources: bool = False
     """In a dry run, read the files that would be copied."""
+    share: tuple[str, bool] | None = None
+    """Where several processes copy different `names` to one destination at once: the key of this one, 32 hexadecimal
+    digits, and whether it sets the attributes of directories. Directories among the names are then only themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,6 +96,17 @@ impl Walk {
         self.shared.counts()
     }
 
+    /// The directories that it has found and not begun to read: it leaves them out, and ends once those in progress
+    /// are read. A directory in progress may find more.
+    pub fn take_waiting(&self) -> Vec<Vec<u8>> {
+        let tasks = self.shared.queue.take_waiting(|task| matches!(task, Task::Directory(_)));
+        let path = |task| match task {
+            Task::Directory(path) => Some(path),
+            Task::Block(..) => None,
+        };
+        tasks.into_iter().filter_map(path).collect()
+    }
+
     /// End it: its threads have ended when this returns, and batches that wait are dropped.
     pub fn stop(&self) {
         self.shared.queue.stop();

@@ -77,6 +77,19 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Take out the tasks that no worker has begun and that are `wanted`.
+    pub(super) fn take_waiting(&self, wanted: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut taken = Vec::new();
+        for own in &self.own {
+            let mut tasks = own.lock();
+            let (out, kept): (VecDeque<T>, VecDeque<T>) = tasks.drain(..).partition(&wanted);
+            *tasks = kept;
+            taken.extend(out);
+        }
+        taken.iter().for_each(|_| self.done());
+        taken
+    }
+
     /// Tasks that wait or are in progress.
     pub(super) fn pending(&self) -> usize {
         self.pending.load(Ordering::Relaxed)
@@ -105,6 +118,21 @@ impl<T> Queue<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tasks_that_were_taken_out_are_not_waited_for() {
+        let queue = Queue::new(2);
+        queue.push(0, [1u32, 2, 3].into_iter());
+        queue.push(1, [4, 5].into_iter());
+        assert_eq!(queue.take(0), Some(3));
+        let mut out = queue.take_waiting(|task| *task != 2);
+        out.sort_unstable();
+        assert_eq!(out, [1, 4, 5]);
+        assert_eq!(queue.take(1), Some(2));
+        queue.done();
+        queue.done();
+        assert_eq!((queue.take(0), queue.take(1)), (None, None));
+    }
 
     #[test]
     fn every_task_is_taken_once_though_tasks_make_tasks() {

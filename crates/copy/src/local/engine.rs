@@ -141,6 +141,7 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
         root: &destination,
         shown: &options.destination,
         rename,
+        share: options.share.map(|share| share.key),
         from: &from,
         dry_run: options.dry_run,
         restart: options.restart,
@@ -218,7 +219,8 @@ fn run(context: &Context) -> Result<(), CopyError> {
         return Err(context.state.verdict());
     }
     context.sink.finish(&context.state.report)?;
-    if !context.options.dry_run && context.source.single.is_none() {
+    let sets_root = context.options.share.is_none_or(|share| share.directories);
+    if sets_root && !context.options.dry_run && context.source.single.is_none() {
         if let Err(failure) = directory(context, b"", &context.root_metadata) {
             context.failed(b"", &failure);
         }
@@ -230,6 +232,7 @@ fn run(context: &Context) -> Result<(), CopyError> {
 fn copy(context: &Context) -> Result<bool, CopyError> {
     let selection = Selection {
         names: context.options.names.as_ref(),
+        only_named: context.options.share.is_some(),
         exclude: context.options.exclude.clone(),
         include: context.options.include.as_ref(),
         one_file_system: context.options.one_file_system,
@@ -288,6 +291,9 @@ impl Consumer for Grouper<'_> {
 
 /// Attributes of directories, the deepest first: those above may close the way to them.
 fn directories(context: &Context) -> bool {
+    if context.options.share.is_some_and(|share| !share.directories) {
+        return true;
+    }
     let mut all = std::mem::take(&mut *context.directories.lock());
     all.sort_by(|one, other| other.0.cmp(&one.0));
     for (path, metadata) in all {

@@ -31,7 +31,7 @@ use crate::plan::Found;
 use crate::stat::{letter, split, stat_at, stat_fd, FileState, Metadata};
 use crate::time::Time;
 
-use journal::{Journal, PartialFile, Record, Recovered};
+use journal::{Journal, JournalOf, PartialFile, Record, Recovered};
 
 pub use destination::{Destination, Folder};
 pub use large_file::{Expected, LargeFile};
@@ -54,6 +54,8 @@ pub struct SinkOptions<'a> {
     pub shown: &'a Path,
     /// The name of the file, where the copy is of one file.
     pub rename: Option<Vec<u8>>,
+    /// The number of this process, where several copy to this destination at once.
+    pub share: Option<u128>,
     /// What the journal calls the source.
     pub from: &'a [u8],
     /// Whether nothing is written.
@@ -127,18 +129,19 @@ impl Sink {
                 CopyError::Refused(text)
             })
         };
-        let rename = sink.rename.as_deref();
-        let session = session_of(&opened()?, rename);
+        let of = JournalOf { single: sink.rename.as_deref(), share: options.share };
+        let session = session_of(&opened()?, of);
         let deadline = Instant::now() + options.busy_time;
         let (journal, mut recovered) = loop {
-            match Journal::open(opened()?, rename, shown, options.most_recovered_bytes) {
+            match Journal::open(opened()?, of, shown, options.most_recovered_bytes) {
                 Err(CopyError::Busy(_)) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(100));
                 }
                 other => break other?,
             }
         };
-        sink.sweeps = recovered.found;
+        // A sweep of the whole tree is not for one of many: it has only been where its journal says.
+        sink.sweeps = recovered.found && options.share.is_none();
         sink.session = session;
         sink.begin(from, restart, &journal, &mut recovered, report)?;
         sink.doubtful_since = doubtful_since(&recovered);
@@ -308,11 +311,13 @@ fn doubtful_since(recovered: &Recovered) -> Option<Time> {
 
 /// A number in the names of temporary files, the same for every copy to this destination: leftovers are known by it,
 /// also after a reboot that gave the file system another device number.
-fn session_of(root: &std::os::fd::OwnedFd, single: Option<&[u8]>) -> u64 {
+fn session_of(root: &std::os::fd::OwnedFd, of: JournalOf<'_>) -> u64 {
     let mut text = stat_fd(root.as_fd())
         .map(|stat| format!("{}:", stat.stx_ino).into_bytes())
         .unwrap_or_default();
-    text.extend_from_slice(single.unwrap_or_default());
+    text.extend_from_slice(of.single.unwrap_or_default());
+    // No file has a slash in its name.
+    text.extend(of.share.map(|key| format!("/{key:032x}")).unwrap_or_default().into_bytes());
     twox_hash::XxHash3_64::oneshot(&text)
 }
 

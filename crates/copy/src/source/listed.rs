@@ -20,16 +20,19 @@ pub enum Listed {
     Item(Item),
     /// A pattern leaves it out.
     Excluded,
+    /// It was in the tree when it was listed, and is no longer.
+    Vanished(Vec<u8>),
     /// It cannot be copied: its path, and why.
     Failed(Vec<u8>, Failure),
 }
 
 /// Hand each named entry to `visit`, and before it the directories that it is in; ends when that says false. Named
-/// directories, whose contents a walk finds; None where it was ended.
+/// directories, whose contents a walk finds; none with `only_named`; None where it was ended.
 pub fn listed(
     root: &Root,
     names: &Names,
     exclude: &Exclude,
+    only_named: bool,
     mut visit: impl FnMut(Listed) -> bool,
 ) -> Option<Vec<Vec<u8>>> {
     let mut tops: Vec<Vec<u8>> = Vec::new();
@@ -48,11 +51,13 @@ pub fn listed(
             covered || visit(Listed::Excluded)
         } else {
             match mover.find(name) {
+                Err(NOT_THERE) if only_named => visit(Listed::Vanished(name.to_vec())),
                 Err(failure) => visit(Listed::Failed(name.to_vec(), failure)),
                 Ok(_) if covered => true,
                 Ok(items) => {
                     if items.last().is_some_and(|item| item.letter == b'd') {
-                        tops.push(name.to_vec());
+                        let list = if only_named { &mut mover.visited } else { &mut tops };
+                        list.push(name.to_vec());
                     }
                     items.into_iter().all(|item| visit(Listed::Item(item)))
                 }

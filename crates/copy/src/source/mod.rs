@@ -48,6 +48,8 @@ pub struct Source {
 pub struct Selection<'a> {
     /// Only these, and directories of them with all that is in them.
     pub names: Option<&'a Names>,
+    /// Whether directories among the names are only themselves. What is not there then has vanished.
+    pub only_named: bool,
     /// None of these.
     pub exclude: Exclude,
     /// Of files only those that match one of these.
@@ -117,10 +119,16 @@ impl<E: Fatal, C: Consumer> Producer<'_, E, C> {
     /// Entries that a list names, and then what is in the directories among them.
     fn named(&mut self, names: &Names) -> std::io::Result<bool> {
         let (root, exclude) = (&self.source.root, &self.selection.exclude);
-        let tops = listed(root, names, exclude, |named| match named {
+        let only_named = self.selection.only_named;
+        let tops = listed(root, names, exclude, only_named, |named| match named {
             Listed::Item(item) => self.found(item, true),
             Listed::Excluded => {
                 add(&self.state.report.tally.excluded, 1);
+                !self.state.is_stopped()
+            }
+            Listed::Vanished(path) => {
+                let text = "was gone before it could be copied";
+                self.state.problem(&path, ProblemKind::Vanished, text);
                 !self.state.is_stopped()
             }
             Listed::Failed(path, failure) => {

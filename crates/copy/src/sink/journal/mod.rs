@@ -31,6 +31,26 @@ pub use recovered::{PartialFile, Recovered};
 /// Beyond this a journal is no journal: a million extents make some 40 MB. It is read piece by piece.
 const LONGEST_BYTES: u64 = 4 << 30;
 
+/// Which of the copies to a destination a journal is of.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct JournalOf<'a> {
+    /// The file's name, where the copy is of one file and its directory is shared with others.
+    pub single: Option<&'a [u8]>,
+    /// The number of this process, where several copy to this destination at once.
+    pub share: Option<u128>,
+}
+
+impl JournalOf<'_> {
+    /// The name of the journal's folder.
+    fn folder(self) -> Vec<u8> {
+        let mut folder = OWN_PREFIX.to_vec();
+        // A name may have all of the 255 bytes that the folder's name may have.
+        let hash = self.share.or_else(|| self.single.map(twox_hash::XxHash3_128::oneshot));
+        folder.extend(hash.map(|hash| format!("-{hash:032x}")).unwrap_or_default().into_bytes());
+        folder
+    }
+}
+
 /// A journal held against other processes.
 #[derive(Debug)]
 pub struct Journal {
@@ -40,21 +60,15 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Open the journal in `root`, or begin one; what earlier runs left comes with it. `single` names the file where
-    /// the copy is of one file and its directory is shared with others. What earlier runs left takes `most_bytes` of
-    /// memory at most: what is beyond that is forgotten, which costs time and nothing else.
+    /// Open the journal in `root`, or begin one; what earlier runs left comes with it, in `most_bytes` of memory at
+    /// most: what is beyond that is forgotten, which costs time and nothing else.
     pub fn open(
         root: OwnedFd,
-        single: Option<&[u8]>,
+        of: JournalOf<'_>,
         shown: &Path,
         most_bytes: usize,
     ) -> Result<(Self, Recovered), CopyError> {
-        let mut folder = OWN_PREFIX.to_vec();
-        if let Some(name) = single {
-            // A name may have all of the 255 bytes that the folder's name may have.
-            let hash = twox_hash::XxHash3_128::oneshot(name);
-            folder.extend_from_slice(format!("-{hash:032x}").as_bytes());
-        }
+        let folder = of.folder();
         let refused = |errno: Errno| {
             let text = format!(
                 "{} cannot be written: {}: choose a destination that can",
