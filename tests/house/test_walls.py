@@ -16,6 +16,9 @@ PACKAGE = REPOSITORY / "python" / "waystage"
 LIBRARY_ROOMS = {
     "os_ken": ("waystage.interconnect.openflow",),
     "zenoh": ("waystage.backplane",),
+    "dask": ("waystage.nodes",),
+    "dask_jobqueue": ("waystage.nodes.slurm",),
+    "distributed": ("waystage.nodes",),
     "click": ("waystage.cli",),
     "rich": ("waystage.cli",),
     "matplotlib": ("waystage.experiment", "waystage.patterns.heatmap"),

@@ -14,7 +14,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,15 +22,18 @@ from pathlib import Path
 from waystage._native import exchange_paths
 from waystage.catalog.apart import same_entry
 from waystage.catalog.errors import BuildError, CatalogBusy, CatalogError, CatalogHidden, SourceMissing
-from waystage.catalog.kept import Kept, drop_entries, known_directories
+from waystage.catalog.kept import Kept, Known, drop_entries, known_directories
 from waystage.catalog.options import JOURNAL, LOCK, REPLACED, UNFINISHED, BuildOptions
 from waystage.catalog.parts import give_name
-from waystage.catalog.recording import record
+from waystage.catalog.recording import Recorded, record
 from waystage.catalog.store import MANIFEST, Catalog, Manifest, is_catalog
 from waystage.display import display
 from waystage.task import Progress
 
 AS_USUAL = BuildOptions()
+
+Record = Callable[[Path, Manifest, Known | None, BuildOptions, Progress | None], Recorded]
+"""How a tree is walked into parts: `record` on this machine, `waystage.catalog.on_nodes` on many."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,11 @@ class Built:
 
 
 def build(
-    tree: Path, target: Path, options: BuildOptions = AS_USUAL, progress: Progress | None = None
+    tree: Path,
+    target: Path,
+    options: BuildOptions = AS_USUAL,
+    progress: Progress | None = None,
+    record: Record = record,
 ) -> Built:
     """Catalogue `tree` at `target`, resuming an interrupted build of the same tree.
 
@@ -72,7 +79,7 @@ def build(
             # What an interrupted refresh took over unread is not for a build, which reads all.
             empty(folder)
             manifest = wanted
-        return _session(target, folder, manifest, options, progress)
+        return _session(target, folder, manifest, options, progress, record=record)
 
 
 def refresh(
@@ -149,6 +156,7 @@ def _session(
     options: BuildOptions,
     progress: Progress | None,
     doubted: frozenset[bytes] = frozenset(),
+    record: Record = record,
 ) -> Built:
     began = time.time()
     resumed = bool(manifest.parts)

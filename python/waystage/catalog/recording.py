@@ -86,15 +86,18 @@ def record(
 
 class Recorder:
     """Takes batches in any order and writes them as parts of a manifest; with `journal`, each complete part is
-    recorded there."""
+    recorded there. `first` is the number of the first part, where other processes give others."""
 
-    def __init__(self, folder: Path, manifest: Manifest, *, journal: bool = True) -> None:
+    def __init__(
+        self, folder: Path, manifest: Manifest, *, journal: bool = True, first: int | None = None
+    ) -> None:
         self._journal = journal
         self.done = Recorded()
         self._folder = folder
         self._manifest = manifest
         self._writers: tuple[PartWriter, PartWriter] | None = None
-        self._next = 1 + max((part.number for part in manifest.parts), default=-1)
+        following = 1 + max((part.number for part in manifest.parts), default=-1)
+        self._next = following if first is None else first
         self._opened = 0.0
         self._tag = ""
 

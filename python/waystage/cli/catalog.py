@@ -20,6 +20,7 @@ from waystage.cli.catalog_layout import command as layout
 from waystage.cli.catalog_query import query
 from waystage.cli.catalog_record import record
 from waystage.cli.common import ExitCode, Output, UserError, output_options, readable_source, walk_options
+from waystage.cli.many_nodes import joined, nodes_options
 from waystage.cli.paths import named_lists, null_option, print_null, refuse_both, to_copy
 from waystage.outputs import is_descriptor, written
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from waystage.catalog import Built
     from waystage.catalog.checksums import SumsMade
     from waystage.catalog.difference import Difference
+    from waystage.nodes.joining import Where
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 SHOWN = 20
@@ -58,6 +60,7 @@ command.add_command(record)
 @click.option("--restart", is_flag=True, help="Discard the state of an interrupted build.")
 @click.option("--replace", is_flag=True, help="Replace CATALOG even if it describes another tree.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Default: four per core, at most 32.")
+@nodes_options
 @output_options
 def build(
     tree: Path,
@@ -69,11 +72,12 @@ def build(
     restart: bool,
     replace: bool,
     threads: int | None,
+    nodes: Where | None,
     output: Output,
 ) -> None:
     """Walk TREE and write CATALOG, a directory.
 
-    The same command resumes an interrupted build. Symbolic links are recorded and not followed. A PATTERN without a
+    The same command resumes an interrupted build; on many nodes, it begins anew. Symbolic links are recorded and not followed. A PATTERN without a
     slash matches names, one with a slash matches paths below TREE; `**` matches across slashes.
     """
     from waystage.catalog import BuildOptions
@@ -84,7 +88,13 @@ def build(
         threads, exclude, one_file_system, restart, None if no_layouts else "each", replace=replace
     )
     with output.progress() as progress:
-        built = build_catalog(tree, target, options, progress)
+        if nodes is None:
+            built = build_catalog(tree, target, options, progress)
+        else:
+            from waystage.catalog.on_nodes import build_on_nodes
+
+            with joined(nodes, output) as engine:
+                built = build_on_nodes(engine, tree, target, options, progress)
         made = make_sums(target, threads, progress) if checksums else None
     _say(built, output, made)
 

@@ -50,6 +50,9 @@ ERRORS: dict[str, ExitCode] = {
     "waystage._native.DedupPartError": ExitCode.BAD_INPUT,
     "waystage._native.DedupError": ExitCode.FAILED,
     "waystage.ranks.RankError": ExitCode.USAGE,
+    "waystage.nodes.errors.NodesError": ExitCode.FAILED,
+    "waystage.nodes.errors.NodesMissing": ExitCode.MISSING,
+    "waystage.nodes.errors.NodesRefused": ExitCode.BAD_INPUT,
 }
 """Exceptions whose message is written for the user, by class, and their status. By name, so that mapping an error of
 one package imports no other; a test checks that each class exists. A subclass's own entry comes first."""

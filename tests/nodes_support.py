@@ -1,0 +1,128 @@
+"""A real Dask scheduler and real workers, each a process on the loopback interface.
+
+Arrives: a directory, how many workers.
+Leaves: an address, and workers that can be killed; no process after the block.
+Must not know: what is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+START_S = 60.0
+
+SCHEDULER = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+WORKER = [
+    "--host", "127.0.0.1", "--nthreads", "1", "--memory-limit", "0",
+    "--no-dashboard", "--dashboard-address", "127.0.0.1:0",
+]  # fmt: skip
+
+
+@dataclass
+class DaskCluster:
+    """`workers` are processes in their order of start, without a nanny: a killed one stays away."""
+
+    folder: Path
+    address: str = ""
+    scheduler: subprocess.Popen[bytes] | None = None
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    security: Sequence[str] = ()
+
+    def add_worker(self, *more: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start a worker; it is there once `wait_for` has returned."""
+        command = ["worker", self.address, *WORKER, "--no-nanny", "--local-directory", str(self.folder)]
+        self.workers.append(self._start([*command, *self.security, *more], environment))
+        return self.workers[-1]
+
+    def add_doomed(self, place: str) -> subprocess.Popen[bytes]:
+        """A worker that is killed at a place in the code: see `doomed_worker`."""
+        return self.add_worker("--preload", str(TESTS / "doomed_worker.py"), DOOM=place)
+
+    def wait_for(self, workers: int) -> None:
+        """Wait until the scheduler has this number of workers."""
+        from distributed import Client
+
+        with Client(self.address, timeout=START_S, set_as_default=False) as client:
+            client.wait_for_workers(workers, timeout=START_S)
+
+    def kill(self, number: int) -> None:
+        """SIGKILL."""
+        self.workers[number].kill()
+        self.workers[number].wait()
+
+    def _start(
+        self, command: list[str], environment: dict[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        variables = os.environ | {"PYTHONPATH": str(TESTS)} | (environment or {})
+        log = open(self.folder / f"log-{len(self.workers)}-{command[0]}", "wb")  # noqa: SIM115
+        with log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dask", *command],
+                stdout=log,
+                stderr=log,
+                env=variables,
+                start_new_session=True,
+            )
+
+    def start(self) -> None:
+        """The scheduler."""
+        found = self.folder / "scheduler.json"
+        command = ["scheduler", *SCHEDULER, "--scheduler-file", str(found), *self.security]
+        self.scheduler = self._start(command)
+        deadline = time.monotonic() + START_S
+        while not found.exists() or not found.read_bytes().strip():
+            assert self.scheduler.poll() is None, (self.folder / "log-0-scheduler").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        self.address = json.loads(found.read_bytes())["address"]
+
+    def stop(self) -> None:
+        """All of it."""
+        processes = [*self.workers, *([self.scheduler] if self.scheduler else [])]
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+        for process in processes:
+            process.wait()
+
+
+@contextmanager
+def dask_cluster(folder: Path, workers: int, security: Sequence[str] = ()) -> Iterator[DaskCluster]:
+    """A cluster with this number of workers, of one thread each."""
+    folder.mkdir(exist_ok=True)
+    cluster = DaskCluster(folder, security=security)
+    try:
+        cluster.start()
+        for _ in range(workers):
+            cluster.add_worker()
+        if workers and not security:
+            cluster.wait_for(workers)
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@contextmanager
+def doomed_cluster(folder: Path, place: str) -> Iterator[DaskCluster]:
+    """A cluster whose only worker is killed at `place` (see `doomed_worker`), upon which another one starts.
+
+    Fails where the first was not killed by the end of the block.
+    """
+    with dask_cluster(folder, 0) as cluster:
+        doomed = cluster.add_doomed(place)
+        cluster.wait_for(1)
+        succession = threading.Thread(target=lambda: doomed.wait() and cluster.add_worker(), daemon=True)
+        succession.start()
+        yield cluster
+        assert doomed.poll() == -signal.SIGKILL
