@@ -155,6 +155,10 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "only_a_rule_that_names_it_lets_a_special_address_through",
         ),
     ),
+    "crates/proxy/src/engine/tests.rs": (
+        "messages of a proxy's peer",
+        ("fuzz_no_order_of_a_hostile_peer_s_messages_confuses_an_end",),
+    ),
     "crates/proxy/src/server.rs": ("what asks for a connection", ("no_bytes_make_a_reader_panic",)),
     "crates/proxy/src/socks.rs": ("SOCKS", ("no_bytes_make_a_reader_panic",)),
     "crates/remote_copy/src/session.rs": (
@@ -228,6 +232,9 @@ OWN: dict[str, tuple[str, ...]] = {
         "what_was_put_comes_back_in_order_as_often_as_it_is_asked_for",
     ),
     "crates/proxy/src/address.rs": ("a_network_has_the_addresses_with_its_bits",),
+    "crates/proxy/src/engine/tests.rs": (
+        "each_connection_carries_its_own_bytes_in_order_and_ends_once_whatever_happens",
+    ),
     "crates/proxy/src/tunnel.rs": (
         "what_a_program_says_arrives_in_order_with_its_end_whatever_each_call_takes",
     ),

@@ -32,6 +32,7 @@ use crate::record::{Counts, Notice};
 use crate::rules::{Rule, Rules, Verdict};
 use crate::server::agree;
 use crate::session_transport::SessionTransport;
+use crate::sockets::Sockets;
 
 /// Statistics of a session are at most twice this old.
 const STATUS_TIME: Duration = Duration::from_millis(500);
@@ -104,7 +105,8 @@ impl Proxy {
             wait: options.wait,
             memory_bytes: MEMORY_BYTES,
         };
-        let mut engine = Engine::new(Arc::clone(&waker), settings, Arc::clone(&counts))?;
+        let sockets = Sockets::new(Arc::clone(&waker))?;
+        let mut engine = Engine::new(sockets, settings, Arc::clone(&counts));
         let mut listening = Vec::new();
         for place in &options.places {
             listening.push(engine.listen(place).map_err(|error| taken(place, &error))?);

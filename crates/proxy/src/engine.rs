@@ -3,13 +3,15 @@
 //! Arrives: connections of programs, a session, rules. Leaves: bytes from programs to streams and back, records of
 //! connections. Must not know: how a session is made, Python.
 //!
-//! All sockets of programs are non-blocking and watched by one `epoll`, together with the session's waker. Bytes are
+//! Sockets, names and the session's messages are behind [`Network`], so tests run engines without them. Bytes are
 //! read from a program only when they can leave soon, and written to a program as it takes them: a slow reader stops
 //! the writer at the peer by the stream's window alone.
 
 mod connect;
 mod relay;
 mod targets;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,19 +20,16 @@ use std::time::{Duration, Instant};
 use waystage_protocol::protect::Side;
 use waystage_protocol::streams::{Limits, Streams, LEAST_WINDOW_BYTES};
 use waystage_transport::clock::now_ns;
-use waystage_transport::error::Error;
-use waystage_transport::waker::Waker;
 
 use crate::destination::Destination;
-use crate::listener::{Listener, Place};
-use crate::poller::Poller;
+use crate::listener::Place;
+use crate::network::{Network, Transport, SESSION, WAKER};
 use crate::record::{add, Counts, Notice, Record};
-use crate::resolver::Resolver;
 use crate::rules::Rules;
-use crate::session_transport::SessionTransport;
+use crate::sockets::Sockets;
 use crate::splice::Splice;
 use crate::stream_codes;
-use crate::tunnel::{self, Ingress, State, Tunnel};
+use crate::tunnel::{Ingress, ProgramSocket, State, Tunnel};
 
 /// A listener that could not take a connection, for example without a free descriptor, is tried again after this time.
 const RETRY_TIME: Duration = Duration::from_millis(100);
@@ -46,10 +45,6 @@ const MOST_STREAMS: usize = 4096;
 
 /// Batches of datagrams that are sent before it is looked what has arrived.
 const SEND_TURNS: usize = 4;
-
-/// Numbers of the engine's own descriptors; those of connections are above, even, with a second one behind each.
-const WAKER: u64 = 0;
-const SESSION: u64 = 1;
 
 /// What the owner of a proxy wants of its loop.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,28 +69,26 @@ pub(super) struct Settings {
     pub(super) memory_bytes: u64,
 }
 
-struct Session {
-    transport: SessionTransport,
+struct Session<T> {
+    transport: T,
     streams: Streams,
     /// The peer takes no more.
     draining: bool,
     drained: bool,
 }
 
-pub(super) struct Engine {
-    poller: Poller,
-    waker: Arc<Waker>,
+pub(super) struct Engine<N: Network = Sockets> {
+    network: N,
     settings: Settings,
-    listeners: HashMap<u64, Listener>,
+    listeners: HashMap<u64, N::Listener>,
     /// Those that could not take a connection.
     paused: Vec<u64>,
-    tunnels: HashMap<u64, Tunnel>,
-    splices: HashMap<u64, Splice>,
+    tunnels: HashMap<u64, Tunnel<N::Socket>>,
+    splices: HashMap<u64, Splice<N::Socket>>,
     by_stream: HashMap<u64, u64>,
-    session: Option<Session>,
+    session: Option<Session<N::Transport>>,
     /// Connections that wait for one.
     waiting: VecDeque<u64>,
-    resolver: Resolver,
     next: u64,
     /// No connection is late before this.
     next_deadline: Option<Instant>,
@@ -114,19 +107,10 @@ enum Ending {
     Refused(String),
 }
 
-impl Engine {
-    pub(super) fn new(
-        waker: Arc<Waker>,
-        settings: Settings,
-        counts: Arc<Counts>,
-    ) -> Result<Self, Error> {
-        let failed = |error: std::io::Error| Error::io("wait for sockets", &error);
-        let poller = Poller::new().map_err(failed)?;
-        poller.watch_level(&*waker, WAKER).map_err(failed)?;
-        Ok(Self {
-            poller,
-            resolver: Resolver::new(Arc::clone(&waker)),
-            waker,
+impl<N: Network> Engine<N> {
+    pub(super) fn new(network: N, settings: Settings, counts: Arc<Counts>) -> Self {
+        Self {
+            network,
             settings,
             listeners: HashMap::new(),
             paused: Vec::new(),
@@ -140,15 +124,13 @@ impl Engine {
             counts,
             notices: Vec::new(),
             draining: false,
-        })
+        }
     }
 
     /// Take connections there.
     pub(super) fn listen(&mut self, place: &Place) -> std::io::Result<std::net::SocketAddr> {
-        let listener = Listener::bind(place)?;
-        let address = listener.address()?;
         let token = self.token();
-        self.poller.watch_level(&listener.socket, token)?;
+        let (listener, address) = self.network.listen(place, token)?;
         self.listeners.insert(token, listener);
         Ok(address)
     }
@@ -159,11 +141,8 @@ impl Engine {
     }
 
     /// A session to carry connections from now on.
-    pub(super) fn attach_session(&mut self, transport: SessionTransport) -> std::io::Result<()> {
-        self.poller.watch_level(transport.waker(), SESSION)?;
-        if let Some(socket) = transport.socket() {
-            self.poller.watch_level(socket, SESSION)?;
-        }
+    pub(super) fn attach_session(&mut self, transport: N::Transport) -> std::io::Result<()> {
+        self.network.attach(&transport)?;
         let memory_bytes = self.settings.memory_bytes;
         let streams = (memory_bytes / LEAST_WINDOW_BYTES / 2).min(MOST_STREAMS as u64) as usize;
         let limits = Limits { streams, memory_bytes };
@@ -186,9 +165,9 @@ impl Engine {
 
     /// Clear wake-ups. To be called before the owner checks what it wants of a turn, so that none in between is lost.
     pub(super) fn clear_wakers(&self) {
-        self.waker.clear();
+        self.network.clear_waker();
         if let Some(session) = &self.session {
-            session.transport.waker().clear();
+            session.transport.clear_waker();
         }
     }
 
@@ -201,18 +180,18 @@ impl Engine {
             self.lose(&why);
             return Some(why);
         }
-        for (token, found) in self.resolver.found() {
+        for (token, found) in self.network.resolved() {
             self.resolved(token, found);
         }
         self.send();
         self.expire();
-        let due = self.next_deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let due = self.next_deadline.map(|at| at.saturating_duration_since(self.network.now()));
         let session = self.session.as_ref().and_then(|session| session.transport.rests_for());
         // The owner ends it at once.
         let ends = phase == Phase::Stopping || (phase == Phase::Draining && self.is_drained());
         let at_once = ends.then_some(Duration::ZERO);
         let rest = [at_once, most, due, session].into_iter().flatten().min();
-        for ready in self.poller.wait(rest) {
+        for ready in self.network.wait(rest) {
             match ready.token {
                 WAKER | SESSION => {}
                 token if self.listeners.contains_key(&token) => self.accept(token),
@@ -258,23 +237,16 @@ impl Engine {
         }
         self.send();
         if let Some(session) = self.session.take() {
-            self.forget(&session.transport);
+            self.network.detach(&session.transport);
             session.transport.close();
-        }
-    }
-
-    fn forget(&self, transport: &SessionTransport) {
-        self.poller.forget(transport.waker());
-        if let Some(socket) = transport.socket() {
-            self.poller.forget(socket);
         }
     }
 
     /// The session is gone, and what it carried with it.
     fn lose(&mut self, why: &str) {
         let Some(session) = self.session.take() else { return };
-        self.forget(&session.transport);
-        session.transport.control().abort();
+        self.network.detach(&session.transport);
+        session.transport.abort();
         for token in std::mem::take(&mut self.by_stream).into_values() {
             match self.tunnels.get_mut(&token) {
                 // Nothing of it was carried yet: it waits for the next session, at the client that took it.
@@ -327,18 +299,18 @@ impl Engine {
 
     /// Those whose time is over.
     fn expire(&mut self) {
-        let now = Instant::now();
+        let now = self.network.now();
         if self.next_deadline.is_none_or(|deadline| now < deadline) {
             return;
         }
         for token in std::mem::take(&mut self.paused) {
             if let Some(listener) = self.listeners.get(&token) {
-                // It is watched already only if it never was forgotten.
-                let _ = self.poller.watch_level(&listener.socket, token);
+                self.network.watch_listener(listener, Some(token));
             }
         }
         self.next_deadline = self.tunnels.values().filter_map(|tunnel| tunnel.deadline).min();
-        let late = |tunnel: &Tunnel| tunnel.deadline.is_some_and(|deadline| deadline <= now);
+        let late =
+            |tunnel: &Tunnel<N::Socket>| tunnel.deadline.is_some_and(|deadline| deadline <= now);
         let late = self.tunnels.iter().filter(|(_, tunnel)| late(tunnel));
         let late: Vec<u64> = late.map(|(token, _)| *token).collect();
         for token in late {
@@ -369,7 +341,7 @@ impl Engine {
             if gently {
                 drop(socket);
             } else {
-                tunnel::reset(socket);
+                socket.reset();
             }
         }
         // At the end that connects, the program that asked is at the other.
@@ -405,7 +377,7 @@ impl Engine {
         }));
         if why.is_some() {
             add(&self.counts.reset, 1);
-            splice.into_sockets().into_iter().for_each(tunnel::reset);
+            splice.into_sockets().into_iter().for_each(ProgramSocket::reset);
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::listener::{Kind, Place};
 use crate::record::{Counts, Notice, Record};
 use crate::rules::{Rule, Rules, Verdict};
 use crate::session_transport::SessionTransport;
+use crate::sockets::Sockets;
 
 /// Reverse forwards of one client at most.
 const MOST_PLACES: usize = 256;
@@ -103,7 +104,7 @@ pub fn serve(
     };
     let waker = Arc::new(Waker::new().map_err(failed)?);
     let counts = Arc::new(Counts::default());
-    let mut engine = Engine::new(waker, settings, Arc::clone(&counts))?;
+    let mut engine = Engine::new(Sockets::new(waker)?, settings, Arc::clone(&counts));
     let places = read_addresses(&expect(control, kinds::PROXY)?)?;
     let bound = listen(&mut engine, &places, rights)?;
     control.send(kinds::ACCEPTED, &put_addresses(&bound));

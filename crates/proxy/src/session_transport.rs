@@ -24,6 +24,8 @@ use waystage_transport::socket::Socket;
 use waystage_transport::stats::Status;
 use waystage_transport::waker::Waker;
 
+use crate::network::Transport;
+
 /// Messages that may be in flight. An interactive program's are of some bytes each.
 const MOST_IN_FLIGHT: usize = 1 << 14;
 
@@ -133,14 +135,6 @@ impl SessionTransport {
         Self { way: Way::Tcp(Tcp { limit, free_from: Instant::now() }), ended: None, ..self }
     }
 
-    /// The round trip, as it is known now.
-    pub(super) fn rtt_ns(&self) -> u64 {
-        match &self.way {
-            Way::Udp(udp) => udp.link.connection().map_or(self.rtt_ns, |c| c.rtt().smoothed_ns()),
-            Way::Tcp(_) => self.rtt_ns,
-        }
-    }
-
     /// Rings when there is something to do.
     pub(super) fn waker(&self) -> &Waker {
         &self.waker
@@ -160,128 +154,6 @@ impl SessionTransport {
 
     pub(super) fn control(&self) -> &Arc<Control> {
         &self.control
-    }
-
-    /// Why it is over, if it is.
-    pub(super) fn ended(&self) -> Option<String> {
-        self.ended.clone().or_else(|| self.incoming.ended())
-    }
-
-    /// Whether a message without bytes of a stream may be given.
-    pub(super) fn has_place(&self) -> bool {
-        match &self.way {
-            Way::Udp(udp) => {
-                udp.link.connection().is_some() && udp.link.in_flight() < MOST_IN_FLIGHT
-            }
-            Way::Tcp(_) => true,
-        }
-    }
-
-    /// Whether a message with bytes of a stream may be given.
-    pub(super) fn has_room(&self) -> bool {
-        match &self.way {
-            Way::Udp(udp) => udp.link.connection().is_some_and(|connection| {
-                let soon = connection.controller().control().rate_bps / 8.0 * WAITING.as_secs_f64();
-                let most = (soon as u64).clamp(LEAST_WAITING_BYTES, MOST_WAITING_BYTES);
-                connection.unsent_bytes() < most
-                    && udp.link.in_flight() < MOST_IN_FLIGHT - IN_FLIGHT_RESERVE
-            }),
-            Way::Tcp(tcp) => {
-                Instant::now() >= tcp.free_from && self.control.waiting_bytes() < TCP_WAITING_BYTES
-            }
-        }
-    }
-
-    /// Give a message.
-    pub(super) fn send(&mut self, message: Vec<u8>) {
-        match &mut self.way {
-            Way::Udp(udp) => udp.link.send(message),
-            Way::Tcp(tcp) => {
-                if let Some(limit) = tcp.limit {
-                    // Unused time is gone: a pause must not be followed by a burst.
-                    let cost = message.len() as f64 / limit.max(1) as f64;
-                    let from = tcp.free_from.max(Instant::now());
-                    tcp.free_from = from + Duration::from_secs_f64(cost);
-                }
-                self.control.offer_bulk(&message);
-            }
-        }
-    }
-
-    /// Take in what has come: messages, and buffers that are free again.
-    pub(super) fn receive(&mut self, came: &mut Vec<Message>, free: &mut Vec<Vec<u8>>) {
-        match &mut self.way {
-            Way::Udp(udp) => {
-                let Udp { link, receiver, heard } = &mut **udp;
-                *heard |= link.receive_from(receiver).heard;
-                if let Some(how) = udp.link.broken() {
-                    self.ended.get_or_insert(format!("the peer broke the protocol: {how}"));
-                }
-                let mut bytes = 0;
-                while let Some(happened) = udp.link.next_event() {
-                    match happened {
-                        MessageEvent::Delivered(message) => free.push(message),
-                        MessageEvent::Received(message) => {
-                            bytes += message.length as u64;
-                            came.push(message);
-                        }
-                        MessageEvent::Closed(why) => {
-                            self.ended.get_or_insert(why);
-                        }
-                    }
-                }
-                // What streams hold is bounded by their windows.
-                udp.link.consumed(bytes);
-            }
-            Way::Tcp(_) => {
-                let before = came.len();
-                while let Some(message) = self.incoming.take(Duration::ZERO) {
-                    self.incoming.done(message.length);
-                    came.push(message);
-                }
-                if came.len() > before {
-                    // There is memory again: the TLS connection may read on.
-                    self.control.look();
-                }
-            }
-        }
-    }
-
-    /// Buffers for messages to come.
-    pub(super) fn spare(&mut self, buffers: impl Iterator<Item = Vec<u8>>) {
-        if let Way::Udp(udp) = &mut self.way {
-            udp.link.spare(buffers);
-        }
-    }
-
-    /// Send what may leave now, up to a turn. Whether anything may have left.
-    pub(super) fn transmit(&mut self) -> bool {
-        let Way::Udp(udp) = &mut self.way else { return false };
-        let sent = |link: &Link| link.connection().map_or(0, |c| c.counters().sent_packets);
-        let before = sent(&udp.link);
-        udp.link.transmit();
-        sent(&udp.link) > before
-    }
-
-    /// How long it may be left alone; None until the waker rings.
-    pub(super) fn rests_for(&self) -> Option<Duration> {
-        match &self.way {
-            Way::Udp(udp) => {
-                let wake_ns = udp.link.connection()?.wake_ns()?;
-                Some(Duration::from_nanos(wake_ns.saturating_sub(now_ns())))
-            }
-            Way::Tcp(tcp) => {
-                let left = tcp.free_from.saturating_duration_since(Instant::now());
-                (!left.is_zero()).then_some(left)
-            }
-        }
-    }
-
-    pub(super) fn status(&self) -> Status {
-        match &self.way {
-            Way::Udp(udp) => udp.link.connection().map(status_of).unwrap_or_default(),
-            Way::Tcp(_) => self.control.status(),
-        }
     }
 
     /// Whether the peer was heard over UDP.
@@ -319,9 +191,139 @@ impl SessionTransport {
             let _ = poll(&mut fds, timeout.as_ref());
         }
     }
+}
 
-    /// Close in good order.
-    pub(super) fn close(mut self) {
+impl Transport for SessionTransport {
+    fn rtt_ns(&self) -> u64 {
+        match &self.way {
+            Way::Udp(udp) => udp.link.connection().map_or(self.rtt_ns, |c| c.rtt().smoothed_ns()),
+            Way::Tcp(_) => self.rtt_ns,
+        }
+    }
+
+    fn ended(&self) -> Option<String> {
+        self.ended.clone().or_else(|| self.incoming.ended())
+    }
+
+    fn has_place(&self) -> bool {
+        match &self.way {
+            Way::Udp(udp) => {
+                udp.link.connection().is_some() && udp.link.in_flight() < MOST_IN_FLIGHT
+            }
+            Way::Tcp(_) => true,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        match &self.way {
+            Way::Udp(udp) => udp.link.connection().is_some_and(|connection| {
+                let soon = connection.controller().control().rate_bps / 8.0 * WAITING.as_secs_f64();
+                let most = (soon as u64).clamp(LEAST_WAITING_BYTES, MOST_WAITING_BYTES);
+                connection.unsent_bytes() < most
+                    && udp.link.in_flight() < MOST_IN_FLIGHT - IN_FLIGHT_RESERVE
+            }),
+            Way::Tcp(tcp) => {
+                Instant::now() >= tcp.free_from && self.control.waiting_bytes() < TCP_WAITING_BYTES
+            }
+        }
+    }
+
+    fn send(&mut self, message: Vec<u8>) {
+        match &mut self.way {
+            Way::Udp(udp) => udp.link.send(message),
+            Way::Tcp(tcp) => {
+                if let Some(limit) = tcp.limit {
+                    // Unused time is gone: a pause must not be followed by a burst.
+                    let cost = message.len() as f64 / limit.max(1) as f64;
+                    let from = tcp.free_from.max(Instant::now());
+                    tcp.free_from = from + Duration::from_secs_f64(cost);
+                }
+                self.control.offer_bulk(&message);
+            }
+        }
+    }
+
+    fn receive(&mut self, came: &mut Vec<Message>, free: &mut Vec<Vec<u8>>) {
+        match &mut self.way {
+            Way::Udp(udp) => {
+                let Udp { link, receiver, heard } = &mut **udp;
+                *heard |= link.receive_from(receiver).heard;
+                if let Some(how) = udp.link.broken() {
+                    self.ended.get_or_insert(format!("the peer broke the protocol: {how}"));
+                }
+                let mut bytes = 0;
+                while let Some(happened) = udp.link.next_event() {
+                    match happened {
+                        MessageEvent::Delivered(message) => free.push(message),
+                        MessageEvent::Received(message) => {
+                            bytes += message.length as u64;
+                            came.push(message);
+                        }
+                        MessageEvent::Closed(why) => {
+                            self.ended.get_or_insert(why);
+                        }
+                    }
+                }
+                // What streams hold is bounded by their windows.
+                udp.link.consumed(bytes);
+            }
+            Way::Tcp(_) => {
+                let before = came.len();
+                while let Some(message) = self.incoming.take(Duration::ZERO) {
+                    self.incoming.done(message.length);
+                    came.push(message);
+                }
+                if came.len() > before {
+                    // There is memory again: the TLS connection may read on.
+                    self.control.look();
+                }
+            }
+        }
+    }
+
+    fn spare(&mut self, buffers: impl Iterator<Item = Vec<u8>>) {
+        if let Way::Udp(udp) = &mut self.way {
+            udp.link.spare(buffers);
+        }
+    }
+
+    fn transmit(&mut self) -> bool {
+        let Way::Udp(udp) = &mut self.way else { return false };
+        let sent = |link: &Link| link.connection().map_or(0, |c| c.counters().sent_packets);
+        let before = sent(&udp.link);
+        udp.link.transmit();
+        sent(&udp.link) > before
+    }
+
+    fn rests_for(&self) -> Option<Duration> {
+        match &self.way {
+            Way::Udp(udp) => {
+                let wake_ns = udp.link.connection()?.wake_ns()?;
+                Some(Duration::from_nanos(wake_ns.saturating_sub(now_ns())))
+            }
+            Way::Tcp(tcp) => {
+                let left = tcp.free_from.saturating_duration_since(Instant::now());
+                (!left.is_zero()).then_some(left)
+            }
+        }
+    }
+
+    fn status(&self) -> Status {
+        match &self.way {
+            Way::Udp(udp) => udp.link.connection().map(status_of).unwrap_or_default(),
+            Way::Tcp(_) => self.control.status(),
+        }
+    }
+
+    fn clear_waker(&self) {
+        self.waker.clear();
+    }
+
+    fn abort(&self) {
+        self.control.abort();
+    }
+
+    fn close(mut self) {
         if let Way::Udp(udp) = &mut self.way {
             udp.link.close(codes::CLEAN, "");
         }

@@ -2,11 +2,9 @@
 //!
 //! Arrives: two sockets. Leaves: bytes from each to the other, its ends and resets. Must not know: streams, rules.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-use crate::tunnel::{reading, CHUNK_BYTES};
+use crate::tunnel::{reading, ProgramSocket, CHUNK_BYTES};
 
 /// One direction.
 #[derive(Default)]
@@ -20,8 +18,8 @@ struct Half {
     bytes: u64,
 }
 
-pub(super) struct Splice {
-    sockets: [TcpStream; 2],
+pub(super) struct Splice<S> {
+    sockets: [S; 2],
     /// From the first socket, and from the second.
     halves: [Half; 2],
     pub(super) began: Instant,
@@ -29,9 +27,9 @@ pub(super) struct Splice {
     pub(super) target: String,
 }
 
-impl Splice {
+impl<S: ProgramSocket> Splice<S> {
     /// `near` is the program's, `far` the destination's.
-    pub(super) fn new(near: TcpStream, far: TcpStream, origin: String, target: String) -> Self {
+    pub(super) fn new(near: S, far: S, origin: String, target: String) -> Self {
         let halves = Default::default();
         Self { sockets: [near, far], halves, began: Instant::now(), origin, target }
     }
@@ -59,18 +57,18 @@ impl Splice {
         Ok((now.0 - before.0, now.1 - before.1))
     }
 
-    pub(super) fn into_sockets(self) -> [TcpStream; 2] {
+    pub(super) fn into_sockets(self) -> [S; 2] {
         self.sockets
     }
 }
 
 impl Half {
-    fn carry(&mut self, source: &mut TcpStream, sink: &mut TcpStream) -> std::io::Result<()> {
+    fn carry<S: ProgramSocket>(&mut self, source: &mut S, sink: &mut S) -> std::io::Result<()> {
         while !self.told {
             if self.at == self.buffer.len() {
                 if self.ended {
                     self.told = true;
-                    let _ = sink.shutdown(Shutdown::Write);
+                    sink.finish();
                     return Ok(());
                 }
                 self.buffer.resize(CHUNK_BYTES, 0);

@@ -50,12 +50,43 @@ pub(super) enum State {
 pub(super) trait ProgramSocket: Read + Write {
     /// Send the end: nothing more is written.
     fn finish(&self);
+
+    /// Read without taking.
+    fn peek(&self, into: &mut [u8]) -> std::io::Result<usize>;
+
+    /// Whether a connection that was being made is there; why it failed.
+    fn is_connected(&self) -> std::io::Result<bool>;
+
+    /// The error that the socket reports, once.
+    fn take_error(&self) -> Option<std::io::Error>;
+
+    /// Close so that the program sees a connection that was reset.
+    fn reset(self);
 }
 
 impl ProgramSocket for TcpStream {
     fn finish(&self) {
         // A program that is gone needs no goodbye.
         let _ = self.shutdown(Shutdown::Write);
+    }
+
+    fn peek(&self, into: &mut [u8]) -> std::io::Result<usize> {
+        TcpStream::peek(self, into)
+    }
+
+    fn is_connected(&self) -> std::io::Result<bool> {
+        match TcpStream::take_error(self)? {
+            Some(error) => Err(error),
+            None => Ok(self.peer_addr().is_ok()),
+        }
+    }
+
+    fn take_error(&self) -> Option<std::io::Error> {
+        TcpStream::take_error(self).ok().flatten()
+    }
+
+    fn reset(self) {
+        let _ = socket2::SockRef::from(&self).set_linger(Some(Duration::ZERO));
     }
 }
 
@@ -201,9 +232,7 @@ impl<S: ProgramSocket> Tunnel<S> {
             socket.finish();
         }
     }
-}
 
-impl Tunnel {
     /// What SOCKS clients have said so far, without taking it.
     pub(super) fn peek(&mut self, into: &mut [u8]) -> std::io::Result<Option<usize>> {
         let Some(socket) = &self.socket else { return Ok(None) };
@@ -233,12 +262,6 @@ pub(super) fn prepare(socket: &TcpStream) -> std::io::Result<()> {
     socket.set_nodelay(true)?;
     let keep = socket2::TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 6);
     socket2::SockRef::from(socket).set_tcp_keepalive(&keep)
-}
-
-/// Close so that the program sees a connection that was reset.
-pub(super) fn reset(socket: TcpStream) {
-    let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
-    drop(socket);
 }
 
 /// Begin to connect.
@@ -310,6 +333,20 @@ mod tests {
         fn finish(&self) {
             self.finished.set(true);
         }
+
+        fn peek(&self, _: &mut [u8]) -> std::io::Result<usize> {
+            unreachable!("it speaks no SOCKS")
+        }
+
+        fn is_connected(&self) -> std::io::Result<bool> {
+            Ok(true)
+        }
+
+        fn take_error(&self) -> Option<std::io::Error> {
+            None
+        }
+
+        fn reset(self) {}
     }
 
     fn exchange(from: &mut Streams, to: &mut Streams) {

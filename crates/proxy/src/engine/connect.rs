@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use waystage_protocol::protect::Side;
 
@@ -11,34 +10,34 @@ use super::{add_gauge, Ending, Engine, CONNECT_TIME, GREETING_TIME, RETRY_TIME};
 use crate::destination::{Destination, Host, Offer};
 use crate::listener::Kind;
 use crate::local_address::is_local;
+use crate::network::{Accepted, Network};
 use crate::poller::Ready;
 use crate::record::add;
 use crate::rules::Verdict;
 use crate::socks::{self, replies};
 use crate::splice::Splice;
 use crate::stream_codes;
-use crate::tunnel::{connecting, Ingress, State, Tunnel};
+use crate::tunnel::{Ingress, ProgramSocket, State, Tunnel};
 
 /// Connections taken at a time from one place, so that the others have their turn.
 const MOST_TAKEN: usize = 64;
 
-impl Engine {
+impl<N: Network> Engine<N> {
     pub(super) fn accept(&mut self, listener: u64) {
         for _ in 0..MOST_TAKEN {
             let Some(place) = self.listeners.get(&listener) else { return };
-            let (socket, from) = match place.accept() {
-                Ok(taken) => taken,
+            let Accepted { socket, from, kind, found } = match self.network.accept(place) {
+                Ok(accepted) => accepted,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(_) => {
                     // Such as no descriptor left: it is tried again in a while, and not as fast as it can.
-                    self.poller.forget(&place.socket);
-                    self.note_deadline(Instant::now() + RETRY_TIME);
+                    self.network.watch_listener(place, None);
+                    self.note_deadline(self.network.now() + RETRY_TIME);
                     return self.paused.push(listener);
                 }
             };
-            let (kind, found) = (place.kind.clone(), place.destination(&socket));
             let token = self.token();
-            if self.poller.watch_edge(&socket, token).is_err() {
+            if self.network.watch(&socket, token).is_err() {
                 continue;
             }
             let ingress = if matches!(kind, Kind::Socks) { Ingress::Socks } else { Ingress::Plain };
@@ -60,15 +59,15 @@ impl Engine {
         }
     }
 
-    pub(super) fn begin(&mut self, token: u64, tunnel: Tunnel) {
+    pub(super) fn begin(&mut self, token: u64, tunnel: Tunnel<N::Socket>) {
         self.tunnels.insert(token, tunnel);
         add(&self.counts.connections, 1);
         add_gauge(&self.counts, 1);
     }
 
     fn set_deadline(&mut self, token: u64, time: std::time::Duration) {
+        let deadline = self.network.now() + time;
         if let Some(tunnel) = self.tunnels.get_mut(&token) {
-            let deadline = Instant::now() + time;
             tunnel.deadline = Some(deadline);
             self.note_deadline(deadline);
         }
@@ -86,8 +85,8 @@ impl Engine {
             State::Connecting(_) if ready.writable || ready.failed => self.connected(token),
             State::Connecting(_) => {}
             _ if ready.failed => {
-                let error = tunnel.socket.as_ref().and_then(|socket| socket.take_error().ok());
-                let why = error.flatten().map_or_else(String::new, |error| error.to_string());
+                let error = tunnel.socket.as_ref().and_then(ProgramSocket::take_error);
+                let why = error.map_or_else(String::new, |error| error.to_string());
                 self.end(token, Ending::Reset(why));
             }
             State::Greeting(_) if ready.readable => self.greet(token),
@@ -174,6 +173,10 @@ impl Engine {
                 tunnel.state = State::Waiting;
                 self.set_deadline(token, wait);
             }
+            if self.waiting.len() > 2 * self.tunnels.len() {
+                // Connections that have ended since would pile up where no session comes.
+                self.waiting.retain(|token| self.tunnels.contains_key(token));
+            }
             return self.waiting.push_back(token);
         };
         let origin = tunnel.origin.clone();
@@ -221,7 +224,7 @@ impl Engine {
                 let address = SocketAddr::new(*address, destination.port);
                 self.resolved(token, Ok(vec![address]));
             }
-            Host::Name(name) => self.resolver.ask(token, name, destination.port),
+            Host::Name(name) => self.network.resolve(token, name, destination.port),
         }
     }
 
@@ -259,9 +262,7 @@ impl Engine {
         mut last: Option<std::io::Error>,
     ) {
         while let Some(address) = left.pop_front() {
-            let begun = connecting(address)
-                .and_then(|socket| self.poller.watch_edge(&socket, token + 1).map(|()| socket));
-            match begun {
+            match self.network.connect(address, token + 1) {
                 Ok(socket) => {
                     if let Some(tunnel) = self.tunnels.get_mut(&token) {
                         tunnel.state = State::Connecting(left);
@@ -291,14 +292,14 @@ impl Engine {
         let direct = tunnel.ingress != Ingress::Offered;
         let socket = if direct { &tunnel.far } else { &tunnel.socket };
         let Some(socket) = socket else { return };
-        let failed = match (socket.take_error(), socket.peer_addr()) {
-            (Ok(Some(error)), _) | (Err(error), _) => error,
-            (Ok(None), Ok(_)) => {
+        let failed = match socket.is_connected() {
+            Err(error) => error,
+            Ok(true) => {
                 tunnel.deadline = None;
                 return if direct { self.spliced(token) } else { self.accepted(token) };
             }
             // Something happened, but it is not there yet.
-            (Ok(None), Err(_)) => return,
+            Ok(false) => return,
         };
         let State::Connecting(left) = &mut tunnel.state else { return };
         let left = std::mem::take(left);

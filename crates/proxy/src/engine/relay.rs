@@ -3,12 +3,13 @@
 use waystage_protocol::streams::Event;
 
 use super::{Ending, Engine};
+use crate::network::{Network, Transport};
 use crate::record::add;
 use crate::socks::{self, replies};
 use crate::stream_codes::REPLY;
 use crate::tunnel::{Fed, Ingress, State};
 
-impl Engine {
+impl<N: Network> Engine<N> {
     /// What has happened to streams.
     pub(super) fn events(&mut self) {
         loop {
