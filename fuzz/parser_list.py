@@ -159,6 +159,10 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "messages of a proxy's peer",
         ("fuzz_no_order_of_a_hostile_peer_s_messages_confuses_an_end",),
     ),
+    "crates/probe/src/server_session.rs": (
+        "messages of a probe's client",
+        ("fuzz_no_order_of_messages_has_packets_counted_or_sent_before_the_address_is_shown",),
+    ),
     "crates/proxy/src/server.rs": ("what asks for a connection", ("no_bytes_make_a_reader_panic",)),
     "crates/proxy/src/socks.rs": ("SOCKS", ("no_bytes_make_a_reader_panic",)),
     "crates/remote_copy/src/session.rs": (

@@ -7,17 +7,19 @@
 //! the same port, from their own sockets. Their tag comes from TLS, so no other host can add to a count; a server sends
 //! nothing that measures to an address that has not shown it.
 //!
-//! `packet` is what packets say, `counting` what came of a train, `train` sends one; `line` and `ear` are the socket
-//! and who listens on it; `words` is what the ends say; [`Probe`] is the client, `serve` the server; `stream` compares
-//! with TCP.
+//! `packet` is what packets say, `counting` what came of a train, `train` sends one; `probe_socket` and `receiver` are
+//! the socket and the thread that listens; `messages` is what the ends say; [`Probe`] is the client, `serve` the server
+//! with its state machine `server_session`; `stream` compares with TCP.
 
 mod client;
 mod counting;
 mod messages;
 mod packet;
 mod probe_socket;
+mod probes;
 mod receiver;
 mod serve;
+mod server_session;
 mod stream;
 mod train;
 
@@ -26,8 +28,9 @@ use std::time::Duration;
 pub use client::{Probe, ProbeRequest, Reached};
 pub use counting::{Count, Delays, Part, PARTS};
 pub use messages::Hello;
+pub use probes::Probes;
 pub use receiver::Echo;
-pub use serve::{serve, serve_stream, ProbeClient, Probes};
+pub use serve::{serve, serve_stream, ProbeClient};
 pub use stream::Streamed;
 pub use train::{Sent, Train, HEADERS_IPV4, HEADERS_IPV6, LATE_NS};
 

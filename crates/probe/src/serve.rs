@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use waystage_transport::clock::now_ns;
 use waystage_transport::control::Control;
 use waystage_transport::endpoint::{DatagramSink, Endpoint};
@@ -19,56 +19,20 @@ use waystage_transport::error::{protocol_violation, Error};
 use waystage_transport::parameters::LARGEST_DATAGRAM;
 use waystage_transport::socket::Arrived;
 use waystage_transport::tls::{random, Connection};
-use waystage_transport::wire::{Reader, Writer};
+use waystage_transport::wire::Writer;
 
-use crate::messages::{self, kinds, Token, Welcome};
+use crate::messages::{self, kinds, Welcome};
 use crate::packet::{Kind, Mark, Opened, Packet, HEADER_BYTES};
 use crate::probe_socket::ProbeSocket;
+use crate::probes::{Probes, Running};
 use crate::receiver::Receiver;
-use crate::stream::{Streamed, PATIENCE};
-use crate::train::{send, Train, HEADERS_IPV4, HEADERS_IPV6};
-
-/// A client that requests nothing for this time is gone.
-const MOST_IDLE: Duration = Duration::from_secs(60);
+use crate::server_session::{Order, ServerSession, MOST_WAIT};
+use crate::stream::PATIENCE;
+use crate::train::send;
 
 /// Calls to an address from which nothing was heard, and how far apart.
 const CALLS: u32 = 10;
 const BETWEEN_CALLS: Duration = Duration::from_millis(20);
-
-/// Nothing is waited for longer than this.
-const MOST_WAIT: Duration = Duration::from_secs(30);
-
-/// A rate is met within this share: intervals are whole nanoseconds.
-const RATE_SLACK: f64 = 1.01;
-
-/// The session that a server has, if it has one.
-#[derive(Default)]
-pub struct Probes(Mutex<Option<Arc<Running>>>);
-
-struct Running {
-    token: Token,
-    /// Bytes a second.
-    rate: u64,
-    /// What the last stream carried, as seen here.
-    streamed: Mutex<Option<Result<Streamed, Error>>>,
-    /// Interrupted when something has come.
-    control: Arc<Control>,
-}
-
-impl Probes {
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Running>>> {
-        self.0.lock()
-    }
-}
-
-/// The server's only session, until it is dropped.
-struct SessionGuard<'a>(&'a Probes, Arc<Running>);
-
-impl Drop for SessionGuard<'_> {
-    fn drop(&mut self) {
-        *self.0.lock() = None;
-    }
-}
 
 /// A client that may probe.
 pub struct ProbeClient<'a> {
@@ -122,21 +86,8 @@ impl Drop for Registration<'_> {
 
 /// Serve one probe to its end; a line for the log.
 pub fn serve(client: &ProbeClient<'_>) -> Result<String, Error> {
-    let running = Arc::new(Running {
-        token: random(),
-        rate: client.rate,
-        streamed: Mutex::default(),
-        control: Arc::clone(client.control),
-    });
-    {
-        let mut held = client.probes.lock();
-        if held.is_some() {
-            return Err(Error::Busy("another client probes this server, and two would measure one another: try again in a minute".into(),
-            ));
-        }
-        *held = Some(Arc::clone(&running));
-    }
-    let held = SessionGuard(client.probes, running);
+    let waking = Arc::clone(client.control);
+    let held = client.probes.begin(random(), client.rate, move || waking.interrupt())?;
     let marks = client.tags.map(|tag| Mark { connection: u32::from_be_bytes(random()), tag });
     // One number for both directions: the client has its own socket and need not choose.
     let marks = [marks[0], Mark { connection: marks[0].connection, ..marks[1] }];
@@ -154,16 +105,15 @@ pub fn serve(client: &ProbeClient<'_>) -> Result<String, Error> {
         udp: registration.is_some(),
         rate: client.rate,
         seconds: u32::try_from(client.longest.as_secs()).unwrap_or(u32::MAX),
-        token: held.1.token,
+        token: held.running.token,
     };
     client.control.send(kinds::WELCOME, &welcome.encode());
     let mut session = Session {
         client,
-        running: &held.1,
+        running: &held.running,
         marks,
         receiver: None,
-        validated: false,
-        began: Instant::now(),
+        state: ServerSession::new(client.rate, client.longest, Instant::now()),
         padding: padding(),
         sent: 0,
         received: 0,
@@ -182,9 +132,7 @@ struct Session<'a> {
     running: &'a Running,
     marks: [Mark; 2],
     receiver: Option<Receiver>,
-    /// Whether the peer's address was validated.
-    validated: bool,
-    began: Instant,
+    state: ServerSession,
     padding: Vec<u8>,
     sent: u64,
     received: u64,
@@ -193,7 +141,7 @@ struct Session<'a> {
 impl Session<'_> {
     fn over(&self) -> bool {
         let client = self.client;
-        (client.stopped)() || client.control.ended() || self.began.elapsed() > client.longest
+        (client.stopped)() || client.control.ended() || self.state.is_over(Instant::now())
     }
 
     /// Why nothing more is to be done, if so.
@@ -201,103 +149,67 @@ impl Session<'_> {
         if (self.client.stopped)() {
             return Err(Error::lost("the server ends"));
         }
-        if self.began.elapsed() > self.client.longest {
-            return Err(Error::Denied(format!(
-                "the server lets a probe last {} s: ask for less, or have `probe_s` raised there",
-                self.client.longest.as_secs()
-            )));
+        self.state.still_on(Instant::now())
+    }
+
+    fn turn(&mut self, validation: &AddressValidation) -> Result<(), Error> {
+        loop {
+            let message = self.client.control.receive(self.state.patience(Instant::now()))?;
+            self.still_on()?;
+            let Some((kind, body)) = message else {
+                self.state.silent(Instant::now())?;
+                continue;
+            };
+            let order = self.state.receive(kind, &body)?;
+            if order == Order::End {
+                return Ok(());
+            }
+            self.carry_out(order, validation)?;
+            self.state.done(Instant::now());
+        }
+    }
+
+    fn carry_out(&mut self, order: Order, validation: &AddressValidation) -> Result<(), Error> {
+        let control = self.client.control;
+        match order {
+            Order::Reach(wait) => self.reach(wait, validation)?,
+            Order::Forget => self.receiver = None,
+            Order::Arm(number, packets) => {
+                self.receiver()?.arm(number, packets);
+                control.send(kinds::ARMED, &[]);
+            }
+            Order::Count(sent, quiet) => {
+                let count = self.receiver()?.count(sent, quiet, &|| self.over(), &|left| {
+                    control.wait(left);
+                });
+                self.received += count.received + count.duplicated;
+                self.still_on()?;
+                let mut out = Writer::default();
+                count.put(&mut out);
+                control.send(kinds::COUNT, &out.0);
+            }
+            Order::Send(number, train) => {
+                let receiver = self.receiver()?;
+                let (socket, mark) = (receiver.socket(), receiver.mark());
+                let sent = send(socket, mark, number, &train, &self.padding, &|| self.over());
+                self.sent += sent.packets;
+                // Half a train is no answer.
+                self.still_on()?;
+                control.send(kinds::SENT, &messages::sent(&sent, 0));
+            }
+            Order::Stream => self.streamed()?,
+            Order::Go | Order::End => {}
         }
         Ok(())
     }
 
-    fn turn(&mut self, validation: &AddressValidation) -> Result<(), Error> {
-        let control = self.client.control;
-        let mut idle = Instant::now();
-        loop {
-            let left = self.client.longest.saturating_sub(self.began.elapsed());
-            let idle_left = MOST_IDLE.saturating_sub(idle.elapsed());
-            let message = control.receive(idle_left.min(left))?;
-            self.still_on()?;
-            let Some((kind, body)) = message else {
-                if idle.elapsed() >= MOST_IDLE {
-                    return Err(Error::lost("the client wants nothing any more"));
-                }
-                continue;
-            };
-            match kind {
-                kinds::REACH => self.reach(&body, validation)?,
-                kinds::CALLED => {
-                    self.validated = body.first() == Some(&1);
-                    if !self.validated {
-                        self.receiver = None;
-                    }
-                }
-                kinds::ARM => {
-                    let (number, train) = self.allowed(&body)?;
-                    self.receiver()?.arm(number, train.packets);
-                    control.send(kinds::ARMED, &[]);
-                }
-                kinds::SENT => {
-                    let (sent, quiet_ms) = messages::read_sent(&body)?;
-                    let quiet = Duration::from_millis(u64::from(quiet_ms)).min(MOST_WAIT);
-                    let count =
-                        self.receiver()?.count(sent.packets, quiet, &|| self.over(), &|left| {
-                            control.wait(left);
-                        });
-                    self.received += count.received + count.duplicated;
-                    self.still_on()?;
-                    let mut out = Writer::default();
-                    count.put(&mut out);
-                    control.send(kinds::COUNT, &out.0);
-                }
-                kinds::SEND => {
-                    let (number, train) = self.allowed(&body)?;
-                    let receiver = self.receiver()?;
-                    let stopped = || self.over();
-                    let sent = send(
-                        receiver.socket(),
-                        receiver.mark(),
-                        number,
-                        &train,
-                        &self.padding,
-                        &stopped,
-                    );
-                    self.sent += sent.packets;
-                    // Half a train is no answer.
-                    self.still_on()?;
-                    control.send(kinds::SENT, &messages::sent(&sent, 0));
-                }
-                kinds::STREAM => self.streamed()?,
-                kinds::BYE => return Ok(()),
-                _ => return Err(protocol_violation()),
-            }
-            idle = Instant::now();
-        }
-    }
-
     fn receiver(&self) -> Result<&Receiver, Error> {
-        self.receiver.as_ref().filter(|_| self.validated).ok_or_else(protocol_violation)
-    }
-
-    /// A train that the client may ask for.
-    fn allowed(&self, body: &[u8]) -> Result<(u32, Train), Error> {
-        let (number, train) = messages::read_train(body)?;
-        let header_bytes =
-            if self.receiver()?.socket().peer().is_ipv4() { HEADERS_IPV4 } else { HEADERS_IPV6 };
-        let most = self.client.rate as f64 * 8.0;
-        if train.rate_bps(header_bytes) > most * RATE_SLACK {
-            return Err(Error::Denied(format!(
-                "the server lets a probe use {:.1} Mbit/s: ask for less",
-                most / 1e6
-            )));
-        }
-        Ok((number, train))
+        self.receiver.as_ref().ok_or_else(protocol_violation)
     }
 
     /// Say whether the client was heard; call it where it was not.
-    fn reach(&mut self, body: &[u8], validation: &AddressValidation) -> Result<(), Error> {
-        let wait_ms = Reader(body).u32().map_err(|_| protocol_violation())?;
-        let until = Instant::now() + Duration::from_millis(u64::from(wait_ms)).min(MOST_WAIT);
+    fn reach(&mut self, wait: Duration, validation: &AddressValidation) -> Result<(), Error> {
+        let until = Instant::now() + wait;
         let heard = loop {
             let heard = *validation.heard.lock();
             let left = until.saturating_duration_since(Instant::now());
@@ -309,13 +221,14 @@ impl Session<'_> {
         if let Some((from, at)) = heard {
             self.listen(at.unwrap_or(self.client.local.ip()), from)
                 .map_err(|error| Error::io("open a UDP socket for the probe", &error))?;
-            self.validated = true;
+            self.state.listens(from.ip(), true);
             self.client.control.send(kinds::HEARD, &[1]);
             return Ok(());
         }
         let told = SocketAddr::new(self.client.from.ip(), self.client.port);
         // Where there is no way to it at all it cannot be called, and that is all there is to say.
         if self.client.endpoint.is_some() && self.listen(self.client.local.ip(), told).is_ok() {
+            self.state.listens(told.ip(), false);
             self.call();
         }
         self.client.control.send(kinds::HEARD, &[0]);
@@ -357,7 +270,7 @@ impl Session<'_> {
     fn streamed(&self) -> Result<(), Error> {
         let until = Instant::now() + PATIENCE + MOST_WAIT;
         let streamed = loop {
-            if let Some(streamed) = self.running.streamed.lock().take() {
+            if let Some(streamed) = self.running.take() {
                 break streamed?;
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -379,18 +292,14 @@ pub fn serve_stream(
     stopped: &dyn Fn() -> bool,
 ) -> Result<String, Error> {
     let mut order = crate::stream::asked(&mut tls, stream)?;
-    let running = probes.lock().clone().filter(|running| running.token == order.token);
-    let running = running
-        .ok_or_else(|| Error::Denied("a TCP stream belongs to no probe that is running".into()))?;
+    let running = probes.find(&order.token)?;
     order.rate = order.rate.min(running.rate);
     // It ends with its session.
-    let stopped =
-        || stopped() || !probes.lock().as_ref().is_some_and(|held| Arc::ptr_eq(held, &running));
+    let stopped = || stopped() || !probes.has(&running);
     let streamed = crate::stream::grant(tls, stream, &order, &stopped);
     let log_line =
         streamed.as_ref().map(|streamed| format!("stream: {} bytes came", streamed.bytes));
     let log_line = log_line.map_err(Clone::clone);
-    *running.streamed.lock() = Some(streamed);
-    running.control.interrupt();
+    running.ended(streamed);
     log_line
 }
