@@ -43,9 +43,14 @@ impl ProbeSocket {
 
     /// From a port that another socket of this user has, which shares it.
     pub(crate) fn beside(local: SocketAddr, peer: SocketAddr) -> io::Result<Self> {
-        let plain =
-            |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-        Self::open(plain(local), plain(peer), true)
+        let (mut local, peer) = (plain(local), plain(peer));
+        if let (SocketAddr::V6(local), SocketAddr::V6(peer)) = (&mut local, &peer) {
+            // A link-local address names a host only together with its link (RFC 4007, section 6).
+            if local.ip().is_unicast_link_local() && local.scope_id() == 0 {
+                local.set_scope_id(peer.scope_id());
+            }
+        }
+        Self::open(local, peer, true)
     }
 
     fn open(local: SocketAddr, peer: SocketAddr, shared: bool) -> io::Result<Self> {
@@ -159,6 +164,14 @@ impl ProbeSocket {
     }
 }
 
+/// The IPv4 address that is inside an IPv6 one; another address with its scope.
+fn plain(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        four @ IpAddr::V4(_) => SocketAddr::new(four, address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
 /// `at`, in nanoseconds of the system's clock, by [`now_ns`]; None where that makes no sense.
 ///
 /// Two clocks cannot be read at once: of a few attempts the one counts in which least time passed, so that a thread
@@ -179,4 +192,47 @@ fn when(at: u64) -> Option<u64> {
         }
     }
     best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+
+    use super::*;
+
+    /// A link-local address of this machine and its link, from the kernel's list.
+    fn link_local() -> Option<(Ipv6Addr, u32)> {
+        std::fs::read_to_string("/proc/net/if_inet6").ok()?.lines().find_map(|line| {
+            let mut fields = line.split_whitespace();
+            let address = u128::from_str_radix(fields.next()?, 16).ok()?;
+            let link = u32::from_str_radix(fields.next()?, 16).ok()?;
+            let address = Ipv6Addr::from(address);
+            address.is_unicast_link_local().then_some((address, link))
+        })
+    }
+
+    #[test]
+    fn a_peer_on_the_same_link_is_answered_at_its_link_local_address() {
+        let Some((address, link)) = link_local() else {
+            eprintln!("skipped: no interface has a link-local address");
+            return;
+        };
+        let here = UdpSocket::bind(SocketAddrV6::new(address, 0, 0, link)).unwrap();
+        here.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        // The kernel tells the address that a datagram came to without its link.
+        let local = SocketAddr::new(address.into(), 0);
+        let socket = ProbeSocket::beside(local, here.local_addr().unwrap()).unwrap();
+        assert!(socket.send(b"there"));
+        let mut room = [0; 8];
+        let (length, from) = here.recv_from(&mut room).unwrap();
+        assert_eq!((&room[..length], from), (&b"there"[..], socket.address().unwrap()));
+    }
+
+    #[test]
+    fn an_ipv4_address_inside_an_ipv6_one_is_the_ipv4_address() {
+        let mapped: SocketAddr = "[::ffff:192.0.2.1]:7".parse().unwrap();
+        assert_eq!(plain(mapped), "192.0.2.1:7".parse().unwrap());
+        let scoped = SocketAddr::V6(SocketAddrV6::new("fe80::1".parse().unwrap(), 7, 0, 3));
+        assert_eq!(plain(scoped), scoped);
+    }
 }

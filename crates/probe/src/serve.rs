@@ -225,7 +225,8 @@ impl Session<'_> {
             self.client.control.send(kinds::HEARD, &[1]);
             return Ok(());
         }
-        let told = SocketAddr::new(self.client.from.ip(), self.client.port);
+        let mut told = self.client.from;
+        told.set_port(self.client.port);
         // Where there is no way to it at all it cannot be called, and that is all there is to say.
         if self.client.endpoint.is_some() && self.listen(self.client.local.ip(), told).is_ok() {
             self.state.listens(told.ip(), false);
