@@ -64,6 +64,14 @@ def test_a_good_file_gives_amounts_in_bytes_and_its_topology(tmp_path: Path) -> 
     assert len(topology.compute_hosts) == 6
 
 
+def test_the_policy_null_is_taken_in_quotes_and_the_bare_word_is_explained(tmp_path: Path) -> None:
+    experiment, _ = load(write(tmp_path, GOOD.replace("- null", '- "null"')))
+    assert experiment.policies[0].shown == "null"
+    for item in ("- null", "- {name: null}", "-"):
+        message = refusal(tmp_path, GOOD.replace("- null", item))
+        assert message.startswith("small.yaml:4: policies.0: ") and 'write "null", in quotes' in message
+
+
 @pytest.mark.parametrize(
     ("change", "line", "key", "words"),
     [

@@ -59,6 +59,10 @@ _FORMS: dict[Kind, _Form] = {
     ),
 }
 
+_NO_NAME = (
+    'names no policy, since YAML reads the word null as nothing: for the policy null write "null", in quotes'
+)
+
 _MARKS: dict[str, Kind] = {"algorithms": "sweep", "contention": "contention"}
 """The key by which a file without `kind` is recognised."""
 
@@ -106,6 +110,9 @@ def _normal(kind: Kind, tree: Tree, path: Path) -> Tree:
     if kind == "policies":
         policies = tree.get("policies")
         if isinstance(policies, list):
+            for index, item in enumerate(policies):
+                if item is None or (isinstance(item, dict) and item.get("name", "") is None):
+                    raise Problem(("policies", index), _NO_NAME)
             tree["policies"] = [{"name": item} if isinstance(item, str) else item for item in policies]
         return tree
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", path.stem).lstrip("_.-")[:64]
