@@ -9,32 +9,12 @@ use waystage_copy::state::Fatal;
 use waystage_copy::CopyError;
 use waystage_transport::Error;
 
-/// Why a copy between hosts cannot start or continue, by what the caller can do.
+/// Why a copy between hosts cannot start or continue: see the variants of what it wraps.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WanError {
-    /// The host cannot be reached or speaks another protocol: check its address, its server and the firewall.
-    #[error("{0}")]
-    Unreachable(String),
-    /// The peer ended the connection before it said anything: try again later.
-    #[error("{0}")]
-    TurnedAway(String),
-    /// The server's key is not the trusted one: compare fingerprints.
-    #[error("{text}")]
-    Untrusted {
-        /// The line that names the server's key.
-        key: String,
-        /// What to compare.
-        text: String,
-    },
-    /// The peer does not know the key, or does not allow what was asked for: ask its administrator.
-    #[error("{0}")]
-    Refused(String),
-    /// The connection was lost: resume.
-    #[error("{0}")]
-    Lost(String),
-    /// A key or an option cannot be used: correct it.
-    #[error("{0}")]
-    Input(String),
+    /// The session with the other host.
+    #[error(transparent)]
+    Session(Error),
     /// The files at one side.
     #[error(transparent)]
     Files(#[from] CopyError),
@@ -43,26 +23,21 @@ pub enum WanError {
 impl WanError {
     /// The name of its kind, for programs and the peer.
     #[must_use]
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &str {
         match self {
-            Self::Unreachable(_) => "unreachable",
-            Self::TurnedAway(_) => "turned-away",
-            Self::Untrusted { .. } => "untrusted",
-            Self::Refused(_) => "denied",
-            Self::Lost(_) => "lost",
-            Self::Input(_) => "input",
+            Self::Session(error) => error.kind(),
             Self::Files(error) => error.kind(),
         }
     }
 
     /// An option that cannot be used.
     pub fn input(text: impl Into<String>) -> Self {
-        Self::Input(text.into())
+        Self::Session(Error::input(text))
     }
 
     /// The connection was lost.
     pub fn lost(text: impl Into<String>) -> Self {
-        Self::Lost(text.into())
+        Self::Session(Error::lost(text))
     }
 
     /// The error that the peer reports of itself: see [`Error::reported`].
@@ -77,14 +52,9 @@ impl WanError {
 }
 
 impl From<Error> for WanError {
+    /// An error of files that the peer reports is one of files here, too.
     fn from(error: Error) -> Self {
         let files = match error {
-            Error::Unreachable(text) => return Self::Unreachable(text),
-            Error::TurnedAway(text) => return Self::TurnedAway(text),
-            Error::Untrusted { key, text } => return Self::Untrusted { key, text },
-            Error::Denied(text) => return Self::Refused(text),
-            Error::Lost(text) => return Self::Lost(text),
-            Error::Input(text) => return Self::Input(text),
             Error::Busy(text) => CopyError::Busy(text),
             Error::Stopped(text) => CopyError::Stopped(text),
             Error::Failed(text) => CopyError::Failed(text),
@@ -93,8 +63,9 @@ impl From<Error> for WanError {
                 "refused" => CopyError::Refused(text),
                 "ends" => CopyError::Ends(text),
                 "other-journal" => CopyError::OtherJournal(text),
-                _ => return Self::Refused(text),
+                _ => return Self::Session(Error::Denied(text)),
             },
+            session => return Self::Session(session),
         };
         Self::Files(files)
     }
@@ -103,12 +74,7 @@ impl From<Error> for WanError {
 impl From<WanError> for Error {
     fn from(error: WanError) -> Self {
         match error {
-            WanError::Unreachable(text) => Self::Unreachable(text),
-            WanError::TurnedAway(text) => Self::TurnedAway(text),
-            WanError::Untrusted { key, text } => Self::Untrusted { key, text },
-            WanError::Refused(text) => Self::Denied(text),
-            WanError::Lost(text) => Self::Lost(text),
-            WanError::Input(text) => Self::Input(text),
+            WanError::Session(error) => error,
             WanError::Files(CopyError::Busy(text)) => Self::Busy(text),
             WanError::Files(CopyError::Stopped(text)) => Self::Stopped(text),
             WanError::Files(CopyError::Failed(text)) => Self::Failed(text),
@@ -126,7 +92,8 @@ impl Fatal for WanError {
 
     /// What the peer said before it ended the connection explains that it was lost.
     fn explains(&self, before: &Self) -> bool {
-        matches!(before, Self::Lost(_)) && !matches!(self, Self::Lost(_))
+        let lost = |error: &Self| matches!(error, Self::Session(Error::Lost(_)));
+        lost(before) && !lost(self)
     }
 }
 

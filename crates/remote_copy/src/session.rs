@@ -11,6 +11,7 @@ use waystage_copy::{Fsync, Update, Verify};
 use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{kinds, refused};
+use waystage_transport::error::Error;
 use waystage_transport::stats::Bottleneck;
 use waystage_transport::wire::{at_place, place_of, Malformed, Read, Reader, Writer};
 
@@ -269,7 +270,7 @@ pub(crate) fn exchange(
         let ours = match (&ours, &theirs) {
             (Ok(()), Some(Verdict { failed: Some(error), .. })) => Err(error.clone()),
             (Ok(()), None) => Err(copy_state.verdict()),
-            (Err(WanError::Lost(_)), _) => Err(copy_state.verdict()),
+            (Err(WanError::Session(Error::Lost(_))), _) => Err(copy_state.verdict()),
             _ => ours,
         };
         (ours, theirs)

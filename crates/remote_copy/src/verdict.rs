@@ -129,6 +129,7 @@ fn number_of(kind: ProblemKind) -> u8 {
 mod tests {
 
     use super::*;
+    use waystage_transport::error::Error;
 
     #[test]
     fn a_verdict_is_read_as_it_was_written() {
@@ -142,7 +143,9 @@ mod tests {
         assert_eq!((read.sum, read.limit.as_str()), (2, "path"));
         assert_eq!(read.problems, verdict.problems);
         let failed = read.failed.unwrap();
-        assert!(matches!(failed, WanError::Lost(text) if text.contains("the copy was stopped")));
+        assert!(
+            matches!(failed, WanError::Session(Error::Lost(text)) if text.contains("the copy was stopped"))
+        );
         assert!(read.counts.contains(&("changed".to_owned(), 1)));
         let joined = verdict.joined(copy_state.report.tally.read());
         assert!(joined.contains(&("changed", 2)));

@@ -141,7 +141,7 @@ impl TcpChannel {
     fn fail(&self, error: StagingError) -> WanError {
         let error = self.stop.check().err().unwrap_or(error);
         let error = self.failure.lock().get_or_insert(error).clone();
-        WanError::Lost(error.to_string())
+        WanError::lost(error.to_string())
     }
 
     fn ended(&self) -> WanError {

@@ -7,6 +7,7 @@ use waystage_copy::error::describe;
 use waystage_copy::{CopyError, Problem, ProblemKind};
 use waystage_netns::NamespaceError;
 use waystage_remote_copy::WanError;
+use waystage_transport::Error;
 
 /// Why a transfer or a server failed, by what the caller can do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,9 +94,9 @@ impl StagingError {
         match self {
             Self::NoSpace(_) => CopyError::NoSpace(text).into(),
             Self::Missing(_) => CopyError::Ends(text).into(),
-            Self::Refused(_) => WanError::Refused(text),
+            Self::Refused(_) => Error::Denied(text).into(),
             Self::File(_) => CopyError::Failed(text).into(),
-            _ => WanError::Lost(text),
+            _ => WanError::lost(text),
         }
     }
 }
@@ -107,8 +108,8 @@ impl From<WanError> for StagingError {
             WanError::Files(CopyError::NoSpace(_)) => Self::NoSpace(text),
             WanError::Files(CopyError::Ends(_)) => Self::Missing(text),
             WanError::Files(CopyError::Stopped(_)) => Self::Cancelled(text),
-            WanError::Refused(_) => Self::Refused(text),
-            WanError::Lost(_) => Self::Ended(text),
+            WanError::Session(Error::Denied(_)) => Self::Refused(text),
+            WanError::Session(Error::Lost(_)) => Self::Ended(text),
             _ => Self::File(text),
         }
     }
