@@ -43,7 +43,7 @@ PURE_INTERCONNECT = [
 ]
 """The rule planner and what it stands on: data in, data out."""
 
-PURE_ROOMS = ("topology", "events", "state", "spread", "policies")
+PURE_ROOMS = ("topology", "events", "state", "spread", "forecast", "policies")
 
 EFFECTS = {
     "socket",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
@@ -16,10 +15,10 @@ import numpy as np
 import pytest
 
 from harness import Waystage
+from sim_support import NO_COSTS, RATE, experiment, star, wire
 from waystage.experiment import results
 from waystage.experiment.loading import load
 from waystage.experiment.results import RunResult
-from waystage.experiment.schema import Experiment
 from waystage.experiment.summary import summarise
 from waystage.experiment.workload import jobs_of_set
 from waystage.patterns import Pattern
@@ -29,47 +28,9 @@ from waystage.worlds.sim import control
 from waystage.worlds.sim.programs import cg_grid
 from waystage.worlds.sim.runner import SimWorld
 
-RATE = 100e6 / 8
-"""Bytes a second of every link in the hand-made cases."""
-
-NO_COSTS = "sim: {switch_over_s: 0, transfer_s: 0, program_s: 0, message_s: 0, queue_s: 0, notify_s: 0}\n"
-
-STAR = """<?xml version="1.0"?>
-<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
-  <key id="t" for="node" attr.name="typ" attr.type="string"/>
-  <key id="r" for="node" attr.name="role" attr.type="string"/>
-  <key id="c" for="edge" attr.name="capacity" attr.type="double"/>
-  <graph edgedefault="undirected">
-    <node id="s1"><data key="t">switch</data></node>
-    {nodes}
-  </graph>
-</graphml>
-"""
-
-
-def star(folder: Path, extra: str = "") -> str:
-    """Four hosts and a storage node on one switch, 100 Mbit/s each."""
-    nodes = "".join(
-        f'<node id="{name}"><data key="t">host</data><data key="r">{role}</data></node>'
-        f'<edge source="{name}" target="s1"><data key="c">100</data></edge>'
-        for name, role in [(n, "compute") for n in ("a", "b", "c", "d")] + [("store", "storage")]
-    )
-    (folder / "star.graphml").write_text(STAR.format(nodes=nodes + extra))
-    return "star.graphml"
-
-
-def experiment(folder: Path, text: str) -> Experiment:
-    (folder / "case.yaml").write_text(text)
-    return load(folder / "case.yaml")[0]
-
 
 def run(folder: Path, text: str, out: str = "out") -> RunResult:
     return SimWorld().run(experiment(folder, text), folder / out, lambda what, share: None)
-
-
-def wire(payload: float) -> float:
-    """By hand: 66 bytes of headers for every 8,948 of payload at MTU 9000."""
-    return payload + 66 * math.ceil(payload / 8948)
 
 
 def message(payload: float) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from waystage.events import Action, AssignPaths, Decided, Envelope, FlowAction, PolicyFailed
-from waystage.policies.base import Policy
+from waystage.policies.base import Policy, reason_of
 from waystage.state import State
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class PolicyEngine:
     """Folds each event into `state`, then asks `policy`. A policy that raises is logged and counted.
 
-    `failure` is what it raised on the last event, None where it did not.
+    `failure` is what it raised on the last event, None where it did not; `reason`, what it says of its last answer.
     """
 
     def __init__(self, policy: Policy, state: State | None = None) -> None:
@@ -27,15 +27,17 @@ class PolicyEngine:
         self.state = state if state is not None else State()
         self.policy_errors = 0
         self.failure: Exception | None = None
+        self.reason = ""
 
     def handle(self, item: Envelope) -> list[Action]:
         """The policy's actions on this event, already recorded in the state; `[]` where it raised."""
         self.state.apply(item)
-        self.failure = None
+        self.failure, self.reason = None, ""
         if isinstance(item.event, Decided | PolicyFailed):
             return []  # its own answer: nothing to answer
         try:
-            actions = list(self.policy(item.event, self.state))
+            answer = self.policy(item.event, self.state)
+            actions = list(answer)
             for action in actions:
                 if not isinstance(action, Action):
                     raise TypeError(f"it returned a {type(action).__name__}, which is no action")
@@ -45,6 +47,7 @@ class PolicyEngine:
             log.exception("policy %s failed on %s", self.policy.name, type(item.event).__name__)
             return []
         self.record(actions)
+        self.reason = reason_of(answer)
         return actions
 
     def fold(self, item: Envelope, decided: tuple[Action, ...]) -> None:

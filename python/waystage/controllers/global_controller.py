@@ -203,6 +203,7 @@ class GlobalController:
                     policy=self._engine.policy.name,
                     cause_id=entry.envelope.event_id,
                     actions=tuple(encode_action(action) for action in actions),
+                    reason=self._engine.reason,
                 )
             )
 

@@ -20,6 +20,7 @@ from waystage.experiment.distributions import sampler
 from waystage.experiment.documents import nearest
 from waystage.experiment.problems import Key, Problem
 from waystage.experiment.programs import PROGRAMS
+from waystage.experiment.resource_checks import check_resources, slowdown_curve
 from waystage.experiment.schema import Compute, ContentionStudy, Experiment, PolicyChoice
 from waystage.interconnect.graphml import read_topology, shipped_topologies
 from waystage.policies.base import Policy, PolicyError, load_policy, policy_factory
@@ -49,6 +50,7 @@ def check(experiment: Experiment, folder: Path) -> tuple[Experiment, Topology]:
         ),
     )
     _mixes(experiment)
+    check_resources(experiment, topology)
     return msgspec.structs.replace(experiment, topology=name, jobs=jobs), topology
 
 
@@ -180,15 +182,6 @@ def rising_ends(key: Key, ends: Sequence[int | None]) -> None:
         if end is None or end <= previous:
             raise Problem((*key, i), "each part but the last needs a `to` larger than the one before")
         previous = end
-
-
-def slowdown_curve(key: Key, points: Sequence[tuple[float, float]]) -> None:
-    """Points (readers of a target, slowdown). Raises Problem."""
-    for i, (readers, slowdown) in enumerate(points):
-        if slowdown < 1:
-            raise Problem((*key, i), f"a slowdown of {slowdown:g} is none: give 1 or more")
-        if i and readers <= points[i - 1][0]:
-            raise Problem((*key, i), "readers must rise from point to point")
 
 
 def _compute(compute: Compute, folder: Path, key: Key) -> Compute:

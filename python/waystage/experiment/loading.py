@@ -42,7 +42,7 @@ _FORMS: dict[Kind, _Form] = {
         Experiment,
         "an experiment",
         "name, topology, policies, jobs",
-        frozenset({"bytes", "message", "tmpfs"}),
+        frozenset({"bytes", "bytes_per_s", "message", "tmpfs"}),
     ),
     "sweep": _Form(
         Sweep,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from waystage.events import RuleStyle
+from waystage.events import Direction, RuleStyle
 
 Positive = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
@@ -79,7 +79,54 @@ class PolicyChoice(Choice, frozen=True, kw_only=True):
     rules: RuleStyle | None = None
 
 
-class Staging(Part, frozen=True, kw_only=True):
+class FileSystem(Part, frozen=True, kw_only=True):
+    """A file system of the simulator. One loader alone gets `bytes_per_s` from a target; x get a g(x)-th of it each.
+
+    `slowdown` lists points (x, g); the default keeps a target's total whatever the number of loaders. `hosts` serve
+    the targets in turn; by default all storage nodes do.
+    """
+
+    name: Name
+    targets: Annotated[int, Meta(ge=1, le=4096)]
+    bytes_per_s: Bytes
+    slowdown: Annotated[tuple[tuple[float, float], ...], Meta(min_length=1)] = ((1.0, 1.0), (2.0, 2.0))
+    hosts: tuple[str, ...] = ()
+
+
+class WidePath(Part, frozen=True, kw_only=True):
+    """A wide-area path of the simulator, in each direction `bytes_per_s`; `host` is its near end."""
+
+    name: Name
+    bytes_per_s: Bytes
+    rtt_s: Seconds = 0.0
+    host: str = ""
+
+
+class Striped(Part, frozen=True, kw_only=True):
+    """Data on `stripes` targets of a file system of the file, read or written by `loaders` for each; none: no file
+    system limits it.
+    """
+
+    file_system: str | None = None
+    stripes: Positive | Literal["all"] = 1
+    loaders: Annotated[int, Meta(ge=1, le=4096)] = 1
+
+
+class WideCopy(Striped, frozen=True, kw_only=True):
+    """A wide-area copy beside the jobs of each set: `bytes` over a path, from `start_s` on.
+
+    Its near end is the file system, and the path's host where there is none.
+    """
+
+    name: Name
+    path: str
+    bytes: Bytes
+    direction: Direction = "in"
+    mode: Literal["fair", "fast-start", "modest", "aggressive"] = "fair"
+    start_s: Seconds = 0.0
+
+
+class Staging(Striped, frozen=True, kw_only=True):
     """A stage-in or stage-out: `bytes` for the job's first node (`head`), or that much for every node (`each`)."""
 
     bytes: Whole = 0
@@ -105,7 +152,7 @@ class Compute(Part, frozen=True, kw_only=True):
     pattern_of: Literal["run", "iteration"] = "run"
 
 
-class ComputeIo(Part, frozen=True, kw_only=True):
+class ComputeIo(Striped, frozen=True, kw_only=True):
     """Use of the global file system by the first node during the computation (class `io`)."""
 
     bytes: Positive
@@ -121,10 +168,14 @@ class Mix(Part, frozen=True, kw_only=True):
     stage_out: Staging | None = None
     compute: Compute | None = None
     io: ComputeIo | None = None
+    due_s: Seconds | None = None
 
 
 class Jobs(Part, frozen=True, kw_only=True):
-    """The jobs of one set. `placement` chooses nodes, or lists them: the n-th job gets the n-th list, cyclically."""
+    """The jobs of one set. `placement` chooses nodes, or lists them: the n-th job gets the n-th list, cyclically.
+
+    A job computes `due_s` after it got its nodes at the earliest, as one that waits for its turn while it stages in.
+    """
 
     count: Positive
     nodes: Positive
@@ -136,6 +187,7 @@ class Jobs(Part, frozen=True, kw_only=True):
     stage_out: Staging = Staging()
     compute: Compute = Compute()
     io: ComputeIo | None = None
+    due_s: Seconds = 0.0
     mixes: tuple[Mix, ...] = ()
 
 
@@ -168,7 +220,8 @@ class SimOptions(Part, frozen=True, kw_only=True):
     measures them anew): from a decision to its paths in force; before a transfer's first byte; start and end of a
     program; before the messages of one step; for the confirmation of a notification. `queue_s` is not measured: a
     message that begins on a full link waits that long behind the switch's queue. The lab's queues hold 30 ms, and TCP
-    (CUBIC, RFC 9438, which falls back to 70 %) keeps them 85 % full on average. `alltoall` is the algorithm of
+    (CUBIC, RFC 9438, which falls back to 70 %) keeps them 85 % full on average. `obey_s` is from a decision to its
+    effect on a flow: engines obey within 100 ms. `alltoall` is the algorithm of
     MPI_Alltoall; `auto` is what `lab.mpirun` selects, and `linear` where it selects none.
     """
 
@@ -179,6 +232,7 @@ class SimOptions(Part, frozen=True, kw_only=True):
     message_s: Seconds = 0.003
     queue_s: Seconds = 0.0255
     notify_s: Seconds = 0.006
+    obey_s: Seconds = 0.05
     alltoall: Literal["auto", "pairwise", "linear"] = "auto"
 
 
@@ -195,6 +249,9 @@ class Experiment(Part, frozen=True, kw_only=True, tag_field="kind", tag="policie
     seed: Whole = 0
     hash_seed: Literal["per-set"] | Whole = "per-set"
     sets: Positive = 1
+    file_systems: tuple[FileSystem, ...] = ()
+    wide_paths: tuple[WidePath, ...] = ()
+    copies: tuple[WideCopy, ...] = ()
     measure: Measure = Measure()
     limits: Limits = Limits()
     lab: LabOptions = LabOptions()

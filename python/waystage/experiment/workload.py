@@ -29,6 +29,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     stage_out: Staging
     compute: Compute
     io: ComputeIo | None
+    due_s: float = 0.0
 
     def amount(self, direction: Direction, nodes: int) -> int:
         """Bytes that a job on `nodes` nodes stages."""
@@ -59,6 +60,7 @@ def jobs_of_set(experiment: Experiment, topology: Topology, set_index: int) -> t
                 stage_out=(mix and mix.stage_out) or jobs.stage_out,
                 compute=(mix and mix.compute) or jobs.compute,
                 io=(mix and mix.io) or jobs.io,
+                due_s=mix.due_s if mix is not None and mix.due_s is not None else jobs.due_s,
             )
         )
     return tuple(requests)

@@ -12,11 +12,14 @@ state. The simulated object is therefore the deployed one. `null.py` is an annot
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from waystage.events import Action, Event
 from waystage.state import State
+
+REASON_LENGTH = 2000
+"""Longest reason that is published with a decision."""
 
 
 class PolicyError(ValueError):
@@ -32,12 +35,32 @@ class Policy(Protocol):
     def __call__(self, event: Event, state: State) -> Sequence[Action]: ...
 
 
+class Explained(tuple[Action, ...]):
+    """Actions with the policy's reason for them, which is published in `Decided`."""
+
+    reason: str = ""
+
+    @classmethod
+    def by(cls, actions: Iterable[Action], reason: str) -> Explained:
+        """`reason` in one line, cut to `REASON_LENGTH` characters."""
+        answer = cls(actions)
+        answer.reason = " ".join(reason.split())[:REASON_LENGTH]
+        return answer
+
+
+def reason_of(answer: object) -> str:
+    """The reason that came with a policy's answer; empty where none did."""
+    return answer.reason if isinstance(answer, Explained) else ""
+
+
 SHIPPED: dict[str, str] = {
     "null": "waystage.policies.null:Null",
     "ecmp": "waystage.policies.ecmp:Ecmp",
     "d-mod-k": "waystage.policies.d_mod_k:DModK",
     "link-separation": "waystage.policies.link_separation:LinkSeparation",
     "demand-separation": "waystage.policies.demand_separation:DemandSeparation",
+    "storage-shares": "waystage.policies.storage_shares:StorageShares",
+    "wan-yields": "waystage.policies.wan_yields:WanYields",
 }
 """Short name -> dotted path. Users name their own by dotted path, `my.module:Policy`."""
 

@@ -16,6 +16,7 @@ from waystage.events import (
     CablingError,
     Envelope,
     EventError,
+    FlowProgress,
     LinkUse,
     PathsChanged,
     PathsRefused,
@@ -106,12 +107,12 @@ class Recorder:
                 )
 
     def _keep(self, item: Envelope) -> None:
-        if not isinstance(item.event, LinkUse):  # these are in the timelines
+        if not isinstance(item.event, LinkUse | FlowProgress):  # telemetry, one a second
             try:
                 self.events.append(encode(item))
             except EventError:
                 pass  # larger than may travel: it cannot have come over the backplane
-        if not isinstance(item.event, PathsChanged | LinkUse | TopologyChanged):
+        if not isinstance(item.event, PathsChanged | LinkUse | FlowProgress | TopologyChanged):
             self._causes[item.event_id] = item.time_ns
             while len(self._causes) > CAUSES_KEPT:
                 self._causes.popitem(last=False)

@@ -47,6 +47,11 @@ CONFIRM_LIMIT_S = 30.0
 """How long a run that has taken minutes waits for a controller that lives and does not answer: one stall of a
 busy machine must not end it."""
 
+NOT_EMULATED = (
+    "file_systems, wide_paths and copies are simulated only: in the lab stagings come from the storage node's memory, "
+    "and no copy ran beside them"
+)
+
 
 class LabWorld:
     """`run` needs root. Raises WorldError where the lab cannot be brought up or dies; results so far are kept."""
@@ -64,6 +69,8 @@ class _Run(PolicyRun):
         super().__init__(
             "lab", experiment, out, progress, start_ns=time.time_ns(), started=started, machine=describe()
         )
+        if experiment.file_systems or experiment.wide_paths or experiment.copies:
+            self.result.notes.append(NOT_EMULATED)
         self._cpu = CpuWatch()
 
     def run(self) -> RunResult:

@@ -1,7 +1,7 @@
 """The controller of one set: the same engine and policy as on a site, with simulated time.
 
 Arrives: events, the moment they happen.
-Leaves: plans, once they are in force; every envelope, for the recorder.
+Leaves: plans, once they are in force; settings of flows, once they are obeyed; every envelope, for the recorder.
 Must not know: flows, jobs, how a plan becomes routes.
 
 From a decision to its paths in force passes `switch_over_s`, as on switches: flows in progress keep their paths until
@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 
 from waystage.controllers.engine import PolicyEngine
@@ -24,6 +24,9 @@ from waystage.events import (
     Decided,
     Envelope,
     Event,
+    FlowAction,
+    FlowAdjusted,
+    FlowSettings,
     PathPlan,
     PathsChanged,
     PathsRefused,
@@ -31,7 +34,7 @@ from waystage.events import (
     encode_action,
 )
 from waystage.interconnect.planner import PlanError
-from waystage.policies.base import Policy
+from waystage.policies.base import Explained, Policy
 from waystage.state import State
 from waystage.topology import Topology
 from waystage.worlds.base import WorldError
@@ -55,16 +58,19 @@ class Control:
         shown: str,
         source: str,
         switch_over_s: float,
+        obey_s: float,
         now: Callable[[], float],
         later: Later,
         route: Callable[[PathPlan], None],
+        adjust: Callable[[str, FlowSettings], None],
         tell: Callable[[Envelope], None],
     ) -> None:
         self._watched = _Watched(policy, shown)
         self._engine = PolicyEngine(self._watched)
         self._source = source
-        self._switch_over_s = switch_over_s
-        self._now, self._later, self._route, self._tell = now, later, route, tell
+        self._switch_over_s, self._obey_s = switch_over_s, obey_s
+        self._now, self._later, self._tell = now, later, tell
+        self._route, self._adjust = route, adjust
         self._count = 0
         self._chain = 0
 
@@ -72,9 +78,11 @@ class Control:
     def state(self) -> State:
         return self._engine.state
 
-    def start(self, topology: Topology) -> None:
-        """Tell the topology; what the policy answers is in force before the first job comes."""
+    def start(self, topology: Topology, facts: Iterable[Event] = ()) -> None:
+        """Tell `facts` and the topology; what the policy answers is in force before the first job comes."""
         self._route(PathPlan())
+        for fact in facts:
+            self.event(fact)
         cause = self._publish(TopologyChanged(topology=topology))
         for action in self._handle(cause):
             if isinstance(action, AssignPaths):
@@ -83,7 +91,8 @@ class Control:
     def event(self, event: Event) -> None:
         """Something has happened: fold it, ask the policy, and have its answer carried out."""
         cause = self._publish(event)
-        plans = [action.plan for action in self._handle(cause) if isinstance(action, AssignPaths)]
+        actions = self._handle(cause)
+        plans = [action.plan for action in actions if isinstance(action, AssignPaths)]
         if isinstance(event, PathsChanged | PathsRefused):
             self._chain = self._chain + 1 if plans else 0
         if self._chain > CHAIN_LIMIT:
@@ -93,6 +102,9 @@ class Control:
             )
         for plan in plans:
             self._schedule(plan, cause.event_id)
+        flows = dict.fromkeys(action.flow_id for action in actions if isinstance(action, FlowAction))
+        for flow in [self.state.flows[flow_id] for flow_id in flows if flow_id in self.state.flows]:
+            self._tell_flow(flow.flow_id, flow.wanted)
 
     def _handle(self, item: Envelope) -> list[Action]:
         actions = self._engine.handle(item)
@@ -102,9 +114,15 @@ class Control:
                 policy=self._watched.name,
                 cause_id=item.event_id,
                 actions=tuple(encode_action(action) for action in actions),
+                reason=self._engine.reason,
             )
             self._engine.handle(self._publish(decided))
         return actions
+
+    def _tell_flow(self, flow_id: str, settings: FlowSettings) -> None:
+        """As the actuator of flows: complete settings, which the flow's engine obeys a moment later."""
+        self._publish(FlowAdjusted(flow_id=flow_id, settings=settings))
+        self._later(self._obey_s, lambda: self._adjust(flow_id, settings))
 
     def _schedule(self, plan: PathPlan, cause_id: str) -> None:
         self._later(self._switch_over_s, lambda: self._change(plan, cause_id))
@@ -147,7 +165,8 @@ class _Watched:
     def __call__(self, event: Event, state: State) -> Sequence[Action]:
         try:
             with _time_limit(ANSWER_LIMIT_S):
-                actions = list(self._policy(event, state))
+                actions = self._policy(event, state)
+                actions = actions if isinstance(actions, Explained) else list(actions)
             for action in actions:
                 if not isinstance(action, Action):
                     raise TypeError(f"it returned a {type(action).__name__}, which is no action")

@@ -1,7 +1,7 @@
 """The links of a topology with flows on them, in simulated time.
 
-Arrives: programs of transfers between hosts, plans.
-Leaves: which program ended when; what left every port, by class.
+Arrives: programs of transfers between hosts, flows with an identity, plans, settings of flows.
+Leaves: which program or flow ended when; what left every port, by class; progress of flows.
 Must not know: jobs, policies, how shares are computed.
 
 A transfer is two flows: the data, and beside it the acknowledgements, which take the path of the other direction. Both
@@ -16,18 +16,26 @@ switch's buffer. Such a step begins later by `queue_s`.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from waystage._native import FlowClock, FlowProgram
-from waystage.events import CLASSES, LinkUse, PathPlan, PortUse, TrafficClass
+from waystage.events import CLASSES, FlowSettings, FlowUse, LinkUse, PathPlan, PortUse, TrafficClass
 from waystage.interconnect.planner import Router
 from waystage.topology import Topology
+from waystage.worlds.sim.flows import UNLIMITED, Flows
 from waystage.worlds.sim.programs import Loop, Program, Step
+from waystage.worlds.sim.resources import Flow, Leg
+from waystage.worlds.sim.wire import Wire
 
 Key = tuple[TrafficClass, str, str]
+"""The class and the hosts of a route."""
+
+Capacity = float | list[tuple[float, float]]
+"""Bytes a second, or points (flows, bytes a second)."""
 
 FULL = 0.999
 """From this share of its capacity on a link is full: sums of rates are exact to 1e-9."""
@@ -52,9 +60,20 @@ class _Progress(msgspec.Struct):
 
 
 class Network:
-    """Call `route` before the first `start`. Times are seconds since the network was made."""
+    """Call `route` before the first `start`. Times are seconds since the network was made.
 
-    def __init__(self, topology: Topology, queue_s: float = 0.0) -> None:
+    `resources` are those beside links; `flows`, how many flows with an identity there are at once at most.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        queue_s: float = 0.0,
+        *,
+        mtu: int = 9000,
+        resources: Mapping[str, Capacity] | None = None,
+        flows: int = 0,
+    ) -> None:
         self.problems: list[str] = []
         self._queue_s = queue_s
         self._topology = topology
@@ -70,11 +89,23 @@ class Network:
                 self._hop.setdefault((node, link.other(node)), numbers[node, link.port_at(node)])
         self._nowhere = len(capacities)
         capacities.append(0.0)
+        beside = dict(resources or {})
+        named = {name: len(capacities) + at for at, name in enumerate(beside)}
+        capacities += [UNLIMITED] * (len(beside) + flows)
         self._full_at = FULL * np.array(capacities)
-        self._full_at[self._nowhere] = np.inf
+        self._full_at[self._nowhere :] = np.inf
         self._clock = FlowClock(np.array(capacities))
+        for name, capacity in beside.items():
+            if isinstance(capacity, list):
+                self._clock.set_curve(named[name], capacity)
+            else:
+                self._clock.set_capacity(named[name], capacity)
+        limiters = range(len(capacities) - flows, len(capacities))
+        self._movers = Flows(self._clock, self, Wire(mtu), named, limiters)
         self._keys: dict[Key, int] = {}
         self._routes: list[tuple[int, ...]] = []
+        self._leads: list[tuple[Key | None, tuple[int, ...]]] = []
+        self._free_keys: list[int] = []
         self._router: Router | None = None
         self._routed = 0
         self._progress: dict[int, _Progress] = {}
@@ -93,8 +124,8 @@ class Network:
         self._router = Router(self._topology, self._topology, plan)
         self._routed += 1
         moved = []
-        for key, number in self._keys.items():
-            way = self._way(key)
+        for number, (key, extra) in enumerate(self._leads):
+            way = (*self._way(key), *extra)
             if way != self._routes[number]:
                 moved.append(number)
                 self._routes[number] = way
@@ -103,9 +134,12 @@ class Network:
                 np.array(moved, dtype=np.uint32), *_table([self._routes[n] for n in moved])
             )
 
-    def start(self, program: Program) -> int:
+    def start(self, program: Program | Flow) -> int:
         """Start it now; the number is what `run_until` says at its end."""
         number = next(self._numbers)
+        if isinstance(program, Flow):
+            self._movers.start(number, program, self._queue_of)
+            return number
         self._progress[number] = _Progress(list(program))
         if not self._next(number):
             self._begin(
@@ -113,18 +147,34 @@ class Network:
             )  # nothing to do: it ends at once, and its end is reported as any other
         return number
 
-    def stop(self, number: int) -> None:
-        """End it now, with its flows."""
+    def adjust(self, flow_id: str, settings: FlowSettings) -> None:
+        """Let a flow keep to `settings` from now on; nothing happens where it has ended."""
+        self._movers.adjust(flow_id, settings)
+
+    def stop(self, number: int) -> float:
+        """End it now, with its flows; of a `Flow` the payload that it has moved."""
+        if number not in self._progress:
+            return self._movers.stop(number)
         del self._progress[number]
         inner = self._inner.pop(number)
         del self._outer[inner]
         self._clock.cancel(inner)
+        return 0.0
+
+    def progress(self) -> tuple[FlowUse, ...]:
+        """Of every flow with an identity."""
+        return self._movers.progress()
 
     def run_until(self, limit_s: float) -> list[tuple[float, int]]:
         """Go on to the first end of a program, or to the limit where none ends before; what ended, in order."""
         while True:
             ended = []
             for at_s, inner in self._clock.run_until(limit_s):
+                owner = self._movers.owner(inner)
+                if owner is not None:
+                    if self._movers.ended(inner, self._queue_of):
+                        ended.append((float(at_s), owner))
+                    continue
                 number = self._outer.pop(inner)
                 del self._inner[number]
                 if not self._next(number):
@@ -214,12 +264,45 @@ class Network:
         key = (traffic, src, dst)
         number = self._keys.get(key)
         if number is None:
-            way = self._way(key)
-            number = self._keys[key] = self._clock.add_routes(*_table([way]))
-            self._routes.append(way)
+            number = self._keys[key] = self._new_route(key, ())
         return number
 
-    def _way(self, key: Key) -> tuple[int, ...]:
+    def _new_route(self, key: Key | None, extra: tuple[int, ...]) -> int:
+        way = (*self._way(key), *extra)
+        if self._free_keys:
+            number = self._free_keys.pop()
+            self._clock.set_routes(np.array([number], dtype=np.uint32), *_table([way]))
+            self._routes[number], self._leads[number] = way, (key, extra)
+            return number
+        number = self._clock.add_routes(*_table([way]))
+        self._routes.append(way)
+        self._leads.append((key, extra))
+        return number
+
+    # -- routes of flows with an identity ------------------------------------------------------------
+
+    def acquire(self, leg: Leg, flow: Flow, extra: Sequence[int], *, back: bool) -> int:
+        """A separate route for a leg, or for its acknowledgements."""
+        ends = (leg.target, leg.source) if back else (leg.source, leg.target)
+        return self._new_route((flow.traffic, *ends) if leg.source != leg.target else None, tuple(extra))
+
+    def release(self, key: int) -> None:
+        """The route is used no more."""
+        self._leads[key] = (None, ())
+        self._free_keys.append(key)
+
+    def _queue_of(self, flow: Flow) -> float:
+        """How long a flow that begins now waits behind the queues of links that others fill."""
+        if not self._queue_s:
+            return 0.0
+        keys = [(flow.traffic, *ends) for leg in flow.legs for ends in _both(leg) if leg.source != leg.target]
+        links = sorted({link for key in keys for link in self._way(key)})
+        filled = bool(links) and bool((self._clock.rates()[links] >= self._full_at[links]).any())
+        return self._queue_s if filled else 0.0
+
+    def _way(self, key: Key | None) -> tuple[int, ...]:
+        if key is None:
+            return ()
         traffic, src, dst = key
         assert self._router is not None
         path = self._router.path(src, dst, traffic)
@@ -229,6 +312,10 @@ class Network:
             )
             return (self._nowhere,)
         return tuple(self._hop[hop] for hop in itertools.pairwise(path))
+
+
+def _both(leg: Leg) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (leg.source, leg.target), (leg.target, leg.source)
 
 
 def _table(ways: list[tuple[int, ...]]) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:

@@ -31,6 +31,7 @@ from waystage.experiment.schema import Limits
 from waystage.experiment.workload import JobRequest
 from waystage.worlds.base import JobFailed, job_record
 from waystage.worlds.sim.programs import Program
+from waystage.worlds.sim.resources import Flow
 
 
 class Pause(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ class Run(msgspec.Struct, frozen=True):
     `ended` is called with the index of each at its end.
     """
 
-    programs: tuple[Program, ...]
+    programs: tuple[Program | Flow, ...]
     limit_s: float
     ended: Callable[[int], None] | None = None
 
@@ -56,15 +57,15 @@ Waits = Generator[Pause | Run, bool, None]
 class Parts(Protocol):
     """What the parts of a job send."""
 
-    def stage(self, request: JobRequest, start: Start, direction: Direction) -> tuple[Program, ...]: ...
+    def stage(self, request: JobRequest, start: Start, direction: Direction) -> tuple[Flow, ...]: ...
 
     def compute(self, request: JobRequest, start: Start) -> Program: ...
 
-    def io(self, request: JobRequest, start: Start) -> Program: ...
+    def io(self, request: JobRequest, start: Start) -> Flow: ...
 
 
 class Job:
-    """Iterate `run`, answering each wait; then `record` is there."""
+    """Iterate `run`, answering each wait; then `record` is there. Events count their times from `epoch_ns`."""
 
     def __init__(
         self,
@@ -74,11 +75,13 @@ class Job:
         limits: Limits,
         *,
         notify_s: float,
+        epoch_ns: int,
         now: Callable[[], float],
         tell: Callable[[Event], None],
     ) -> None:
         self._request, self._start, self._parts, self._limits = request, start, parts, limits
         self._notify_s = notify_s
+        self._epoch_ns = epoch_ns
         self._now, self._tell = now, tell
         self._took = {"in": 0.0, "compute": 0.0, "out": 0.0}
         self._began = self._ended = now()
@@ -89,6 +92,7 @@ class Job:
         yield from self._notify(JobStarted(job_id=job_id, nodes=self._start.nodes))
         try:
             yield from self._stage("in")
+            yield from self._wait_until_due()
             yield from self._compute()
             yield from self._stage("out")
         except JobFailed as failure:
@@ -113,7 +117,12 @@ class Job:
         amount = request.amount(direction, len(self._start.nodes))
         if not amount:
             return
-        yield from self._notify(StagingStarted(job_id=job_id, direction=direction, bytes=amount))
+        due_ns = round((self._began + request.due_s) * 1e9) if request.due_s and direction == "in" else 0
+        if due_ns:
+            due_ns += self._epoch_ns
+        yield from self._notify(
+            StagingStarted(job_id=job_id, direction=direction, bytes=amount, due_ns=due_ns)
+        )
         began = self._now()
         programs = self._parts.stage(request, self._start, direction)
         whole = yield Run(programs, self._limits.staging_s)
@@ -122,11 +131,17 @@ class Job:
         if not whole:
             raise JobFailed(_late(f"stage-{direction} of job {job_id}", self._limits.staging_s))
 
+    def _wait_until_due(self) -> Waits:
+        """A job whose turn has not come does not compute, though its data is there."""
+        left_s = self._began + self._request.due_s - self._now()
+        if left_s > 0:
+            yield Pause(left_s)
+
     def _compute(self) -> Waits:
         """The computation's time includes its I/O: it has ended when both have."""
         request, job_id = self._request, self._start.job_id
         began = self._now()
-        programs = [self._parts.compute(request, self._start)]
+        programs: list[Program | Flow] = [self._parts.compute(request, self._start)]
         if request.io is not None:
             self._tell(IoStarted(job_id=job_id, bytes=request.io.bytes))
             programs.append(self._parts.io(request, self._start))

@@ -16,12 +16,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from waystage.events import Event
+from waystage.events import Event, FlowFinished, FlowProgress, FlowStarted
 from waystage.experiment.queue import Queue, Start
 from waystage.experiment.results import JobRecord
 from waystage.experiment.workload import JobRequest
 from waystage.worlds.sim.network import Network
 from waystage.worlds.sim.one_job import Job, Pause, Run, Waits
+from waystage.worlds.sim.programs import Program
+from waystage.worlds.sim.resources import Flow
 
 USE_EVERY_S = 1.0
 """Counters are read as often as in the lab."""
@@ -76,25 +78,37 @@ class SetRun:
         self._make_job, self._done, self._use = make_job, done, use
         self._stop_on_failure = stop_on_failure
         self._programs: dict[int, _Waiting] = {}
+        self._flows: dict[int, Flow] = {}
+        self._copies: dict[int, Flow] = {}
+        self._copies_due = 0
         self._requests: dict[str, JobRequest] = {}
         self._left = 0
         self._use_due_s = 0.0
         self._stopped = False
 
-    def run(self, jobs: Sequence[tuple[str, JobRequest]]) -> bool:
-        """Run the set, then until the next reading of the counters; False where a failed job ended it early."""
+    def run(self, jobs: Sequence[tuple[str, JobRequest]], copies: Sequence[tuple[float, Flow]] = ()) -> bool:
+        """Run the set, then until the next reading of the counters; False where a failed job ended it early.
+
+        `copies` begin at their times; the set has ended when its jobs and these have.
+        """
         self._requests = dict(jobs)
         self._left = len(jobs)
         for job_id, request in sorted(jobs, key=lambda entry: (entry[1].submit_s, entry[1].index)):
             self._agenda.later(request.submit_s, functools.partial(self._submit, job_id))
+        for start_s, flow in copies:
+            self._copies_due += 1
+            self._agenda.later(start_s, functools.partial(self._start_copy, flow))
         self._read_later()
-        while self._left and not self._stopped:
+        while self._is_open():
             self._advance()
         if self._stopped:
             for number, waiting in self._programs.items():
-                self._network.stop(number)
+                self._stop(number)
                 waiting.open.clear()
             self._programs.clear()
+            for number in list(self._copies):
+                del self._copies[number]
+                self._stop(number)
         while self._agenda.now < self._use_due_s:
             self._advance()
         self._agenda.run_due()
@@ -107,6 +121,39 @@ class SetRun:
             self._agenda.now = at_s
             self._ended(program)
         self._agenda.now = self._network.now
+
+    def _is_open(self) -> bool:
+        return not self._stopped and bool(self._left or self._copies or self._copies_due)
+
+    def _start(self, program: Program | Flow) -> int:
+        if not isinstance(program, Flow):
+            return self._network.start(program)
+        self._use(
+            FlowStarted(
+                flow_id=program.flow_id,
+                traffic=program.traffic,
+                engine=program.engine,
+                job_id=program.job_id,
+                source=program.source,
+                destination=program.destination,
+                bytes=program.bytes,
+                controls=program.controls,
+            )
+        )
+        number = self._network.start(program)
+        self._flows[number] = program
+        return number
+
+    def _stop(self, number: int) -> None:
+        done = self._network.stop(number)
+        flow = self._flows.pop(number, None)
+        if flow is not None:
+            self._use(FlowFinished(flow_id=flow.flow_id, bytes_done=round(done), outcome="cancelled"))
+
+    def _start_copy(self, flow: Flow) -> None:
+        self._copies_due -= 1
+        if not self._stopped:
+            self._copies[self._start(flow)] = flow
 
     def _submit(self, job_id: str) -> None:
         self._queue.submit(job_id, self._requests[job_id].nodes)
@@ -131,12 +178,17 @@ class SetRun:
             return
         waiting = _Waiting(waits, start, job, wait, {})
         for index, program in enumerate(wait.programs):
-            number = self._network.start(program)
+            number = self._start(program)
             waiting.open[number] = index
             self._programs[number] = waiting
         self._agenda.later(wait.limit_s, lambda: self._too_late(waiting))
 
     def _ended(self, number: int) -> None:
+        flow = self._flows.pop(number, None)
+        if flow is not None:
+            self._use(FlowFinished(flow_id=flow.flow_id, bytes_done=flow.bytes))
+        if self._copies.pop(number, None) is not None:
+            return
         waiting = self._programs.pop(number)
         index = waiting.open.pop(number)
         if waiting.run.ended is not None:
@@ -149,7 +201,7 @@ class SetRun:
             return
         for number in waiting.open:
             del self._programs[number]
-            self._network.stop(number)
+            self._stop(number)
         waiting.open.clear()
         self._step(waiting.job, waiting.start, waiting.waits, False)
 
@@ -166,7 +218,10 @@ class SetRun:
         event = self._network.use()
         if event is not None:
             self._use(event)
-        if self._left and not self._stopped:
+        flows = self._network.progress()
+        if flows:
+            self._use(FlowProgress(flows=flows))
+        if self._is_open():
             self._read_later()
 
     def _read_later(self) -> None:

@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from waystage.events import Direction, TrafficClass
+from waystage.events import Direction, FlowEndpoint, TrafficClass
 from waystage.experiment.programs import PROGRAMS
 from waystage.experiment.queue import Start
-from waystage.experiment.schema import Compute, SimOptions
+from waystage.experiment.schema import Compute, SimOptions, Striped
 from waystage.experiment.workload import JobRequest
 from waystage.patterns import Pattern, PatternError
 from waystage.worlds.base import Unfit
+from waystage.worlds.sim.resources import Flow, Resources
 from waystage.worlds.sim.wire import MPI_HEAD, Wire
 
 IO_PIECE_BYTES = 16 * 1024 * 1024
@@ -66,32 +68,67 @@ Program = tuple[Loop, ...]
 class SimParts:
     """`one_job.Parts` from the experiment's numbers. Raises Unfit for what cannot be simulated."""
 
-    def __init__(self, options: SimOptions, mpirun: Sequence[str]) -> None:
+    def __init__(self, options: SimOptions, mpirun: Sequence[str], resources: Resources) -> None:
         self._options = options
+        self._resources = resources
         self._wire = Wire(options.mtu)
         self._alltoall = alltoall_algorithm(options, mpirun)
         self._patterns: dict[str, Pattern] = {}
 
-    def stage(self, request: JobRequest, start: Start, direction: Direction) -> tuple[Program, ...]:
+    def stage(self, request: JobRequest, start: Start, direction: Direction) -> tuple[Flow, ...]:
         move = request.staging(direction)
-        assert request.storage is not None
         nodes = start.nodes if move.to == "each" else start.nodes[:1]
-        pairs = [_ends(request.storage, node, direction == "in") for node in nodes]
         return tuple(
-            (Loop((Step(self._options.transfer_s, self._equal("staging", [pair], move.bytes)),)),)
-            for pair in pairs
+            self._flow(
+                request,
+                start,
+                move,
+                node,
+                direction,
+                flow_id=f"{start.job_id}:{direction}" + (f":{number}" if len(nodes) > 1 else ""),
+                traffic="staging",
+                engine="staging",
+                bytes=move.bytes,
+            )
+            for number, node in enumerate(nodes)
         )
 
-    def io(self, request: JobRequest, start: Start) -> Program:
-        assert request.io is not None and request.storage is not None
-        pair = _ends(request.storage, start.nodes[0], request.io.direction == "read")
-        pieces, rest = divmod(request.io.bytes, IO_PIECE_BYTES)
+    def io(self, request: JobRequest, start: Start) -> Flow:
+        assert request.io is not None
+        return self._flow(
+            request,
+            start,
+            request.io,
+            start.nodes[0],
+            "in" if request.io.direction == "read" else "out",
+            flow_id=f"{start.job_id}:io",
+            traffic="io",
+            engine="program",
+            bytes=request.io.bytes,
+            piece_bytes=IO_PIECE_BYTES,
+        )
 
-        def loop(size: int, repeat: int) -> Loop:
-            return Loop((Step(self._options.transfer_s, self._equal("io", [pair], size)),), repeat)
-
-        whole = [loop(IO_PIECE_BYTES, pieces)] if pieces else []
-        return (*whole, *([loop(rest, 1)] if rest else []))
+    def _flow(
+        self,
+        request: JobRequest,
+        start: Start,
+        what: Striped,
+        node: str,
+        direction: Direction,
+        **about: Any,
+    ) -> Flow:
+        """A flow between `node` and the file system, or the job's storage node where `what` names none."""
+        legs, far = self._resources.between(what, request.index, node, direction, request.storage)
+        near = FlowEndpoint(host=node)
+        return Flow(
+            legs=legs,
+            source=far if direction == "in" else near,
+            destination=near if direction == "in" else far,
+            job_id=start.job_id,
+            loaders=what.loaders,
+            pause_s=self._options.transfer_s,
+            **about,
+        )
 
     def compute(self, request: JobRequest, start: Start) -> Program:
         compute = request.compute
@@ -221,7 +258,3 @@ def _numbers(names: Sequence[str]) -> list[int]:
     """For each name the number of its first appearance."""
     found: dict[str, int] = {}
     return [found.setdefault(name, len(found)) for name in names]
-
-
-def _ends(storage: str, node: str, to_node: bool) -> tuple[str, str]:
-    return (storage, node) if to_node else (node, storage)

@@ -24,6 +24,7 @@ from waystage.worlds.sim.network import Network
 from waystage.worlds.sim.one_job import Job
 from waystage.worlds.sim.one_set import Agenda, SetRun
 from waystage.worlds.sim.programs import SimParts
+from waystage.worlds.sim.resources import Resources
 
 NOTE = (
     "simulated: links are shared by max-min fairness, which TCP only approximates; switching times are those of "
@@ -44,7 +45,8 @@ class _Run(PolicyRun):
     def __init__(self, experiment: Experiment, out: Path, progress: Progress) -> None:
         # No clock, no machine: nothing of the simulating computer is in the result.
         super().__init__("sim", experiment, out, progress, start_ns=0, notes=[NOTE])
-        self._parts = SimParts(experiment.sim, experiment.lab.mpirun)
+        self._resources = Resources(experiment, self.topology)
+        self._parts = SimParts(experiment.sim, experiment.lab.mpirun, self._resources)
         self._begin_s = 0.0
 
     def run(self) -> RunResult:
@@ -67,18 +69,28 @@ class _Run(PolicyRun):
         name = f"{choice.shown}-{number + 1}"
         self.report(choice, number)
         self.recorder.begin(choice.shown, number)
-        agenda, network = Agenda(), Network(self.topology, experiment.sim.queue_s)
+        agenda = Agenda()
+        flows = len(experiment.copies) + 2 * sum(request.nodes for request in jobs)
+        network = Network(
+            self.topology,
+            experiment.sim.queue_s,
+            mtu=experiment.sim.mtu,
+            resources=self._resources.capacities,
+            flows=flows,
+        )
         control = Control(
             build_policy(choice, experiment, number),
             shown=choice.shown,
             source=name,
             switch_over_s=experiment.sim.switch_over_s,
+            obey_s=experiment.sim.obey_s,
             now=lambda: begin_s + agenda.now,
             later=agenda.later,
             route=network.route,
+            adjust=network.adjust,
             tell=self.recorder,
         )
-        control.start(self.topology)
+        control.start(self.topology, self._resources.facts())
 
         def make_job(request: JobRequest, start: Start) -> Job:
             return Job(
@@ -87,6 +99,7 @@ class _Run(PolicyRun):
                 self._parts,
                 experiment.limits,
                 notify_s=experiment.sim.notify_s,
+                epoch_ns=round(begin_s * 1e9),
                 now=lambda: agenda.now,
                 tell=control.event,
             )
@@ -104,7 +117,13 @@ class _Run(PolicyRun):
             done=done,
             use=control.event,
             stop_on_failure=experiment.limits.on_failure == "stop",
-        ).run([(f"{name}-{request.index + 1}", request) for request in jobs])
+        ).run(
+            [(f"{name}-{request.index + 1}", request) for request in jobs],
+            [
+                (copy.start_s, self._resources.copy(copy, at, f"{name}:{copy.name}"))
+                for at, copy in enumerate(experiment.copies)
+            ],
+        )
         self.recorder.finish()
         self.result.drops.append(Drops(policy=choice.shown, set=number))
         self.result.notes += [note for note in network.problems if note not in self.result.notes]

@@ -18,8 +18,8 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from waystage.experiment import documents
-from waystage.experiment.checks import slowdown_curve
 from waystage.experiment.problems import ExperimentError, Key, Problem
+from waystage.experiment.resource_checks import slowdown_curve
 from waystage.experiment.schema import Name, Part, Sizes
 
 STRIPE_UNIT = 64 << 10
