@@ -207,7 +207,7 @@ def test_a_wide_area_copy_yields_to_a_stage_in_and_returns(tmp_path: Path) -> No
     assert len(ended) == 4 and all(event.outcome == "done" for event in ended)
 
 
-def test_flows_are_told_with_their_job_ends_and_controls(tmp_path: Path) -> None:
+def test_flows_are_published_with_their_job_ends_and_controls(tmp_path: Path) -> None:
     _, events = run(tmp_path, WAN.format(star=star(tmp_path)) + NO_COSTS)
     started = {event.flow_id: event for event in events if isinstance(event, FlowStarted)}
     stage = started["null-1-1:in"]
@@ -256,7 +256,7 @@ jobs: {{count: 1, nodes: 1, due_s: 30, stage_in: {{bytes: 1 MB}}, compute: {{pro
         ("file_system: fs, stripes: all}", "file_system: sf}|there is no file system 'sf'"),
         ("path: far", "path: near|there is no wide-area path 'near'"),
         ("stripes: all}\n  compute", "stripes: 3}\n  compute|3 stripes; fs has 2 targets"),
-        ("targets: 2, ", "targets: 2, hosts: [nobody], |there is no node 'nobody'"),
+        ("targets: 2, ", "targets: 2, hosts: [x9], |there is no node 'x9'"),
         ("bytes_per_s: 4 MB", "bytes_per_s: 4 MB, slowdown: [[2, 1], [1, 2]]|readers must rise"),
         ("name: c, path", "name: c, mode: rude, path|mode"),
     ],

@@ -3,7 +3,7 @@
 Arrives: a mode's name. Leaves: its weight. Must not know: congestion control.
 
 A `modest` flow takes what others leave: beside one of weight 1 it gets a thousandth. An `aggressive` flow yields to
-nobody on its path, and takes nearly all.
+on its path, and takes nearly all.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Routes(Protocol):
 
 
 class _Moving(msgspec.Struct):
-    """A leg of the piece under way: bytes on the wire that it had at its last start, and its run, if it has one."""
+    """A leg of the piece in progress: bytes on the wire that it had at its last start, and its run, if it has one."""
 
     leg: Leg
     left: float
