@@ -12,6 +12,7 @@ from waystage.native_options.datasets import AugmentationOptions, DedupProfileOp
 from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
 from waystage.native_options.peers import Peer
 from waystage.native_options.proxies import ProxyOptions
+from waystage.native_options.restripes import RestripeOptions
 from waystage.native_options.routes import RouteOptions
 from waystage.native_options.servers import ServerOptions
 from waystage.native_options.walks import WalkOptions
@@ -882,6 +883,29 @@ class TreeCopy(Task):
 
     def limit(self, bytes_per_s: int | None) -> None:
         """The user's own limit from now on, beside that of `set_rate`: the lower one holds."""
+
+@final
+class TreeRestripe(Task):
+    """A restriping of the files of a tree, in place, on a file system whose clients choose layouts as on Lustre.
+
+    Raises CopyError where the tree cannot be restriped, ValueError on an invalid option. Counts are those of TreeCopy:
+    `files` restriped, `same` already so, `hard_links` names besides the first of each file, `mended` files whose hard
+    links a killed run had separated.
+    """
+
+    def __new__(cls, tree: str | Path, options: RestripeOptions) -> TreeRestripe: ...
+    @property
+    def complete(self) -> bool:
+        """Whether every file has its layout, as far as it has come."""
+
+    def problems(self) -> list[tuple[bytes, str, str]]:
+        """(path, kind, text) of files left as they were, the first ten thousand."""
+
+    def planned(self) -> list[tuple[bytes, str, int]]:
+        """(path, type letter, bytes) of what a dry run would restripe, the first ten thousand."""
+
+    def limit(self, bytes_per_s: int | None) -> None:
+        """Limit the rate from now on."""
 
 class WanError(RuntimeError):
     """A session with another host, or a server, that cannot start or continue."""

@@ -18,6 +18,7 @@ from waystage.native_options.datasets import AugmentationOptions, DedupProfileOp
 from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
 from waystage.native_options.peers import Peer
 from waystage.native_options.proxies import ProxyOptions
+from waystage.native_options.restripes import RestripeOptions, SizeClass, StripePart
 from waystage.native_options.routes import RouteOptions
 from waystage.native_options.servers import ServerOptions, ServerRoot, ServerUser
 from waystage.native_options.walks import WalkOptions
@@ -68,6 +69,10 @@ def loading() -> LoadingOptions:
     )
 
 
+def restripe(**more: Any) -> RestripeOptions:
+    return dataclasses.replace(RestripeOptions(classes=[], workers=1), **more)
+
+
 def network() -> _native.Network:
     return _native.Network.fat_tree(2, 1e9, 1e9)
 
@@ -79,6 +84,15 @@ NO_FILES = (*NO_IMAGES, NO_U64, NO_U32, NO_U32)
 
 CALLS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "TreeCopyOptions": (TreeCopyOptions(workers=1), lambda o: _native.TreeCopy(ABSENT, ABSENT / "to", o)),
+    "RestripeOptions": (restripe(), lambda o: _native.TreeRestripe(ABSENT, o)),
+    "SizeClass": (
+        SizeClass(parts=[StripePart()]),
+        lambda o: _native.TreeRestripe(ABSENT, restripe(classes=[o])),
+    ),
+    "StripePart": (
+        StripePart(),
+        lambda o: _native.TreeRestripe(ABSENT, restripe(classes=[SizeClass(parts=[o])])),
+    ),
     "RemoteCopyOptions": (
         RemoteCopyOptions(),
         lambda o: _native.RemoteCopy(ABSENT, b"/", peer(), o, push=True),

@@ -25,6 +25,7 @@ mod options;
 mod own_names;
 mod part_set;
 pub mod plan;
+pub mod restripe;
 pub mod sink;
 pub mod source;
 pub mod stat;

@@ -24,6 +24,7 @@ mod peer;
 mod pfs;
 mod proxy;
 mod remote_copy;
+mod restripe;
 mod server;
 mod shim;
 mod task;
@@ -57,6 +58,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         pfs::register,
         proxy::register,
         remote_copy::register,
+        restripe::register,
         server::register,
         shim::register,
         transfer::register,

@@ -42,6 +42,7 @@ SUBCOMMANDS: dict[str, str] = {
     "load": "Read all files of a tree or catalog and report the rate of each storage target.",
     "profile-targets": "Measure how many concurrent loaders suit a storage target.",
     "copy": "Copy a tree or a file, also between hosts: resumable, optionally verified.",
+    "restripe": "Lay out the files of a tree anew on their storage targets, or suggest how.",
     "proxy": "Relay TCP connections over a long or lossy path.",
     "serve": "Serve copies and TCP connections to other hosts.",
     "probe": "Measure the path to another host: RTT, and per direction loss, rate and bottleneck.",

@@ -1,0 +1,351 @@
+//! A restriping from start to end: recovery, the walk, files by workers, hard links, times of directories.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::futimens;
+use waystage_catalog::walk::{Known, Options as WalkOptions, Walk};
+use waystage_catalog::{Batch, Root};
+use waystage_pacing::{FlowCounts, Gate};
+
+use super::context::{Class, Context, DirectoryTimes};
+use super::file::restripe;
+use super::group::rejoin;
+use super::journal::{Journal, FOLDER};
+use super::probe::try_layout;
+use super::stripes::{Current, Shape};
+use super::temporary::{remove_leftover, Live};
+use super::RestripeOptions;
+use crate::attributes::AttributePreserver;
+use crate::counts::{add, Counts, Planned, Problem, ProblemKind};
+use crate::error::CopyError;
+use crate::own_names::is_part;
+use crate::source::Item;
+use crate::stat::{stat_fd, Metadata};
+use crate::state::CopyState;
+
+/// Files that one worker takes at once.
+const GROUP: usize = 64;
+
+/// Groups that may wait for a worker.
+const WAITING: usize = 64;
+
+const BATCH_ROWS: usize = 2048;
+const WALKERS: usize = 4;
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+struct Outcome {
+    result: Mutex<Option<Result<(), CopyError>>>,
+    changed: Condvar,
+}
+
+/// A restriping in progress. Dropping it stops it; files that are done stay done.
+pub struct Restripe {
+    context: Arc<Context>,
+    outcome: Arc<Outcome>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Restripe {
+    /// Start.
+    ///
+    /// # Errors
+    /// Where the tree cannot be used, its file system takes no layouts or not these, or another process restripes it.
+    pub fn start(options: RestripeOptions) -> Result<Self, CopyError> {
+        let context = Arc::new(prepare(options)?);
+        let outcome = Arc::new(Outcome::default());
+        let (running, ended) = (Arc::clone(&context), Arc::clone(&outcome));
+        let thread = std::thread::Builder::new()
+            .name("restripe".to_owned())
+            .spawn(move || {
+                let result = run(&running);
+                *ended.result.lock() = Some(result);
+                ended.changed.notify_all();
+            })
+            .map_err(|error| CopyError::Failed(error.to_string()))?;
+        Ok(Self { context, outcome, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// How it ended; None where it has not within `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<Result<(), CopyError>> {
+        let mut result = self.outcome.result.lock();
+        self.outcome.changed.wait_while_for(&mut result, |result| result.is_none(), timeout);
+        result.clone()
+    }
+
+    /// How far it is.
+    pub fn counts(&self) -> Counts {
+        self.context.state.report.tally.read()
+    }
+
+    /// Files that were left as they were and why, the first ten thousand.
+    pub fn problems(&self) -> Vec<Problem> {
+        self.context.state.report.problems()
+    }
+
+    /// What a dry run would lay out anew, the first ten thousand paths.
+    pub fn planned(&self) -> Vec<Planned> {
+        self.context.state.report.planned()
+    }
+
+    /// Where its rate is limited, and where it is paused.
+    pub fn gate(&self) -> &Gate {
+        &self.context.state.pace.gate
+    }
+
+    /// Bytes moved and found, and what limits it.
+    pub fn flow(&self) -> FlowCounts {
+        let state = &self.context.state;
+        state.pace.counts(state.report.tally.read().found_bytes)
+    }
+
+    /// End it; its threads and temporary files are gone when this returns.
+    pub fn stop(&self) {
+        self.context.state.stop();
+        if let Some(thread) = self.thread.lock().take() {
+            // A thread that panicked has written to the process's stderr.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Restripe {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn prepare(mut options: RestripeOptions) -> Result<Context, CopyError> {
+    options.workers = options.workers.clamp(1, 1024);
+    let shown = options.tree.display().to_string();
+    let root = Root::open(&options.tree)
+        .map_err(|error| CopyError::Ends(format!("{shown} cannot be read: {error}")))?;
+    let (live, state) = (Live::default(), Arc::new(CopyState::default()));
+    let times = |root: &Root| root.directory(b"").and_then(|top| stat_fd(top.as_fd()));
+    let was = times(&root).map(|stat| Metadata::of(&stat));
+    state.pace.gate.set_limit(options.rate_bytes_per_s);
+    let mut classes = Vec::with_capacity(options.classes.len());
+    for class in &options.classes {
+        let request = class.layout.encode();
+        let shape = if options.dry_run {
+            planned_shape(&request)
+        } else {
+            try_layout(&root, &class.layout, &live, &shown)?
+        };
+        classes.push(Class { most_bytes: class.most_bytes, request, shape });
+    }
+    let mut context = Context {
+        preserver: AttributePreserver::new(true, true),
+        root,
+        classes,
+        state,
+        live,
+        times: Mutex::default(),
+        large: Mutex::default(),
+        journal: None,
+        options,
+    };
+    if !context.options.dry_run {
+        let (journal, unfinished) = Journal::open(&context.root, &shown)?;
+        if !unfinished.is_empty() {
+            rejoin(&context, &unfinished);
+            let emptied = journal.empty();
+            emptied.map_err(|failure| CopyError::Refused(format!("{shown}: {failure}")))?;
+            add(&context.state.report.tally.resumed, 1);
+        }
+        context.journal = Some(journal);
+        if let (Ok(was), Ok(now)) = (was, times(&context.root)) {
+            let ours = Metadata::of(&now).mtime;
+            context.times.lock().insert(Arc::from(&b""[..]), DirectoryTimes { was, ours });
+        }
+    }
+    Ok(context)
+}
+
+/// What is asked for, where nothing is made to see what it comes to.
+fn planned_shape(request: &[u8]) -> Shape {
+    match Current::of(request) {
+        Current::Striped(shape) => shape,
+        Current::Archived | Current::Other => Shape::default(),
+    }
+}
+
+/// Names of one file: one, or all of its hard links.
+type Work = Vec<Vec<Item>>;
+
+fn run(context: &Context) -> Result<(), CopyError> {
+    let (give, take) = sync_channel::<Work>(WAITING);
+    let take = Mutex::new(take);
+    let walked = std::thread::scope(|scope| {
+        for number in 0..context.options.workers {
+            let builder = std::thread::Builder::new().name(format!("restripe-{number}"));
+            if let Err(error) = builder.spawn_scoped(scope, || work(context, &take)) {
+                context.state.stop();
+                return Err(CopyError::Failed(error.to_string()));
+            }
+        }
+        // The workers end when what they wait for is gone.
+        walk(context, give)
+    });
+    let mine = changed_here_alone(context);
+    let ended = walked.and_then(|()| match context.state.is_stopped() {
+        true => Err(context.state.verdict()),
+        false => Ok(()),
+    });
+    if let (Ok(()), Some(journal)) = (&ended, &context.journal) {
+        if let Err(errno) = journal.remove(&context.root) {
+            let text = format!("the journal stays: {}", crate::error::describe(errno));
+            context.state.problem(FOLDER, ProblemKind::Error, text);
+        }
+    }
+    for (path, was) in mine {
+        if let Ok(folder) = context.root.directory(&path) {
+            // Its user may not be allowed to set them.
+            let _ = futimens(&folder, &was.times());
+        }
+    }
+    ended
+}
+
+fn work(context: &Context, take: &Mutex<Receiver<Work>>) {
+    let _attached = context.state.pace.meter.attach();
+    loop {
+        // The lock is held while waiting: the others wait for it instead.
+        let Ok(files) = take.lock().recv() else { return };
+        for names in files {
+            if context.state.is_stopped() {
+                break;
+            }
+            if let Err(failure) = restripe(context, &names) {
+                let path = names.first().map_or_else(Vec::new, Item::path);
+                context.state.failed(&path, &failure);
+            }
+        }
+    }
+}
+
+fn walk(context: &Context, give: SyncSender<Work>) -> Result<(), CopyError> {
+    let started = Walk::start(WalkOptions {
+        root: context.options.tree.clone(),
+        threads: context.options.workers.min(WALKERS),
+        batch_rows: BATCH_ROWS,
+        exclude: context.options.exclude.clone(),
+        one_file_system: context.options.one_file_system,
+        layouts: None,
+        known: Known::default(),
+        tops: vec![Vec::new()],
+    });
+    let walk = started.map_err(|error| {
+        context.state.stop();
+        CopyError::Ends(format!("{} cannot be read: {error}", context.options.tree.display()))
+    })?;
+    let mut sorter = Sorter { context, give, waiting: Vec::new(), linked: BTreeMap::new() };
+    let tally = &context.state.report.tally;
+    loop {
+        let ended = walk.wait(PROGRESS_INTERVAL) == Some(true);
+        let counts = walk.counts();
+        tally.found.store(counts.entries, Ordering::Relaxed);
+        tally.found_bytes.store(counts.bytes, Ordering::Relaxed);
+        if ended {
+            add(&tally.vanished, counts.vanished);
+            add(&tally.excluded, counts.excluded);
+            break;
+        }
+        if let Some(batch) = walk.try_recv() {
+            sorter.batch(&batch);
+        }
+        if context.state.is_stopped() {
+            return Ok(());
+        }
+    }
+    sorter.flush();
+    for mut names in std::mem::take(&mut sorter.linked).into_values() {
+        names.sort_by_key(Item::path);
+        sorter.waiting.push(names);
+        sorter.flush();
+    }
+    Ok(())
+}
+
+/// Gives files to workers, hard links of one file together.
+struct Sorter<'a> {
+    context: &'a Context,
+    give: SyncSender<Work>,
+    waiting: Work,
+    linked: BTreeMap<(u64, u64), Vec<Item>>,
+}
+
+impl Sorter<'_> {
+    fn batch(&mut self, batch: &Batch) {
+        for (path, text) in &batch.errors {
+            self.context.state.problem(path, ProblemKind::Error, text.clone());
+        }
+        let paths: Vec<Arc<[u8]>> = (0..batch.directories.inode.len())
+            .map(|index| Arc::from(batch.directories.path.get(index)))
+            .collect();
+        for (index, directory) in batch.entries.directory.iter().enumerate() {
+            let Some(path) = usize::try_from(*directory).ok().and_then(|at| paths.get(at)) else {
+                continue;
+            };
+            self.entry(Item::of(batch, index, path));
+        }
+        self.flush();
+    }
+
+    fn entry(&mut self, item: Item) {
+        let context = self.context;
+        if item.letter == b'd' && item.name == FOLDER && !item.directory.is_empty() {
+            let text = "a restripe of this directory was killed: restripe it first, so that its hard links stay together";
+            context.state.problem(&item.directory, ProblemKind::Error, text);
+        }
+        if item.letter != b'f'
+            || item.directory.split(|byte| *byte == b'/').any(|part| part == FOLDER)
+        {
+            return;
+        }
+        if context.live.is_leftover(&item.name) && !context.options.dry_run {
+            let folder = context.root.directory(&item.directory);
+            if folder.is_ok_and(|folder| remove_leftover(folder.as_fd(), &item.name)) {
+                add(&context.state.report.tally.leftovers, 1);
+            }
+            return;
+        }
+        if is_part(&item.name) {
+            return;
+        }
+        if item.links > 1 {
+            self.linked.entry((item.seen.device, item.seen.inode)).or_default().push(item);
+            return;
+        }
+        self.waiting.push(vec![item]);
+        if self.waiting.len() >= GROUP {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        if !waiting.is_empty() && !self.context.state.is_stopped() {
+            // Refused only where every worker has ended, after a stop.
+            let _ = self.give.send(waiting);
+        }
+    }
+}
+
+/// Directories that no other process has changed, which get back the times that they had.
+fn changed_here_alone(context: &Context) -> Vec<(Arc<[u8]>, Metadata)> {
+    let times = std::mem::take(&mut *context.times.lock());
+    let mine = |(path, times): (Arc<[u8]>, DirectoryTimes)| {
+        let folder = context.root.directory(&path).ok()?;
+        let stat = stat_fd(folder.as_fd()).ok()?;
+        (Metadata::of(&stat).mtime == times.ours).then_some((path, times.was))
+    };
+    times.into_iter().filter_map(mine).collect()
+}
