@@ -57,6 +57,9 @@ ERRORS: dict[str, ExitCode] = {
     "waystage.nodes.errors.NodesError": ExitCode.FAILED,
     "waystage.nodes.errors.NodesMissing": ExitCode.MISSING,
     "waystage.nodes.errors.NodesRefused": ExitCode.BAD_INPUT,
+    "waystage.slurm.errors.SlurmError": ExitCode.FAILED,
+    "waystage.slurm.errors.SlurmConfigError": ExitCode.BAD_INPUT,
+    "waystage.slurm.errors.SlurmMissing": ExitCode.MISSING,
 }
 """Exceptions whose message is written for the user, by class, and their status. By name, so that mapping an error of
 one package imports no other; a test checks that each class exists. A subclass's own entry comes first."""

@@ -74,8 +74,17 @@ command.add_command(wan)
     is_flag=True,
     help="Start Slurm too: slurmctld, munge and a slurmd on every computing host (docs/how-to/lab-slurm.md).",
 )
+@click.option(
+    "--slurm-hooks",
+    type=click.Choice(["burst-buffer", "job-submit", "none"]),
+    default="burst-buffer",
+    show_default=True,
+    help="Hooks of Waystage in that Slurm, with a staging service; as of `waystage slurm install --hooks`.",
+)
 @output_options
-def up(topology: str, name: str, controller: bool, policy: str, slurm: bool, output: Output) -> None:
+def up(
+    topology: str, name: str, controller: bool, policy: str, slurm: bool, slurm_hooks: str, output: Output
+) -> None:
     """Start TOPOLOGY: a GraphML file, or the name of a shipped topology (default: paper).
 
     Returns when all hosts can reach each other. The lab runs until `waystage lab down`.
@@ -102,7 +111,7 @@ def up(topology: str, name: str, controller: bool, policy: str, slurm: bool, out
                     raise
             if slurm:
                 progress("starting Slurm", 0.7)
-                _start_slurm(lab)
+                _start_slurm(lab, slurm_hooks)
             progress("up", 1.0)
         seconds = round(time.monotonic() - started, 2)
     found = _describe(lab) | {"seconds": seconds}
@@ -274,11 +283,11 @@ def _describe(lab: Lab) -> dict[str, Any]:
     }
 
 
-def _start_slurm(lab: Lab) -> None:
+def _start_slurm(lab: Lab, hooks: Any) -> None:
     from waystage.worlds.lab.slurm import LabSlurm
 
     try:
-        LabSlurm(lab).start()
+        LabSlurm(lab).start(None if hooks == "none" else hooks)
     except BaseException:
         lab.down()
         raise

@@ -34,6 +34,7 @@ SUBCOMMANDS: dict[str, str] = {
     "compare": "Compare two trees or catalogs, or two runs.",
     "controller": "Run a site controller.",
     "notify": "Notify the controllers that a job or its staging starts or ends.",
+    "slurm": "Install, check and remove the hooks that stage data and report jobs in Slurm.",
     "events": "Watch, publish and describe events.",
     "state": "Show, save and compare the state of a controller.",
     "profile": "Record the communication between the ranks of an MPI program.",

@@ -14,10 +14,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waystage.slurm.errors import SlurmError
+from waystage.slurm.install import apply, plan_install
+from waystage.slurm.settings import Hooks, SlurmSettings
 from waystage.worlds.lab.commands import environment, program, require, run, run_together
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.resources import SLURM_CONTROLLER
@@ -31,6 +36,8 @@ from waystage.worlds.lab.slurm_conf import (
 
 if TYPE_CHECKING:
     from waystage.worlds.lab.lab import Lab
+
+_WAYSTAGE = (sys.executable, "-m", "waystage")
 
 READY_LIMIT_S = 60.0
 _POLL_S = 0.1
@@ -58,20 +65,27 @@ class LabSlurm:
         """What commands such as sbatch need to find this Slurm, from any namespace of the lab."""
         return {"SLURM_CONF": str(self.folders.conf)}
 
-    def start(self, extra_conf: str = "") -> None:
-        """Bring Slurm up and wait until every node is idle. `extra_conf` is appended to slurm.conf.
+    def start(self, hooks: Hooks | None = "burst-buffer", extra_conf: str = "") -> None:
+        """Bring Slurm up, with these hooks of Waystage, and wait until every node is idle.
 
-        Raises MissingProgram, LabError; what has been started by then ends with the lab.
+        `extra_conf` is appended to slurm.conf. Raises MissingProgram, LabError; what has been started by then ends
+        with the lab.
         """
         require(*_PROGRAMS)
         self._make_folders()
         self._connect_hosts()
         self._write_conf(extra_conf)
+        if hooks is not None:
+            self._install(hooks)
         self._start_munged()
         self.start_controller()
         for host in self.nodes:
             self.start_node(host)
         self._wait_ready()
+        if hooks is not None:
+            if find_spec("waystage.cli.stager") is not None:
+                self.start_stager()
+            self.start_watch()
 
     @property
     def nodes(self) -> list[str]:
@@ -98,6 +112,21 @@ class LabSlurm:
         enter = self._lab.resources.enter_host(host)
         words = [program("slurmd"), "-D", "-f", str(self.folders.conf), "-N", host]
         return self._watched(f"slurmd on {host}", [*enter, *words])
+
+    def start_watch(self) -> subprocess.Popen[Any]:
+        """Start `waystage slurm watch`, which reports jobs that no hook could."""
+        words = ["slurm", "watch", "--state-dir", str(self.folders.hooks), "--interval", "2"]
+        words += ["--endpoint", self._lab.backplane_endpoint]
+        return self._watched("slurm watch", [*self.enter(), *_WAYSTAGE, *words])
+
+    def start_stager(self) -> subprocess.Popen[Any]:
+        """Start the staging service; also again, after it was killed."""
+        folders = self.folders
+        words = ["stager", "--state-dir", str(folders.stager), "--socket", str(folders.stager_socket)]
+        words += ["--endpoint", self._lab.backplane_endpoint]
+        stager = self._watched("stager", [*self.enter(), *_WAYSTAGE, *words])
+        self._wait_for(folders.stager_socket, stager, "stager")
+        return stager
 
     def states(self) -> dict[str, str]:
         """node -> Slurm's state of it, such as `idle` or `allocated`. Raises LabError where slurmctld does not answer."""
@@ -161,12 +190,28 @@ class LabSlurm:
         words += [f"--socket={self.folders.munge_socket}", f"--pid-file={folder}/pid"]
         words += [f"--seed-file={folder}/seed", f"--log-file={folder}/munged.log"]
         munged = self._watched("munged", [*self.enter(), *words])
+        self._wait_for(self.folders.munge_socket, munged, "munged")
+
+    def _install(self, hooks: Hooks) -> None:
+        """What `waystage slurm install` does on a site."""
+        folders = self.folders
+        settings = SlurmSettings(
+            command=_WAYSTAGE,
+            hooks=hooks,
+            state_dir=str(folders.hooks),
+            stager=str(folders.stager_socket),
+            endpoint=self._lab.backplane_endpoint,
+        )
+        try:
+            apply(plan_install(folders.conf, settings), settings, "root")
+        except SlurmError as error:
+            raise LabError(f"the hooks of lab '{self._lab.name}' cannot be installed: {error}") from None
+
+    def _wait_for(self, socket: Path, process: subprocess.Popen[Any], name: str) -> None:
         deadline = time.monotonic() + READY_LIMIT_S
-        while not self.folders.munge_socket.exists():
-            if munged.poll() is not None or time.monotonic() > deadline:
-                raise LabError(
-                    f"munged of lab '{self._lab.name}' did not start: {self._last_words('munged')}"
-                )
+        while not socket.is_socket():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise LabError(f"{name} of lab '{self._lab.name}' did not start: {self._last_words(name)}")
             time.sleep(_POLL_S)
 
     def _watched(self, name: str, words: list[str]) -> subprocess.Popen[Any]:

@@ -49,6 +49,20 @@ class SlurmFolders(msgspec.Struct, frozen=True, kw_only=True):
         return self.base / "log"
 
     @property
+    def hooks(self) -> Path:
+        """Of `waystage slurm`."""
+        return self.base / "hooks"
+
+    @property
+    def stager(self) -> Path:
+        """State of the staging service."""
+        return self.base / "stager"
+
+    @property
+    def stager_socket(self) -> Path:
+        return self.base / "stager.sock"
+
+    @property
     def munge(self) -> Path:
         return self.base / "munge"
 

@@ -1,0 +1,142 @@
+"""What an installation of the hooks lacks, one sentence each.
+
+Arrives: the path of slurm.conf, settings, Slurm's commands.
+Leaves: findings, each with a way to mend it.
+Must not know: how the hooks work.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from waystage.slurm import commands
+from waystage.slurm.errors import SlurmError
+from waystage.slurm.install import plan_install, slurm_user
+from waystage.slurm.settings import SlurmSettings
+
+STAGER_SOCKET = "/run/waystage/stager.sock"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """`ok`, or what is missing; `text` is the sentence."""
+
+    what: str
+    ok: bool
+    text: str
+
+
+def check(slurm_conf: Path, settings: SlurmSettings) -> list[Finding]:
+    """All findings, in the order in which they are best mended. Raises SlurmConfigError where slurm.conf is absent."""
+    return list(_findings(slurm_conf, settings))
+
+
+def writable_by_others(path: Path, user: str) -> str | None:
+    """Why others than root and `user` could change what is at this path; None where they cannot."""
+    try:
+        trusted = {0, pwd.getpwnam(user).pw_uid}
+    except KeyError:
+        trusted = {0}
+    each = path.resolve()
+    for place in (each, *each.parents):
+        try:
+            status = place.stat()
+        except OSError as error:
+            return f"{place}: {error.strerror}"
+        if status.st_uid not in trusted:
+            return f"{place} belongs to another user (uid {status.st_uid}): give it to root"
+        loose = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if loose and not sticky:
+            return f"{place} can be written by others: chmod go-w {place}"
+    return None
+
+
+def _findings(slurm_conf: Path, settings: SlurmSettings) -> Iterator[Finding]:
+    changes = plan_install(slurm_conf, settings)
+    if changes:
+        names = ", ".join(change.path.name for change in changes)
+        yield _no("files", f"{names}: not as this version installs them: run 'waystage slurm install'")
+    else:
+        yield _yes("files", f"the hooks in {slurm_conf.parent} are those of this version")
+    user = slurm_user(slurm_conf.read_text(encoding="utf-8", errors="replace"))
+    yield from _rights(slurm_conf, settings, user)
+    yield from _slurm(settings)
+    socket = Path(settings.stager or os.environ.get("WAYSTAGE_STAGER") or STAGER_SOCKET)
+    if socket.is_socket():
+        yield _yes("stager", f"the staging service has its socket at {socket}")
+    else:
+        yield _no("stager", f"{socket}: there is no socket: start the staging service, 'waystage stager'")
+    if user != "root":
+        yield _yes(
+            "user",
+            f"SlurmUser is {user}: the staging service must name it, 'waystage stager --submitter {user}'",
+        )
+
+
+def _rights(slurm_conf: Path, settings: SlurmSettings, user: str) -> Iterator[Finding]:
+    lua = "burst_buffer.lua" if settings.hooks == "burst-buffer" else "job_submit.lua"
+    paths = [slurm_conf.parent / name for name in (lua, "waystage-prolog", "waystage-epilog")]
+    loose = [
+        why
+        for path in (*paths, Path(settings.command[0]))
+        if path.exists() and (why := writable_by_others(path, user))
+    ]
+    if loose:
+        yield _no("rights", loose[0])
+    else:
+        yield _yes("rights", "only root and SlurmUser can change what slurmctld runs")
+    state_dir = Path(settings.state_dir)
+    if not state_dir.is_dir():
+        yield _no("state", f"{state_dir} is missing: 'waystage slurm install' makes it")
+    elif state_dir.stat().st_mode & 0o077:
+        yield _no("state", f"{state_dir} is open to others: chmod 700 {state_dir}")
+    else:
+        yield _yes("state", f"{state_dir} is SlurmUser's alone")
+
+
+def _slurm(settings: SlurmSettings) -> Iterator[Finding]:
+    try:
+        text = commands.run(["scontrol", "show", "config"])
+    except SlurmError as error:
+        yield _no("slurmctld", f"slurmctld does not answer: {error}")
+        return
+    key, value = (
+        ("BurstBufferType", "burst_buffer/lua")
+        if settings.hooks == "burst-buffer"
+        else ("JobSubmitPlugins", "lua")
+    )
+    plugin = (
+        Path(commands.setting("PluginDir", text))
+        / f"{'burst_buffer' if 'Burst' in key else 'job_submit'}_lua.so"
+    )
+    if not plugin.exists():
+        yield _no(
+            "plug-in",
+            f"{plugin} is missing: install Debian's slurm-wlm-basic-plugins, or build Slurm with Lua",
+        )
+    if value not in commands.setting(key, text).split(","):
+        yield _no(
+            "slurmctld",
+            f"slurmctld runs without {key}={value}: restart it, a reconfigure does not load plug-ins",
+        )
+    else:
+        yield _yes("slurmctld", f"slurmctld runs with {key}={value}")
+    for name in ("PrologSlurmctld", "EpilogSlurmctld"):
+        if not commands.setting(name, text):
+            yield _no(
+                name, f"slurmctld runs without {name}, so no controller hears of jobs: 'scontrol reconfigure'"
+            )
+
+
+def _yes(what: str, text: str) -> Finding:
+    return Finding(what=what, ok=True, text=text)
+
+
+def _no(what: str, text: str) -> Finding:
+    return Finding(what=what, ok=False, text=text)

@@ -1,0 +1,146 @@
+"""The prolog and epilog of slurmctld: report the job; without burst buffers, also stage its data.
+
+Arrives: the environment of PrologSlurmctld or EpilogSlurmctld.
+Leaves: the job's start or end at a controller, or kept until one answers; requests at the staging service.
+Must not know: how data moves, policies.
+
+A job is never lost or held up because a controller is away: its start and end are on disk first, and are delivered by a
+later hook or by `waystage slurm watch`. A stage-in that fails puts the job back into the queue, held, with the reason.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+from waystage.backplane import Backplane, BackplaneConfig, BackplaneError
+from waystage.events import EventError
+from waystage.jobs.hostlist import HostlistError, expand
+from waystage.jobs.notify import Notifier
+from waystage.slurm import commands, transfers
+from waystage.slurm.errors import SlurmError
+from waystage.slurm.facts import Fact, FactStore
+
+Hook = Literal["prolog", "epilog"]
+Say = Callable[[str], None]
+
+PATIENCE_S = 5.0
+
+
+def report(hook: Hook, environment: Mapping[str, str], store: FactStore) -> str:
+    """Keep the job's start or end for delivery; the job's id. Raises SlurmError where Slurm has set no job."""
+    job_id = environment.get("SLURM_JOB_ID", "")
+    if not job_id.isdigit():
+        raise SlurmError(
+            "SLURM_JOB_ID is not set: slurmctld calls this hook as PrologSlurmctld or EpilogSlurmctld"
+        )
+    nodes: tuple[str, ...] = ()
+    if hook == "prolog":
+        try:
+            nodes = expand(environment.get("SLURM_JOB_NODELIST", ""))
+        except HostlistError as error:
+            raise SlurmError(str(error)) from None
+    store.add(Fact(job_id=job_id, nodes=nodes))
+    return job_id
+
+
+def deliver(store: FactStore, config: BackplaneConfig, say: Say) -> bool:
+    """Send what waits to a controller; False where none answers, which `say` reports."""
+    try:
+        with Notifier(Backplane.open(config), patience_s=PATIENCE_S) as notifier:
+
+            def send(fact: Fact) -> None:
+                try:
+                    if fact.nodes:
+                        notifier.job_started(fact.job_id, fact.nodes)
+                    else:
+                        notifier.job_finished(fact.job_id)
+                except EventError as error:
+                    say(f"job {fact.job_id} cannot be reported: {error}")
+
+            store.deliver(send)
+    except BackplaneError as error:
+        say(f"no controller was notified, and a later hook will do so: {error}")
+        return False
+    return True
+
+
+def stage(hook: Hook, environment: Mapping[str, str]) -> None:
+    """Stage-in: submit and wait. Stage-out: submit; the staging service goes on after the job. Raises SlurmError."""
+    facts = transfers.JobFacts.of(environment)
+    kept = transfers.kept_in(commands.job_field(facts.job_id, "admin_comment"))
+    direction = "in" if hook == "prolog" else "out"
+    if not any(transfer.direction == direction for transfer in kept):
+        return
+    restarts = commands.job_field(facts.job_id, "RestartCnt") or "0"
+    ids = []
+    for number, transfer in enumerate(kept, 1):
+        if transfer.direction == direction:
+            ids.append(_stage(transfers.arguments(number, transfer, facts, restarts)).split()[0])
+    if hook == "prolog":
+        _stage(["wait", *ids])
+
+
+def hold(job_id: str, reason: str, say: Say) -> None:
+    """Put the job back into the queue, held, with the reason as its comment."""
+    text = "".join(c if c.isprintable() else "?" for c in reason)[:900]
+    for words in (
+        ["scontrol", "update", f"JobId={job_id}", f"Comment=waystage: {text}"],
+        ["scontrol", "requeuehold", job_id],
+    ):
+        try:
+            commands.run(words)
+        except SlurmError as error:
+            say(f"job {job_id}: {error}")
+
+
+def reconcile(store: FactStore, jobs: list[commands.JobLine], age_s: float) -> int:
+    """Note starts and ends that no hook has reported, e.g. of the time when slurmctld was killed; how many.
+
+    `jobs` is what Slurm shows; a start noted less than `age_s` ago may be younger than it.
+    """
+    noted = store.running()
+    changed = 0
+    present = set()
+    for job in jobs:
+        if job.state not in commands.HOLDING:
+            continue
+        present.add(job.job_id)
+        if job.job_id not in noted and job.state == "RUNNING":
+            try:
+                store.add(Fact(job_id=job.job_id, nodes=expand(job.nodes)))
+                changed += 1
+            except HostlistError:
+                continue
+    for job_id, since_s in noted.items():
+        if job_id not in present and since_s > age_s:
+            store.add(Fact(job_id=job_id))
+            changed += 1
+    return changed
+
+
+def state_store(folder: Path) -> FactStore:
+    """Raises SlurmError where the folder cannot be used."""
+    try:
+        return FactStore(folder)
+    except OSError as error:
+        raise SlurmError(
+            f"{folder}: {error.strerror}: `waystage slurm install` makes it, and only SlurmUser may write it"
+        ) from None
+
+
+def _stage(words: list[str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "waystage", "stage", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0 or (words[0] != "wait" and not done.stdout.strip()):
+        raise SlurmError(commands.last_line(done.stderr or done.stdout, done.returncode))
+    return done.stdout

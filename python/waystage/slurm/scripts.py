@@ -1,0 +1,45 @@
+"""The files that slurmctld runs: Lua for its plug-ins, and the programs of prolog and epilog.
+
+Arrives: settings.
+Leaves: texts. Each Lua text is complete: settings, the parser of directives, the hooks.
+Must not know: where the files are written.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from waystage.slurm.settings import SlurmSettings
+
+MARK = "Written by `waystage slurm install`"
+"""In each file of ours, so that no file of a site is replaced."""
+
+
+def burst_buffer_lua(settings: SlurmSettings) -> str:
+    """burst_buffer.lua."""
+    return _lua(settings, "burst_buffer.lua")
+
+
+def job_submit_lua(settings: SlurmSettings) -> str:
+    """job_submit.lua."""
+    return _lua(settings, "job_submit.lua")
+
+
+def hook_script(settings: SlurmSettings, hook: str) -> str:
+    """The program of PrologSlurmctld or EpilogSlurmctld; `hook` is `prolog` or `epilog`."""
+    words = ["slurm", "hook", hook, "--state-dir", settings.state_dir]
+    if settings.hooks == "job-submit":
+        words.append("--stage")
+    return (
+        "#!/bin/sh\n"
+        f"# {MARK}; edit its options, not this file.\n"
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nexport PATH\n"
+        f"exec {settings.as_shell(*words)}\n"
+    )
+
+
+def _lua(settings: SlurmSettings, name: str) -> str:
+    folder = resources.files("waystage") / "data" / "slurm"
+    parser = (folder / "directives.lua").read_text(encoding="utf-8")
+    hooks = (folder / name).read_text(encoding="utf-8")
+    return f"-- {MARK}; edit its options, not this file.\n{settings.as_lua()}\n{parser}\n{hooks}"
