@@ -193,7 +193,7 @@ def hook(
     show_default=True,
     help="Seconds between comparisons with Slurm's jobs.",
 )
-@click.option("--once", is_flag=True, help="Look once, deliver, and end.")
+@click.option("--once", is_flag=True, help="Compare once, deliver, and end.")
 @connection_options
 def watch(
     state_dir: Path, interval: float, once: bool, endpoint: str | None, config: Path | None, output: Output

@@ -1,7 +1,7 @@
 """What an installation of the hooks lacks, one sentence each.
 
 Arrives: the path of slurm.conf, settings, Slurm's commands.
-Leaves: findings, each with a way to mend it.
+Leaves: findings, each with a way to repair it.
 Must not know: how the hooks work.
 """
 
@@ -32,7 +32,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(slurm_conf: Path, settings: SlurmSettings) -> list[Finding]:
-    """All findings, in the order in which they are best mended. Raises SlurmConfigError where slurm.conf is absent."""
+    """All findings, in the order in which they are best repaired. Raises SlurmConfigError where slurm.conf is absent."""
     return list(_findings(slurm_conf, settings))
 
 

@@ -1,4 +1,4 @@
-"""What an installation of the hooks is told once: commands, folders, endpoints.
+"""What an installation of the hooks keeps: commands, folders, endpoints.
 
 Arrives: options of `waystage slurm install`.
 Leaves: checked settings, and the settings as Lua and shell text.
