@@ -41,10 +41,39 @@ def test_late_and_repeated_facts_of_flows_change_nothing() -> None:
     assert folded((use("unknown", bytes_done=3), 1)).flows == {}
 
 
-def test_a_flow_that_falls_silent_is_forgotten() -> None:
-    minute = 61 * 10**9
-    state = folded((flow_started("a"), 1), (flow_started("b"), 1), (use("b"), minute))
-    assert list(state.flows) == ["b"]
+def test_flows_that_their_agent_no_longer_lists_are_lost_and_those_of_others_are_not() -> None:
+    listed = events.FlowsListed(agent="n1", flows=("n1:b",))
+    ids = ("n1:a", "n1:b", "n10:a")
+    state = folded(*((flow_started(flow_id), 1) for flow_id in ids), (listed, 5), (flow_started("n1:c"), 6))
+    assert list(state.flows) == ["n1:b", "n10:a", "n1:c"]
+    state.apply(events.Envelope(event=flow_started("n1:a"), event_id="late", time_ns=2))
+    assert "n1:a" not in state.flows
+
+
+def test_what_a_user_asks_for_holds_beside_what_policies_ask_for() -> None:
+    def asks(*actions: events.Action) -> events.FlowRequested:
+        raw = tuple(events.encode_action(action) for action in actions)
+        return events.FlowRequested(flow_id="n1-1", user="ada", actions=raw)
+
+    state = folded((flow_started(), 1))
+    state.record_flow(events.SetRate(flow_id="n1-1", rate_bps=800))
+    other = events.Pause(flow_id="n1-2")
+    path = events.AssignPaths(plan=events.PathPlan())
+    slower, pause = events.SetRate(flow_id="n1-1", rate_bps=80), events.Pause(flow_id="n1-1")
+    event = asks(slower, pause, other, path)
+    state.apply(events.Envelope(event=event, event_id="r", time_ns=2))
+    flow = state.flows["n1-1"]
+    assert flow.settings == events.FlowSettings(version=2, rate_bps=80, paused=True)
+    state.record_flow(events.Resume(flow_id="n1-1"))
+    assert flow.settings.paused, "its user's word stands"
+    event = asks(events.SetRate(flow_id="n1-1", rate_bps=None), events.Resume(flow_id="n1-1"))
+    state.apply(events.Envelope(event=event, event_id="s", time_ns=3))
+    assert flow.settings == events.FlowSettings(version=3, rate_bps=800)
+
+
+def test_an_engine_with_settings_of_a_controller_before_is_told_anew() -> None:
+    state = folded((flow_started(), 1), (use(version=7), 2))
+    assert state.flows["n1-1"].settings == events.FlowSettings(version=8)
 
 
 def test_actions_on_a_flow_become_complete_numbered_settings() -> None:

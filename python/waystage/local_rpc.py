@@ -17,13 +17,16 @@ import logging
 import os
 import socket
 import stat
-import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
+
+from waystage.local_client import LocalClient, LocalRpcError, Peer, connect, peer_of
+
+__all__ = ["Bounds", "Connection", "Handler", "LocalClient", "LocalRpcError", "LocalServer", "Peer"]
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +37,6 @@ PATH_BYTES_MAX = 107
 """`sun_path` of sockaddr_un has 108 bytes, the last of them zero (unix(7))."""
 
 
-class LocalRpcError(ValueError):
-    """A socket that cannot be served or reached; the message names the path and the fix."""
-
-
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What one server accepts. Root and the server's own user are not held to `connections_per_user`."""
 
@@ -45,14 +44,6 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     unread_bytes: int = 4 << 20
     connections: int = 20_000
     connections_per_user: int = 1024
-
-
-class Peer(msgspec.Struct, frozen=True):
-    """The credentials of the peer process, as of its connecting."""
-
-    pid: int
-    uid: int
-    gid: int
 
 
 class Handler(Protocol):
@@ -225,72 +216,6 @@ class LocalServer:
 
     def _run(self) -> None:
         self._loop.run_forever()
-
-
-class LocalClient:
-    """One connection to a `LocalServer`, for one thread. Raises LocalRpcError, and OSError once connected."""
-
-    def __init__(self, path: Path, *, timeout_s: float = 5.0, line_bytes: int = 64 << 20) -> None:
-        self._sock = connect(path, timeout_s)
-        self._line_bytes = line_bytes
-        self._received = bytearray()
-
-    def send(self, data: bytes) -> None:
-        self._sock.sendall(data + b"\n")
-
-    def receive(self, timeout_s: float | None = None) -> bytes | None:
-        """The next line; None after `timeout_s` seconds. Raises EOFError where the server has disconnected."""
-        self._sock.settimeout(timeout_s)
-        while (end := self._received.find(b"\n")) < 0:
-            if len(self._received) > self._line_bytes:
-                raise LocalRpcError("the server sent a line that is too long")
-            try:
-                data = self._sock.recv(1 << 16)
-            except (TimeoutError, BlockingIOError):
-                return None
-            if not data:
-                raise EOFError
-            self._received += data
-        line = bytes(self._received[:end])
-        del self._received[: end + 1]
-        return line
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def close(self) -> None:
-        self._sock.close()
-
-    def __enter__(self) -> LocalClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def connect(path: Path, timeout_s: float) -> socket.socket:
-    """A socket to the server at `path`, which runs as root or as the caller. Raises LocalRpcError."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(timeout_s)
-        sock.connect(str(path))
-        server = peer_of(sock)
-        if server.uid not in (0, os.geteuid()):
-            raise LocalRpcError(
-                f"{path}: user {server.uid} serves it: trust only a service of root or your own; give another path"
-            )
-    except OSError as error:
-        sock.close()
-        raise LocalRpcError(f"{path}: {error.strerror or error}: is the service running?") from None
-    except LocalRpcError:
-        sock.close()
-        raise
-    return sock
-
-
-def peer_of(sock: socket.socket) -> Peer:
-    """The credentials of the peer process (SO_PEERCRED)."""
-    return Peer(*struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)))
 
 
 def _listen(path: Path, mode: int) -> socket.socket:

@@ -31,7 +31,9 @@ from waystage.events import (
     FlowEndpoint,
     FlowFinished,
     FlowProgress,
+    FlowRequested,
     FlowSettings,
+    FlowsListed,
     FlowStarted,
     HostSeen,
     IoFinished,
@@ -55,14 +57,13 @@ from waystage.events import (
     TopologyChanged,
     TrafficClass,
     WidePathDeclared,
+    agent_of,
+    decode_action,
 )
 from waystage.topology import Topology
 
 FINISHED_KEPT = 4096
 """Finished job ids remembered, so that a start that arrives after its end does not revive the job."""
-
-FLOW_SILENCE_NS = 60 * 10**9
-"""A flow of which nothing is heard for this long is dropped: its agent reports every second."""
 
 
 class JobInfo(msgspec.Struct, kw_only=True):
@@ -80,7 +81,11 @@ class JobInfo(msgspec.Struct, kw_only=True):
 
 
 class FlowInfo(msgspec.Struct, kw_only=True):
-    """The known facts of a running flow; `wanted` is what actions asked for, `kept` the version it reports."""
+    """The known facts of a running flow.
+
+    `wanted` is what policies asked for, and its version counts changes of `asked` too, which is what its user or an
+    operator asked for; `kept` is the version that the engine reports.
+    """
 
     flow_id: str
     traffic: TrafficClass
@@ -97,7 +102,21 @@ class FlowInfo(msgspec.Struct, kw_only=True):
     rate_bps: int = 0
     limited_by: str = ""
     wanted: FlowSettings = FlowSettings()
+    asked: FlowSettings = FlowSettings()
     kept: int = 0
+
+    @property
+    def settings(self) -> FlowSettings:
+        """What the engine is to keep to: both together, the lower rate, paused where either says so."""
+        wanted, asked = self.wanted, self.asked
+        rates = [rate for rate in (wanted.rate_bps, asked.rate_bps) if rate is not None]
+        return FlowSettings(
+            version=wanted.version,
+            rate_bps=min(rates, default=None),
+            mode=wanted.mode if asked.mode is None else asked.mode,
+            loaders=wanted.loaders if asked.loaders is None else asked.loaders,
+            paused=wanted.paused or asked.paused,
+        )
 
 
 class HostLocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,19 +194,7 @@ class State(msgspec.Struct, kw_only=True):
         flow = self.flows.get(action.flow_id)
         if flow is None:
             return
-        change: dict[str, Any]
-        match action:
-            case SetRate():
-                change = {"rate_bps": action.rate_bps}
-            case SetMode():
-                change = {"mode": action.mode}
-            case SetLoaders():
-                change = {"loaders": action.loaders}
-            case Pause():
-                change = {"paused": True}
-            case Resume():
-                change = {"paused": False}
-        wanted = msgspec.structs.replace(flow.wanted, **change)
+        wanted = _changed(flow.wanted, action)
         if wanted != flow.wanted:
             flow.wanted = msgspec.structs.replace(wanted, version=flow.wanted.version + 1)
 
@@ -287,21 +294,20 @@ class State(msgspec.Struct, kw_only=True):
         )
 
     def _flow_progress(self, event: FlowProgress, time_ns: int) -> None:
-        """Reports of unknown flows are ignored; flows are kept in the order of their last report."""
+        """Reports of unknown flows are ignored. An engine that keeps to settings newer than any known here, which a
+        controller before this one has sent, is told anew: the version goes on after its own."""
+        flows = self.flows
         for use in event.flows:
-            flow = self.flows.pop(use.flow_id, None)
+            flow = flows.get(use.flow_id)
             if flow is None:
                 continue
-            self.flows[use.flow_id] = flow
-            flow.heard_ns = max(flow.heard_ns, time_ns)
-            flow.bytes_done, flow.rate_bps = max(0, use.bytes_done), max(0, use.rate_bps)
-            flow.bytes = max(0, use.bytes) or flow.bytes
-            flow.limited_by, flow.kept = use.limited_by, use.version
-        while self.flows:
-            oldest = next(iter(self.flows.values()))
-            if oldest.heard_ns + FLOW_SILENCE_NS >= self.time_ns:
-                break
-            del self.flows[oldest.flow_id]
+            flow.heard_ns = time_ns
+            flow.bytes_done, flow.rate_bps, flow.limited_by = use.bytes_done, use.rate_bps, use.limited_by
+            flow.kept = use.version
+            if use.bytes > 0:
+                flow.bytes = use.bytes
+            if use.version > flow.wanted.version:
+                flow.wanted = msgspec.structs.replace(flow.wanted, version=use.version + 1)
 
     def _flow_finished(self, event: FlowFinished, time_ns: int) -> None:
         self.flows.pop(event.flow_id, None)
@@ -318,6 +324,30 @@ class State(msgspec.Struct, kw_only=True):
             self.wide_paths[event.peer] = event
         else:
             self.wide_paths.pop(event.peer, None)
+
+    def _flows_listed(self, event: FlowsListed, time_ns: int) -> None:
+        running = set(event.flows)
+        for flow_id, flow in list(self.flows.items()):
+            if agent_of(flow_id) == event.agent and flow_id not in running and flow.started_ns < time_ns:
+                del self.flows[flow_id]
+                _remember(self.ended_flows, flow_id, time_ns)
+
+    def _flow_requested(self, event: FlowRequested, time_ns: int) -> None:
+        """Actions of other flows, and what is no action, are left out."""
+        flow = self.flows.get(event.flow_id)
+        if flow is None:
+            return
+        asked = flow.asked
+        for raw in event.actions:
+            try:
+                action = decode_action(raw)
+            except EventError:
+                continue
+            if isinstance(action, FlowAction) and action.flow_id == event.flow_id:
+                asked = _changed(asked, action)
+        if asked != flow.asked:
+            flow.asked = asked
+            flow.wanted = msgspec.structs.replace(flow.wanted, version=flow.wanted.version + 1)
 
     def _topology_changed(self, event: TopologyChanged, time_ns: int) -> None:
         self.topology = event.topology
@@ -361,6 +391,22 @@ class State(msgspec.Struct, kw_only=True):
         self.in_force = event.plan
 
 
+def _changed(settings: FlowSettings, action: FlowAction) -> FlowSettings:
+    change: dict[str, Any]
+    match action:
+        case SetRate():
+            change = {"rate_bps": action.rate_bps}
+        case SetMode():
+            change = {"mode": action.mode}
+        case SetLoaders():
+            change = {"loaders": action.loaders}
+        case Pause():
+            change = {"paused": True}
+        case Resume():
+            change = {"paused": False}
+    return msgspec.structs.replace(settings, **change)
+
+
 def _staging_key(event: StagingStarted | StagingFinished) -> str:
     return f"{event.direction}:{event.job_id}"
 
@@ -385,6 +431,8 @@ _handlers: dict[type[Event], Callable[[State, Any, int], None]] = {
     FlowFinished: State._flow_finished,
     FileSystemDeclared: State._file_system_declared,
     WidePathDeclared: State._wide_path_declared,
+    FlowsListed: State._flows_listed,
+    FlowRequested: State._flow_requested,
     TopologyChanged: State._topology_changed,
     HostSeen: State._host_seen,
     LinkUp: State._link_up,

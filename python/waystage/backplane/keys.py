@@ -55,9 +55,18 @@ def event_key(event: Event, scope: str, source: str) -> str:
     return f"{ROOT}/{kind}/{check_part('event type', type_name(event))}/{scope}/{source}"
 
 
-def type_key(name: str) -> str:
+def type_key(name: str, scope: str = "*") -> str:
     """What a subscriber to one type, or to all (`*`), listens to: control events and telemetry."""
-    return f"{ROOT}/*/{name}/*/*"
+    return f"{ROOT}/*/{name}/{scope}/*"
+
+
+def check_scope(event: Event, scope: str | None) -> None:
+    """Refuse an event that belongs to another scope than the one it came under, if that is known. Raises EventError."""
+    owner = event.belongs_to()
+    if owner is not None and scope is not None and owner != scope:
+        raise EventError(
+            f"{type_name(event)} belongs to {ascii(owner)[:60]}, and came under {ascii(scope)[:60]}"
+        )
 
 
 def last_part(key: str) -> str:

@@ -111,6 +111,8 @@ class Backplane:
     def publish(self, event: Event, *, confirm: bool = False, timeout: float = 5.0) -> Envelope:
         """Send `event` to its subscribers; with `confirm`, return only once the controller has journalled it.
 
+        It travels under the scope of the configuration, or under its own address where it has one.
+
         Raises EventError for an event that may not travel, NotConfirmed after `timeout` seconds, BackplaneError
         where the backplane is closed.
         """
@@ -162,8 +164,11 @@ class Backplane:
         durable: str | CursorStore | None = None,
         state_dir: Path | None = None,
         capacity: int | None = None,
+        scope: str = "*",
     ) -> Subscription:
         """Events with these properties, to `callback` (in a separate thread), to `queue`, or to iterate over.
+
+        With a `scope`, only those that are published under it reach this process.
 
         `durable` names a subscriber whose place is kept in `state_dir`: after a crash it gets what it has
         missed since, at least once, or `Missed`.
@@ -197,13 +202,26 @@ class Backplane:
             self._subscriptions[subscription] = []  # from now on told of every publisher that appears
             present = list(self._alive)
             self._subscriptions[subscription] = [
-                self._session.declare_subscriber(keys.type_key(name), handler) for name in wanted.types
+                self._session.declare_subscriber(keys.type_key(name, scope), handler) for name in wanted.types
             ]
         if cursors is not None:
             known = cursors.load() if cursors.asks_journal else {}
             for source in dict.fromkeys((*present, *known)):  # the living first: they may be waiting
                 subscription.recover(source)
         return subscription
+
+    def widen(self, subscription: Subscription, scope: str) -> None:
+        """Let a subscription of one scope have what is published under another too."""
+
+        def arrived(sample: zenoh.Sample) -> None:
+            self._arrived(sample, subscription)
+
+        handler = zenoh.handlers.Callback(arrived, indirect=False)
+        with self._lock:
+            self._subscriptions[subscription] += [
+                self._session.declare_subscriber(keys.type_key(name, scope), handler)
+                for name in subscription.wanted.types
+            ]
 
     def wait(
         self, event_type: str | type[Event], timeout: float | None = None, **fields: Any
@@ -266,15 +284,16 @@ class Backplane:
         wire.put(self._session, f"{keys.ACK}/{source}", str(seq).encode(), None)
 
     def decode_arrival(
-        self, source: str, type_name: str | None, data: bytes, attachment: bytes
+        self, source: str, type_name: str | None, data: bytes, attachment: bytes, scope: str | None = None
     ) -> Arrival | None:
         """Bytes from elsewhere as an arrival; None, counted and logged once a source, where they are malformed.
 
-        The source, and the type where one is given, are those of the key, which access rights go by: a
-        message that claims to be of another source or type is refused.
+        The source, and the type and scope where they are given, are those of the key, which access rights go by: a
+        message that claims to be of another source or type, or belongs to another scope, is refused.
         """
         try:
             item = wire.arrival(source, type_name, data, attachment)
+            keys.check_scope(item.envelope.event, scope)
             _refuse_missed(item.envelope.event)
             return item
         except EventError as error:
@@ -318,7 +337,8 @@ class Backplane:
                 item.undeclare()
 
     def _put(self, event: Event, data: bytes, previous: int | None) -> None:
-        key = keys.event_key(event, self.config.scope, self.source)
+        scope = keys.check_part("scope", event.belongs_to() or self.config.scope)
+        key = keys.event_key(event, scope, self.source)
         wire.put(self._session, key, data, previous, telemetry=event.telemetry)
         self.stats.published += 1
 
@@ -419,7 +439,7 @@ class Backplane:
     def _arrived(self, sample: zenoh.Sample, subscription: Subscription) -> None:
         parts = str(sample.key_expr).split("/")
         attachment = bytes(sample.attachment) if sample.attachment is not None else b""
-        item = self.decode_arrival(parts[-1], parts[-3], bytes(sample.payload), attachment)
+        item = self.decode_arrival(parts[-1], parts[-3], bytes(sample.payload), attachment, parts[-2])
         if item is not None:
             subscription.offer(item)
 

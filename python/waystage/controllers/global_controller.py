@@ -7,6 +7,7 @@ Must not know: OpenFlow, the workings of actuators and policies.
 Two threads: the intake journals; the engine folds, calls the policy, records its decision and acts. A slow actuator
 delays decisions, never the journal. After a crash, the engine replays the journal with the recorded decisions, and
 handles events without a recorded decision as new. Actions are complete plans, so repeating one is idempotent.
+Telemetry that need not be journalled is, after all, where the policy took a decision on it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -21,7 +23,7 @@ import msgspec
 
 from waystage.backplane import Backplane, Snapshot, keys, wire
 from waystage.backplane.config import BackplaneError
-from waystage.controllers.actuator import Actuator
+from waystage.controllers.actuator import Actuator, Observer
 from waystage.controllers.engine import PolicyEngine
 from waystage.controllers.intake import Intake
 from waystage.controllers.journal import Entry, Journal, JournalError, Restored, Sync
@@ -32,6 +34,7 @@ from waystage.events import (
     Envelope,
     Event,
     EventError,
+    FlowAdjusted,
     IoStarted,
     JobStarted,
     PathPlan,
@@ -55,6 +58,9 @@ ERROR_LENGTH, FAILURES_TOLD = 200, 20
 ERRORS_BETWEEN_LINES = 1000
 """Failures of the journal for each report: writing is tried after every event."""
 
+TICK_S = 1.0
+"""Between two calls of `Observer.tick`."""
+
 Item = Entry | Callable[[], None]
 
 
@@ -67,6 +73,7 @@ class ControllerStats(msgspec.Struct, kw_only=True):
     unclaimed_actions: int = 0
     policy_errors: int = 0
     actuator_errors: int = 0
+    observer_errors: int = 0
     journal_errors: int = 0
 
 
@@ -87,6 +94,7 @@ class GlobalController:
     ) -> None:
         self.stats = ControllerStats()
         self.actuators: list[Actuator] = list(actuators)
+        self.observers: list[Observer] = []
         self.backplane = backplane
         self._journal = Journal(state_dir / "journal.db", sync=sync)
         self._queue: queue.Queue[Item | None] = queue.Queue(ENGINE_QUEUE)
@@ -94,6 +102,7 @@ class GlobalController:
         self._thread = threading.Thread(target=self._run, name="waystage-engine", daemon=True)
         self._told: set[tuple[str, str]] = set()
         self._done = 0
+        self._next_tick = 0.0
         self._decisions: dict[int, tuple[Action, ...]] = {}
         self._place: dict[str, dict[str, int]] = {}
         restored = self._journal.restore()
@@ -169,14 +178,20 @@ class GlobalController:
             self._queue.put(entry)
 
     def _run(self) -> None:
+        item: Item | None
         while True:
-            item = self._queue.get()
+            try:
+                item = self._queue.get(timeout=max(0.01, self._next_tick - time.monotonic()))
+            except queue.Empty:
+                self._tick()
+                continue
             while item is not None:
                 if isinstance(item, Entry):
                     self._handle(item)
                 else:
                     self._record()
                     item()
+                self._tick()
                 try:
                     item = self._queue.get_nowait()
                 except queue.Empty:
@@ -187,7 +202,23 @@ class GlobalController:
             if self._journal.wants_snapshot:
                 self._compact()
 
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + TICK_S
+            self._observe(lambda observer: observer.tick(self._engine.state))
+
+    def _observe(self, call: Callable[[Observer], None]) -> None:
+        for observer in self.observers:
+            try:
+                call(observer)
+            except Exception:
+                self.stats.observer_errors += 1
+                log.exception("%s failed", type(observer).__name__)
+
     def _handle(self, entry: Entry) -> None:
+        if isinstance(entry.envelope.event, FlowAdjusted):
+            return  # its own
         actions = self._engine.handle(entry.envelope)
         self.stats.handled += 1
         self.stats.policy_errors = self._engine.policy_errors
@@ -195,7 +226,9 @@ class GlobalController:
         if self._engine.failure is not None:
             self._tell_failure(entry.envelope, self._engine.failure)
         if actions:
-            self._decisions[entry.n] = tuple(actions)
+            n = entry.n or self._journal_late(entry.envelope)
+            if n:
+                self._decisions[n] = tuple(actions)
             self.stats.decisions += 1
             self._act(actions, entry.envelope)
             self.publish(
@@ -206,6 +239,16 @@ class GlobalController:
                     reason=self._engine.reason,
                 )
             )
+        self._observe(lambda observer: observer.seen(entry.envelope, self._engine.state))
+
+    def _journal_late(self, item: Envelope) -> int:
+        """The place of an event that is journalled because a decision was taken on it; 0 where it cannot be."""
+        try:
+            entries = self._journal.append([(item, None)])
+        except JournalError as error:
+            self._not_written(error)
+            return 0
+        return entries[0].n if entries else 0
 
     def _tell_failure(self, cause: Envelope, error: Exception) -> None:
         """Once for each type of event and error: a policy may fail on every event."""
@@ -255,7 +298,7 @@ class GlobalController:
 
     def _note(self, entry: Entry) -> None:
         item = entry.envelope
-        self._done = entry.n
+        self._done = entry.n or self._done
         if item.seq:
             self._place.setdefault(item.source, {})[keys.type_name(item.event)] = item.seq
 

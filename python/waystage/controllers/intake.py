@@ -4,7 +4,8 @@ Arrives: every event on the backplane, and queries whether an event is journalle
 Leaves: accepted events, in the order of the journal, each exactly once; acknowledgements.
 Must not know: policies, states, actuators.
 
-One thread takes all queued events, writes them in one transaction and forwards them. Another flushes the writes and
+One thread takes all queued events, writes them in one transaction and forwards them; telemetry that need not be
+journalled goes along, with 0 for its place. Another flushes the writes and
 only then confirms the events as journalled. No decision waits for the disk or for an earlier flush, and a confirmation
 is never premature.
 """
@@ -140,9 +141,12 @@ class Intake:
             key = (item.source, keys.type_name(item.event))
             pairs.append((item, previous.get(key, self._accepted_to.get(key, 0))))
             previous[key] = item.seq
+        journalled = [pair for pair in pairs if pair[0].event.journalled]
         while True:
             try:
-                return self._journal.append(pairs)
+                entries = self._journal.append(journalled) if journalled else []
+                passing = [Entry(n=0, envelope=item) for item in batch if not item.event.journalled]
+                return _as_arrived(entries, passing, batch) if passing else entries
             except JournalError as error:
                 self.journal_errors += 1
                 log.error("%s; trying again, nothing is lost while publishers hold it", error)
@@ -248,6 +252,12 @@ class Intake:
             log.error("%s; it is asked again", error)
             return
         wire.send_replay(reply, key, items, ReplayEnd(missed=missed))
+
+
+def _as_arrived(entries: list[Entry], passing: list[Entry], batch: list[Envelope]) -> list[Entry]:
+    """Both in the order of `batch`, whose envelopes they hold."""
+    place = {id(item): index for index, item in enumerate(batch)}
+    return sorted([*entries, *passing], key=lambda entry: place[id(entry.envelope)])
 
 
 def _remember(places: dict[tuple[str, str], int], done: list[tuple[str, str, int]]) -> None:

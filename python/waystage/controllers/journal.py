@@ -78,7 +78,7 @@ class JournalError(RuntimeError):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """An accepted event and its place."""
+    """An accepted event and its place; 0 for one that is not journalled."""
 
     n: int
     envelope: Envelope

@@ -33,7 +33,7 @@ from waystage.backplane import (
 )
 from waystage.controllers.intake import Intake
 from waystage.controllers.journal import Entry, Journal, JournalError
-from waystage.events import Envelope, Event
+from waystage.events import Envelope, Event, FlowAdjusted
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,9 @@ SPOOL_MAX = 200_000
 BATCH = 256
 """Events sent upwards before looking again at what else there is."""
 
+AGENTS_MAX = 20_000
+"""Flow agents below whose settings are fetched; a site has 10,000 nodes."""
+
 DOWN_IDS = 65_536
 """Ids of events passed up or down of late, so that none goes round in a circle."""
 
@@ -56,6 +59,8 @@ DOWN_IDS = 65_536
 CONTROLLERS_OWN = (
     "CablingError",
     "Decided",
+    "FlowAdjusted",
+    "FlowRefused",
     "HostSeen",
     "LinkDown",
     "LinkUp",
@@ -107,8 +112,10 @@ class RelayController:
         restored = self._journal.restore()
         self._to_send = OrderedDict((e.n, e.envelope) for e in restored.entries if e.n > restored.processed)
         self._sent: OrderedDict[int, Envelope] = OrderedDict()
-        self._newest: dict[tuple[str, str], Event] = {}
+        self._newest: dict[tuple[str, str, str], Event] = {}
         self._recent: OrderedDict[str, None] = OrderedDict()
+        self._agents: dict[str, None] = {}
+        self._settings: Subscription | None = None
         self._stopping = self._closing = False
         self._intake = Intake(below, self._journal, self._accepted, confirm=self._confirm_above)
         self._threads = [
@@ -155,8 +162,10 @@ class RelayController:
                 )
             for entry in entries:
                 event = entry.envelope.event
+                self._meet(event)
                 if event.telemetry:
-                    key = (entry.envelope.source, keys.type_name(event))
+                    # Of each flow agent too: a relay below is one source for several.
+                    key = (entry.envelope.source, keys.type_name(event), event.belongs_to() or "")
                     self.stats.telemetry_merged += key in self._newest
                     self._newest[key] = event
                 elif self._goes("up", event) and not self._known(entry.envelope.event_id):
@@ -267,7 +276,32 @@ class RelayController:
             wanted = None if "*" in self.config.down else self.config.down
             self._above_events = above.subscribe(wanted, callback=self._from_above)
         self._above = above
+        with self._changed:
+            agents, self._agents = self._agents, {}
+            for agent in agents:
+                self._follow_agent(agent)
         return above
+
+    def _meet(self, event: Event) -> None:
+        """Settings of flows are fetched from above for the agents heard of below, and for no others."""
+        agent = event.belongs_to()
+        if agent is not None and agent not in self._agents and not isinstance(event, FlowAdjusted):
+            self._follow_agent(agent)
+
+    def _follow_agent(self, agent: str) -> None:
+        if len(self._agents) >= AGENTS_MAX:
+            return
+        self._agents[agent] = None
+        above = self._above
+        if above is None:
+            return  # once it is there
+        try:
+            if self._settings is None:
+                self._settings = above.subscribe(FlowAdjusted, callback=self._from_above, scope=agent)
+            else:
+                above.widen(self._settings, agent)
+        except BackplaneError as error:
+            log.warning("settings of the flows of %s do not come down: %s", agent, error)
 
     def _run_telemetry(self) -> None:
         while True:
@@ -288,7 +322,8 @@ class RelayController:
 
     def _from_above(self, item: Envelope) -> None:
         with self._changed:
-            if not self._goes("down", item.event) or self._known(item.event_id):
+            adjusted = isinstance(item.event, FlowAdjusted)
+            if not (adjusted or self._goes("down", item.event)) or self._known(item.event_id):
                 return
         self._below.forward(item.event, item.event_id, item.time_ns)
         self.stats.down += 1

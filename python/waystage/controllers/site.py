@@ -15,12 +15,16 @@ from typing import Any, Literal
 import msgspec
 
 from waystage.backplane import Backplane, BackplaneConfig, BackplaneError
+from waystage.controllers.flow_actuator import FlowActuator
+from waystage.controllers.flow_service import FlowsConfig, serve_flows
 from waystage.controllers.global_controller import GlobalController
 from waystage.controllers.job_keeper import JobKeeper
 from waystage.controllers.journal import Sync
 from waystage.controllers.relay import RelayConfig, RelayController
+from waystage.flows.agent import FlowAgent
 from waystage.interconnect.openflow_access import Access, Tls, check_listening
 from waystage.jobs.database import JobDatabase
+from waystage.local_rpc import LocalRpcError
 from waystage.policies.base import SHIPPED, PolicyError, load_policy
 
 Tier = Literal["global", "application", "node"]
@@ -38,7 +42,7 @@ class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`backplane` is the side of those below; `above`, the side of the tier above, which `global` has not.
 
     `openflow` says where switches are awaited, a text alone is HOST:PORT; without it nothing carries
-    `AssignPaths` out.
+    `AssignPaths` out. `flows` says where engines report what they move.
     """
 
     tier: Tier = "global"
@@ -49,6 +53,7 @@ class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     policy: str = "null"
     policy_options: dict[str, Any] = {}
     openflow: OpenFlowConfig | str | None = None
+    flows: FlowsConfig = FlowsConfig()
     state_dir: str = ""
     sync: Sync = "full"
 
@@ -65,8 +70,10 @@ class SiteError(ValueError):
 class Site:
     """A controller that runs. Close it to drain and stop."""
 
-    def __init__(self, config: SiteConfig, closing: contextlib.ExitStack, name: str) -> None:
-        self.config, self.name = config, name
+    def __init__(
+        self, config: SiteConfig, closing: contextlib.ExitStack, name: str, flows: FlowAgent | None
+    ) -> None:
+        self.config, self.name, self.flows = config, name, flows
         self._closing = closing
 
     def describe(self) -> dict[str, Any]:
@@ -79,6 +86,7 @@ class Site:
             "connect": list(self.config.above.connect) if self.config.above else [],
             "policy": self.config.policy if self.config.tier == "global" else None,
             "openflow": self.config.switches.listen if self.config.switches else None,
+            "flows": str(self.flows.path) if self.flows else None,
             "pid": os.getpid(),
         }
 
@@ -103,7 +111,8 @@ def start(config: SiteConfig) -> Site:
         relay = RelayController(backplane, config.above, Path(config.state_dir), config.relay)
         relay.start()
         stack.callback(relay.stop)
-        return Site(config, stack.pop_all(), backplane.source)
+        agent = _serve_flows(config, backplane, stack)
+        return Site(config, stack.pop_all(), backplane.source, agent)
 
 
 def _start_global(config: SiteConfig) -> Site:
@@ -120,6 +129,9 @@ def _start_global(config: SiteConfig) -> Site:
         backplane = stack.enter_context(Backplane.open(config.backplane))
         folder = Path(config.state_dir)
         controller = GlobalController(policy, [], backplane, folder, sync=config.sync)
+        flows = FlowActuator(controller.publish)
+        controller.actuators.append(flows)
+        controller.observers.append(flows)
         jobs = stack.enter_context(JobDatabase(folder / "jobs.db", controller.known_events))
         keeper = JobKeeper(backplane, jobs, controller.known_events, folder)
         stack.callback(keeper.close)
@@ -138,7 +150,15 @@ def _start_global(config: SiteConfig) -> Site:
             controller.start()
             if topology is not None:
                 controller.publish_topology(topology)
-        return Site(config, stack.pop_all(), backplane.source)
+        agent = _serve_flows(config, backplane, stack)
+        return Site(config, stack.pop_all(), backplane.source, agent)
+
+
+def _serve_flows(config: SiteConfig, backplane: Backplane, stack: contextlib.ExitStack) -> FlowAgent | None:
+    try:
+        return serve_flows(config.flows, backplane, stack, anywhere=config.tier == "global")
+    except LocalRpcError as error:
+        raise SiteError(f"flows: {error}") from None
 
 
 def parse_address(text: str) -> tuple[str, int]:

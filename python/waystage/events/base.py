@@ -41,10 +41,17 @@ class Event(_Body, frozen=True, kw_only=True):
     """A typed fact on the backplane. Subclass to define one.
 
     `telemetry = True` marks a type of which only the newest value matters: a slow receiver may drop older ones,
-    and counts them. Every other type is a control event and is never lost.
+    and counts them. Every other type is a control event and is never lost. `journalled = False` marks telemetry that
+    soon comes again: a journal of it would only grow.
     """
 
     telemetry: ClassVar[bool] = False
+    journalled: ClassVar[bool] = True
+
+    def belongs_to(self) -> str | None:
+        """The scope that this event must travel under, where it belongs to one; None: any. Raises EventError for
+        an event that claims several."""
+        return None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

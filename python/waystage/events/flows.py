@@ -3,6 +3,9 @@
 Arrives: facts from flow agents; settings from controllers.
 Leaves: typed structs.
 Must not know: engines, policies.
+
+A flow belongs to the agent that its id begins with (`AGENT:REST`), and its events travel under that agent's name as
+their scope: so access rules say who may speak of it, and settings reach one agent only.
 """
 
 from __future__ import annotations
@@ -11,13 +14,18 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from waystage.events.base import Event, TrafficClass
+from waystage.events.base import Event, EventError, TrafficClass
 
 Outcome = Literal["done", "failed", "cancelled", "lost"]
 """`lost`: the engine ended without a word, for example killed."""
 
 Control = Literal["rate", "mode", "loaders", "pause"]
 """What an engine obeys while it runs: see `SetRate`, `SetMode`, `SetLoaders`, `Pause`."""
+
+
+def agent_of(flow_id: str) -> str:
+    """The agent that a flow belongs to; empty where its id names none."""
+    return flow_id.rpartition(":")[0]
 
 
 class FlowEndpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,6 +66,9 @@ class FlowStarted(Event, frozen=True, kw_only=True):
     bytes: int = 0
     controls: tuple[Control, ...] = ()
 
+    def belongs_to(self) -> str | None:
+        return agent_of(self.flow_id) or None
+
 
 class FlowUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Progress of one flow: totals since its start, and the rate since the last report.
@@ -75,11 +86,21 @@ class FlowUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FlowProgress(Event, frozen=True, kw_only=True):
-    """Progress of the flows of one agent, at most once a second: one message whatever their number."""
+    """Progress of all flows of `agent`, at most once a second: one message whatever their number."""
 
     telemetry: ClassVar[bool] = True
+    journalled: ClassVar[bool] = False
 
     flows: tuple[FlowUse, ...]
+    agent: str = ""
+
+    def belongs_to(self) -> str | None:
+        for use in self.flows:
+            if agent_of(use.flow_id) != self.agent:
+                raise EventError(
+                    f"progress of agent {self.agent!r} names {ascii(use.flow_id)[:60]}, which is not its own"
+                )
+        return self.agent or None
 
 
 class FlowFinished(Event, frozen=True, kw_only=True):
@@ -87,9 +108,56 @@ class FlowFinished(Event, frozen=True, kw_only=True):
     bytes_done: int = 0
     outcome: Outcome = "done"
 
+    def belongs_to(self) -> str | None:
+        return agent_of(self.flow_id) or None
+
+
+class FlowsListed(Event, frozen=True, kw_only=True):
+    """All running flows of `agent`: any other of its flows that started earlier is lost.
+
+    An agent sends it at its start, when it knows nothing of the flows of the agent before it.
+    """
+
+    agent: str
+    flows: tuple[str, ...] = ()
+
+    def belongs_to(self) -> str | None:
+        return self.agent
+
+
+class FlowRequested(Event, frozen=True, kw_only=True):
+    """`user`, to whom the flow belongs, or an operator, asks for these actions on it (encoded as in `Decided`).
+
+    The flow agent has checked the user. What is asked for holds beside what policies ask for: of two rates the lower.
+    """
+
+    flow_id: str
+    user: str
+    actions: tuple[msgspec.Raw, ...]
+
+    def belongs_to(self) -> str | None:
+        return agent_of(self.flow_id) or None
+
 
 class FlowAdjusted(Event, frozen=True, kw_only=True):
-    """The controller asks the agent of this flow for `settings`. Sent again until progress reports their version."""
+    """The controller asks the agent of this flow for `settings`.
+
+    Sent again until progress reports their version, and from time to time while they are not the default.
+    """
+
+    telemetry: ClassVar[bool] = True
+    journalled: ClassVar[bool] = False
 
     flow_id: str
     settings: FlowSettings
+
+    def belongs_to(self) -> str | None:
+        return agent_of(self.flow_id) or None
+
+
+class FlowRefused(Event, frozen=True, kw_only=True):
+    """A policy asked for a setting of `control` that the flow's engine does not obey. Said once for each."""
+
+    flow_id: str
+    control: Control
+    reason: str
