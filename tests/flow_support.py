@@ -1,4 +1,4 @@
-"""What a flow agent publishes, a task that notes what it is asked to keep to, and a client of its own making."""
+"""What a flow agent publishes, a task that notes what it is asked to keep to, and a client of hand-made lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Heard:
 
 
 class Task:
-    """A stand-in for a task of the native module, where only what it is told matters."""
+    """A stand-in for a task of the native module, where only what it is asked for matters."""
 
     controls = ("rate", "pause", "mode", "loaders")
 
@@ -58,7 +58,7 @@ class Task:
 
 
 class Lines:
-    """A client that speaks in lines of its own making."""
+    """A client of hand-made lines."""
 
     def __init__(self, path: Path) -> None:
         self.client = LocalClient(path)

@@ -71,7 +71,7 @@ def test_what_a_user_asks_for_holds_beside_what_policies_ask_for() -> None:
     assert flow.settings == events.FlowSettings(version=3, rate_bps=800)
 
 
-def test_an_engine_with_settings_of_a_controller_before_is_told_anew() -> None:
+def test_an_engine_with_settings_of_a_controller_before_gets_new_ones() -> None:
     state = folded((flow_started(), 1), (use(version=7), 2))
     assert state.flows["n1-1"].settings == events.FlowSettings(version=8)
 

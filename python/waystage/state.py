@@ -295,7 +295,7 @@ class State(msgspec.Struct, kw_only=True):
 
     def _flow_progress(self, event: FlowProgress, time_ns: int) -> None:
         """Reports of unknown flows are ignored. An engine that keeps to settings newer than any known here, which a
-        controller before this one has sent, is told anew: the version goes on after its own."""
+        controller before this one has sent, gets new ones: the version goes on after its own."""
         flows = self.flows
         for use in event.flows:
             flow = flows.get(use.flow_id)

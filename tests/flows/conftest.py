@@ -1,4 +1,4 @@
-"""A flow agent on a socket of its own."""
+"""A flow agent on a separate socket."""
 
 from __future__ import annotations
 

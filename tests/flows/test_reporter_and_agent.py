@@ -22,7 +22,7 @@ def adjusted(flow_id: str, version: int = 1, **settings: object) -> events.FlowA
     return events.FlowAdjusted(flow_id=flow_id, settings=events.FlowSettings(version=version, **settings))  # type: ignore[arg-type]
 
 
-def test_a_flow_is_told_from_start_to_end(agent: FlowAgent, heard: Heard) -> None:
+def test_a_flow_is_reported_from_start_to_end(agent: FlowAgent, heard: Heard) -> None:
     task = Task()
     with flows.reported(task, COPY) as report:
         started = heard.next(events.FlowStarted)
@@ -30,14 +30,15 @@ def test_a_flow_is_told_from_start_to_end(agent: FlowAgent, heard: Heard) -> Non
         used = heard.next(events.FlowProgress)
         while not used.flows[0].bytes_done:
             used = heard.next(events.FlowProgress)
-        task.bytes = 1500
+            task.bytes += 1000
+        task.bytes = 15_000
     finished = heard.next(events.FlowFinished)
     assert started.flow_id.startswith("n1:") and report.flow_id == started.flow_id
     assert (started.traffic, started.engine, started.job_id) == ("staging", "copy", "17")
     assert started.source.host == "n1" and started.destination == events.FlowEndpoint(peer="far")
     assert started.user and started.controls == Task.controls
     assert used.agent == "n1" and used.flows[0].rate_bps > 0
-    assert finished == events.FlowFinished(flow_id=started.flow_id, bytes_done=1500)
+    assert finished == events.FlowFinished(flow_id=started.flow_id, bytes_done=15_000)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_without_an_agent_nothing_happens(tmp_path: Path, monkeypatch: pytest.Mo
         pass
 
 
-def test_a_restarted_agent_is_told_again_and_old_settings_are_lifted(
+def test_a_restarted_agent_hears_of_it_again_and_old_settings_are_lifted(
     serve: Serve, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent, task = serve(), Task()
@@ -131,7 +132,7 @@ def test_an_agent_that_hangs_delays_no_task(
     assert time.monotonic() - began < 2.0
 
 
-def test_a_controller_that_forgot_a_flow_is_told_of_it_again(agent: FlowAgent, heard: Heard) -> None:
+def test_a_controller_that_forgot_a_flow_hears_of_it_again(agent: FlowAgent, heard: Heard) -> None:
     with flows.reported(Task(), COPY):
         first = heard.next(events.FlowStarted)
         agent.adjusted(events.FlowAdjusted(flow_id=first.flow_id, settings=events.FlowSettings()))

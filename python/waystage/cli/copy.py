@@ -32,6 +32,7 @@ from waystage.cli.copy_remote import (
     remote_ends,
 )
 from waystage.cli.reaching import RateSchedule, Session, Trust, memory, server_options, show_key_option
+from waystage.cli.reporting import end_at, job_option, reporting
 from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
 from waystage.task import Progress, follow
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
@@ -178,6 +179,7 @@ PARTS = (
     " only if that host is trusted as root.",
 )
 @click.option("--no-hard-links", is_flag=True, help="Copy each hard link as a separate file.")
+@job_option
 @output_options
 def command(
     source: str,
@@ -213,6 +215,7 @@ def command(
     rsh: str | None,
     remote_waystage: str,
     udp_wait: float,
+    job: str | None,
     output: Output,
 ) -> int:
     """Copy SRC, a directory or a file, to DST. One of them may be [USER@]HOST:PATH, where `waystage serve` runs or is
@@ -275,7 +278,19 @@ def command(
                 progress = held.enter_context(output.progress())
 
                 def follow(copying: RemoteCopy) -> None:
-                    _follow(copying, progress, word, began, lines, schedule)
+                    far_end = end_at(f"{there.remote.host}")
+                    flow = reporting(
+                        copying,
+                        "copy",
+                        job,
+                        source=None if there.push else far_end,
+                        destination=far_end if there.push else None,
+                        mode=by.mode,
+                    )
+                    with flow as report:
+                        _follow(copying, progress, word, began, lines, schedule)
+                        if not copying.complete:
+                            report.outcome = "failed"
 
                 return copy_far(there, by, believed, output, follow, options)
 
@@ -299,8 +314,10 @@ def command(
             **options,
         ),
     ) as copying:
-        with output.progress() as progress:
+        with output.progress() as progress, reporting(copying, "copy", job, copies=True) as report:
             _follow(copying, progress, word, began, lines, schedule)
+            if not copying.complete:
+                report.outcome = "failed"
     seconds = time.monotonic() - began
     more, paths = about_dry_run(copying, dry_run)
     _say(copying, source, destination, seconds, output, more, "", paths)

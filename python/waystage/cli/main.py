@@ -36,6 +36,7 @@ SUBCOMMANDS: dict[str, str] = {
     "notify": "Notify the controllers that a job or its staging starts or ends.",
     "slurm": "Install, check and remove the hooks that stage data and report jobs in Slurm.",
     "events": "Watch, publish and describe events.",
+    "flows": "List running flows, and pace them.",
     "state": "Show, save and compare the state of a controller.",
     "profile": "Record the communication between the ranks of an MPI program.",
     "pattern": "Show, convert and merge communication patterns.",

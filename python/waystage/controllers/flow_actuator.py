@@ -1,4 +1,4 @@
-"""Carries out actions on flows: the agent of a flow is told its settings until the engine keeps to them.
+"""Carries out actions on flows: sends the agent of a flow its settings until the engine keeps to them.
 
 Arrives: SetRate, SetMode, SetLoaders, Pause and Resume; events of flows, and the state after them.
 Leaves: FlowAdjusted to the agent of a flow; FlowFinished of flows whose agent is silent; FlowRefused.
@@ -129,7 +129,7 @@ class FlowActuator:
         for use in event.flows:
             flow = flows.get(use.flow_id)
             if flow is None:
-                self._again(use.flow_id, FlowSettings())  # of version 0: to be told of this flow
+                self._again(use.flow_id, FlowSettings())  # of version 0: asks for its FlowStarted
             elif use.version != flow.wanted.version:
                 self._again(use.flow_id, flow.settings)
 

@@ -1,7 +1,7 @@
 """Serves the flow agent of this node in a controller of any tier.
 
 Arrives: where to listen; the backplane of this controller.
-Leaves: a running agent, whose events are published there and which is told the settings of its flows from there.
+Leaves: a running agent: its events are published there, and the settings of its flows come from there.
 Must not know: policies, how engines report.
 """
 
@@ -65,7 +65,7 @@ def agent_name(config: FlowsConfig, path: Path) -> str:
 def serve_flows(
     config: FlowsConfig, backplane: Backplane, stack: ExitStack, *, anywhere: bool
 ) -> FlowAgent | None:
-    """Start the agent; `stack` stops it. An agent that nobody asked for and cannot be served is left out, and logged.
+    """Start the agent; `stack` stops it. An agent by default that cannot be served is left out, and logged.
 
     Raises LocalRpcError where `config.listen` cannot be served.
     """

@@ -175,7 +175,7 @@ class FlowAgent:
         self.stop()
 
     def adjusted(self, event: FlowAdjusted) -> None:
-        """The controller asks one of these flows for settings; those of version 0, to be told of it again."""
+        """The controller asks one of these flows for settings; those of version 0 ask for its FlowStarted again."""
         self._server.call(lambda: self._adjust(event))
 
     # -- Handler, in the server's thread -------------------------------------------------------------

@@ -4,7 +4,7 @@ Arrives: a task, what it moves; settings from the agent.
 Leaves: a start, progress once a second, a finish; calls of the task's `set_rate`, `pause` and the like.
 Must not know: the backplane, policies. It imports little: programs that run for a moment use it.
 
-Everything happens in a thread of its own, which sleeps until there is something to say. Without an agent there is no
+Everything happens in a separate thread, which sleeps until there is something to say. Without an agent there is no
 thread. Nothing here delays the task or makes it fail: an agent that is gone or broken costs one line in the log, and
 what it asked for is lifted after LIFT_AFTER_S.
 """

@@ -4,7 +4,7 @@ Arrives: lines of local processes that may be hostile.
 Leaves: validated messages, or a `WireError` with one sentence for the sender.
 Must not know: sockets, users, how a message is acted on.
 
-Strict: an unknown field, a number or text out of bounds, and a control character in a name are errors. The other end of
+Strict: an unknown field, a number or text out of bounds, and a control character in a name are errors. The peer of
 these messages, which imports little, is `reporter.py`.
 """
 

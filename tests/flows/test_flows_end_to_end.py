@@ -1,0 +1,151 @@
+"""A copy is a flow of the controller, and a policy or its user paces it: with a real controller and a real copy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import command, ran, wait_until
+
+Process = subprocess.Popen[Any]
+
+POLICY = '''
+from waystage.events import FlowStarted, JobFinished, Pause, Resume, SetLoaders
+
+class HoldsJob:
+    """Pauses flows of job `held` until job `first` has ended."""
+
+    name = "holds-job"
+
+    def __call__(self, event, state):
+        if isinstance(event, FlowStarted) and event.job_id == "held":
+            return [Pause(flow_id=event.flow_id), SetLoaders(flow_id=event.flow_id, loaders=1)]
+        if isinstance(event, JobFinished) and event.job_id == "first":
+            return [Resume(flow_id=flow.flow_id) for flow in state.flows_of("held")]
+        return []
+'''
+
+
+class Site:
+    """A global controller in a folder, and programs of its machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "holding.py").write_text(POLICY)
+        (folder / "data").write_bytes(os.urandom(1 << 20) * 24)
+        self.endpoint = f"unixsock-stream/{folder}/backplane.sock"
+        self.environment = os.environ | {
+            "PYTHONPATH": str(folder),
+            "WAYSTAGE_FLOWS": str(folder / "flows.sock"),
+            "WAYSTAGE_ENDPOINT": self.endpoint,
+        }
+        self.stack = ExitStack()
+
+    def controller(self) -> Process:
+        """Start it, and wait until it is ready."""
+        words = ["controller", "--listen", self.endpoint, "--policy", "holding:HoldsJob"]
+        process = self.program(
+            *words, "--state-dir", self.folder / "state", "--ready-file", self.folder / "ready"
+        )
+        wait_until((self.folder / "ready").exists, process, "the controller's start")
+        return process
+
+    def copy(self, name: str, *words: object) -> Process:
+        return self.program("copy", self.folder / "data", self.folder / name, *words)
+
+    def program(self, *words: object) -> Process:
+        process = subprocess.Popen(
+            command(*words), env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.stack.callback(process.communicate)
+        self.stack.callback(process.kill)
+        return process
+
+    def run(self, *words: object) -> Any:
+        return ran(command(*words, "--json"), env=self.environment).expect().json
+
+    def flows(self, *words: object) -> list[dict[str, Any]]:
+        flows: list[dict[str, Any]] = self.run("flows", *words)["flows"]
+        return flows
+
+    def flow(self, holds: Callable[[dict[str, Any]], object], alive: Process | None = None) -> dict[str, Any]:
+        """The only flow, once this holds for it, while the program `alive` runs."""
+        found: list[dict[str, Any]] = []
+
+        def look() -> bool:
+            found[:] = self.flows()
+            return len(found) == 1 and bool(holds(found[0]))
+
+        wait_until(look, alive, what="what is expected of the flow")
+        return found[0]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    with made.stack:
+        yield made
+
+
+def test_a_policy_pauses_a_copy_and_lets_it_go_on(site: Site) -> None:
+    site.controller()
+    copying = site.copy("copy", "--job", "held", "--bandwidth-limit", "4M")
+    flow = site.flow(
+        lambda flow: flow["limited_by"] == "paused" and flow["kept"] == flow["settings"]["version"], copying
+    )
+    assert (flow["traffic"], flow["engine"], flow["job_id"]) == ("staging", "copy", "held")
+    assert flow["settings"]["paused"] and flow["bytes"] == 24 << 20
+    time.sleep(1.5)  # what was on its way when it was paused is reported
+    done = site.flow(lambda flow: True)["bytes_done"]
+    time.sleep(2.0)
+    assert site.flow(lambda flow: True)["bytes_done"] == done < 4 << 20
+    assert copying.poll() is None
+    site.run("notify", "job-start", "first", "--nodes", "n1")
+    site.run("notify", "job-end", "first")
+    out, err = copying.communicate(timeout=60)
+    assert copying.returncode == 0, out + err
+    assert (site.folder / "copy").read_bytes() == (site.folder / "data").read_bytes()
+    wait_until(lambda: site.flows() == [], what="the end of the flow")
+    refused = ran(command("events", "--list"), env=site.environment).expect()
+    assert "FlowRefused" in refused.out
+
+
+def test_its_user_paces_a_flow_and_a_restarted_controller_knows_it_again(site: Site) -> None:
+    controller = site.controller()
+    copying = site.copy("copy", "--bandwidth-limit", "2M")
+    flow = site.flow(lambda flow: flow["rate_bps"] > 0, copying)
+    assert flow["traffic"] == "io" and flow["job_id"] is None
+    site.run("flows", "pause", flow["flow_id"])
+    site.flow(lambda flow: flow["limited_by"] == "paused")
+    assert site.flows("--local")[0]["settings"]["paused"]
+    controller.terminate()
+    controller.communicate(timeout=60)
+    site.controller()
+    again = site.flow(lambda again: again["flow_id"] != flow["flow_id"] and again["rate_bps"] > 0)
+    site.run("flows", "set", again["flow_id"], "--rate", "1M/s")
+    site.flow(lambda flow: flow["settings"].get("rate_bps") == 8_000_000 and flow["kept"] > 0)
+    failed = ran(command("flows", "set", again["flow_id"], "--loaders", "2"), env=site.environment)
+    assert failed.code == 3 and "does not obey loaders" in failed.err
+    site.run("flows", "set", again["flow_id"], "--no-rate")
+    copying.terminate()
+    copying.communicate(timeout=60)
+    wait_until(lambda: site.flows() == [], what="the end of the flow")
+
+
+def test_a_copy_works_as_before_where_the_agent_hangs_or_is_gone(site: Site) -> None:
+    controller = site.controller()
+    copying = site.copy("copy", "--bandwidth-limit", "8M")
+    site.flow(lambda flow: True, copying)
+    controller.kill()
+    controller.communicate()
+    out, err = copying.communicate(timeout=60)
+    assert copying.returncode == 0, out + err
+    assert err.count("flow agent") == 1, err
+    assert "copied" in out
