@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -24,10 +25,10 @@ from waystage.flows import FlowDescription
 from waystage.flows.agent import AgentLimits, FlowAgent
 from waystage.local_rpc import LocalClient
 
-NOBODY = 65534
+STRANGER = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 
-AS_NOBODY = """
+AS_STRANGER = """
 import json, os, sys
 from waystage.local_client import LocalClient
 os.setgid(65534); os.setuid(65534)
@@ -49,11 +50,11 @@ def shared(serve: Serve, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> Itera
             yield agent
 
 
-class Nobody:
+class Stranger:
     """Lines of another user's process, one connection each."""
 
     def __init__(self, path: Path) -> None:
-        words = [sys.executable, "-c", AS_NOBODY, str(path)]
+        words = [sys.executable, "-c", AS_STRANGER, str(path)]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def say(self, **message: Any) -> Any:
@@ -64,8 +65,8 @@ class Nobody:
 
 
 @contextmanager
-def nobody(path: Path) -> Iterator[Nobody]:
-    made = Nobody(path)
+def stranger_at(path: Path) -> Iterator[Stranger]:
+    made = Stranger(path)
     try:
         yield made
     finally:
@@ -75,11 +76,11 @@ def nobody(path: Path) -> Iterator[Nobody]:
 
 @needs_root
 def test_the_user_is_the_kernels_word_and_only_root_names_another(shared: FlowAgent, heard: Heard) -> None:
-    with nobody(shared.path) as stranger:
+    with stranger_at(shared.path) as stranger:
         answer = stranger.say(**START, user="root")
         assert answer == {"type": "refused", "why": "only root may name another user"}
         assert stranger.say(**START)["type"] == "accepted"
-        assert heard.next(events.FlowStarted).user == "nobody"
+        assert heard.next(events.FlowStarted).user == pwd.getpwuid(STRANGER).pw_name
     mine = Lines(shared.path)
     assert (mine.say(**START, user="ada") or {})["type"] == "accepted"
     assert heard.next(events.FlowStarted).user == "ada"
@@ -89,7 +90,7 @@ def test_the_user_is_the_kernels_word_and_only_root_names_another(shared: FlowAg
 def test_a_stranger_neither_sees_nor_changes_a_flow(shared: FlowAgent, heard: Heard) -> None:
     mine = Lines(shared.path)
     flow_id = (mine.say(**START) or {})["flow_id"]
-    with nobody(shared.path) as stranger:
+    with stranger_at(shared.path) as stranger:
         refused = stranger.say(type="change", flow_id=flow_id, paused=True)
         unknown = stranger.say(type="change", flow_id="n1:0", paused=True)
         assert refused["type"] == unknown["type"] == "refused"
@@ -109,7 +110,7 @@ def test_a_stranger_neither_sees_nor_changes_a_flow(shared: FlowAgent, heard: He
 
 @needs_root
 def test_one_user_begins_a_bounded_number_of_flows(shared: FlowAgent, heard: Heard) -> None:
-    program = AS_NOBODY.replace(
+    program = AS_STRANGER.replace(
         "with LocalClient(sys.argv[1]) as client:",
         "for client in [LocalClient(sys.argv[1]) for _ in range(1000)]:",
     )
@@ -209,7 +210,7 @@ print(connection.recv(100), flush=True)
         with flows.reported(Task(), FlowDescription("io", "load")):
             assert false.stdout.readline() == "b''\n", "nothing is said to it"
         false.wait(30)
-    assert f"user {NOBODY} serves it" in caplog.text
+    assert f"user {STRANGER} serves it" in caplog.text
 
 
 def test_an_event_of_another_agents_flow_is_refused(tmp_path: Path) -> None:
