@@ -81,6 +81,8 @@ impl<E: Fatal> CopyState<E> {
 
     /// The caller wants the copy to end.
     pub fn cancel(&self) {
+        // With the reason, since threads that are stopped may report the end of their transport first.
+        self.fatal.lock().get_or_insert_with(E::stopped);
         self.cancelled.store(true, Ordering::SeqCst);
         self.stop();
     }
@@ -173,5 +175,17 @@ mod tests {
         state.cancel();
         state.next_phase();
         assert!(state.is_stopped() && matches!(state.verdict(), CopyError::Stopped(_)));
+    }
+
+    #[test]
+    fn what_threads_report_after_a_stop_is_no_reason_and_what_they_met_before_is() {
+        let state = CopyState::<CopyError>::default();
+        state.cancel();
+        state.end_for(CopyError::Failed("the channel has ended".to_owned()));
+        assert!(matches!(state.verdict(), CopyError::Stopped(_)));
+        let state = CopyState::<CopyError>::default();
+        state.end_for(CopyError::Failed("broken".to_owned()));
+        state.cancel();
+        assert!(matches!(state.verdict(), CopyError::Failed(_)));
     }
 }

@@ -89,6 +89,20 @@ impl Gate {
         }
     }
 
+    /// Wait for `time`, at most until it is stopped.
+    ///
+    /// # Errors
+    /// Once it is stopped.
+    pub fn rest(&self, time: Duration) -> Result<(), Stopped> {
+        let mut state = self.state.lock();
+        let goes_on = |state: &mut State| !state.stopped;
+        if self.changed.wait_while_for(&mut state, goes_on, time).timed_out() {
+            Ok(())
+        } else {
+            Err(Stopped)
+        }
+    }
+
     /// What `bytes` that cannot wait here may do: for event loops. They are counted where they may go.
     pub fn take(&self, now: Instant, bytes: u64) -> Turn {
         if self.open.load(Ordering::Relaxed) {
@@ -178,6 +192,19 @@ mod tests {
             });
             assert!(gate.is_stopped());
         }
+    }
+
+    #[test]
+    fn a_rest_lasts_its_time_unless_a_stop_ends_it() {
+        let gate = Gate::default();
+        assert_eq!(gate.rest(Duration::from_millis(1)), Ok(()));
+        std::thread::scope(|scope| {
+            let resting = scope.spawn(|| gate.rest(Duration::from_secs(3600)));
+            std::thread::sleep(Duration::from_millis(20));
+            gate.set_stopped(true);
+            assert_eq!(resting.join().unwrap(), Err(Stopped));
+        });
+        assert_eq!(gate.rest(Duration::from_secs(3600)), Err(Stopped), "as it was stopped before");
     }
 
     #[test]

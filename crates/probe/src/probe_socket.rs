@@ -111,7 +111,7 @@ impl ProbeSocket {
         }
     }
 
-    /// Wait for datagrams for a moment and hand them on, joined as the kernel joins them: bytes, how many each has, and
+    /// Wait for datagrams or a wake-up and hand them on, joined as the kernel joins them: bytes, how many each has, and
     /// when the first of them came to this machine. How long it took to wake up is no part of the path.
     pub(crate) fn receive(&self, mut take: impl FnMut(&[u8], usize, u64)) {
         if !self.socket.readable() {

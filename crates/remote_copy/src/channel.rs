@@ -2,8 +2,6 @@
 //!
 //! Arrives: messages. Leaves: messages, each complete and at most once, in any order. Must not know: what messages say.
 
-use std::time::Duration;
-
 use crate::copy_state::CopyState;
 use crate::error::WanError;
 use waystage_transport::message::Message;
@@ -28,14 +26,14 @@ pub trait Channel: Sync {
     /// Where the channel has ended.
     fn receive(&self, copy_state: &CopyState) -> Result<Option<Message>, WanError>;
 
-    /// Let all threads that wait for a message check whether the copy is stopped.
+    /// Let all threads that wait for a message or for [`Self::delivered`] check whether the copy is stopped.
     fn interrupt(&self);
 
     /// A received message is no longer needed: its memory may be filled again.
     fn done(&self, message: Message);
 
-    /// Whether the peer has all messages, after waiting at most `timeout`.
-    fn delivered(&self, timeout: Duration) -> bool;
+    /// Wait until the peer has all messages or the channel has ended; false after [`Self::interrupt`].
+    fn delivered(&self) -> bool;
 
     /// Memory that received messages may fill, in bytes.
     fn memory_bytes(&self) -> u64;
@@ -65,8 +63,8 @@ impl Channel for waystage_transport::channel::Channel {
         self.done(message);
     }
 
-    fn delivered(&self, timeout: Duration) -> bool {
-        self.delivered(timeout)
+    fn delivered(&self) -> bool {
+        self.delivered()
     }
 
     fn memory_bytes(&self) -> u64 {
@@ -152,7 +150,7 @@ pub(crate) mod testing {
 
         fn done(&self, _message: Message) {}
 
-        fn delivered(&self, _timeout: Duration) -> bool {
+        fn delivered(&self) -> bool {
             true
         }
 

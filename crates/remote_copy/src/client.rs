@@ -21,6 +21,7 @@ use waystage_transport::handshake::client::{
 };
 use waystage_transport::handshake::hello::Purpose;
 use waystage_transport::message_queue::MessageQueue;
+use waystage_transport::stats::Bottleneck;
 use waystage_transport::tls::random;
 use waystage_transport::wire::Reader;
 
@@ -126,7 +127,7 @@ impl Client {
         let thread = std::thread::Builder::new()
             .name("wan-copy".to_owned())
             .spawn(move || {
-                let result = run(&running);
+                let result = run(&running).map_err(|error| running.copy_state.explained(error));
                 if result.is_err() {
                     // Nothing more is sent, and no thread has to wait.
                     let controls = running.lock().controls.clone();
@@ -194,7 +195,7 @@ impl Client {
         let Some(channel) = &progress.channel else { return (Vec::new(), String::new()) };
         let status = channel.status();
         let limit = if progress.limit.is_empty() {
-            status.limit().map_or("", waystage_transport::stats::Bottleneck::name).to_owned()
+            status.limit().map_or("", Bottleneck::name).to_owned()
         } else {
             progress.limit.clone()
         };
@@ -312,11 +313,7 @@ fn run(shared: &Shared) -> Result<(), WanError> {
             let mut progress = shared.lock();
             progress.limit = match (&plan, &verdict) {
                 (Plan::Pull { .. }, Some(verdict)) => verdict.limit.clone(),
-                _ => channel
-                    .status()
-                    .limit()
-                    .map_or("", waystage_transport::stats::Bottleneck::name)
-                    .to_owned(),
+                _ => channel.status().limit().map_or("", Bottleneck::name).to_owned(),
             };
             progress.verdict = verdict;
             let left = shared.copy_state.owners_left.load(std::sync::atomic::Ordering::Relaxed);

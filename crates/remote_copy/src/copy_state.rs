@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::WanError;
 use parking_lot::Mutex;
 use waystage_copy::state::CopyState as EngineState;
+use waystage_transport::error::Error;
 
 /// The state of a copy at one side: that of the copy engine, and what two hosts need beside it.
 #[derive(Default)]
@@ -36,6 +37,14 @@ impl CopyState {
     pub(crate) fn add(&self, digest: u128) {
         let mut sum = self.sum.lock();
         *sum = sum.wrapping_add(digest);
+    }
+
+    /// Why the copy ended with this error: a stop before it began ends its connection.
+    pub(crate) fn explained(&self, error: WanError) -> WanError {
+        match error {
+            WanError::Session(Error::Lost(_)) if self.is_cancelled() => self.verdict(),
+            error => error,
+        }
     }
 
     pub(crate) fn sum(&self) -> u128 {
@@ -74,6 +83,15 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_a_stop_ended_was_not_lost() {
+        let state = CopyState::default();
+        assert_eq!(state.explained(WanError::lost("cut")).kind(), "lost");
+        state.cancel();
+        assert_eq!(state.explained(WanError::lost("cut")).kind(), "stopped");
+        assert_eq!(state.explained(WanError::input("bad")).kind(), "input");
+    }
 
     #[test]
     fn what_the_peer_said_explains_a_lost_connection() {

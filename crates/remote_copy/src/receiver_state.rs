@@ -137,7 +137,7 @@ impl<'a> ReceiverState<'a> {
             most_recovered_bytes: memory / 8,
             busy_time: BUSY_TIME,
         };
-        let sink = Sink::open(sink, &copy_state.report)?;
+        let sink = Sink::open(sink, &copy_state.report, &copy_state.pace.gate)?;
         // Nothing is written at the destination of a dry run.
         let place = || match sink.destination.root().filter(|_| !options.dry.is_dry()) {
             Some(Ok(root)) => SpillDirectory::In(root),

@@ -12,7 +12,6 @@ mod reading;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::error::WanError;
 use parking_lot::Mutex;
@@ -44,9 +43,6 @@ const FIRST_OFFER_BYTES: usize = EARLY_BYTES / 2;
 
 /// Threads that walk: on local storage one keeps several readers busy.
 const WALKERS: usize = 2;
-
-/// While the last messages are delivered, the sender checks this often whether the copy is stopped.
-const CHECK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// What is copied from.
 pub(crate) struct Origin {
@@ -124,10 +120,7 @@ pub(crate) fn send(
         }
         let fed = sender.feed();
         // The peer does not have it all yet, and until then the bottleneck shows.
-        while matches!(fed, Ok(true))
-            && !channel.delivered(CHECK_INTERVAL)
-            && !copy_state.is_stopped()
-        {}
+        while matches!(fed, Ok(true)) && !copy_state.is_stopped() && !channel.delivered() {}
         sender.queue.stop();
         // Also what ends the one who listens.
         let stopped = copy_state.is_stopped();
@@ -166,6 +159,7 @@ impl Sender<'_> {
     fn end(&self, error: WanError) {
         self.copy_state.end_for(error);
         self.queue.stop();
+        self.channel.interrupt();
     }
 
     /// Take in answers until the copy is over.

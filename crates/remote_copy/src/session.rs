@@ -212,7 +212,8 @@ pub(crate) fn exchange(
             // The channel's owner interrupts the connection after each change of what is checked here.
             while !over.load(order) {
                 if copy_state.is_cancelled() {
-                    channel.interrupt();
+                    // Also for threads that wait to send.
+                    channel.end("the copy was stopped");
                     report(&|heard| heard.nothing_more = true);
                 }
                 let (own, both) = (copy_state.limits.own(), copy_state.limits.both());

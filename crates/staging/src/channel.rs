@@ -70,6 +70,12 @@ impl Stop {
         }
     }
 
+    /// The socket to shut down from now on.
+    pub(crate) fn watch(&self, socket: &TcpStream) -> io::Result<()> {
+        *self.socket.lock() = Some(socket.try_clone()?);
+        Ok(())
+    }
+
     pub(crate) fn check(&self) -> Result<(), StagingError> {
         if self.wished.load(Ordering::SeqCst) {
             return Err(StagingError::Cancelled("was stopped".to_owned()));
@@ -109,14 +115,14 @@ impl TcpChannel {
         stop: Arc<Stop>,
         peer: String,
     ) -> Result<Self, StagingError> {
-        let set_up = || -> io::Result<(TcpStream, OwnedFd)> {
+        let set_up = || -> io::Result<OwnedFd> {
             // A message must not wait for the acknowledgement of the one before.
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)?;
-            Ok((stream.try_clone()?, eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?))
+            stop.watch(&stream)?;
+            Ok(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?)
         };
-        let (copy, wake) = set_up().map_err(|error| StagingError::socket(&peer, &error))?;
-        *stop.socket.lock() = Some(copy);
+        let wake = set_up().map_err(|error| StagingError::socket(&peer, &error))?;
         stop.check()?;
         Ok(Self {
             stream,
@@ -436,7 +442,7 @@ impl Channel for TcpChannel {
         self.recycle(message.buffer);
     }
 
-    fn delivered(&self, _timeout: Duration) -> bool {
+    fn delivered(&self) -> bool {
         // TCP has them; the peer's verdict says what became of them.
         true
     }

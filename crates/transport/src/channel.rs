@@ -8,7 +8,7 @@
 //! by [`Channel::done`] counts against the memory that the peer may fill.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -116,11 +116,9 @@ impl Channel {
         }
     }
 
-    /// Whether the peer holds all that was sent, waiting for it for at most `timeout`.
-    pub fn delivered(&self, timeout: Duration) -> bool {
-        let deadline = Instant::now() + timeout;
-        let left = || deadline.saturating_duration_since(Instant::now());
-        self.members().iter().all(|member| member.delivered(left()))
+    /// Wait until the peer holds all that was sent, or the connection is over; false after [`Self::interrupt`].
+    pub fn delivered(&self) -> bool {
+        self.members().iter().all(|member| member.delivered())
     }
 
     /// The next message; None where none came in time.
@@ -140,9 +138,11 @@ impl Channel {
         }
     }
 
-    /// Let all threads in [`Self::receive_unless`] ask again whether it is over.
+    /// Let all threads in [`Self::receive_unless`] ask again whether it is over, and one in [`Self::delivered`] return,
+    /// now or when it next waits.
     pub fn interrupt(&self) {
         self.incoming.interrupt();
+        self.members().iter().for_each(|member| member.interrupt());
     }
 
     /// A message is done with; its memory may be filled again.

@@ -7,7 +7,6 @@
 //! nothing waits for it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -117,12 +116,19 @@ impl ChannelConnection {
         }
     }
 
-    /// Whether the peer holds all that was sent.
-    pub fn delivered(&self, timeout: Duration) -> bool {
+    /// Wait until the peer holds all that was sent, or it is over; false after [`Self::interrupt`].
+    pub fn delivered(&self) -> bool {
         match (self.way(), &self.udp) {
-            (Way::Udp, Some(udp)) => udp.delivered(timeout),
+            (Way::Udp, Some(udp)) => udp.delivered(),
             // TCP does not report it.
             _ => true,
+        }
+    }
+
+    /// Let a thread in [`Self::delivered`] return, now or when it next waits.
+    pub fn interrupt(&self) {
+        if let Some(udp) = &self.udp {
+            udp.interrupt();
         }
     }
 
@@ -150,10 +156,13 @@ impl ChannelConnection {
         }
     }
 
-    /// Close at once.
+    /// Carry nothing more, at once; threads that wait to send return.
     pub fn abort(&self) {
         if let Some(udp) = &self.udp {
             udp.abort();
+        }
+        if let Some(control) = &self.control {
+            control.stop_bulk();
         }
         self.look();
     }

@@ -109,24 +109,25 @@ impl Control {
         self.waiting_bytes() as f64 / WAITING_BYTES as f64
     }
 
-    /// Send a message of a channel; waits while others wait. It comes back where the connection has ended.
+    /// Send a message of a channel; waits while others wait. It comes back where the connection has ended, or
+    /// [`Self::stop_bulk`] was called.
     pub fn send_bulk(&self, message: Vec<u8>) -> Option<Vec<u8>> {
         let began = Instant::now();
         let mut state = self.shared.lock();
-        while state.ended.is_none() {
+        while !state.takes_no_bulk() {
             let rate = state.rate();
             let left = state.bucket.take(Instant::now(), rate, message.len());
             if left.is_zero() {
                 break;
             }
-            let unchanged = |state: &mut State| state.ended.is_none() && state.rate() == rate;
+            let unchanged = |state: &mut State| !state.takes_no_bulk() && state.rate() == rate;
             self.shared.changed.wait_while_for(&mut state, unchanged, left);
         }
         drop(state);
         let capped = Instant::now();
         let frame = framed(BULK, &message);
         let mut state = self.shared.lock();
-        while state.ended.is_none() && state.waiting_bytes >= WAITING_BYTES {
+        while !state.takes_no_bulk() && state.waiting_bytes >= WAITING_BYTES {
             self.shared.changed.wait(&mut state);
         }
         for (bottleneck, held) in
@@ -135,7 +136,7 @@ impl Control {
             state.held_ns[bottleneck as usize] +=
                 u64::try_from(held.as_nanos()).unwrap_or(u64::MAX);
         }
-        if state.ended.is_some() {
+        if state.takes_no_bulk() {
             return Some(message);
         }
         state.waiting_bytes += frame.len();
@@ -145,7 +146,14 @@ impl Control {
         None
     }
 
-    /// The same without waiting, for a caller that checks [`Self::waiting_bytes`] first and paces itself.
+    /// Take no more messages of a channel; small ones go on. Threads that wait in [`Self::send_bulk`] return.
+    pub fn stop_bulk(&self) {
+        self.shared.lock().bulk_stopped = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// The same as [`Self::send_bulk`] without waiting, for a caller that checks [`Self::waiting_bytes`] first and
+    /// paces itself.
     pub fn offer_bulk(&self, message: &[u8]) {
         let frame = framed(BULK, message);
         let mut state = self.shared.lock();

@@ -23,6 +23,9 @@ const KERNEL_BYTES: usize = 8 << 20;
 /// Batches that fill less than this of a buffer are copied out of it, so that memory is held by data and not by room.
 const WORTH_KEEPING: usize = BATCH_BYTES / 4;
 
+/// What the kernel has not taken within this time counts as lost on the way.
+const SEND_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+
 /// Datagrams of one size, but for the last, from one address; their bytes kept, or where they were received.
 pub struct Arrived<Bytes = Vec<u8>> {
     /// The sender.
@@ -145,7 +148,7 @@ impl Socket {
         let mut again = true;
         while let Err(error) = self.state.try_send((&self.socket).into(), &transmit) {
             let goes_on = if error.kind() == io::ErrorKind::WouldBlock {
-                self.wait(PollFlags::OUT)
+                self.wait(PollFlags::OUT, Some(SEND_TIME))
             } else {
                 // A connected socket says here once what the network answered to an earlier datagram.
                 std::mem::take(&mut again)
@@ -168,24 +171,23 @@ impl Socket {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Whether there is something to read within a moment.
+    /// Wait until there is something to read, or [`Self::wake`] was called; whether there is.
     pub fn readable(&self) -> bool {
-        self.wait(PollFlags::IN)
+        self.wait(PollFlags::IN, None)
     }
 
-    /// Whether it became ready within a moment.
-    fn wait(&self, flags: PollFlags) -> bool {
+    /// Wait until it is ready, it was woken, or this time is over; whether it is ready.
+    fn wait(&self, flags: PollFlags, time: Option<Timespec>) -> bool {
         let mut fds = [
             PollFd::from_borrowed_fd(self.socket.as_fd(), flags),
             PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
         ];
-        let timeout = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
-        poll(&mut fds, Some(&timeout)).is_ok() && !fds[0].revents().is_empty()
+        poll(&mut fds, time.as_ref()).is_ok() && !fds[0].revents().is_empty()
     }
 
-    /// Wait for datagrams for a moment and hand each batch to `take`.
+    /// Wait for datagrams and hand each batch to `take`; none after [`Self::wake`].
     pub fn receive(&self, buffers: &mut Buffers, take: impl FnMut(Arrived)) {
-        if self.wait(PollFlags::IN) {
+        if self.readable() {
             self.receive_waiting(buffers, take);
         }
     }

@@ -140,11 +140,20 @@ impl UdpConnection {
         None
     }
 
-    /// Whether the peer holds all messages, or the connection is over.
-    pub fn delivered(&self, timeout: Duration) -> bool {
+    /// Wait until the peer holds all messages, or the connection is over; false after [`Self::interrupt`].
+    pub fn delivered(&self) -> bool {
         let mut pending = self.commands.lock();
-        let in_flight = |pending: &mut PendingCommands| pending.in_flight > 0 && !pending.over;
-        !self.commands.heard.wait_while_for(&mut pending, in_flight, timeout).timed_out()
+        let in_flight = |pending: &mut PendingCommands| {
+            pending.in_flight > 0 && !pending.over && !pending.interrupted
+        };
+        self.commands.heard.wait_while(&mut pending, in_flight);
+        !std::mem::take(&mut pending.interrupted)
+    }
+
+    /// Let a thread in [`Self::delivered`] return, now or when it next waits.
+    pub fn interrupt(&self) {
+        self.commands.lock().interrupted = true;
+        self.commands.heard.notify_all();
     }
 
     /// The consumer has finished with a received message.

@@ -151,7 +151,7 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
         most_recovered_bytes: MOST_RECOVERED_BYTES,
         busy_time: Duration::ZERO,
     };
-    let sink = Sink::open(sink, &state.report)?;
+    let sink = Sink::open(sink, &state.report, &state.pace.gate)?;
     state.pace.gate.set_limit(options.rate_bytes_per_s);
     Ok(Context {
         mover: ContentMover::new(Arc::clone(&state.pace), options.workers, state.stop_flag()),

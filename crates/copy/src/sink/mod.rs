@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::fs::{readlinkat, syncfs};
 use rustix::io::Errno;
+use waystage_pacing::{Gate, Stopped};
 
 use crate::attributes::AttributePreserver;
 use crate::counts::{add, Report};
@@ -29,6 +30,7 @@ use crate::options::Fsync;
 use crate::own_names::{is_journal_folder, random};
 use crate::plan::Found;
 use crate::stat::{letter, split, stat_at, stat_fd, FileState, Metadata};
+use crate::state::Fatal;
 use crate::time::Time;
 
 use journal::{Journal, JournalOf, PartialFile, Record, Recovered};
@@ -41,6 +43,9 @@ pub use special::Special;
 pub use temporary::with_temporary_name;
 
 pub use crate::own_names::OWN_PREFIX;
+
+/// While another process copies to the destination, it is looked this often whether it still does.
+const BUSY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Clocks of file servers and of this machine may differ by this much when it is decided what a lost run may have made.
 const CLOCKS_S: i64 = 120;
@@ -101,8 +106,9 @@ impl Sink {
     /// Open the destination, and unless this is a dry run its journal: an earlier run is continued or cleared away.
     ///
     /// # Errors
-    /// Where the destination cannot be written, is in use, or holds an unfinished copy of another source.
-    pub fn open(options: SinkOptions<'_>, report: &Report) -> Result<Self, CopyError> {
+    /// Where the destination cannot be written, is in use, or holds an unfinished copy of another source; or the copy
+    /// was stopped (`gate`) while the destination was in use.
+    pub fn open(options: SinkOptions<'_>, report: &Report, gate: &Gate) -> Result<Self, CopyError> {
         let SinkOptions { root, shown, from, dry_run, restart, fsync, .. } = options;
         let destination =
             Destination::open(root, dry_run).map_err(|error| unwritable(shown, &error))?;
@@ -135,7 +141,8 @@ impl Sink {
         let (journal, mut recovered) = loop {
             match Journal::open(opened()?, of, shown, options.most_recovered_bytes) {
                 Err(CopyError::Busy(_)) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(100));
+                    // The kernel tells of a lock's end only the one who blocks on it, without a limit.
+                    gate.rest(BUSY_INTERVAL).map_err(|Stopped| <CopyError as Fatal>::stopped())?;
                 }
                 other => break other?,
             }

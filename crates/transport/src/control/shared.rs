@@ -37,6 +37,8 @@ pub(super) struct State {
     /// Bytes a second of bulk that were agreed on, and that hold for now; None for no limit.
     pub(super) rates: [Option<u64>; 2],
     pub(super) bucket: TokenBucket,
+    /// Whether the channel sends nothing more.
+    pub(super) bulk_stopped: bool,
     /// Whether [`Control::receive`] and [`Control::wait`] are to return.
     pub(super) interrupted: bool,
     pub(super) held_ns: [u64; Bottleneck::ALL.len()],
@@ -46,6 +48,11 @@ impl State {
     /// The rate limit of bulk messages.
     pub(super) fn rate(&self) -> Option<u64> {
         self.rates.iter().flatten().min().copied()
+    }
+
+    /// Whether no more bulk messages are taken.
+    pub(super) fn takes_no_bulk(&self) -> bool {
+        self.bulk_stopped || self.ended.is_some()
     }
 
     /// The next small message, if one has come; an error where none will, with `advice` on what to do.

@@ -48,6 +48,8 @@ pub(super) struct PendingCommands {
     pub(super) limit: Option<Option<u64>>,
     pub(super) over: bool,
     pub(super) heard: bool,
+    /// Whether a thread that waits until all is delivered is to return.
+    pub(super) interrupted: bool,
     /// Whether a message has come.
     pub(super) came: bool,
     pub(super) status: Status,
