@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{openat, Mode, OFlags, CWD};
 use rustix::io::Errno;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use waystage_catalog::Root;
 use waystage_copy::{Counts, Names, Problem};
 use waystage_netns::within;
@@ -25,9 +25,6 @@ use crate::sources::{check_sources, last_names};
 
 /// A connection is given up where it could not be made for this long.
 const CONNECT_TIME: Duration = Duration::from_secs(60);
-
-/// While connecting, a cancellation is noticed within this time.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Which way files go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,7 +262,7 @@ fn complete(
     Ok(found_bytes("found_bytes"))
 }
 
-/// Connect without ever being out of reach of a cancellation.
+/// Connect; a cancellation shuts the socket down, which ends the wait for it.
 fn connect(request: &Request, stop: &Stop) -> Result<TcpStream, StagingError> {
     let server = request.server;
     let failed = |error: io::Error| StagingError::socket(server, &error);
@@ -273,13 +270,21 @@ fn connect(request: &Request, stop: &Stop) -> Result<TcpStream, StagingError> {
         Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).map_err(failed)
     })?;
     socket.set_nonblocking(true).map_err(failed)?;
+    let stream = TcpStream::from(socket);
+    stop.watch(&stream).map_err(failed)?;
+    stop.check()?;
     let deadline = Instant::now() + CONNECT_TIME;
+    let socket = SockRef::from(&stream);
     match socket.connect(&server.into()) {
         Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let polled = poll(
+                &mut [PollFd::new(&stream, PollFlags::OUT)],
+                Timespec::try_from(left).ok().as_ref(),
+            );
             stop.check()?;
-            let mut fds = [PollFd::new(&socket, PollFlags::OUT)];
-            match poll(&mut fds, Timespec::try_from(CHECK_INTERVAL).ok().as_ref()) {
-                Ok(0) if Instant::now() > deadline => return Err(failed(Errno::TIMEDOUT.into())),
+            match polled {
+                Ok(0) if left.is_zero() => return Err(failed(Errno::TIMEDOUT.into())),
                 Ok(0) | Err(Errno::INTR) => {}
                 Ok(_) => break,
                 Err(errno) => return Err(failed(errno.into())),
@@ -290,5 +295,5 @@ fn connect(request: &Request, stop: &Stop) -> Result<TcpStream, StagingError> {
     if let Some(error) = socket.take_error().map_err(failed)? {
         return Err(failed(error));
     }
-    Ok(socket.into())
+    Ok(stream)
 }

@@ -140,6 +140,15 @@ impl Drop for Server {
 }
 
 impl Shared {
+    /// Wait until a connection has ended, which frees descriptors, or the server stops; others free some, too, so at
+    /// most for [`PAUSE`].
+    fn wait_for_descriptors(&self) {
+        let mut state = self.state.lock();
+        let before = state.connections.len();
+        let as_before = |state: &mut State| !state.stopping && state.connections.len() >= before;
+        self.changed.wait_while_for(&mut state, as_before, PAUSE);
+    }
+
     /// Wait for room for one more connection; false where the server stops.
     fn wait_for_room(&self) -> bool {
         let mut state = self.state.lock();
@@ -171,7 +180,7 @@ fn accept_all(shared: &Arc<Shared>, listener: &TcpListener) {
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::INTR | Errno::CONNABORTED | Errno::PROTO) => {}
                 Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => {
-                    thread::sleep(PAUSE);
+                    shared.wait_for_descriptors();
                 }
                 _ => {
                     shared.state.lock().failure =

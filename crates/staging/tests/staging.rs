@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -305,6 +305,29 @@ fn a_cancelled_transfer_ends_at_once() {
         serving.join().unwrap();
     }
     assert_eq!(place.files("here"), ["y"]);
+}
+
+#[test]
+fn a_transfer_that_is_still_connecting_is_cancelled_at_once() {
+    let place = Place::new();
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    socket.listen(0).unwrap();
+    let listener = TcpListener::from(socket);
+    let SocketAddr::V4(server) = listener.local_addr().unwrap() else { unreachable!() };
+    // Its queue is full: the kernel answers no more.
+    let waiting: Vec<_> = std::iter::from_fn(|| {
+        TcpStream::connect_timeout(&server.into(), Duration::from_millis(300)).ok()
+    })
+    .take(100)
+    .collect();
+    assert!(waiting.len() < 100);
+    let transfer = start(server, Direction::Get, place.get(&["data/x"]));
+    assert!(transfer.wait(Some(Duration::from_millis(50))).is_none());
+    let began = Instant::now();
+    transfer.cancel();
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert_eq!(transfer.wait(None).unwrap().unwrap_err().kind(), "cancelled");
 }
 
 #[test]

@@ -26,6 +26,7 @@ from waystage.cli.reaching import Session, Trust, believing, server_options, sho
 from waystage.cli.service import appended_log, write_line, write_ready
 from waystage.native_options.proxies import ProxyOptions
 from waystage.outputs import remove_written
+from waystage.task import follow
 from waystage.wan.address import parse_forward, parse_listen, parse_server
 
 if TYPE_CHECKING:
@@ -249,7 +250,9 @@ class _Proxying:
 
     def _follow(self, proxy: WanProxy) -> None:
         drained: float | None = None
-        while not proxy.wait(POLL_S):
+
+        def look(_: dict[str, int]) -> None:
+            nonlocal drained
             self._tell(proxy)
             if self.asked:
                 self.asked = False
@@ -259,6 +262,8 @@ class _Proxying:
                 proxy.drain()
             if drained is not None and (self.signals > 1 or time.monotonic() - drained > self.drain_s):
                 proxy.cancel()
+
+        follow(proxy, look, POLL_S)
         self._tell(proxy)
         self._statistics(proxy)
 
