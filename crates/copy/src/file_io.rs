@@ -98,6 +98,61 @@ pub fn read_full(
     Ok(())
 }
 
+/// Read bytes `start..end` in pieces of at most the buffer's size. `read` is given the buffer, the bytes wanted and
+/// their place, and tells how many it read; `visit` is given each piece and its place. A file that ends before is an
+/// error, `early`.
+///
+/// # Errors
+/// Those of `read` and `visit`; `early`.
+pub fn for_pieces(
+    buffer: &mut [u8],
+    (mut at, end): (u64, u64),
+    early: Failure,
+    mut read: impl FnMut(&mut [u8], usize, u64) -> Result<usize, Failure>,
+    mut visit: impl FnMut(&[u8], u64) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    while at < end {
+        let most = usize::try_from(end - at).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let count = read(buffer, most, at)?;
+        if count == 0 {
+            return Err(early);
+        }
+        visit(&buffer[..count], at)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+/// Whether what was written can be read again: the digest of these ranges of a file, one after the other.
+///
+/// # Errors
+/// [`Failure::Damaged`] where it differs or the file is shorter; those of pread(2).
+pub fn read_back(
+    file: BorrowedFd<'_>,
+    ranges: impl IntoIterator<Item = (u64, u64)>,
+    digest: u128,
+) -> Result<(), Failure> {
+    let mut hasher = XxHash3_128::new();
+    let mut buffer = vec![0; PIECE_BYTES];
+    for range in ranges {
+        let read = |buffer: &mut [u8], most: usize, at: u64| loop {
+            match pread(file, &mut buffer[..most], at) {
+                Err(Errno::INTR) => {}
+                other => return other.at(End::Destination, "read back"),
+            }
+        };
+        for_pieces(&mut buffer, range, Failure::Damaged, read, |bytes, _| {
+            hasher.write(bytes);
+            Ok(())
+        })?;
+    }
+    if hasher.finish_128() == digest {
+        Ok(())
+    } else {
+        Err(Failure::Damaged)
+    }
+}
+
 /// The digest of bytes `start..end` of a file as programs read them: holes are zeros, so that files with the same bytes
 /// have the same digest wherever their holes are.
 ///

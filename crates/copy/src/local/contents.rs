@@ -12,7 +12,7 @@ use waystage_pacing::{during, Cause, Pace, Stopped};
 
 use super::direct::{DualFile, IoModeChooser};
 use crate::error::{At, End, Failure};
-use crate::file_io::{for_data, PIECE_BYTES, SHRUNK};
+use crate::file_io::{for_data, for_pieces, PIECE_BYTES, SHRUNK};
 
 /// Bytes that the kernel copies by itself between two checks for a stop.
 const KERNEL_PIECE_BYTES: usize = 8 << 20;
@@ -114,22 +114,18 @@ impl ContentMover {
     ) -> Result<u128, Failure> {
         let mut hasher = XxHash3_128::new();
         for_data(like, range, sparse, |start, end| {
-            let mut at = start;
-            while at < end {
+            let read = |buffer: &mut [u8], most, at| {
                 if self.is_stopped() {
                     return Err(Failure::Stopped);
                 }
-                let most = piece(buffer.len(), end - at);
                 self.wait(0)?;
                 let count = during(Cause::Destination, || file.read(buffer, most, at));
-                let count = count.at(End::Destination, "read back")?;
-                if count == 0 {
-                    return Err(Failure::Damaged);
-                }
-                hasher.write(&buffer[..count]);
-                at += count as u64;
-            }
-            Ok(())
+                count.at(End::Destination, "read back")
+            };
+            for_pieces(buffer, (start, end), Failure::Damaged, read, |bytes, _| {
+                hasher.write(bytes);
+                Ok(())
+            })
         })?;
         Ok(hasher.finish_128())
     }
@@ -143,22 +139,18 @@ impl ContentMover {
         sparse: bool,
     ) -> Result<(), Failure> {
         for_data(from, range, sparse, |start, end| {
-            let mut at = start;
-            while at < end {
+            let read = |buffer: &mut [u8], most, at| {
                 if self.is_stopped() {
                     return Err(Failure::Stopped);
                 }
-                let most = piece(buffer.len(), end - at);
                 self.wait(most as u64)?;
                 let count = during(Cause::Source, || DualFile::from(from).read(buffer, most, at));
-                let count = count.at(End::Source, "read")? as u64;
-                if count == 0 {
-                    return Err(SHRUNK);
-                }
-                self.pace.moved(count);
-                at += count;
-            }
-            Ok(())
+                count.at(End::Source, "read")
+            };
+            for_pieces(buffer, (start, end), SHRUNK, read, |bytes, _| {
+                self.pace.moved(bytes.len() as u64);
+                Ok(())
+            })
         })
     }
 
@@ -208,26 +200,23 @@ impl ContentMover {
         buffer: &mut [u8],
         from: DualFile<'_>,
         to: DualFile<'_>,
-        (mut at, end): (u64, u64),
+        range: (u64, u64),
         mut hasher: Option<&mut XxHash3_128>,
         held: &mut Duration,
     ) -> Result<(), Failure> {
-        while at < end {
-            let most = piece(buffer.len(), end - at);
+        let read = |buffer: &mut [u8], most, at| {
             *held += self.wait(most as u64)?;
             let count = during(Cause::Source, || from.read(buffer, most, at));
-            let count = count.at(End::Source, "read")?;
-            if count == 0 {
-                return Err(SHRUNK);
-            }
+            count.at(End::Source, "read")
+        };
+        for_pieces(buffer, range, SHRUNK, read, |bytes, at| {
             if let Some(hasher) = &mut hasher {
-                hasher.write(&buffer[..count]);
+                hasher.write(bytes);
             }
-            during(Cause::Destination, || to.write(&buffer[..count], at))?;
-            self.pace.moved(count as u64);
-            at += count as u64;
-        }
-        Ok(())
+            during(Cause::Destination, || to.write(bytes, at))?;
+            self.pace.moved(bytes.len() as u64);
+            Ok(())
+        })
     }
 }
 

@@ -4,6 +4,7 @@
 //! journal from which the next run continues. Must not know: where contents come from, transports.
 
 mod destination;
+mod hard_link;
 pub mod journal;
 mod large_file;
 mod leftovers;
@@ -36,6 +37,7 @@ use crate::time::Time;
 use journal::{Journal, JournalOf, PartialFile, Record, Recovered};
 
 pub use destination::{Destination, Folder};
+pub use hard_link::Linked;
 pub use large_file::{Expected, LargeFile};
 pub use new_file::NewFile;
 pub(crate) use special::open_path;

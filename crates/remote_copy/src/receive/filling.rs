@@ -4,11 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{fdatasync, ftruncate};
-use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 use waystage_copy::attributes::Attributes;
 use waystage_copy::error::{At, End, Failure};
-use waystage_copy::file_io::{forget, write_all};
+use waystage_copy::file_io::{forget, read_back, write_all};
 use waystage_copy::sink::journal::Record;
 use waystage_copy::sink::Folder;
 use waystage_copy::{add, Fsync, Verify};
@@ -18,9 +17,6 @@ use waystage_transport::wire::Reader;
 use super::{MessageError, Worker};
 use crate::entry::{piece_digest, read_runs, Entry, Runs};
 use crate::receiver_state::IncomingFile;
-
-/// Bytes that are read back at a time.
-const PIECE_BYTES: usize = 256 << 10;
 
 impl Worker<'_> {
     pub(super) fn small(
@@ -55,7 +51,7 @@ impl Worker<'_> {
         }
         write_runs(file.fd(), runs, contents)?;
         if verified {
-            read_back(file.fd(), runs, digest, options.verify)?;
+            check(file.fd(), runs, digest, options.verify)?;
             add(&state.report.tally.verified, 1);
         }
         let lost = file.finish(name, &Attributes::Known(&xattrs), &metadata)?;
@@ -112,7 +108,7 @@ impl Worker<'_> {
         let file = opened.1.as_fd();
         write_runs(file, runs, contents)?;
         if options.verify != Verify::None {
-            read_back(file, runs, digest, options.verify)?;
+            check(file, runs, digest, options.verify)?;
         } else if options.fsync == Fsync::Each {
             fdatasync(file).at(End::Destination, "sync")?;
         }
@@ -209,30 +205,9 @@ fn write_runs(to: BorrowedFd<'_>, runs: &Runs, mut contents: &[u8]) -> Result<()
 }
 
 /// Whether what was written can be read again.
-fn read_back(file: BorrowedFd<'_>, runs: &Runs, digest: u128, how: Verify) -> Result<(), Failure> {
+fn check(file: BorrowedFd<'_>, runs: &Runs, digest: u128, how: Verify) -> Result<(), Failure> {
     if how == Verify::Storage {
         forget(file)?;
     }
-    let mut hasher = XxHash3_128::new();
-    let mut buffer = vec![0; PIECE_BYTES];
-    for (offset, length) in runs {
-        let (mut at, end) = (*offset, offset + length);
-        while at < end {
-            let most = buffer.len().min((end - at) as usize);
-            match rustix::io::pread(file, &mut buffer[..most], at) {
-                Ok(0) => return Err(Failure::Damaged),
-                Ok(count) => {
-                    hasher.write(&buffer[..count]);
-                    at += count as u64;
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno).at(End::Destination, "read back"),
-            }
-        }
-    }
-    if hasher.finish_128() == digest {
-        Ok(())
-    } else {
-        Err(Failure::Damaged)
-    }
+    read_back(file, runs.iter().map(|(offset, length)| (*offset, offset + length)), digest)
 }

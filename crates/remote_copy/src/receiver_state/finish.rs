@@ -3,14 +3,13 @@
 //! Arrives: what was kept for the end. Leaves: a finished destination without a journal. Must not know: messages.
 
 use crate::error::WanError;
-use rustix::fs::{linkat, AtFlags};
 use rustix::io::Errno;
 use waystage_copy::add;
 use waystage_copy::attributes::Attributes;
 use waystage_copy::error::{At, End, Failure};
 use waystage_copy::plan::NOT_REPLACED;
-use waystage_copy::sink::with_temporary_name;
-use waystage_copy::stat::{letter, split, stat_at, FileState};
+use waystage_copy::sink::Linked;
+use waystage_copy::stat::{split, stat_at};
 use waystage_transport::wire::Reader;
 
 use super::ReceiverState;
@@ -73,14 +72,8 @@ impl ReceiverState<'_> {
     }
 
     fn plan_link(&self, first: &[u8], other: &[u8]) -> Result<(), Failure> {
-        let inode = |path: &[u8]| -> Result<Option<(u64, u64)>, Failure> {
-            let (directory, name) = split(path);
-            let folder = self.sink.destination.find(directory)?;
-            let stat = folder.and_then(|folder| stat_at(folder.fd(), name).ok());
-            Ok(stat.map(|stat| FileState::of(&stat)).map(|seen| (seen.device, seen.inode)))
-        };
         let tally = &self.copy_state.report.tally;
-        if inode(first)?.zip(inode(other)?).is_some_and(|(one, another)| one == another) {
+        if self.sink.are_linked(split(first), split(other))? {
             add(&tally.same, 1);
         } else {
             add(&tally.hard_links, 1);
@@ -96,21 +89,16 @@ impl ReceiverState<'_> {
         let (from, to) = (destination.make(from)?, destination.make(to)?);
         let there = stat_at(from.fd(), name)
             .map_err(|_| Failure::Clash("the file that it is a link to was not copied"))?;
-        if let Ok(found) = stat_at(to.fd(), new_name) {
-            if !matches!(letter(found.stx_mode), b'f' | b'l') {
-                return Err(NOT_REPLACED);
-            }
-            let (one, another) = (FileState::of(&found), FileState::of(&there));
-            if (one.device, one.inode) == (another.device, another.inode) {
-                add(&self.copy_state.report.tally.same, 1);
-                return Ok(());
+        let tally = &self.copy_state.report.tally;
+        match self.sink.hard_link((&from, name, &there), (&to, new_name), || Ok(()))? {
+            Linked::Made => add(&tally.hard_links, 1),
+            Linked::Already => add(&tally.same, 1),
+            Linked::Alike => return Err(NOT_REPLACED),
+            Linked::Refused(errno) => {
+                let doing = "make hard link (--no-hard-links copies each name by itself)";
+                return Err(errno).at(End::Destination, doing);
             }
         }
-        with_temporary_name(to.fd(), self.sink.session, new_name, |temporary| {
-            linkat(from.fd(), name, to.fd(), temporary, AtFlags::empty())
-                .at(End::Destination, "make hard link (--no-hard-links copies each name by itself)")
-        })?;
-        add(&self.copy_state.report.tally.hard_links, 1);
         Ok(())
     }
 }
