@@ -7,23 +7,18 @@ Must not know: what controllers do.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
-from waystage.cli.service import write_ready
-from waystage.outputs import remove_written
-
-SIGNAL_POLL_S = 0.2
-"""Any thread may receive a signal, but its handler runs in the main thread, which therefore wakes at this interval."""
+from waystage.cli.service import Signals, pem_option, ready_file_option, removed_at_exit, write_ready
 
 
 @click.command()
@@ -64,35 +59,17 @@ SIGNAL_POLL_S = 0.2
     metavar="NETWORK",
     help="Address or network of the switches (repeatable).",
 )
-@click.option(
-    "--openflow-tls-ca",
-    type=click.Path(dir_okay=False),
-    help="PEM file of the CA of the switches' certificates; switches then connect with ssl:.",
-)
-@click.option(
-    "--openflow-tls-certificate",
-    type=click.Path(dir_okay=False),
-    help="PEM file of the controller's certificate for switches.",
-)
-@click.option(
-    "--openflow-tls-key",
-    type=click.Path(dir_okay=False),
-    help="PEM file of the private key of that certificate.",
-)
+@pem_option("--openflow-tls-ca", "the CA of the switches' certificates; switches then connect with ssl:")
+@pem_option("--openflow-tls-certificate", "the controller's certificate for switches")
+@pem_option("--openflow-tls-key", "the private key of that certificate")
 @click.option(
     "--state-dir",
     type=click.Path(file_okay=False),
     help="Directory of the journal [default: /var/lib/waystage, or ~/.local/state/waystage].",
 )
-@click.option(
-    "--tls-ca",
-    type=click.Path(dir_okay=False),
-    help="PEM file of the CA of all certificates.",
-)
-@click.option(
-    "--tls-certificate", type=click.Path(dir_okay=False), help="PEM file of the controller's certificate."
-)
-@click.option("--tls-key", type=click.Path(dir_okay=False), help="PEM file of the controller's private key.")
+@pem_option("--tls-ca", "the CA of all certificates")
+@pem_option("--tls-certificate", "the controller's certificate")
+@pem_option("--tls-key", "the controller's private key")
 @click.option(
     "--insecure",
     is_flag=True,
@@ -101,11 +78,7 @@ SIGNAL_POLL_S = 0.2
 )
 @click.option("--name", help="Source name in published events [default: host and process id].")
 @click.option("--scope", help="Scope of the controller: node3, job-17 [default: site].")
-@click.option(
-    "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write when ready; removed at exit.",
-)
+@ready_file_option("File to write when ready")
 @output_options
 def command(ready_file: Path | None, output: Output, **options: Any) -> None:
     """Run a controller until SIGTERM or Ctrl-C, then handle the events received and exit with 0.
@@ -117,28 +90,20 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
         level=logging.WARNING if output.quiet else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    signals = Signals()
     site = _start(options)
     # What was imported stays: a search of all of it would hold up a switch-over for tens of milliseconds.
     gc.collect()
     gc.freeze()
-    try:
+    with contextlib.closing(site), removed_at_exit(ready_file):
         about = site.describe()
         where = ", ".join(about["listen"]) or "this process alone"
         output.result(about, f"ready: {about['tier']} controller {about['source']} at {where}")
         sys.stdout.flush()
-        if ready_file is not None:
-            write_ready(ready_file, f"{os.getpid()}\n")
+        write_ready(ready_file, f"{os.getpid()}\n")
         _tell_systemd("READY=1")
-        while not stop.wait(SIGNAL_POLL_S):
-            pass
+        signals.wait()
         _tell_systemd("STOPPING=1")
-    finally:
-        if ready_file is not None:
-            remove_written(ready_file)
-        site.close()
 
 
 def _start(options: dict[str, Any]) -> Any:

@@ -7,12 +7,11 @@ Must not know: how bytes are moved.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -23,9 +22,15 @@ from waystage.cli.combining import refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
 from waystage.cli.quantities import Rate
 from waystage.cli.reaching import Session, Trust, believing, server_options, show_key_option
-from waystage.cli.service import appended_log, write_line, write_ready
+from waystage.cli.service import (
+    Signals,
+    ready_file_option,
+    removed_at_exit,
+    service_log,
+    write_line,
+    write_ready,
+)
 from waystage.native_options.proxies import ProxyOptions
-from waystage.outputs import remove_written
 from waystage.task import follow
 from waystage.wan.address import parse_forward, parse_listen, parse_server
 
@@ -111,12 +116,7 @@ POLL_S = 0.1
     metavar="FILE",
     help="Log file: one line per connection, with byte counts. Default: stderr.",
 )
-@click.option(
-    "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="File to write with the listening addresses when connected; removed at exit.",
-)
+@ready_file_option("File to write with the listening addresses when connected")
 @output_options
 def command(
     server: str,
@@ -176,7 +176,9 @@ def command(
     session = Session(port, mode, rate, udp_wait or None)
     trust = Trust(identity, known_hosts, server_key, trust_new)
     take_descriptors()
-    with _log(log_file, output) as log:
+    # stderr has no log where it is to be quiet.
+    with service_log(log_file) as file:
+        log = None if log_file is None and output.quiet else file
         _Proxying(wanted, host, user, session, trust, output, log, ready_file, drain_s).run()
 
 
@@ -196,15 +198,6 @@ def _rules(given: Sequence[str], file: Path | None) -> list[str]:
     return rules
 
 
-@contextlib.contextmanager
-def _log(path: Path | None, output: Output) -> Iterator[TextIO | None]:
-    if path is None:
-        yield None if output.quiet else sys.stderr
-        return
-    with appended_log(path) as file:
-        yield file
-
-
 @dataclass
 class _Proxying:
     """A running proxy."""
@@ -218,25 +211,18 @@ class _Proxying:
     log: TextIO | None
     ready_file: Path | None
     drain_s: float
-    signals: int = 0
+    signals: Signals = field(default_factory=Signals)
     asked: bool = False
     ready: bool = False
     began: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._signal)
         signal.signal(signal.SIGUSR1, self._ask)
         try:
-            believing(self.host, self.session.port, self.trust, self.output, self._attempt)
+            with removed_at_exit(self.ready_file):
+                believing(self.host, self.session.port, self.trust, self.output, self._attempt)
         except ValueError as error:
             raise UserError(str(error), ExitCode.USAGE) from None
-        finally:
-            if self.ready_file is not None:
-                remove_written(self.ready_file)
-
-    def _signal(self, *_: object) -> None:
-        self.signals += 1
 
     def _ask(self, *_: object) -> None:
         self.asked = True
@@ -257,10 +243,10 @@ class _Proxying:
             if self.asked:
                 self.asked = False
                 self._statistics(proxy)
-            if self.signals and drained is None:
+            if self.signals.count and drained is None:
                 drained = time.monotonic()
                 proxy.drain()
-            if drained is not None and (self.signals > 1 or time.monotonic() - drained > self.drain_s):
+            if drained is not None and (self.signals.count > 1 or time.monotonic() - drained > self.drain_s):
                 proxy.cancel()
 
         follow(proxy, look, POLL_S)
@@ -291,8 +277,7 @@ class _Proxying:
         if not self.ready:
             self.ready = True
             self.output.say(f"ready: {words}; over {way}")
-            if self.ready_file is not None:
-                write_ready(self.ready_file, "".join(f"{kind} {address}\n" for kind, address in places))
+            write_ready(self.ready_file, "".join(f"{kind} {address}\n" for kind, address in places))
 
     def _line(self, text: str) -> None:
         if self.log is not None and not (self.output.json and self.log is sys.stderr):

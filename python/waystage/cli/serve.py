@@ -7,12 +7,9 @@ Must not know: how bytes are moved.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -20,9 +17,15 @@ import click
 
 from waystage.cli.combining import given, refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
-from waystage.cli.service import appended_log, write_line, write_ready
+from waystage.cli.service import (
+    Signals,
+    ready_file_option,
+    removed_at_exit,
+    service_log,
+    write_line,
+    write_ready,
+)
 from waystage.native_options.servers import ServerOptions, ServerRoot, ServerUser
-from waystage.outputs import remove_written
 
 if TYPE_CHECKING:
     from waystage._native import WanServer
@@ -57,11 +60,7 @@ POLL_S = 0.2
     is_flag=True,
     help="Only check the configuration and access to the files it names; exit status 3 on a problem.",
 )
-@click.option(
-    "--ready-file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write with the address when ready; removed at exit.",
-)
+@ready_file_option("File to write with the address when ready")
 @output_options
 def command(
     config: Path | None,
@@ -101,15 +100,13 @@ def command(
         output.result(value, f"{config} is valid: {settings.listen}, {names}")
         return
     take_descriptors()
-    stop = _Stop()
-    with _log(settings.log) as log:
+    stop = Signals()
+    with service_log(settings.log) as log, removed_at_exit(ready_file):
         server = _start(settings)
         try:
             _ready(server, settings, ready_file, output)
             _serve(server, settings, stop, log)
         finally:
-            if ready_file is not None:
-                remove_written(ready_file)
             server.cancel()
             _write_log(server, log)
 
@@ -142,18 +139,6 @@ def _check(settings: ServeConfig) -> None:
         raise UserError("; ".join(found), ExitCode.BAD_INPUT)
 
 
-class _Stop:
-    """Counts termination signals."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._signal)
-
-    def _signal(self, *_: object) -> None:
-        self.count += 1
-
-
 class _Limits:
     """Applies the rate of the configuration's schedules to the server when it changes."""
 
@@ -175,7 +160,7 @@ def _changing(rate: Schedule) -> int | None:
     return rate.now() if rate.changes else None
 
 
-def _serve(server: WanServer, settings: ServeConfig, stop: _Stop, log: TextIO) -> None:
+def _serve(server: WanServer, settings: ServeConfig, stop: Signals, log: TextIO) -> None:
     limits = _Limits(server, settings)
     deadline = None
     while stop.count < 2 and (deadline is None or time.monotonic() < deadline):
@@ -192,15 +177,6 @@ def _write_log(server: WanServer, log: TextIO) -> None:
     for line in server.log():
         write_line(log, line)
     log.flush()
-
-
-@contextlib.contextmanager
-def _log(path: Path | None) -> Iterator[TextIO]:
-    if path is None:
-        yield sys.stderr
-        return
-    with appended_log(path) as file:
-        yield file
 
 
 def _start(settings: ServeConfig) -> WanServer:
@@ -250,8 +226,7 @@ def _ready(server: WanServer, settings: ServeConfig, ready_file: Path | None, ou
     value = {"address": server.address, "fingerprint": fingerprint, "pid": os.getpid()}
     output.result(value, f"ready: {server.address}, key {fingerprint}")
     sys.stdout.flush()
-    if ready_file is not None:
-        write_ready(ready_file, f"{server.address}\n")
+    write_ready(ready_file, f"{server.address}\n")
 
 
 def _read_key(path: Path) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""Log and ready file of subcommands that serve until a signal.
+"""Options, log, ready file and signals of subcommands that serve until a signal.
 
-Arrives: paths, lines.
-Leaves: a log of mode 0600, one line an event; a ready file, written atomically.
+Arrives: paths, lines, signals.
+Leaves: a log of mode 0600, one line an event; a ready file, written atomically; the number of signals.
 Must not know: which service it is.
 """
 
@@ -9,24 +9,84 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
+
+import click
 
 from waystage.cli.common import UserError
-from waystage.outputs import write_whole
+from waystage.outputs import remove_written, write_whole
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def ready_file_option(help_text: str) -> Callable[[F], F]:
+    """The option `--ready-file`, passed as `ready_file`; see `write_ready`."""
+    return click.option(
+        "--ready-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help=f"{help_text}; removed at exit.",
+    )
+
+
+def pem_option(name: str, help_text: str) -> Callable[[F], F]:
+    """An option that names a PEM file."""
+    return click.option(name, type=click.Path(dir_okay=False), help=f"PEM file of {help_text}.")
+
+
+class Signals:
+    """Counts SIGTERM and Ctrl-C from now on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signal)
+
+    def _signal(self, *_: object) -> None:
+        self.count += 1
+
+    def wait(self) -> None:
+        """Wait until one has come. Any thread may receive a signal while its handler has to run in the main thread:
+        the interpreter wakes that by a pipe."""
+        receiver, sender = os.pipe()
+        os.set_blocking(sender, False)
+        before = signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
+        try:
+            while not self.count:
+                os.read(receiver, 4096)
+        finally:
+            signal.set_wakeup_fd(before)
+            os.close(receiver)
+            os.close(sender)
 
 
 @contextlib.contextmanager
-def appended_log(path: Path) -> Iterator[TextIO]:
-    """Open the log at `path`, created with mode 0600. Raises UserError."""
+def service_log(path: Path | None) -> Iterator[TextIO]:
+    """The log at `path`, created with mode 0600; stderr for None. Raises UserError."""
+    if path is None:
+        yield sys.stderr
+        return
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise UserError(f"the log {path} cannot be written: {error.strerror}") from None
     with open(descriptor, "a", encoding="utf-8") as file:
         yield file
+
+
+@contextlib.contextmanager
+def removed_at_exit(ready_file: Path | None) -> Iterator[None]:
+    """Remove the ready file in the end, if this process wrote it."""
+    try:
+        yield
+    finally:
+        if ready_file is not None:
+            remove_written(ready_file)
 
 
 def write_line(log: TextIO, text: str) -> None:
@@ -37,8 +97,10 @@ def write_line(log: TextIO, text: str) -> None:
     log.write(f"{now} {clean}\n")
 
 
-def write_ready(path: Path, text: str) -> None:
-    """Write the service's address to the ready file. Raises UserError."""
+def write_ready(path: Path | None, text: str) -> None:
+    """Write the service's address to the ready file, if there is one. Raises UserError."""
+    if path is None:
+        return
     # Who waits for the file never sees it empty.
     try:
         write_whole(path, text.encode("ascii"))
