@@ -119,7 +119,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: nothing borrows the words any more. Programs keep their own mappings.
+        // SAFETY: nothing borrows the words now. Programs keep their own mappings.
         #[allow(unsafe_code)]
         let _ = unsafe { munmap(self.start, self.shape.bytes()) };
     }

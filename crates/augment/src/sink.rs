@@ -92,7 +92,7 @@ impl Shard {
         let mut header = tar::Header::new_gnu();
         header.set_size(bytes.len() as u64);
         header.set_mode(0o644);
-        // The same images give the same shard, whatever the time and the user.
+        // The same images give the same shard at any time, for any user.
         header.set_mtime(0);
         match &mut self.tar {
             Some(tar) => tar.append_data(&mut header, OsStr::from_bytes(name), bytes),

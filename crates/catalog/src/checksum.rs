@@ -4,7 +4,7 @@
 //! Leaves: a digest for each object; damaged objects repaired.
 //! Must not know: where digests are kept, which files are damaged.
 //!
-//! Holes are not read: their digest takes the same time whatever their size. Checksums are of objects and not of
+//! Holes are not read: their digest takes the same time for any size. Checksums are of objects and not of
 //! files, because damage comes by the storage target: the objects lost with a target are read again from a copy, and
 //! not the terabyte around them. The digest is XXH3 of 128 bits: it finds accidents, not forgery, at more bytes a
 //! second than any storage gives, and is here already for transfers. A cryptographic digest was rejected: an attacker

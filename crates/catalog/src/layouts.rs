@@ -53,7 +53,7 @@ pub struct Objects {
 pub enum LayoutMethod {
     /// Each file system in its own way.
     PerFileSystem,
-    /// Lustre's attribute of every file, whatever its file system: it measures what reading layouts costs.
+    /// Lustre's attribute of every file on any file system: it measures what reading layouts costs.
     LustreAttribute,
 }
 

@@ -51,7 +51,7 @@ pub struct Opened {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct OpenFailed {
-    /// The kind: missing, blocked, unreadable, or no regular file any more.
+    /// The kind: missing, blocked, unreadable, or no longer a regular file.
     pub differences: Differences,
     /// What the system returned.
     pub error: Errno,

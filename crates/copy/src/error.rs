@@ -114,7 +114,7 @@ impl Failure {
                 return FailureClass::ReadOnly
             }
             Self::Call { end: End::Source, errno: Errno::NOENT, .. } => ProblemKind::Vanished,
-            // Part of its path is no directory any more, or a link by now.
+            // Part of its path is no longer a directory, or is a link by now.
             Self::Call { end: End::Source, errno: Errno::NOTDIR | Errno::LOOP, .. }
             | Self::Changed(_) => ProblemKind::Changed,
             _ => ProblemKind::Error,

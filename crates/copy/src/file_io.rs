@@ -29,7 +29,7 @@ pub const ANOTHER_TYPE: Failure = Failure::Changed("it became something else whi
 /// Open a regular file for reading: never through a link, never waiting at a FIFO.
 ///
 /// # Errors
-/// Those of open(2); [`ANOTHER_TYPE`] where a source is no regular file any more.
+/// Those of open(2); [`ANOTHER_TYPE`] where a source is no longer a regular file.
 pub fn open_file(folder: BorrowedFd<'_>, name: &[u8], end: End) -> Result<OwnedFd, Failure> {
     let how = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(folder, name, how, Mode::empty()) {

@@ -130,7 +130,7 @@ pub fn plan(
             (_, b'd') => return Action::Conflict(IS_DIRECTORY),
             (b'f', b'f') => return file(wanted.seen, &found.seen, recovered, policy),
             (b'l', b'l') if found.target == wanted.target => return Action::FixAttributes,
-            // A file or link is replaced by whatever is copied.
+            // A file or link is replaced by any entry.
             (_, b'f' | b'l') => {}
             (one, other) if one == other && found.device == wanted.device => {
                 return Action::FixAttributes

@@ -83,7 +83,7 @@ pub enum Turn {
     Read(Piece),
     /// Nothing now: ask again when something was read or delivered.
     Wait,
-    /// Nothing any more.
+    /// Nothing is left.
     End,
 }
 

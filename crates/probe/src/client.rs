@@ -314,7 +314,7 @@ impl Probe {
         Ok(if up { Streamed::joined(&theirs, &ours) } else { Streamed::joined(&ours, &theirs) })
     }
 
-    /// Whatever is being measured ends, with an error.
+    /// A measurement in progress ends, with an error.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         self.control.send(kinds::BYE, &[]);

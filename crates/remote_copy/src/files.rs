@@ -21,7 +21,7 @@ use crate::request_filter::RequestFilter;
 use crate::send::{send, Origin};
 use crate::session::{CopyOptions, Dry};
 
-/// Files are copied whatever the destination has, and without owners or extended attributes.
+/// Files are copied always, and without owners or extended attributes.
 fn options() -> CopyOptions {
     CopyOptions {
         exclude: Vec::new(),

@@ -92,7 +92,7 @@ struct State {
 
 /// The tasks of a sender.
 pub(crate) struct SendQueue {
-    /// Whether this only tries, so that whatever would be made is named in answers.
+    /// Whether this only tries, so that all that would be made is named in answers.
     dry: Dry,
     /// What entries may take that were offered or are wanted.
     most_bytes: usize,

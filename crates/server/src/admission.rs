@@ -214,7 +214,7 @@ impl Admission {
         }
     }
 
-    /// It came to nothing. Nothing happens where it is not in progress any more.
+    /// It came to nothing. Nothing happens where it is no longer in progress.
     pub(crate) fn failed(&mut self, id: u64, now: Instant) {
         let Some(from) = self.leave(id) else { return };
         self.counts.failed += 1;

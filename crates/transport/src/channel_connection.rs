@@ -76,7 +76,7 @@ impl ChannelConnection {
         self.route().way()
     }
 
-    /// The client says which way is taken. False where it cannot be taken any more.
+    /// The client says which way is taken. False where it can no longer be taken.
     pub fn choose(&self, udp: bool) -> bool {
         let (chosen, gives_up) = self.route().choose(udp);
         if let (true, Some(connection)) = (gives_up, &self.udp) {

@@ -95,7 +95,7 @@ impl MessageQueue {
         self.lock().held_bytes
     }
 
-    /// Nothing comes any more: why. The first reason stays.
+    /// Nothing more comes: why. The first reason stays.
     pub fn end(&self, why: &str) {
         self.lock().ended.get_or_insert_with(|| why.to_owned());
         self.changed.notify_all();

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// Ordered by `(due, number)`, whatever the entry.
+/// Ordered by `(due, number)` alone.
 #[derive(Clone, Debug)]
 struct Waiting<T> {
     due_ns: u64,

@@ -194,7 +194,7 @@ class Subscription:
                 self._changed.notify_all()
 
     def recover(self, source: str) -> None:
-        """Ask `source` for whatever this subscriber has not had of it."""
+        """Ask `source` for the events that this subscriber lacks."""
         with self._changed:
             self._gone.pop(source, None)
             self._recover_later(source)

@@ -23,7 +23,7 @@ Name = str | tuple[str, ...]
 """A contestant, or a contestant in a case: `"rsync"`, `("rsync", "10 ms, 1 %")`."""
 
 Figures = Mapping[str, Any]
-"""What one measurement gives: figures by name, and whatever else explains them."""
+"""What one measurement gives: figures by name, and values that explain them."""
 
 Measure = Callable[[int], Figures]
 """Measures once; takes the number of the turn, from 0; warm-up turns have negative numbers."""

@@ -96,7 +96,7 @@ class CheckedOpener:
     def open(self, entry: Entry) -> CheckedFile:
         """Open the regular file of an entry, for reading.
 
-        Raises OSError where there is none any more or it cannot be opened; that is counted as a stale entry, too.
+        Raises OSError where the file is gone or cannot be opened; that is counted as a stale entry, too.
         """
         layout = -1 if entry.layout is None else LAYOUT_KINDS.index(entry.layout)
         recorded = (
@@ -105,7 +105,7 @@ class CheckedOpener:
         )  # fmt: skip
         fd, bits, now, fresh, number = self._tree.open(entry.path, recorded)
         if fd is None or now is None:
-            what = "is no regular file any more" if number == errno.EINVAL else os.strerror(number)
+            what = "is no longer a regular file" if number == errno.EINVAL else os.strerror(number)
             raise OSError(number, what, os.path.join(self.root, os.fsdecode(entry.path)))
         file = io.FileIO(fd, "rb")
         if not bits:

@@ -44,7 +44,7 @@ GROUP_ROWS = 65_536
 class Shared:
     """What was shared.
 
-    `withheld` entries are in directories that were replaced, or cannot be looked at any more: only the owner of the
+    `withheld` entries are in directories that were replaced or have become unreadable: only the owner of the
     shared catalog sees these.
     """
 

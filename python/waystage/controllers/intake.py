@@ -272,7 +272,7 @@ class _Place:
     """The journal as the cursor store of the subscription: `append` moves the cursors with the events."""
 
     def __init__(self, journal: Journal) -> None:
-        self.since_ns = 0  # a controller wants whatever publishers still hold
+        self.since_ns = 0  # a controller wants all that publishers still hold
         self.asks_journal = False  # it is the journal
         self.lost = False  # it says so itself
         self._journal = journal

@@ -56,7 +56,7 @@ class Scheduler(Protocol):
 
 
 def guarded(what: str, call: Callable[[], Any]) -> Any:
-    """`call()`, with whatever it raises as one sentence about `what`. Raises AlgorithmError."""
+    """`call()`, with an exception as one sentence about `what`. Raises AlgorithmError."""
     try:
         return call()
     except AlgorithmError:

@@ -82,7 +82,7 @@ class PolicyChoice(Choice, frozen=True, kw_only=True):
 class FileSystem(Part, frozen=True, kw_only=True):
     """A file system of the simulator. One loader alone gets `bytes_per_s` from a target; x get a g(x)-th of it each.
 
-    `slowdown` lists points (x, g); the default keeps a target's total whatever the number of loaders. `hosts` serve
+    `slowdown` lists points (x, g); the default keeps a target's total for any number of loaders. `hosts` serve
     the targets in turn; by default all storage nodes do.
     """
 

@@ -131,7 +131,7 @@ class InterconnectController:
             return
         self._watcher.stop()
         self._inputs.put(None)
-        self._server.stop()  # also ends whatever the worker waits for
+        self._server.stop()  # also ends what the worker waits for
         self._worker.join(timeout=10)
         self._worker = None
 

@@ -240,7 +240,7 @@ class Connection:
             self._listener.connection_lost(self, why)
 
     def take_all(self, buffer: bytearray) -> None:
-        """Handle every whole message and remove it. Raises MessageError or Refused."""
+        """Handle every complete message and remove it. Raises MessageError or Refused."""
         at, size = 0, len(buffer)
         while size - at >= HEADER.size:
             version, kind, length, xid = HEADER.unpack_from(buffer, at)

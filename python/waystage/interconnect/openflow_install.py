@@ -93,7 +93,7 @@ class _Work:
         return []
 
     def name_refused(self, refused: Sequence[Refusal]) -> str:
-        """The change and the reason; the first that names a change, else whatever there is."""
+        """The change and the reason; the first that names a change, else the first."""
         in_bundle = len(self.xids) > len(self.changes) + 1  # its opening comes first
         for refusal in refused:
             index = refusal.xid - self.xids.start - in_bundle

@@ -128,7 +128,7 @@ def decode_fields(data: bytes, at: int, end: int) -> tuple[Field, ...]:
 
 
 def foreign_bytes(match: tuple[Field, ...]) -> bytes | None:
-    """The whole encoded match that `decode_fields` kept as foreign, padded; None for any other."""
+    """The encoded match that `decode_fields` kept as foreign, padded; None for any other."""
     if len(match) != 1 or not match[0].name.startswith(FOREIGN):
         return None
     fields = bytes.fromhex(match[0].name[len(FOREIGN) :])
@@ -148,7 +148,7 @@ def oxm(data: bytes, at: int, end: int) -> tuple[int, int, int]:
 
 
 def _check(header: int, too_long: bool) -> None:
-    """Raises MessageError unless this is a whole field of a kind that is not known here."""
+    """Raises MessageError unless this is a complete field of a kind that is not known here."""
     length = header & 0xFF
     if too_long or length == 0:
         raise MessageError(f"a match field says it has {length} bytes")

@@ -6,7 +6,7 @@ Must not know: os_ken, sockets, threads, what a rule is.
 
 Every length is checked against the bytes that are there before anything is read by it, and every loop moves
 forward by at least one entry's smallest size. Kinds of messages that the controller has no use for are in no table
-here: they are skipped whole, unread. Section numbers are those of OpenFlow 1.3.5; 1.4 differs where it says so.
+here: they are skipped unread. Section numbers are those of OpenFlow 1.3.5; 1.4 differs where it says so.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Cluster:
 
     @cached_property
     def digest(self) -> str:
-        """The same for the same cluster, whatever its file is called."""
+        """The same for the same cluster under any file name."""
         digest = hashlib.sha256(repr((self.hosts, self.switches, self.slots, self.storage)).encode())
         for column in (self.links_from, self.links_to, self.capacity):
             digest.update(column.tobytes())

@@ -2,7 +2,7 @@
 
 Arrives: a cluster, jobs and when they arrive, the algorithms of one run.
 Leaves: the largest and the summed load of every link, and the jobs' times.
-Must not know: capacities: a job holds its nodes as long as the file says, whatever it sends.
+Must not know: capacities: a job holds its nodes as long as the file says, regardless of its traffic.
 
 PFSim's model (Takahashi et al., section 2.3.3): when a job starts, all that it will send is added to the links of its
 paths, and taken off when it ends. Ends come before arrivals of the same moment.

@@ -5,7 +5,7 @@ Leaves: `result.json`, `links.parquet`, `jobs.parquet`, a GraphML file for each 
 Must not know: how runs are made or shown.
 
 docs/reference/simulator.md describes the files. There is no time of day, no path of this machine and no address in them:
-the same sweep gives the same bytes, whatever the number of processes and however often it was interrupted.
+the same sweep gives the same bytes with any number of processes and interruptions.
 """
 
 from __future__ import annotations

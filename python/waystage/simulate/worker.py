@@ -4,7 +4,7 @@ Arrives: on standard input, length-prefixed pickles: the import path, the loaded
 Leaves: on what was standard output, the same way: progress and finished runs.
 Must not know: which other runs there are, files.
 
-Started as `python -m waystage.simulate.worker` by `workers`. Whatever an algorithm prints goes to standard error.
+Started as `python -m waystage.simulate.worker` by `workers`. What an algorithm prints goes to standard error.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def read_request(stream: IO[bytes]) -> Request:
 
 
 def read_offer(stream: IO[bytes]) -> Offer | None:
-    """The server's line, behind whatever a login prints; None where none comes. Raises WanConfigError for a wrong
+    """The server's line, after the output of the login; None where none comes. Raises WanConfigError for a wrong
     one."""
     for _ in range(NOISE_LINES):
         line = stream.readline(LONGEST_LINE)

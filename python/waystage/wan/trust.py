@@ -40,7 +40,7 @@ def own_key(path: Path | None) -> Path:
 def passing_key() -> Iterator[tuple[Path, str]]:
     """A key that exists only in memory, for the block: the path of its file, and its public line.
 
-    Nothing of it is left behind, whatever ends this process.
+    Nothing of it is left behind, however this process ends.
     """
     from waystage._native import wan_make_key
 

@@ -50,7 +50,7 @@ impl LayoutReader for Reader {
     //   - `LayoutError::unsupported` a form that this reader does not know, perhaps of a later release
     //   - `LayoutError::invalid`     the bytes contradict themselves
     //
-    // Whatever the error, the caller reads the file by its path. An answer of `7` could mean target 7:
+    // After any error the caller reads the file by its path. An answer of `7` could mean target 7:
     //
     //     let number = std::str::from_utf8(bytes).ok().and_then(|text| text.trim().parse().ok());
     //     let number = number.ok_or_else(|| LayoutError::invalid("null: the target is not a number"))?;

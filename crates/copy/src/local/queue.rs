@@ -75,7 +75,7 @@ impl Queue {
         }
     }
 
-    /// A task that was taken is done, and has given whatever follows from it.
+    /// A task that was taken is done, and has given the tasks that follow from it.
     pub(super) fn done(&self, large: Option<&Arc<Large>>) {
         let mut state = self.state.lock();
         state.running -= 1;

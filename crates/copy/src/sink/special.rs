@@ -100,7 +100,7 @@ fn taken(errno: Errno) -> Failure {
     }
 }
 
-/// Open an entry itself, whatever it is, neither followed nor opened for reading.
+/// Open an entry of any type itself, neither followed nor opened for reading.
 ///
 /// # Errors
 /// Those of open(2).

@@ -67,7 +67,7 @@ impl<'a> TemporaryFile<'a> {
         self.has_mode
     }
 
-    /// Give it its name, in place of whatever file bore it.
+    /// Give it its name, in place of any file that bore it.
     ///
     /// # Errors
     /// Of link(2) and rename(2).

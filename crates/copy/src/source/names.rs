@@ -160,7 +160,7 @@ impl Names {
     }
 }
 
-/// A name in a sentence, whatever its bytes are.
+/// A name in a sentence, for any bytes.
 fn shown(name: &[u8]) -> String {
     const MOST: usize = 200;
     let cut = &name[..name.len().min(MOST)];

@@ -37,7 +37,7 @@ pub(crate) struct Demand {
 impl Demands {
     /// One demand for each pair of hosts: what is sent between the same two hosts is added up.
     ///
-    /// This is PFSim's grain: routes are between hosts, whatever the number of processes on them.
+    /// This is PFSim's grain: routes are between hosts, for any number of processes on them.
     ///
     /// # Errors
     /// [`FlowError`] names the entry whose host or bytes cannot be.

@@ -5,7 +5,7 @@
 //! Pairs of equal weight keep the order in which they came, and of equal paths the one with lower link
 //! numbers is taken; with both, the published figures come out to the last digit.
 //!
-//! A pair costs one pass over the links of its shortest paths, whatever their number.
+//! A pair costs one pass over the links of its shortest paths, for any number of them.
 
 use crate::error::FlowError;
 use crate::load::paths::PathCollector;

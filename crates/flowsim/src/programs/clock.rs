@@ -322,7 +322,7 @@ impl FlowClock {
         }
     }
 
-    /// Runs of whose flows none is active any more go on.
+    /// Runs without an active flow go on.
     fn take_ended_flows(&mut self) {
         for run in self.flows.ended_of.drain(..) {
             let entry = &mut self.runs[run as usize];

@@ -126,7 +126,7 @@ impl Program {
         &self.demands[self.steps[step].first..self.steps[step].end]
     }
 
-    /// Whether it takes no time whatever the rates are.
+    /// Whether it takes no time at any rates.
     pub(super) fn is_empty(&self) -> bool {
         self.demands.is_empty() && self.steps.iter().all(|step| step.pause_s == 0.0)
     }

@@ -5,7 +5,7 @@ use crate::error::{FlowError, MAX_CAPACITY};
 /// A contention curve: bytes a second as a function of the number of flows, linear between the points given,
 /// constant before the first and after the last.
 ///
-/// A link gives the same whatever its number of flows. A storage target does not: seed measurements of parallel
+/// A link gives the same to any number of flows. A storage target does not: seed measurements of parallel
 /// file systems show its total rise with the first readers and fall past some number of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {

@@ -1,4 +1,4 @@
-//! `aggressive`: as fast as the path and the server's grant allow, whatever else uses the path.
+//! `aggressive`: as fast as the path and the server's grant allow, regardless of other traffic.
 //!
 //! Arrives: acknowledgements. Leaves: a rate. Must not know: the other controllers.
 //!
@@ -10,7 +10,7 @@
 //!
 //! The delivery rate alone decides, as in the first version of BBR. Loss up to 30 % is compensated and never slows
 //! the sender down. The one limit is a queue longer than the path itself. A server grants this mode by name, because
-//! it takes from TCP whatever it wants.
+//! it takes from TCP what it wants.
 
 use std::collections::VecDeque;
 

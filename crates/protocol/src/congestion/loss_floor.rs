@@ -133,7 +133,7 @@ impl LossFloor {
     }
 }
 
-/// Loss that exceeds the floor by this share is evidence whatever the queue.
+/// Loss that exceeds the floor by this share is evidence with any queue.
 const GROSS: f64 = 0.05;
 
 /// Whether the round lost far more than the floor.

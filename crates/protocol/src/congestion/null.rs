@@ -1,4 +1,4 @@
-//! `null`: a fixed rate whatever the path does, and the template for your own controller.
+//! `null`: a fixed rate on any path, and the template for your own controller.
 //!
 //! Copy this file to `congestion/yours.rs`, rename the struct, add `pub mod yours;` to `congestion/mod.rs` and a line
 //! to `congestion/registry.rs`. `docs/how-to/write-a-congestion-controller.md` has every step, including a trial in

@@ -25,7 +25,7 @@ use crate::ranges::Ranges;
 use assembler::Assembler;
 use message::{put_data_head, Message, MAX_REASON, MAX_TARGET};
 
-/// The smallest window of a stream, whatever the others use.
+/// The smallest window of a stream, regardless of the others.
 pub const LEAST_WINDOW_BYTES: u64 = 64 << 10;
 
 /// The largest window of a new stream.

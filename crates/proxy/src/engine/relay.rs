@@ -51,7 +51,7 @@ impl<N: Network> Engine<N> {
         self.pump(token);
     }
 
-    /// Whatever can be carried for this connection now.
+    /// Carry what this connection has now.
     pub(super) fn pump(&mut self, token: u64) {
         let Some(session) = &mut self.session else { return };
         let Some(tunnel) = self.tunnels.get_mut(&token) else { return };

@@ -20,7 +20,7 @@ const HEAD_BYTES: usize = 5;
 /// A frame: its kind and its body.
 pub(super) type Frame = (u8, Vec<u8>);
 
-/// Why no frame can be decoded any more.
+/// Why no further frame can be decoded.
 #[derive(Debug)]
 pub(super) enum FrameError {
     /// The source of bytes failed.

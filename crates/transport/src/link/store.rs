@@ -80,7 +80,7 @@ fn fetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {
         #[allow(unsafe_code)]
-        // SAFETY: a prefetch reads nothing that the program could see, whatever the address.
+        // SAFETY: a prefetch reads nothing that the program could see, at any address.
         unsafe {
             std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
                 line.as_ptr().cast(),

@@ -221,7 +221,7 @@ impl Driver {
         }
     }
 
-    /// Nothing comes in any more. What goes wrong before UDP was heard is no end of the channel.
+    /// Nothing more comes in. What goes wrong before UDP was heard is no end of the channel.
     fn ended(&self, why: &str) -> MutexGuard<'_, PendingCommands> {
         let pending = self.commands.lock();
         if pending.heard && !pending.given_up {

@@ -113,7 +113,7 @@ class Lab:
             self._lock.release()
 
     def down(self) -> None:
-        """Remove the lab and whatever a killed owner left; harmless where there is nothing.
+        """Remove the lab and what a killed owner left; harmless where there is nothing.
 
         Raises LabBusy where another living process owns it: ending that takes its lab down too.
         """

@@ -4,7 +4,7 @@ Arrives: a lab's name.
 Leaves: a lock while a lab is changed or owned, and a record of the owner on disk.
 Must not know: what a lab consists of.
 
-The lock ends with its holder, whatever kills it. The record stays, and tells a later `up` or `down`
+The lock ends with its holder, also when that is killed. The record stays, and tells a later `up` or `down`
 that what it finds was left behind: the owner's process id with its start time no longer lives.
 """
 

@@ -1,12 +1,12 @@
 """MPI jobs on the lab's hosts, with Open MPI.
 
 Arrives: hosts in rank order, and a program: a shipped one by name, or any by path.
-Leaves: a running job that ends whole when it is killed.
+Leaves: a running job, all of whose processes end when it is killed.
 Must not know: when jobs start, what is measured.
 
 `mpirun` starts on the first host and reaches the others through a remote-shell agent that enters their
 namespaces. The job runs in its own process namespace, so that killing it leaves no daemon
-and no hung rank behind, whatever the program did.
+and no hung rank behind, even after a crash.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
 
 
 class MpiJob(subprocess.Popen[str]):
-    """A running job. It ends whole: `terminate` is `kill`, since the first process waits for its children."""
+    """A running job. All of its processes end together: `terminate` is `kill`, since the first process waits for its children."""
 
     def terminate(self) -> None:
         self.kill()

@@ -50,7 +50,7 @@ class SetRun:
     def run(self, done: Callable[[JobRecord], None], check: Callable[[], None]) -> bool:
         """Run the set; False where a failed job ended it early.
 
-        Whatever ends it, no job's thread is left behind.
+        However it ends, no job's thread is left behind.
         """
         try:
             return self._loop(done, check)

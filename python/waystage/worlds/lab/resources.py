@@ -110,7 +110,7 @@ class LabResources:
         if unmount_netns and NETNS_ROOT.is_dir() and not any(NETNS_ROOT.iterdir()):
             run(["umount", str(NETNS_ROOT)], check=False)
         if failures:
-            raise LabError(f"lab '{self.name}' could not be taken down whole: {failures[0]}")
+            raise LabError(f"lab '{self.name}' could not be taken down completely: {failures[0]}")
 
     def _mounts(self) -> list[Path]:
         """What is mounted in the run directory, innermost first."""

@@ -1,7 +1,7 @@
 """The lab as a world: runs an experiment on an emulated cluster, with real switches, MPI and files.
 
 Arrives: an experiment.
-Leaves: its results in the folder, whole or as far as they came; nothing else on the machine.
+Leaves: its results in the folder, complete or up to the interruption; nothing else on the machine.
 Must not know: how namespaces, MPI and file transfers work, what a policy decides.
 
 Policies alternate set by set, each set with its own controller, and take turns at going first: whatever

@@ -114,7 +114,7 @@ class StagingServices:
 
 
 class Transfer:
-    """A running transfer. `wait` verifies; whatever ends it early removes what arrived in part."""
+    """A running transfer. `wait` verifies; an early end removes what arrived in part."""
 
     def __init__(self, label: str, moving: FileTransfer, wanted: dict[Path, int], partial: Path) -> None:
         self._label = label

@@ -5,7 +5,7 @@ Leaves: running daemons with bridges and ports, or `LabError`.
 Must not know: hosts, controllers' ways, policies.
 
 A private instance in the fabric namespace was preferred to the machine's: no name can collide, the
-machine's own switches are never touched, and ending two processes removes it whole.
+machine's own switches are never touched, and ending two processes removes it.
 """
 
 from __future__ import annotations

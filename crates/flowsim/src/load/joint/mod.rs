@@ -49,7 +49,7 @@ const DEVIATION: f64 = 0.01;
 /// Steps that gain nothing after which the search goes back to the best.
 const RETURN_AFTER: f64 = 200.0;
 
-/// The rounds that are made whatever they cost.
+/// The rounds that are made at any cost.
 const LEAST_ROUNDS: f64 = 6.0;
 
 /// Sharpness of the rounds. Beyond 200 a link that carries 2 % less is fifty times as cheap, and step 3 does the

@@ -194,7 +194,7 @@ def _value(key: Key, value: Any) -> Any:
 
 
 def check(profile: Profile) -> None:
-    """What can only be known of the whole. Raises Problem."""
+    """Checks that concern several keys. Raises Problem."""
     for way in WAYS:
         direction = profile.direction(way)
         reorder = 0 if direction.reorder is None else direction.reorder.by

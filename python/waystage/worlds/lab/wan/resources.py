@@ -139,7 +139,7 @@ class PathResources:
             return None
 
     def write(self, record: Record) -> None:
-        """Whole or not at all."""
+        """Completely or not at all."""
         draft = self.record.with_suffix(".new")
         write_own(draft, msgspec.json.encode(record))
         os.replace(draft, self.record)
@@ -157,7 +157,7 @@ class PathResources:
         write_own(self.folder / "process.json", msgspec.json.encode(RecordedProcess.me()))
 
     def remove_all(self) -> None:
-        """End the path's process and whatever runs at its ends, then remove the namespaces and the folder.
+        """End the path's process and the programs at its ends, then remove the namespaces and the folder.
 
         Goes on where one step fails, and raises LabError for the first failure at the end.
         """
@@ -180,7 +180,7 @@ class PathResources:
         ):
             run(["umount", str(NETNS_ROOT)], check=False)
         if failures:
-            raise LabError(f"path '{self.name}' could not be taken down whole: {failures[0]}")
+            raise LabError(f"path '{self.name}' could not be taken down completely: {failures[0]}")
 
     def _processes(self) -> list[int]:
         own = self.process
@@ -189,7 +189,7 @@ class PathResources:
 
 
 def write_own(path: Path, data: bytes) -> None:
-    """A file that its owner alone reads and writes, whatever the umask."""
+    """A file that its owner alone reads and writes, with any umask."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)
