@@ -97,6 +97,7 @@ MISTAKES = {
     "#BB_LUA stage_in source=/a destination=$DW_JOB_STRIPED/b": "the site has set no job directory",
     "#BB_LUA jobdw capacity=1TB": "unknown operation 'jobdw'",
     "#BB_LUA": "says nothing",
+    "#BB_LUA stage_out source=/a destination=/b node_local=yes": "node_local is for stage_in",
     "echo\n#BB_LUA stage_in source=/a destination=/b": "line 2: #BB_LUA stands below the first command",
 }
 

@@ -39,7 +39,7 @@ def test_storage_hosts_are_no_nodes_and_addresses_are_of_the_management_network(
     text = slurm_conf(read_topology("paper"), SlurmFolders(base=Path("/x")), name="Lab", memory_mib=1000)
     nodes = [line for line in text.splitlines() if line.startswith("NodeName=")]
     assert [line.split()[0] for line in nodes] == [f"NodeName=c{i}" for i in range(1, 7)]
-    assert "NodeAddr=10.58.0.2 " in nodes[0]
+    assert "NodeAddr=10.59.0.2 " in nodes[0]
     assert "ClusterName=lab" in text.splitlines()
     with pytest.raises(ValueError, match="no address"):
         management_address(MANAGEMENT.num_addresses)

@@ -89,7 +89,7 @@ def command(
 ) -> None:
     """Run EXPERIMENT: a comparison of policies, a sweep over combinations, or a study of storage contention.
 
-    Policies are compared set by set, in the simulator or in the lab. Sweeps and contention studies run in the
+    Policies are compared set by set: in the simulator, in the lab, or on a cluster, through the Slurm of SLURM_CONF. Sweeps and contention studies run in the
     simulator (--on sim). A sweep runs every combination of its lists; with --out of an interrupted sweep, only the
     missing runs are made.
 
@@ -238,10 +238,9 @@ def _adjust(experiment: Experiment, options: Options) -> Experiment:
 
 def _world(name: str) -> World:
     if name == "cluster":
-        raise UserError(
-            "--on cluster is not implemented yet; the same file runs with --on lab and --on sim",
-            ExitCode.USAGE,
-        )
+        from waystage.worlds.cluster.runner import ClusterWorld
+
+        return ClusterWorld()
     if name == "sim":
         from waystage.worlds.sim.runner import SimWorld
 

@@ -213,6 +213,23 @@ class LabOptions(Part, frozen=True, kw_only=True):
     mpirun: tuple[str, ...] = ()
 
 
+class ClusterOptions(Part, frozen=True, kw_only=True):
+    """Options of a real cluster: arguments of `sbatch` and `mpirun` (None: those of the lab), where data lives.
+
+    `storage_dir` is a directory that every node sees, `node_dir` one on each node. `set_policy` is a command that makes
+    the running controller use a policy, whose name is added to it; without it only one policy can be run. In a lab's
+    Slurm all of these are known. `placement: slurm` leaves the choice of nodes to Slurm.
+    """
+
+    sbatch: tuple[str, ...] = ()
+    mpirun: tuple[str, ...] | None = None
+    storage_dir: str | None = None
+    node_dir: str = "/tmp"
+    set_policy: tuple[str, ...] = ()
+    endpoint: str | None = None
+    placement: Literal["file", "slurm"] = "file"
+
+
 class SimOptions(Part, frozen=True, kw_only=True):
     """Options of the simulator: what costs time or bytes beside the flows themselves.
 
@@ -255,6 +272,7 @@ class Experiment(Part, frozen=True, kw_only=True, tag_field="kind", tag="policie
     measure: Measure = Measure()
     limits: Limits = Limits()
     lab: LabOptions = LabOptions()
+    cluster: ClusterOptions = ClusterOptions()
     sim: SimOptions = SimOptions()
 
 

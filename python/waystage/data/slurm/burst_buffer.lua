@@ -252,8 +252,8 @@ function slurm_bb_pre_run(job_id, job_script)
   return transfer(job_id, job_script, "in", true)
 end
 
-function slurm_bb_post_run(job_id, job_script)
-  return transfer(job_id, job_script, "out", true)
+function slurm_bb_post_run()
+  return SUCCESS
 end
 
 function slurm_bb_data_out(job_id, job_script)

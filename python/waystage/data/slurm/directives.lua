@@ -152,6 +152,9 @@ local function transfer_of(operation, text, settings)
       if YES_NO[value] == nil then
         return nil, key .. " " .. shown(value) .. ": use yes or no"
       end
+      if key == "node_local" and YES_NO[value] and found.direction == "out" then
+        return nil, "node_local is for stage_in: copy what nodes have made to a shared directory within the job"
+      end
       found[key] = YES_NO[value]
     else
       return nil, "unknown key " .. shown(key) .. " of " .. operation .. ": the keys are " .. KEYS

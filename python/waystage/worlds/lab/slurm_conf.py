@@ -18,7 +18,7 @@ import msgspec
 from waystage.topology import Topology
 from waystage.worlds.lab.resources import SLURM_CONTROLLER
 
-MANAGEMENT = ipaddress.IPv4Network("10.58.0.0/16")
+MANAGEMENT = ipaddress.IPv4Network("10.59.0.0/16")
 """The lab's management network, beside the fabric as in a real cluster: Slurm's own messages load no link of it."""
 
 CONTROLLER_PORT, NODE_PORT = 6817, 6818

@@ -1,0 +1,125 @@
+"""An experiment through the lab's Slurm: the same file, jobs by sbatch, live controllers, the lab's results."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import Ran, ran
+from slurm_support import Cluster, until_true
+from waystage.worlds.lab.controller_process import start_controller
+
+EXPERIMENT = """
+name: small
+topology: paper
+policies: [ecmp]
+seed: 1
+sets: 1
+jobs:
+  count: 2
+  nodes: 2
+  concurrent: 2
+  placement: [[c4, c1], [c5, c2]]
+  stage_in: {bytes: 1 MB, to: head}
+  compute: {program: PROGRAM, iterations: 3, message: 1 kB}
+  stage_out: {bytes: 1 MB, to: head}
+limits: {staging_s: 60, compute_s: 60}
+"""
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def controlled(cluster: Cluster) -> Cluster:
+    """The lab's Slurm with a controller, as `lab up --slurm` leaves it."""
+    start_controller(cluster.lab, "ecmp")
+    return cluster
+
+
+def words(file: Path, out: Path) -> list[str]:
+    return [sys.executable, "-m", "waystage", "run", str(file), "--on", "cluster", "--out", str(out)]
+
+
+def run(cluster: Cluster, folder: Path, program: str = "alltoall", extra: str = "") -> Ran:
+    file = folder / "small.yaml"
+    file.write_text(EXPERIMENT.replace("PROGRAM", program) + extra)
+    environment = {**os.environ, **cluster.slurm.environment}
+    return ran([*words(file, folder / "out"), "--json"], env=environment, timeout=200)
+
+
+def test_jobs_run_through_slurm_and_slurm_reports_them(controlled: Cluster, tmp_path: Path) -> None:
+    done = run(controlled, tmp_path)
+    assert done.code in (0, 7), done  # 7: the machine was too busy to measure
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert result["world"] == "cluster"
+    jobs = result["jobs"]
+    assert [job.get("status", "done") for job in jobs] == ["done", "done"], [job.get("cause") for job in jobs]
+    assert {tuple(job["nodes"]) for job in jobs} == {("c4", "c1"), ("c5", "c2")}
+    assert all(job["stage_in_s"] > 0 and job["compute_s"] > 0 and job["stage_out_s"] > 0 for job in jobs)
+    events = [json.loads(line) for line in (tmp_path / "out/events.jsonl").read_text().splitlines()]
+    started = {
+        e["body"]["job_id"] for e in events if e["type"] == "JobStarted" and e["source"] != "cluster-job"
+    }
+    ended = {e["body"]["job_id"] for e in events if e["type"] == "JobFinished"}
+    assert {job["job_id"] for job in jobs} <= started
+    assert all(job_id.isdigit() for job_id in started | ended)
+    controlled.lab.check()  # the lab's own controller is there again
+
+
+def test_a_program_that_fails_is_in_the_record(controlled: Cluster, tmp_path: Path) -> None:
+    assert run(controlled, tmp_path, "/bin/false").code == 1
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert [job["status"] for job in result["jobs"]] == ["failed", "failed"]
+    assert "/false of job" in result["jobs"][0]["cause"]
+
+
+def test_words_of_sbatch_are_the_cause(controlled: Cluster, tmp_path: Path) -> None:
+    assert run(controlled, tmp_path, extra="cluster: {sbatch: [--partition=none]}\n").code == 1
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert "invalid partition" in result["jobs"][0]["cause"].lower()
+
+
+def test_an_interrupted_run_leaves_no_job_in_slurm(controlled: Cluster, tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(
+        EXPERIMENT.replace("PROGRAM", "alltoall").replace("iterations: 3", "iterations: 3, time_s: 20")
+    )
+    process = subprocess.Popen(
+        words(file, tmp_path / "out"),
+        env={**os.environ, **controlled.slurm.environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        running = ("squeue", "--noheader", "--states=RUNNING", "--format=%i")
+        until_true(lambda: len(controlled.run(*running, uid=0).out.split()) == 2)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        process.kill()
+        process.wait()
+    until_true(lambda: not controlled.run("squeue", "--noheader", "--format=%i", uid=0).out.split())
+
+
+def test_a_topology_with_other_nodes_is_refused_before_anything_runs(
+    controlled: Cluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(EXPERIMENT.replace("topology: paper", "topology: paper-x2").replace("PROGRAM", "none"))
+    done = ran([*words(file, tmp_path / "out")], env={**os.environ, **controlled.slurm.environment})
+    assert done.code != 0 and not (tmp_path / "out/slurm").exists()
+
+
+def test_without_slurm_the_sentence_says_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(EXPERIMENT.replace("PROGRAM", "alltoall"))
+    done = ran(words(file, tmp_path / "out"), env={**os.environ, "SLURM_CONF": str(tmp_path / "none.conf")})
+    assert done.code == 1 and done.err.count("\n") == 1 and "--on lab" in done.err
