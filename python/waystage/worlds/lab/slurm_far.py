@@ -73,4 +73,6 @@ class FarSite:
             run([*enter, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"])
         run([*paths.enter(self.name, "right"), "ip", "route", "replace", "default", "dev", "wan0"])
         for host in self._lab.topology.hosts:
-            run(["ip", "-n", lab.namespace(host.name), "route", "add", _FAR_NET, "via", management_address(0)])
+            run(
+                ["ip", "-n", lab.namespace(host.name), "route", "add", _FAR_NET, "via", management_address(0)]
+            )
