@@ -21,7 +21,7 @@ use waystage_remote_copy::{receive_files, send_files, CopyState, Verdict};
 use crate::channel::{Kind, Stop, TcpChannel};
 use crate::error::{shown, StagingError};
 use crate::request::StagingRequest;
-use crate::sources::{check_sources, last_names};
+use crate::sources::{check_sources, last_names, room};
 
 /// A connection is given up where it could not be made for this long.
 const CONNECT_TIME: Duration = Duration::from_secs(60);
@@ -85,7 +85,6 @@ struct Shared {
 /// A step as it is carried out.
 struct Prepared {
     names: Names,
-    request: StagingRequest,
     directory: Vec<u8>,
     times: Option<u64>,
 }
@@ -182,15 +181,15 @@ impl Prepared {
         }
         last_names(&names)?;
         let request = match direction {
-            Direction::Get => StagingRequest::Get { names: names.clone() },
-            Direction::Put => StagingRequest::Put { directory: step.directory.clone() },
+            Direction::Get => StagingRequest::Get { names: names.clone(), room: 0 },
+            Direction::Put => StagingRequest::Put { directory: step.directory.clone(), largest: 0 },
         };
         // What a server would refuse to read is refused here.
         if StagingRequest::read(&request.encode()).is_err() {
             let text = format!("{} does not lead down from a module", shown(&step.directory));
             return Err(refused(text));
         }
-        Ok(Self { names, request, directory: step.directory.clone(), times: step.times })
+        Ok(Self { names, directory: step.directory.clone(), times: step.times })
     }
 }
 
@@ -220,9 +219,11 @@ fn get(channel: &TcpChannel, step: &Prepared) -> Result<u64, StagingError> {
     let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(CWD, &step.directory[..], how, Mode::empty())
         .map_err(|errno| StagingError::file(&step.directory, errno))?;
+    let room = room(&directory).map_err(|errno| StagingError::file(&step.directory, errno))?;
+    let request = StagingRequest::Get { names: step.names.clone(), room };
     let asked = last_names(&step.names)?;
     let copied = channel
-        .send_control(Kind::Request, &step.request.encode())
+        .send_control(Kind::Request, &request.encode())
         .and_then(|()| receive_files(directory, &path, Some(&asked), channel, &state));
     copied.map_err(|error| channel.why(error))?;
     let verdict = channel.next_verdict()?;
@@ -234,10 +235,11 @@ fn put(channel: &TcpChannel, step: &Prepared) -> Result<u64, StagingError> {
     let top = |errno: Errno| StagingError::file(b"/", errno);
     let root = Root::open(std::path::Path::new("/"))
         .map_err(|error| top(error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)))?;
-    check_sources(&root, &step.names)?;
+    let largest = check_sources(&root, &step.names)?;
+    let request = StagingRequest::Put { directory: step.directory.clone(), largest };
     let root = root.directory(b"").map_err(top)?;
     let copied = channel
-        .send_control(Kind::Request, &step.request.encode())
+        .send_control(Kind::Request, &request.encode())
         .and_then(|()| send_files(root, &step.names, channel, &state));
     copied.map_err(|error| channel.why(error))?;
     let verdict = channel.next_verdict()?;

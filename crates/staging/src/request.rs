@@ -12,11 +12,15 @@ pub enum StagingRequest {
     Put {
         /// The directory.
         directory: Vec<u8>,
+        /// Bytes of the largest file.
+        largest: u64,
     },
     /// From the server to the client: names that begin with a module.
     Get {
         /// The files.
         names: Names,
+        /// Bytes that are free where they are to be copied to.
+        room: u64,
     },
 }
 
@@ -26,9 +30,10 @@ impl StagingRequest {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         match self {
-            Self::Put { directory } => out.u8(1).bytes(directory),
-            Self::Get { names } => {
-                out.u8(0).bytes(&names.pieces(usize::MAX).collect::<Vec<_>>().concat())
+            Self::Put { directory, largest } => out.u8(1).bytes(directory).u64(*largest),
+            Self::Get { names, room } => {
+                let names = names.pieces(usize::MAX).collect::<Vec<_>>().concat();
+                out.u8(0).bytes(&names).u64(*room)
             }
         };
         out.0
@@ -41,14 +46,14 @@ impl StagingRequest {
     pub fn read(bytes: &[u8]) -> Read<Self> {
         let mut reader = Reader(bytes);
         let is_put = reader.flag()?;
-        let body = reader.bytes()?;
+        let (body, bytes) = (reader.bytes()?, reader.u64()?);
         reader.end()?;
         let names = Names::parse(body, true).map_err(|_| Malformed)?;
         if !is_put {
-            return Ok(Self::Get { names });
+            return Ok(Self::Get { names, room: bytes });
         }
         match names.iter().collect::<Vec<_>>()[..] {
-            [directory] => Ok(Self::Put { directory: directory.to_vec() }),
+            [directory] => Ok(Self::Put { directory: directory.to_vec(), largest: bytes }),
             _ => Err(Malformed),
         }
     }
@@ -63,13 +68,14 @@ mod tests {
     #[test]
     fn a_request_is_read_as_it_was_written_and_leads_nowhere_else() {
         let names = Names::parse(b"data/a\0jobs/b\n\0", true).expect("names");
-        for request in
-            [StagingRequest::Get { names }, StagingRequest::Put { directory: b"jobs/x".to_vec() }]
-        {
+        for request in [
+            StagingRequest::Get { names, room: 5 },
+            StagingRequest::Put { directory: b"jobs/x".to_vec(), largest: u64::MAX },
+        ] {
             assert_eq!(StagingRequest::read(&request.encode()), Ok(request));
         }
         for bad in ["data/../../secret", "/etc/passwd", "..", "a\0b"] {
-            let request = StagingRequest::Put { directory: bad.into() };
+            let request = StagingRequest::Put { directory: bad.into(), largest: 0 };
             assert_eq!(StagingRequest::read(&request.encode()), Err(Malformed), "{bad}");
         }
     }

@@ -20,7 +20,7 @@ use waystage_remote_copy::{receive_files, send_files, CopyState, Verdict};
 use crate::channel::{Kind, Stop, TcpChannel};
 use crate::error::{shown, StagingError};
 use crate::request::StagingRequest;
-use crate::sources::check_sources;
+use crate::sources::{check_sources, fits, room};
 
 /// Connections that are served at once; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 256;
@@ -261,7 +261,7 @@ impl Share {
         let request = StagingRequest::read(request).map_err(|_| channel.protocol_violation())?;
         let why = |error: WanError| channel.why(error);
         match request {
-            StagingRequest::Put { directory } => {
+            StagingRequest::Put { directory, largest } => {
                 if !self.module(&directory)?.writable {
                     let name = &self.module(&directory)?.name;
                     let text = format!("module {name} may only be read");
@@ -269,14 +269,16 @@ impl Share {
                 }
                 let target = self.root.directory(&directory);
                 let target = target.map_err(|errno| StagingError::file(&directory, errno))?;
+                let free = room(&target).map_err(|errno| StagingError::file(&directory, errno))?;
+                fits(largest, free)?;
                 let path = PathBuf::from(String::from_utf8_lossy(&directory).into_owned());
                 receive_files(target, &path, None, channel, state).map_err(why)
             }
-            StagingRequest::Get { names } => {
+            StagingRequest::Get { names, room } => {
                 for name in names.iter() {
                     self.module(name)?;
                 }
-                check_sources(&self.root, &names)?;
+                fits(check_sources(&self.root, &names)?, room)?;
                 let root = self.top()?;
                 send_files(root, &names, channel, state).map_err(why)
             }

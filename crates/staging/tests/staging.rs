@@ -203,12 +203,45 @@ fn what_the_server_does_not_allow_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_file_that_does_not_fit_is_refused_before_it_is_sent() {
+    let place = Place::new();
+    let server = place.server();
+    // The receiving end's room, or the largest file, is in the request: no file system has to be full.
+    let ask = |request: StagingRequest| {
+        let body = request.encode();
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        client.write_all(&u32::try_from(body.len()).unwrap().to_le_bytes()).unwrap();
+        client.write_all(&[1]).unwrap();
+        client.write_all(&body).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).unwrap();
+        (answer.len(), String::from_utf8_lossy(&answer).into_owned())
+    };
+    fs::write(place.path("there/data/x"), contents(300_000)).unwrap();
+    let names = waystage_copy::Names::parse(b"data/x\0", true).unwrap();
+    let (bytes, answer) = ask(StagingRequest::Get { names, room: 200_000 });
+    assert!(answer.contains("no-space") && answer.contains("no space left"), "{answer}");
+    assert!(bytes < 1000, "nothing of the file was sent");
+    let put = StagingRequest::Put { directory: b"jobs".to_vec(), largest: u64::MAX };
+    assert!(ask(put).1.contains("no space left"));
+    assert_eq!(place.files("there/jobs"), [""; 0]);
+    // A sparse file fits where its size does not.
+    let sparse = fs::File::create(place.path("here/sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    let step = place.put(&["here/sparse"], "jobs");
+    let transfer = start(server.address(), Direction::Put, step);
+    let refused = transfer.wait(Some(Duration::from_millis(300)));
+    assert!(refused.is_none_or(|ended| ended.is_ok()), "it was refused");
+}
+
+#[test]
 fn a_client_that_does_not_check_its_names_gets_nowhere() {
     let place = Place::new();
     fs::write(place.path("secret"), b"x").unwrap();
     let server = place.server();
     for name in ["data/../../secret", "/etc/passwd", "jobs/./../../secret", ".."] {
-        let body = StagingRequest::Put { directory: name.into() }.encode();
+        let body = StagingRequest::Put { directory: name.into(), largest: 0 }.encode();
         let mut client = TcpStream::connect(server.address()).unwrap();
         client.write_all(&u32::try_from(body.len()).unwrap().to_le_bytes()).unwrap();
         client.write_all(&[1]).unwrap();
