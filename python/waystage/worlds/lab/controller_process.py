@@ -61,7 +61,7 @@ def _wait_ready(lab: Lab, process: subprocess.Popen[Any], log: Path) -> None:
     empty = list(lab.wiring.bridges)
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise LabError(f"the controller ended at once: {_last_words(log)}")
+            raise LabError(f"the controller ended at once: {last_words(log)}")
         if all(switches_connected(lab).values()):
             empty = [s for s in empty if "flow_count=0" in lab.ofctl("dump-aggregate", s)]
             if not empty:
@@ -72,6 +72,14 @@ def _wait_ready(lab: Lab, process: subprocess.Popen[Any], log: Path) -> None:
     )
 
 
-def _last_words(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1].removeprefix("waystage: error: ")[:300] if lines else "it said nothing"
+def last_words(log: Path) -> str:
+    """The end of the last line of a controller's log, for an error."""
+    try:
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    except OSError:
+        lines = []
+    return (
+        lines[-1].strip().removeprefix("waystage: error: ")[-300:]
+        if lines
+        else f"it said nothing (see {log})"
+    )

@@ -23,6 +23,7 @@ from typing import Any
 from waystage.backplane import Backplane, BackplaneConfig, BackplaneError
 from waystage.state import State
 from waystage.worlds.lab.commands import environment
+from waystage.worlds.lab.controller_process import last_words
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
 
@@ -87,7 +88,7 @@ class ControlSession:
         if self._process is not None and self._process.poll() is not None:
             status = self._process.returncode
             how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
-            raise LabError(f"the lab's controller {how}: {self._last_words()}")
+            raise LabError(f"the lab's controller {how}: {last_words(self.log)}")
 
     def _command(self) -> list[str]:
         settings = {
@@ -128,16 +129,9 @@ class ControlSession:
                 pass  # it listens before it answers
             if time.monotonic() > deadline:
                 raise LabError(
-                    f"the lab's controller brought no paths in force within {START_LIMIT_S:.0f} s: {self._last_words()}"
+                    f"the lab's controller brought no paths in force within {START_LIMIT_S:.0f} s: {last_words(self.log)}"
                 )
             time.sleep(_POLL_S)
-
-    def _last_words(self) -> str:
-        try:
-            lines = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
-        except OSError:
-            lines = []
-        return lines[-1].strip()[-300:] if lines else f"it said nothing (see {self.log})"
 
 
 def _environment() -> dict[str, str]:
