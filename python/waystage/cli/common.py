@@ -47,6 +47,7 @@ class ExitCode(IntEnum):
     BUSY = 6
     INVALID = 7
     PARTIAL = 8
+    TIMED_OUT = 75
     INTERRUPTED = 130
 
 

@@ -18,7 +18,14 @@ from typing import Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
-from waystage.cli.service import Signals, pem_option, ready_file_option, removed_at_exit, write_ready
+from waystage.cli.service import (
+    Signals,
+    pem_option,
+    ready_file_option,
+    removed_at_exit,
+    tell_systemd,
+    write_ready,
+)
 
 
 @click.command()
@@ -101,9 +108,9 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
         output.result(about, f"ready: {about['tier']} controller {about['source']} at {where}")
         sys.stdout.flush()
         write_ready(ready_file, f"{os.getpid()}\n")
-        _tell_systemd("READY=1")
+        tell_systemd("READY=1")
         signals.wait()
-        _tell_systemd("STOPPING=1")
+        tell_systemd("STOPPING=1")
 
 
 def _start(options: dict[str, Any]) -> Any:
@@ -180,17 +187,3 @@ def _switches_from(options: dict[str, Any], values: dict[str, Any]) -> None:
             "give --openflow HOST:PORT too: the address for the switches' connections", ExitCode.USAGE
         )
     values["openflow"] = switches
-
-
-def _tell_systemd(text: str) -> None:
-    """sd_notify(3): one datagram to the socket in $NOTIFY_SOCKET."""
-    import socket
-
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-        try:
-            channel.sendto(text.encode(), "\0" + address[1:] if address.startswith("@") else address)
-        except OSError as error:
-            logging.getLogger(__name__).warning("cannot notify systemd of %s: %s", text, error)

@@ -45,6 +45,8 @@ SUBCOMMANDS: dict[str, str] = {
     "profile-targets": "Measure how many concurrent loaders suit a storage target.",
     "copy": "Copy a tree or a file, also between hosts: resumable, optionally verified.",
     "restripe": "Lay out the files of a tree anew on their storage targets, or suggest how.",
+    "stage": "Stage a job's data in before it starts and out after it ended.",
+    "stager": "Run the staging daemon.",
     "proxy": "Relay TCP connections over a long or lossy path.",
     "serve": "Serve copies and TCP connections to other hosts.",
     "probe": "Measure the path to another host: RTT, and per direction loss, rate and bottleneck.",
@@ -92,7 +94,7 @@ def group() -> None:
     """Coordinate data movement in high-performance computing.
 
     Exit status: 0 success, 1 failure, 2 usage error, 3 bad input, 4 missing program or library,
-    5 needs root, 6 busy, 7 invalid result, 8 partial success, 130 interrupted.
+    5 needs root, 6 busy, 7 invalid result, 8 partial success, 75 time is up, 130 interrupted.
     """
 
 

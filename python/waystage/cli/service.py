@@ -1,15 +1,18 @@
 """Options, log, ready file and signals of subcommands that serve until a signal.
 
 Arrives: paths, lines, signals.
-Leaves: a log of mode 0600, one line an event; a ready file, written atomically; the number of signals.
+Leaves: a log of mode 0600, one line an event; a ready file, written atomically; the number of signals; notifications
+of systemd.
 Must not know: which service it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -106,3 +109,15 @@ def write_ready(path: Path | None, text: str) -> None:
         write_whole(path, text.encode("ascii"))
     except OSError as error:
         raise UserError(f"cannot write --ready-file {path}: {error.strerror}") from None
+
+
+def tell_systemd(text: str) -> None:
+    """sd_notify(3): one datagram to the socket in $NOTIFY_SOCKET."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        try:
+            channel.sendto(text.encode(), "\0" + address[1:] if address.startswith("@") else address)
+        except OSError as error:
+            logging.getLogger(__name__).warning("cannot notify systemd of %s: %s", text, error)

@@ -1,0 +1,180 @@
+"""What the queue records of a request while an engine carries it out, and after.
+
+Arrives: reports of engines, which are in their users' hands; ends of engines.
+Leaves: requests in their next state, with the events that follow, in one transaction.
+Must not know: processes, sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import Any
+
+import msgspec
+
+from waystage.events import StagingFinished, StagingStarted
+from waystage.staging.queue import Queue, Sample
+from waystage.staging.rates import estimate
+from waystage.staging.requests import Choice, Request
+from waystage.staging.retries import Ended, judge
+from waystage.staging.schedule import Limits
+
+log = logging.getLogger(__name__)
+
+MOST_CHOICES = 64
+MOST_TEXT = 2000
+
+
+class Ledger:
+    """For the stager's thread."""
+
+    def __init__(self, queue: Queue, limits: Limits) -> None:
+        self.queue, self.limits = queue, limits
+        self.dirty = True
+        """Whether something has changed that decisions depend on."""
+        self.ends: dict[int, Ended] = {}
+        self.counts: dict[int, dict[str, int]] = {}
+        self.began: dict[int, int] = {}
+        self.over_quota: set[int] = set()
+        """Requests whose engines must be ended."""
+
+    def begin(self, request: Request, pid: int, start: int, boot: str, now: int) -> None:
+        """An engine waits to be told what to do; within a transaction."""
+        asked = request.submission
+        request.state, request.reason = "running", ""
+        request.attempts += 1
+        request.started_ns = request.started_ns or now
+        request.engine_pid, request.engine_start, request.engine_boot = pid, start, boot
+        request.choices = ()
+        self.began[request.id] = now
+        if not request.announced and not asked.dry_run:
+            request.announced = True
+            self.queue.announce(
+                StagingStarted(
+                    job_id=asked.job_id,
+                    direction=asked.direction,
+                    nodes=asked.nodes,
+                    bytes=request.bytes_total,
+                    due_ns=asked.due_ns,
+                )
+            )
+        self.queue.write(request)
+
+    def wait_again(self, request: Request, reason: str) -> None:
+        if request.cancelling:
+            self.finish(request, "cancelled", "cancelled")
+            return
+        request.engine_pid = 0
+        request.state, request.reason, request.not_before_ns = "queued", reason, 0
+        self.queue.write(request)
+        self.dirty = True
+
+    def note(self, request: Request, report: dict[str, Any]) -> None:
+        """One report of an engine. Its user may have written it: it can hurt this request alone."""
+        kind = report["t"]
+        if kind == "progress":
+            self._progress(request, report["counts"])
+        elif kind == "choice" and len(request.choices) < MOST_CHOICES:
+            request.choices = (*request.choices, msgspec.convert(report["choice"], Choice))
+        elif kind == "pair":
+            request.pair = str(report["pair"])[:300]
+        elif kind == "note":
+            request.reason = str(report["text"])[:MOST_TEXT]
+        elif kind == "ended":
+            counts = report.get("counts")
+            if counts is not None:
+                self._progress(request, counts)
+            if isinstance(report.get("plan"), dict):
+                request.plan = report["plan"]
+            self.ends[request.id] = Ended(
+                str(report["kind"])[:40],
+                str(report["text"])[:MOST_TEXT],
+                str(report.get("warning", ""))[:MOST_TEXT],
+            )
+
+    def _progress(self, request: Request, counts: dict[str, Any]) -> None:
+        known = {name: max(0, min(int(count), 2**62)) for name, count in counts.items()}
+        self.counts[request.id] = known
+        request.bytes_total = max(request.bytes_total, known.get("found_bytes", 0))
+        request.files_total = max(request.files_total, known.get("found", 0))
+        request.bytes_done = max(request.bytes_done, known["bytes"] + known.get("resumed_bytes", 0))
+        request.files_done = max(
+            request.files_done, known["files"] + known.get("same", 0) + known.get("mended", 0)
+        )
+        most = self.limits.bytes_per_user
+        if most and not request.submission.dry_run and request.id not in self.ends:
+            used = sum(
+                each.bytes_total
+                for each in self.queue.open.values()
+                if each.uid == request.uid and not each.submission.dry_run
+            )
+            if used > most:
+                text = f"the unfinished requests of user {request.user} have {used:,} bytes, and {most:,} are allowed"
+                self.ends[request.id] = Ended("quota", text)
+                self.over_quota.add(request.id)
+
+    def settle(self, request: Request, ended: Ended, counts: dict[str, int] | None = None) -> None:
+        """What becomes of a request whose engine has ended."""
+        now = time.time_ns()
+        began_ns = self.began.pop(request.id, now)
+        with self.queue.transaction():
+            request.engine_pid = 0
+            if request.cancelling and ended.kind:
+                self.finish(request, "cancelled", "cancelled")
+                return
+            verdict = judge(request, ended, self.limits.retry_for_s, now)
+            request.fruitless, request.fruitless_since_ns = verdict.fruitless, verdict.fruitless_since_ns
+            if verdict.state == "queued":
+                request.state, request.reason, request.not_before_ns = (
+                    "queued",
+                    verdict.text,
+                    verdict.not_before_ns,
+                )
+                self.queue.write(request)
+                self.dirty = True
+                log.info("request %d: %s", request.id, verdict.text)
+                return
+            if verdict.state == "done":
+                request.warning = ended.warning
+                if request.plan is not None:
+                    self._expect(request, request.plan)
+                if not request.submission.dry_run:
+                    request.bytes_done, request.files_done = (
+                        request.bytes_total,
+                        max(request.files_done, (counts or {}).get("files", 0)),
+                    )
+                    if counts and counts.get("bytes", 0) and request.pair:
+                        sample = Sample(counts["bytes"], counts["files"], max(0, now - began_ns) / 1e9)
+                        self.queue.measured(request.uid, request.pair, sample, now)
+            self.finish(request, verdict.state, verdict.text)
+
+    def _expect(self, request: Request, plan: dict[str, Any]) -> None:
+        """How long a planned request is expected to take."""
+        samples, own = self.queue.samples(request.uid, request.pair)
+        found = None
+        with contextlib.suppress(TypeError, ValueError):
+            found = estimate(samples, int(plan.get("bytes", 0)), int(plan.get("files", 0)))
+        plan["between"] = request.pair
+        plan["expected"] = None if found is None else msgspec.to_builtins(found) | {"own": own}
+
+    def finish(self, request: Request, state: Any, error: str) -> None:
+        """The end of a request; within a transaction."""
+        asked = request.submission
+        request.state, request.error, request.reason = state, error, ""
+        request.finished_ns = time.time_ns()
+        request.engine_pid = 0
+        self.queue.write(request)
+        self.dirty = True
+        log.info(
+            "request %d of user %s: %s%s", request.id, request.user, state, f": {error}" if error else ""
+        )
+        others = any(
+            each.announced
+            and each.submission.job_id == asked.job_id
+            and each.submission.direction == asked.direction
+            for each in self.queue.open.values()
+        )
+        if request.announced and not others:
+            self.queue.announce(StagingFinished(job_id=asked.job_id, direction=asked.direction))
