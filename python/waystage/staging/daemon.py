@@ -5,7 +5,7 @@ Leaves: answers; engines with their users' rights; staging events.
 Must not know: how bytes are moved, who the controllers are.
 
 One thread owns queue and engines. What is answered or begun has been committed before: a kill at any moment loses
-nothing that a client was told, and leaves no engine that is not noted.
+nothing that a client has an answer for, and leaves no engine that is not noted.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Ledger:
         """Requests whose engines must be ended."""
 
     def begin(self, request: Request, pid: int, start: int, boot: str, now: int) -> None:
-        """An engine waits to be told what to do; within a transaction."""
+        """An engine waits for its orders; within a transaction."""
         asked = request.submission
         request.state, request.reason = "running", ""
         request.attempts += 1

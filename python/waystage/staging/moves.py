@@ -32,7 +32,7 @@ PLANNED_SHOWN = 100
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine is told: the request, whether it is the first attempt, the site's settings."""
+    """The orders of an engine: the request, whether it is the first attempt, the site's settings."""
 
     submission: Submission
     first: bool = True
@@ -150,7 +150,7 @@ def _far(
 
 
 class _Destination:
-    """The local destination, held open, so that nobody can put another in its place."""
+    """The local destination, held open, so that no process can put another in its place."""
 
     def __init__(self, asked: Submission, *, directory: bool) -> None:
         end = asked.destination

@@ -237,7 +237,8 @@ def start_of(pid: int) -> int:
     """When the process was started, in clock ticks since boot: with its id, it names the process. 0 where there is
     none, or one that has ended and was not waited for."""
     try:
-        # The name, in parentheses, may hold anything; the state is behind it, the start 19 fields later (proc_pid_stat(5)).
+        # The name, in parentheses, may hold anything; behind it are the state and, 19 fields later, the start
+        # (proc_pid_stat(5)).
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return 0

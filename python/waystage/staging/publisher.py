@@ -4,7 +4,7 @@ Arrives: batches of events in order.
 Leaves: the same events at the controllers' journal; which batch is confirmed.
 Must not know: requests, SQLite.
 
-A thread of its own, since a controller may be gone for an hour. Events may be published twice, which changes nothing,
+A separate thread, since a controller may be gone for an hour. Events may be published twice, which changes nothing,
 and never out of order.
 """
 

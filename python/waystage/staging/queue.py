@@ -272,7 +272,7 @@ class Queue:
                     raise statefile.Damaged(f"its schema is {version}, and this Waystage reads {SCHEMA}")
                 statefile.check(db, _COLUMNS, quick=False)
                 db.execute("PRAGMA journal_mode = WAL")
-                # A submit that was answered must outlive a power cut: nobody else remembers it.
+                # A submit that was answered must outlive a power cut: the client may be gone.
                 db.execute("PRAGMA synchronous = FULL")
                 statefile.write_nothing(db)
                 self._db = db

@@ -23,10 +23,10 @@ MOST_CHANGED = 3
 """Attempts at a source that changes while it is read."""
 
 PASSING = frozenset({"lost", "unreachable", "turned-away", "busy"})
-"""Kinds of errors that time may mend: the far end is waited for."""
+"""Kinds of errors that time may fix: the far end is waited for."""
 
 UNCERTAIN = frozenset({"failed", "died", "stopped", "ssh"})
-"""Kinds of errors that another attempt may mend, and of which some do not."""
+"""Kinds of errors that another attempt may fix, or not."""
 
 CHANGED = "changed"
 
