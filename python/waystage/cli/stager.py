@@ -119,7 +119,7 @@ def command(ready_file: Path | None, output: Output, **options: Any) -> None:
     serves that user alone. Its queue survives kills: started again with the same --state-dir, it resumes every
     request. Prints one line when ready and notifies systemd (Type=notify). Logs to stderr.
     """
-    from waystage.local_rpc import LocalRpcError
+    from waystage.local_client import LocalRpcError
     from waystage.staging.daemon import Stager
 
     logging.basicConfig(
