@@ -67,7 +67,8 @@ FINISHED_KEPT = 4096
 
 
 class JobInfo(msgspec.Struct, kw_only=True):
-    """The known facts of a job. `staging` and `io` hold declared bytes by direction or use."""
+    """The known facts of a job. `staging` and `io` hold declared bytes by direction or use;
+    `explicit_bps` is the demand that a user declared, where it is not measured."""
 
     job_id: str
     nodes: tuple[str, ...] = ()
@@ -77,6 +78,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     staging_ns: dict[Direction, int] = {}
     io: bool = False
     demand_bps: dict[TrafficClass, int] = {}
+    explicit_bps: dict[TrafficClass, int] = {}
     due_ns: int = 0
 
 
@@ -234,7 +236,7 @@ class State(msgspec.Struct, kw_only=True):
             return  # the end of an earlier run under the same id
         if job is not None and job.staging:
             job.running, job.io = False, False  # its stage-out goes on; the last end removes it
-            job.demand_bps = {}
+            job.demand_bps, job.explicit_bps = {}, {}
         else:
             self.jobs.pop(event.job_id, None)
         _remember(self.finished, event.job_id, time_ns)
@@ -272,9 +274,17 @@ class State(msgspec.Struct, kw_only=True):
         if event.job_id in self.finished:
             return
         if event.rate_bps > 0:
-            self._job(event.job_id).demand_bps[event.traffic] = event.rate_bps
+            job = self._job(event.job_id)
+            if event.measured and event.traffic in job.explicit_bps:
+                return
+            job.demand_bps[event.traffic] = event.rate_bps
+            if not event.measured:
+                job.explicit_bps[event.traffic] = event.rate_bps
         elif event.job_id in self.jobs:
-            self.jobs[event.job_id].demand_bps.pop(event.traffic, None)
+            job = self.jobs[event.job_id]
+            if not (event.measured and event.traffic in job.explicit_bps):
+                job.demand_bps.pop(event.traffic, None)
+                job.explicit_bps.pop(event.traffic, None)
 
     def _flow_started(self, event: FlowStarted, time_ns: int) -> None:
         if time_ns <= self.ended_flows.get(event.flow_id, -1) or event.flow_id in self.flows:

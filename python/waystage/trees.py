@@ -22,6 +22,7 @@ from waystage.catalog import BuildOptions, Catalog, build
 from waystage.catalog.difference import Difference, diff
 from waystage.catalog.store import is_catalog, paths_of
 from waystage.display import display
+from waystage.flows import FlowDescription, reported
 from waystage.task import Progress, follow
 
 ATTRIBUTES = ("type", "size", "mtime", "mode", "uid", "gid", "symlink")
@@ -239,7 +240,12 @@ def _read(
             said = f"comparing {taken:,} of {len(pairs):,}, {compared / 1e9:.2f} of {size / 1e9:.2f} GB"
             progress(said, min(share, 0.99))
 
-    reading = follow(TreeComparison(*roots, pairs, xattrs=wanted.xattrs, threads=threads), show)
+    reading = TreeComparison(*roots, pairs, xattrs=wanted.xattrs, threads=threads)
+    flow = FlowDescription(
+        "io", "compare", bytes=2 * size, counts=lambda counts: (counts["bytes_read"], 2 * size)
+    )
+    with reported(reading, flow):
+        follow(reading, show)
     comparison.bytes_read = reading.progress()["bytes_read"]
     for index, contents, xattrs, device, error in reading.unlike():
         path = pairs[index][0]

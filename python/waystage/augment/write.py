@@ -16,6 +16,7 @@ from waystage.catalog.apart import meeting
 from waystage.catalog.files import TreeFiles
 from waystage.catalog.store import is_catalog
 from waystage.display import display
+from waystage.flows import FlowDescription, reported
 from waystage.ranks import Rank
 from waystage.task import Progress, follow, no_progress
 
@@ -63,7 +64,9 @@ def write(
         read, done, found = counts["bytes"], counts["files"], counts["found"]
         progress(f"{done:,} of {found:,} files, {read / 1e6:,.0f} MB", done / max(found, 1))
 
-    running = follow(Augmentation(files.root, native_columns(files), native), show)
+    running = Augmentation(files.root, native_columns(files), native)
+    with reported(running, FlowDescription("io", "augment")):
+        follow(running, show)
     counts, errors = running.finish()
     return Written(target, counts | {"excluded": files.excluded}, [*files.errors, *errors])
 

@@ -24,6 +24,7 @@ from waystage.cli.common import (
     walk_options,
 )
 from waystage.cli.quantities import amount
+from waystage.cli.reporting import job_option
 from waystage.outputs import refuse_special
 from waystage.ranks import find_rank
 
@@ -68,6 +69,7 @@ SHOWN_ERRORS = 20
 @click.option("--overwrite", is_flag=True, help="Replace existing images.")
 @read_options
 @rank_options
+@job_option
 @output_options
 def command(
     source: Path,

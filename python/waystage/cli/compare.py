@@ -14,6 +14,7 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
 from waystage.cli.paths import null_option, refuse_both
+from waystage.cli.reporting import job_option
 from waystage.cli.trees import compare_trees
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ SHOWN = 8
     help="Trees: number of threads. Default: two per core, at most 16.",
 )
 @null_option("Trees: print only missing or different paths, each ended by a NUL, for copy --files-from - -0.")
+@job_option
 @output_options
 def command(
     first: Path,

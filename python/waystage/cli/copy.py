@@ -32,7 +32,8 @@ from waystage.cli.copy_remote import (
     remote_ends,
 )
 from waystage.cli.reaching import RateSchedule, Session, Trust, memory, server_options, show_key_option
-from waystage.cli.reporting import end_at, job_option, reporting
+from waystage.cli.reporting import job_option
+from waystage.flows import HERE, FlowDescription, FlowEnd, copying_class, reported
 from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
 from waystage.task import Progress, follow
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
@@ -215,7 +216,6 @@ def command(
     rsh: str | None,
     remote_waystage: str,
     udp_wait: float,
-    job: str | None,
     output: Output,
 ) -> int:
     """Copy SRC, a directory or a file, to DST. One of them may be [USER@]HOST:PATH, where `waystage serve` runs or is
@@ -278,16 +278,10 @@ def command(
                 progress = held.enter_context(output.progress())
 
                 def follow(copying: RemoteCopy) -> None:
-                    far_end = end_at(f"{there.remote.host}")
-                    flow = reporting(
-                        copying,
-                        "copy",
-                        job,
-                        source=None if there.push else far_end,
-                        destination=far_end if there.push else None,
-                        mode=by.mode,
-                    )
-                    with flow as report:
+                    peer = FlowEnd(peer=there.remote.host)
+                    ways = (HERE, peer) if there.push else (peer, HERE)
+                    flow = FlowDescription("wan", "copy", source=ways[0], destination=ways[1], mode=by.mode)
+                    with reported(copying, flow) as report:
                         _follow(copying, progress, word, began, lines, schedule)
                         if not copying.complete:
                             report.outcome = "failed"
@@ -302,6 +296,7 @@ def command(
     from waystage._native import TreeCopy
 
     refuse_network(dry_run)
+    flow = FlowDescription(copying_class(), "copy")
     # Not as Path, which drops a trailing slash, and that says what the path is to be.
     with TreeCopy(
         source,
@@ -314,7 +309,7 @@ def command(
             **options,
         ),
     ) as copying:
-        with output.progress() as progress, reporting(copying, "copy", job, copies=True) as report:
+        with output.progress() as progress, reported(copying, flow) as report:
             _follow(copying, progress, word, began, lines, schedule)
             if not copying.complete:
                 report.outcome = "failed"

@@ -25,6 +25,7 @@ from waystage.cli.common import (
     walk_options,
 )
 from waystage.cli.quantities import amount, rate
+from waystage.cli.reporting import job_option
 from waystage.ranks import find_rank
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def _method(context: click.Context, parameter: click.Parameter, value: str) -> s
     "--sample", type=click.IntRange(1), help="Sample size of the estimate in chunks. Default: 445,570."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
+@job_option
 @output_options
 def command(
     source: Path | None,

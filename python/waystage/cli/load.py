@@ -15,6 +15,7 @@ import click
 
 from waystage.cli.common import ExitCode, Output, output_options, table
 from waystage.cli.quantities import Size
+from waystage.cli.reporting import job_option
 
 SHOWN = 20
 """Targets and failures shown as text; --json gives all."""
@@ -69,6 +70,7 @@ TOGETHER = 256
     show_default=True,
     help="Maximum size of a read, e.g. 4Mi.",
 )
+@job_option
 @output_options
 def command(
     source: Path,

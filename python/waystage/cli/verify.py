@@ -13,6 +13,7 @@ import click
 
 from waystage.cli.common import Output, output_options
 from waystage.cli.paths import null_option, refuse_both
+from waystage.cli.reporting import job_option
 from waystage.cli.trees import verify_copy
 
 
@@ -39,6 +40,7 @@ from waystage.cli.trees import verify_copy
     help="Maximum number of paths of each kind.",
 )
 @null_option("Print only missing or different paths, each ended by a NUL, for copy --files-from - -0.")
+@job_option
 @output_options
 def command(
     source: Path,

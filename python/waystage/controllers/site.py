@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from waystage.backplane import Backplane, BackplaneConfig, BackplaneError
+from waystage.controllers.demand_meter import DemandMeter
 from waystage.controllers.flow_actuator import FlowActuator
 from waystage.controllers.flow_service import FlowsConfig, serve_flows
 from waystage.controllers.global_controller import GlobalController
@@ -131,7 +132,7 @@ def _start_global(config: SiteConfig) -> Site:
         controller = GlobalController(policy, [], backplane, folder, sync=config.sync)
         flows = FlowActuator(controller.publish)
         controller.actuators.append(flows)
-        controller.observers.append(flows)
+        controller.observers += [flows, DemandMeter(controller.publish)]
         jobs = stack.enter_context(JobDatabase(folder / "jobs.db", controller.known_events))
         keeper = JobKeeper(backplane, jobs, controller.known_events, folder)
         stack.callback(keeper.close)

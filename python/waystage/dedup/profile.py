@@ -17,6 +17,7 @@ from waystage.catalog.apart import meeting
 from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
 from waystage.dedup.report import Report, from_native
 from waystage.display import display
+from waystage.flows import FlowDescription, reported
 from waystage.native_options.datasets import DedupProfileOptions
 from waystage.ranks import Rank
 from waystage.task import Progress, follow, no_progress
@@ -172,6 +173,9 @@ def _run(
         share = read / total if total else done / max(found, 1)
         progress(f"{done:,} of {found:,} files, {read / 1e9:,.1f} GB", min(share, 1.0))
 
-    running = follow(DedupProfile(files.root, columns_for_reading(table), native), show)
+    running = DedupProfile(files.root, columns_for_reading(table), native)
+    flow = FlowDescription("io", "dedup", bytes=total, counts=lambda counts: (counts["bytes"], total))
+    with reported(running, flow):
+        follow(running, show)
     report, errors = running.finish()
     return from_native(report, [*files.errors, *errors][:TOLD], {"method": options.method}, files.excluded)

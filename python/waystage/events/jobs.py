@@ -50,8 +50,12 @@ class IoFinished(Event, frozen=True, kw_only=True):
 
 
 class DemandDeclared(Event, frozen=True, kw_only=True):
-    """The load that a job expects to offer to the core in one class; 0 withdraws it."""
+    """The load that a job expects to offer to the core in one class; 0 withdraws it.
+
+    `measured`: the controller's own measurement, which never replaces what a user declares.
+    """
 
     job_id: str
     traffic: TrafficClass
     rate_bps: int
+    measured: bool = False

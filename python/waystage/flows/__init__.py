@@ -7,6 +7,24 @@ Must not know: the backplane, policies.
 `reported` is the engine's end; `agent.FlowAgent` the node's, which controllers and labs serve.
 """
 
-from waystage.flows.reporter import HERE, FlowDescription, FlowEnd, Report, job_of, reported, socket_path
+from waystage.flows.reporter import (
+    HERE,
+    FlowDescription,
+    FlowEnd,
+    Report,
+    copying_class,
+    job_of,
+    reported,
+    socket_path,
+)
 
-__all__ = ["HERE", "FlowDescription", "FlowEnd", "Report", "job_of", "reported", "socket_path"]
+__all__ = [
+    "HERE",
+    "FlowDescription",
+    "FlowEnd",
+    "Report",
+    "copying_class",
+    "job_of",
+    "reported",
+    "socket_path",
+]

@@ -107,6 +107,11 @@ def job_of(given: str | None) -> str | None:
     return None
 
 
+def copying_class(peer: str = "") -> TrafficClass:
+    """The class of a copy: `wan` between hosts; on one host `staging` if it is for a job, else `io`."""
+    return "wan" if peer else "staging" if job_of(None) is not None else "io"
+
+
 @contextmanager
 def reported(task: Moving, about: FlowDescription) -> Iterator[Report]:
     """Report `task` while the block runs; KeyboardInterrupt makes it a cancelled flow, an exception a failed one."""

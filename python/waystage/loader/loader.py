@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from waystage._native import Loading, LoadRefused
+from waystage.flows import FlowDescription, FlowEnd, reported
 from waystage.loader.errors import LoaderError
 from waystage.loader.files import FileSet, Mode, file_set
 from waystage.loader.profile import Profile
@@ -34,6 +36,10 @@ NUMBERS = 2**64
 LOADERS_A_CORE = 16
 MOST_LOADERS = 64
 """Cold files are read faster with more outstanding reads; warm ones as fast with two loaders as with 64."""
+
+
+TARGETS_TOLD = 1024
+"""Storage targets named to the flow agent, the most that it takes."""
 
 
 class Loader:
@@ -102,6 +108,7 @@ class Loader:
         self.best_loaders = profile.best_loaders if profile is not None else None
         self.loaders = loaders or self._usual_loaders()
         self._loading: Loading | None = None
+        self._epoch: _Epoch | None = None
         self._going_on: tuple[list[tuple[int, int]], list[tuple[int, list[int]]]] = ([], [])
         self._over = False
 
@@ -146,7 +153,14 @@ class Loader:
         except LoadRefused as error:
             raise LoaderError(str(error)) from None
         self._going_on = ([], [])
-        return iter(self._loading)
+        self._epoch = _Epoch(self._loading, self._about())
+        return self._epoch
+
+    def _about(self) -> FlowDescription:
+        """The loader as a flow: it reads from these storage targets."""
+        names = [self.files.targets.get(number, str(number)) for number in self.files.files.targets]
+        targets = tuple(names[:TARGETS_TOLD])
+        return FlowDescription("io", "load", source=FlowEnd(targets=targets))
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the next iteration's order for this epoch, from its beginning."""
@@ -227,6 +241,9 @@ class Loader:
         """End the threads. The state remains."""
         if self._loading is not None:
             self._loading.cancel()
+        if self._epoch is not None:
+            self._epoch.close()
+            self._epoch = None
 
     def __enter__(self) -> Self:
         return self
@@ -261,6 +278,31 @@ class Loader:
             # Algorithm 1, shared by all processes.
             return max(1, min(MOST_LOADERS, -(-self.best_loaders * targets // self.world)))
         return min(MOST_LOADERS, max(targets, LOADERS_A_CORE * cores))
+
+
+class _Epoch:
+    """What one epoch delivers; a flow until the last buffer, `close`, or the end of all references."""
+
+    def __init__(self, loading: Loading, about: FlowDescription) -> None:
+        self._loading = loading
+        self._flow = ExitStack()
+        self._flow.enter_context(reported(loading, about))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next(self._loading)
+        except StopIteration:
+            self._flow.close()
+            raise
+
+    def close(self) -> None:
+        self._flow.close()
+
+    def __del__(self) -> None:
+        self._flow.close()
 
 
 WORDS = {
