@@ -28,17 +28,17 @@ def test_a_flow_is_reported_from_start_to_end(agent: FlowAgent, heard: Heard) ->
         started = heard.next(events.FlowStarted)
         task.bytes = 1000
         used = heard.next(events.FlowProgress)
-        while not used.flows[0].bytes_done:
+        while not used.flows[0].rate_bps:
             used = heard.next(events.FlowProgress)
             task.bytes += 1000
-        task.bytes = 15_000
+        task.bytes = 1_000_000
     finished = heard.next(events.FlowFinished)
     assert started.flow_id.startswith("n1:") and report.flow_id == started.flow_id
     assert (started.traffic, started.engine, started.job_id) == ("staging", "copy", "17")
     assert started.source.host == "n1" and started.destination == events.FlowEndpoint(peer="far")
     assert started.user and started.controls == Task.controls
-    assert used.agent == "n1" and used.flows[0].rate_bps > 0
-    assert finished == events.FlowFinished(flow_id=started.flow_id, bytes_done=15_000)
+    assert used.agent == "n1" and used.flows[0].bytes_done > 0
+    assert finished == events.FlowFinished(flow_id=started.flow_id, bytes_done=1_000_000)
 
 
 @pytest.mark.parametrize(
