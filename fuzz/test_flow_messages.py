@@ -1,4 +1,4 @@
-"""Lines of engines and of whoever pretends to be one, fed to the flow agent's decoder and to an agent.
+"""Lines of engines and of hostile clients, fed to the flow agent's decoder and to an agent.
 
 Each is a valid message or refused with one printable sentence; nothing else is raised, and what is accepted can be
 published. $WAYSTAGE_FUZZ_EXAMPLES sets the number of inputs.

@@ -89,7 +89,7 @@ def test_what_a_user_declared_stands_until_withdrawn() -> None:
     assert site.demand("1") == {"staging": 7}
 
 
-def test_a_flow_that_is_held_back_keeps_its_demand() -> None:
+def test_a_flow_that_is_limited_keeps_its_demand() -> None:
     site = Site()
     site.start("a", "1")
     site.second(a=GIGABIT)

@@ -5,8 +5,8 @@ Leaves: DemandDeclared of each job and class whose measured rate has changed; 0 
 Must not know: policies, the backplane, agents.
 
 What is declared in the state is compared with what is measured; nothing else is remembered but averages, so that a
-restarted controller goes on. A demand that a user declared is left alone (`State` keeps it too). A flow that is held
-back, by a limit or a pause, says nothing of what its job would use: its rate before still counts.
+restarted controller goes on. A demand that a user declared is left alone (`State` keeps it too). A flow that is limited
+or paused says nothing of what its job would use: its rate before still counts.
 """
 
 from __future__ import annotations
