@@ -151,3 +151,13 @@ def test_every_benchmark_is_documented() -> None:
     for file in (REPOSITORY / "bench").glob("[!_]*.py"):
         name = file.stem.replace("_", "-")
         assert f"| `{name}` |" in text, file
+
+
+def test_no_file_keeps_the_markers_of_a_merge() -> None:
+    """A formatter may have joined them with their neighbours, so they are found anywhere in a line."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=False).stdout
+    if not listed:
+        pytest.skip("no git history here: a tarball")
+    marker = re.compile(rb"<{7} \w|>{7} \w|^={7}$", re.MULTILINE)
+    files = [REPOSITORY / entry.decode() for entry in listed.split(b"\0") if entry]
+    assert [name(path) for path in files if path.is_file() and marker.search(path.read_bytes())] == []
