@@ -155,7 +155,9 @@ def test_every_benchmark_is_documented() -> None:
 
 def test_no_file_keeps_the_markers_of_a_merge() -> None:
     """A formatter may have joined them with their neighbours, so they are found anywhere in a line."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=False).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=False
+    ).stdout
     if not listed:
         pytest.skip("no git history here: a tarball")
     marker = re.compile(rb"<{7} \w|>{7} \w|^={7}$", re.MULTILINE)
