@@ -14,7 +14,19 @@ from harness import wait_until
 from waystage.backplane import Backplane, BackplaneConfig, NotConfirmed
 from waystage.controllers import GlobalController
 from waystage.controllers.relay import RelayConfig, RelayController
-from waystage.events import Decided, Event, JobFinished, JobStarted, LinkDown, PathsRefused
+from waystage.events import (
+    Decided,
+    Event,
+    FlowAdjusted,
+    FlowProgress,
+    FlowSettings,
+    FlowStarted,
+    FlowUse,
+    JobFinished,
+    JobStarted,
+    LinkDown,
+    PathsRefused,
+)
 from waystage.policies.base import load_policy
 
 
@@ -156,3 +168,33 @@ def test_what_only_the_global_controller_knows_is_not_said_by_programs_of_a_node
     client.publish(JobStarted(job_id="1", nodes=("c1",)), confirm=True, timeout=15.0)
     state = top.snapshot()
     assert list(state.jobs) == ["1"] and state.down_links == {} and state.events == 1
+
+
+def test_settings_of_a_flow_come_down_to_its_agent_alone_and_progress_goes_up(site: Site) -> None:
+    """Ten thousand nodes must not each be sent every setting."""
+    top = site.start_global()
+    site.start_relay("application", "global", RelayConfig(telemetry_interval_s=0.2))
+    site.start_relay("node", "application", RelayConfig(telemetry_interval_s=0.2))
+    agents = {name: site.client("node") for name in ("n1", "n2")}
+    for name, client in agents.items():
+        started = FlowStarted(flow_id=f"{name}:a", traffic="io", engine="load", job_id="1")
+        client.publish(started, confirm=True, timeout=15.0)
+    told = {name: client.subscribe(FlowAdjusted, scope=name) for name, client in agents.items()}
+    everything = site.client("node").subscribe(FlowAdjusted)
+
+    def both_are_known() -> bool:
+        for name, client in agents.items():
+            use = FlowUse(flow_id=f"{name}:a", bytes_done=7)
+            client.publish(FlowProgress(agent=name, flows=(use,)))
+        time.sleep(0.3)
+        return [flow.bytes_done for flow in top.snapshot().flows.values()] == [7, 7]
+
+    wait_until(both_are_known, what="progress of both agents at the top")
+    top.publish(FlowAdjusted(flow_id="n3:a", settings=FlowSettings(version=1)))
+    top.publish(FlowAdjusted(flow_id="n2:a", settings=FlowSettings(version=4, paused=True)))
+    item = told["n2"].get(15.0)
+    assert item is not None
+    assert item.event == FlowAdjusted(flow_id="n2:a", settings=FlowSettings(version=4, paused=True))
+    first = everything.get(15.0)
+    assert first is not None and first.event == item.event, "those of n3 came down too"
+    assert told["n1"].get(0.3) is None
