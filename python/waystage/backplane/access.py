@@ -87,6 +87,22 @@ def check_access(access: tuple[AccessRule, ...], *, local: bool) -> None:
                 )
 
 
+def may_speak_for(access: tuple[AccessRule, ...], source: str, type_name: str, scope: str) -> bool:
+    """Whether the rules let this source publish events of `scope`: for answers and questions, whose keys have none.
+
+    Sources that no rule names are those of controllers: no other client may use them.
+    """
+    about = [
+        rule
+        for rule in access
+        if not rule.controller and any(s == "*" or source.startswith(f"{s}.") for _, s in _claims(rule))
+    ]
+    return not about or any(
+        not {type_name, "*"}.isdisjoint(rule.publish) and not {scope, "*"}.isdisjoint(rule.scopes)
+        for rule in about
+    )
+
+
 def zenoh_access_control(access: tuple[AccessRule, ...]) -> dict[str, Any]:
     """The `access_control` section of Zenoh's configuration for a router with these clients."""
     rules: list[dict[str, Any]] = []

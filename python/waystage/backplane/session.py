@@ -20,6 +20,7 @@ import msgspec
 import zenoh
 
 from waystage.backplane import connections, keys, wire
+from waystage.backplane.access import may_speak_for
 from waystage.backplane.config import BackplaneConfig, BackplaneError
 from waystage.backplane.cursors import CursorStore, FileCursors
 from waystage.backplane.inbox import Arrival
@@ -293,7 +294,7 @@ class Backplane:
         """
         try:
             item = wire.arrival(source, type_name, data, attachment)
-            keys.check_scope(item.envelope.event, scope)
+            self._check_scope(item, source, scope)
             _refuse_missed(item.envelope.event)
             return item
         except EventError as error:
@@ -329,6 +330,20 @@ class Backplane:
         self._undeclare(declared)
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _check_scope(self, item: Arrival, source: str, scope: str | None) -> None:
+        """Replays and confirmations travel without a scope: there the access rules of this router are asked."""
+        event = item.envelope.event
+        keys.check_scope(event, scope)
+        owner = event.belongs_to()
+        if (
+            scope is None
+            and owner is not None
+            and not may_speak_for(self.config.access, source, item.type, owner)
+        ):
+            raise EventError(
+                f"{item.type} belongs to {ascii(owner)[:60]}, for which no access rule lets it speak"
+            )
 
     @staticmethod
     def _undeclare(declared: list[Any]) -> None:

@@ -11,7 +11,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,6 +22,7 @@ from waystage.cli.combining import refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
 from waystage.cli.quantities import Rate
 from waystage.cli.reaching import Session, Trust, believing, server_options, show_key_option
+from waystage.cli.reporting import job_option
 from waystage.cli.service import (
     Signals,
     ready_file_option,
@@ -30,6 +31,7 @@ from waystage.cli.service import (
     write_line,
     write_ready,
 )
+from waystage.flows import FlowDescription, FlowEnd, reported
 from waystage.native_options.proxies import ProxyOptions
 from waystage.task import follow
 from waystage.wan.address import parse_forward, parse_listen, parse_server
@@ -117,6 +119,7 @@ POLL_S = 0.1
     help="Log file: one line per connection, with byte counts. Default: stderr.",
 )
 @ready_file_option("File to write with the listening addresses when connected")
+@job_option
 @output_options
 def command(
     server: str,
@@ -198,6 +201,11 @@ def _rules(given: Sequence[str], file: Path | None) -> list[str]:
     return rules
 
 
+def _moved(counts: Mapping[str, int]) -> tuple[int, int]:
+    """Bytes of both directions; the total is unknown."""
+    return counts["sent_bytes"] + counts["received_bytes"], 0
+
+
 @dataclass
 class _Proxying:
     """A running proxy."""
@@ -231,7 +239,10 @@ class _Proxying:
         from waystage._native import WanProxy
 
         peer = self.session.peer(self.host, self.user, key, known)
-        with WanProxy(peer, self.wanted) as proxy:
+        flow = FlowDescription(
+            "wan", "proxy", destination=FlowEnd(peer=self.host), mode=self.session.mode, counts=_moved
+        )
+        with WanProxy(peer, self.wanted) as proxy, reported(proxy, flow):
             self._follow(proxy)
 
     def _follow(self, proxy: WanProxy) -> None:

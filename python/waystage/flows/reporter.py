@@ -239,14 +239,13 @@ class _Reporter:
     def _counts(self) -> tuple[int, int]:
         """Bytes done, and in total or 0."""
         flow = getattr(self._task, "flow", None)
-        if self._about.counts is None and flow is not None:
-            counts = flow()
+        counts = flow() if flow is not None else None
+        if counts is not None:
             self._limited_by = counts.limited_by
-            return counts.bytes_done, counts.bytes_total
+            if self._about.counts is None:
+                return counts.bytes_done, counts.bytes_total
         found = self._task.progress()
-        if self._about.counts is not None:
-            return self._about.counts(found)
-        return found.get("bytes", 0), 0
+        return self._about.counts(found) if self._about.counts is not None else (found.get("bytes", 0), 0)
 
     def _apply(self, wanted: Mapping[str, Any]) -> None:
         """Every setting that the task obeys; the version is that of the whole, whatever it obeys of it."""

@@ -153,6 +153,11 @@ class Lab:
         return f"unixsock-stream/{self.run_dir}/backplane.sock"
 
     @property
+    def flow_socket(self) -> Path:
+        """Where engines on any host report to the flow agent of the lab's controller."""
+        return self.run_dir / "flows.sock"
+
+    @property
     def topology_file(self) -> Path:
         return self.resources.topology
 
@@ -179,9 +184,10 @@ class Lab:
         if host == "fabric":
             return self.resources.enter_fabric(), environment(self.switches.environment)
         slurm = {"SLURM_CONF": str(self.resources.slurm_conf)} if self.resources.slurm_conf.exists() else {}
+        variables = slurm | {"WAYSTAGE_FLOWS": str(self.flow_socket)}
         if host == SLURM_CONTROLLER and slurm:
-            return self.resources.enter_slurm(), environment(slurm)
-        return self.resources.enter_host(self._known(host)), environment(slurm)
+            return self.resources.enter_slurm(), environment(variables)
+        return self.resources.enter_host(self._known(host)), environment(variables)
 
     def rule_count(self, switch: str) -> int:
         """How many flow entries a switch holds."""
@@ -240,7 +246,8 @@ class Lab:
     def _start(
         self, enter: Sequence[str], argv: Sequence[str], popen: Mapping[str, Any]
     ) -> subprocess.Popen[Any]:
-        options: dict[str, Any] = {"start_new_session": True, "env": environment(), **popen}
+        variables = environment({"WAYSTAGE_FLOWS": str(self.flow_socket)})
+        options: dict[str, Any] = {"start_new_session": True, "env": variables, **popen}
         return subprocess.Popen([*enter, *argv], **options)
 
     def _enter_fabric(self) -> None:
