@@ -274,6 +274,27 @@ def _slurm() -> str:
     return _version("slurmctld", "slurmctld", "-V")
 
 
+def _flow_agent() -> str:
+    from waystage.flows import socket_path
+    from waystage.local_client import LocalClient, LocalRpcError
+
+    path = socket_path()
+    if path is None:
+        raise Trouble("WAYSTAGE_FLOWS is none", "unset WAYSTAGE_FLOWS", "limited")
+    if not path.exists():
+        remedy = "run a waystage controller on this node, or set WAYSTAGE_FLOWS to its socket"
+        raise Trouble(f"no agent listens at {path}: flows of this node are not reported", remedy, "limited")
+    try:
+        began = time.monotonic()
+        with LocalClient(path, timeout_s=2.0) as client:
+            client.send(b'{"type":"show"}')
+            if client.receive(2.0) is None:
+                raise Trouble(f"{path} does not answer within 2 s", "restart the controller of this node")
+    except (LocalRpcError, EOFError, OSError) as error:
+        raise Trouble(str(error) or f"{path} disconnects", "restart the controller of this node") from None
+    return f"{path} answered in {(time.monotonic() - began) * 1000:.0f} ms"
+
+
 def _completion() -> str:
     path = shutil.which("waystage")
     if path is None:
@@ -301,6 +322,7 @@ CHECKS: tuple[Check, ...] = (
     Check("FUSE", False, "the emulated striped file system", _fuse),
     Check("TUN", False, "the emulated wide-area path", _tun),
     Check("transparent proxy", False, "waystage proxy --redirect and --tproxy", _transparent_proxy),
+    Check("flow agent", False, "flows of this node in waystage flows, and their pacing", _flow_agent),
     Check("Slurm", False, "notifications from a batch system", _slurm),
 )
 

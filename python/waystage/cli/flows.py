@@ -19,6 +19,7 @@ from waystage.cli.connecting import configuration
 from waystage.cli.quantities import Rate
 
 if TYPE_CHECKING:
+    from waystage.events import FlowSettings
     from waystage.state import FlowInfo
 
 MODES = ("fair", "fast-start", "modest", "aggressive")
@@ -186,6 +187,10 @@ def _row(flow: FlowInfo) -> dict[str, Any]:
 
 
 def _text(rows: list[dict[str, Any]]) -> str:
+    import msgspec
+
+    from waystage.events import FlowSettings
+
     if not rows:
         return "no flows"
     shown = [
@@ -198,7 +203,7 @@ def _text(rows: list[dict[str, Any]]) -> str:
             "rate": f"{row['rate_bps'] / 8e6:,.1f} MB/s",
             "done": _done(row["bytes_done"], row["bytes"]),
             "limited by": row["limited_by"] or "-",
-            "settings": _settings(row["settings"]),
+            "settings": settings_text(msgspec.convert(row["settings"], FlowSettings)),
         }
         for row in sorted(rows, key=lambda row: (row.get("job_id") or "", row["flow_id"]))
     ]
@@ -210,14 +215,13 @@ def _done(done: int, total: int) -> str:
     return f"{done / 1e6:,.0f}{share}"
 
 
-def _settings(settings: dict[str, Any]) -> str:
-    words = []
-    if settings.get("paused"):
-        words.append("paused")
-    if settings.get("rate_bps") is not None:
-        words.append(f"{settings['rate_bps'] / 8e6:,.1f} MB/s")
-    if settings.get("mode"):
-        words.append(settings["mode"])
-    if settings.get("loaders") is not None:
-        words.append(f"{settings['loaders']} loaders")
+def settings_text(settings: FlowSettings) -> str:
+    """What a flow is asked to keep to, in words."""
+    words = ["paused"] if settings.paused else []
+    if settings.rate_bps is not None:
+        words.append(f"{settings.rate_bps / 8e6:,.1f} MB/s")
+    if settings.mode is not None:
+        words.append(settings.mode)
+    if settings.loaders is not None:
+        words.append(f"{settings.loaders} loaders")
     return ", ".join(words) or "-"
