@@ -1,4 +1,4 @@
-"""A node's certificate speaks for the flows of its own agent, and for no others'."""
+"""A node's certificate speaks for its agent's flows, and for no others'."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_node_publishes_its_own_flows_alone(site: dict[str, Backplane]) -> Non
         item = told.get(0.2)
         return item is not None and item.event == started
 
-    wait_until(arrived, what="a flow of its own")
+    wait_until(arrived, what="its own flow")
     site["n1"].publish(FlowStarted(flow_id="n2:b", traffic="io", engine="load"))
     site["n1"].publish(FlowFinished(flow_id="n2:b"))
     site["n1"].publish(FlowProgress(agent="n2", flows=(FlowUse(flow_id="n2:b", bytes_done=1),)))
