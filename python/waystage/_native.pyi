@@ -1051,8 +1051,11 @@ class _StreamCount(TypedDict):
     window_bytes: int
 
 @final
-class WanProbe:
+class WanProbe(Task):
     """A session that probes the path to a server; a signal ends it.
+
+    A pause holds it between two trains, streams or echoes. A rate bounds `most_rate_bytes_per_s`, and `train` raises
+    WanError on a faster one.
 
     Raises WanError where the server is unreachable or refuses, or the session ends.
     """
@@ -1064,7 +1067,7 @@ class WanProbe:
 
     @property
     def most_rate_bytes_per_s(self) -> int:
-        """The server's limit, in each direction."""
+        """The limit of the server, or of `set_rate` where that is lower, in each direction."""
 
     @property
     def longest_s(self) -> float:

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use waystage_catalog::check::{Differences, Recorded};
 use waystage_catalog::CheckedTree;
+use waystage_pacing::{during, Cause, Pace, Stopped};
 
 use crate::content::{named_as_image, Content};
 use crate::counts::Counts;
@@ -76,9 +77,8 @@ struct Shared {
     options: Options,
     taken: AtomicUsize,
     done: AtomicU64,
-    bytes: AtomicU64,
-    began: Instant,
-    stopped: AtomicBool,
+    bytes_total: u64,
+    pace: Pace,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -111,15 +111,17 @@ impl Augmentation {
             _ => None,
         };
         let threads = options.threads.clamp(1, 1024);
+        let bytes = |source: &Source| u64::try_from(source.recorded.size).unwrap_or(0);
+        let bytes_total = sources.iter().map(bytes).sum();
+        let limit = Some(options.bytes_per_s).filter(|rate| *rate > 0);
         let shared = Arc::new(Shared {
             tree,
             sources,
             options,
             taken: AtomicUsize::new(0),
             done: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            began: Instant::now(),
-            stopped: AtomicBool::new(false),
+            bytes_total,
+            pace: Pace::limited_to(limit),
             state: Mutex::new(State { running: threads, shard, ..State::default() }),
             changed: Condvar::new(),
         });
@@ -146,7 +148,7 @@ impl Augmentation {
     pub fn progress(&self) -> (u64, u64, u64) {
         let shared = &self.shared;
         let of = shared.sources.len() as u64;
-        (shared.bytes.load(Ordering::Relaxed), shared.done.load(Ordering::Relaxed), of)
+        (shared.pace.bytes(), shared.done.load(Ordering::Relaxed), of)
     }
 
     /// The next image within `timeout`: (an image, whether all have come). For targets that are polled.
@@ -166,7 +168,7 @@ impl Augmentation {
                 continue;
             }
             let over = state.turn >= shared.sources.len() || state.running == 0;
-            if over || shared.stopped.load(Ordering::Relaxed) {
+            if over || shared.pace.gate.is_stopped() {
                 return (None, true);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -183,6 +185,18 @@ impl Augmentation {
         let mut state = self.shared.state.lock();
         self.shared.changed.wait_while_for(&mut state, |state| state.running > 0, timeout);
         state.running == 0
+    }
+
+    /// Where the rate is limited, and the run paused and counted.
+    #[must_use]
+    pub fn pace(&self) -> &Pace {
+        &self.shared.pace
+    }
+
+    /// Bytes of all files, as they were recorded.
+    #[must_use]
+    pub fn bytes_total(&self) -> u64 {
+        self.shared.bytes_total
     }
 
     /// End it early.
@@ -203,7 +217,7 @@ impl Augmentation {
         if let Some(failure) = state.failure.take() {
             return Err(failure);
         }
-        if self.shared.stopped.load(Ordering::Relaxed) {
+        if self.shared.pace.gate.is_stopped() {
             return Err(AugmentError::Stopped);
         }
         if let Some(shard) = state.shard.take() {
@@ -249,6 +263,7 @@ impl Image<'_> {
 
 impl Shared {
     fn work(&self) {
+        let _attached = self.pace.meter.attach();
         let mut counts = Counts::default();
         let mut errors = Vec::new();
         loop {
@@ -281,7 +296,11 @@ impl Shared {
                 errors.push((source.path.clone(), text));
             }
         };
-        let opened = match self.tree.open_file(&source.path, &source.recorded) {
+        // What a file will have is known best by what was recorded of it.
+        let expected = u64::try_from(source.recorded.size).unwrap_or(0);
+        self.pace.gate.pass(expected).map_err(|Stopped| Over)?;
+        let opened = during(Cause::Source, || self.tree.open_file(&source.path, &source.recorded));
+        let opened = match opened {
             Ok(opened) => opened,
             Err(failed) if failed.differences.contains(Differences::UNREADABLE) => {
                 counts.unreadable += 1;
@@ -293,16 +312,17 @@ impl Shared {
                 return Ok(Vec::new());
             }
         };
-        let data =
-            match Content::read(&opened.file, opened.stat.stx_size, self.options.recipe.limits) {
-                Ok(data) => data,
-                Err(error) => {
-                    counts.unreadable += 1;
-                    list(io::Error::from(error).to_string());
-                    return Ok(Vec::new());
-                }
-            };
-        self.throttle(data.len())?;
+        let limits = self.options.recipe.limits;
+        let read = || Content::read(&opened.file, opened.stat.stx_size, limits);
+        let data = match during(Cause::Source, read) {
+            Ok(data) => data,
+            Err(error) => {
+                counts.unreadable += 1;
+                list(io::Error::from(error).to_string());
+                return Ok(Vec::new());
+            }
+        };
+        self.pace.moved(data.len() as u64);
         let Some(data) = data.image() else {
             if named_as_image(&source.path) {
                 counts.broken += 1;
@@ -319,7 +339,7 @@ impl Shared {
         let (first, many) = self.options.copies;
         let mut image = Image { data: &data, decoded: None };
         for copy in first..first.saturating_add(many) {
-            if self.stopped.load(Ordering::Relaxed) {
+            if self.pace.gate.is_stopped() {
                 return Err(Over);
             }
             match self.copy(&mut image, &source.path, copy, counts) {
@@ -375,7 +395,8 @@ impl Shared {
         if let Target::Tree(folder) = &self.options.target {
             for image in made {
                 if let Made::File(_, _, name, bytes) = image {
-                    write_file(folder, &name, &bytes).map_err(|error| {
+                    let written = during(Cause::Destination, || write_file(folder, &name, &bytes));
+                    written.map_err(|error| {
                         self.fail(AugmentError::Io { path: folder.join(os(&name)), source: error })
                     })?;
                 }
@@ -384,10 +405,11 @@ impl Shared {
         }
         let window = AHEAD * self.options.threads.max(1);
         let mut state = self.state.lock();
-        while turn >= state.turn + window && !self.stopped.load(Ordering::Relaxed) {
-            self.changed.wait(&mut state);
+        while turn >= state.turn + window && !self.pace.gate.is_stopped() {
+            // What takes the images is slower.
+            during(Cause::Destination, || self.changed.wait(&mut state));
         }
-        if self.stopped.load(Ordering::Relaxed) {
+        if self.pace.gate.is_stopped() {
             return Err(Over);
         }
         state.ready.insert(turn, made);
@@ -399,7 +421,8 @@ impl Shared {
                 for image in made {
                     if let (Made::File(_, _, name, bytes), Some(shard)) = (image, &mut state.shard)
                     {
-                        if let Err(error) = shard.add(&name, &bytes) {
+                        if let Err(error) = during(Cause::Destination, || shard.add(&name, &bytes))
+                        {
                             drop(state);
                             return Err(
                                 self.fail(AugmentError::Io { path: path.clone(), source: error })
@@ -424,27 +447,9 @@ impl Shared {
     fn end(&self) {
         // Under the lock, so that a thread that is about to wait is woken.
         let state = self.state.lock();
-        self.stopped.store(true, Ordering::Relaxed);
+        self.pace.gate.set_stopped(true);
         drop(state);
         self.changed.notify_all();
-    }
-
-    /// Wait for the rate limit after `bytes` more were read.
-    fn throttle(&self, bytes: usize) -> Result<(), Over> {
-        let all = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        let rate = self.options.bytes_per_s;
-        if rate > 0 {
-            let due = self.began + Duration::from_secs_f64(all as f64 / rate as f64);
-            if due > Instant::now() {
-                let mut state = self.state.lock();
-                let running = |_: &mut State| !self.stopped.load(Ordering::Relaxed);
-                self.changed.wait_while_until(&mut state, running, due);
-            }
-        }
-        if self.stopped.load(Ordering::Relaxed) {
-            return Err(Over);
-        }
-        Ok(())
     }
 }
 

@@ -482,5 +482,6 @@ impl Scheduler {
     }
 }
 
+mod readers;
 #[cfg(test)]
 mod tests;

@@ -66,7 +66,26 @@ impl Gate {
         self.wait(bytes)
     }
 
+    /// The same for at most `time`: None where the turn has not come.
+    ///
+    /// # Errors
+    /// Once it is stopped.
+    pub fn pass_within(&self, bytes: u64, time: Duration) -> Result<Option<Duration>, Stopped> {
+        if self.open.load(Ordering::Relaxed) {
+            return Ok(Some(Duration::ZERO));
+        }
+        self.wait_until(bytes, Instant::now().checked_add(time))
+    }
+
     fn wait(&self, bytes: u64) -> Result<Duration, Stopped> {
+        self.wait_until(bytes, None).map(Option::unwrap_or_default)
+    }
+
+    fn wait_until(
+        &self,
+        bytes: u64,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Duration>, Stopped> {
         let began = Instant::now();
         let mut now = began;
         let mut state = self.state.lock();
@@ -79,13 +98,23 @@ impl Gate {
                 turn => turn,
             };
             match turn {
-                Turn::Go => return Ok(now - began),
-                Turn::Paused => during(Cause::Paused, || self.changed.wait(&mut state)),
+                Turn::Go => return Ok(Some(now - began)),
+                Turn::Paused => during(Cause::Paused, || match deadline {
+                    Some(at) => drop(self.changed.wait_until(&mut state, at)),
+                    None => self.changed.wait(&mut state),
+                }),
                 Turn::Wait(left) => during(Cause::Rate, || {
-                    self.changed.wait_for(&mut state, left);
+                    let at = now.checked_add(left).into_iter().chain(deadline).min();
+                    match at {
+                        Some(at) => drop(self.changed.wait_until(&mut state, at)),
+                        None => self.changed.wait(&mut state),
+                    }
                 }),
             }
             now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) && !state.stopped {
+                return Ok(None);
+            }
         }
     }
 
@@ -234,6 +263,21 @@ mod tests {
                 assert!(thread.join().unwrap().unwrap() >= Duration::from_millis(20));
             }
         });
+    }
+
+    #[test]
+    fn who_waits_for_a_time_gets_no_turn_in_a_pause() {
+        let gate = Gate::default();
+        let short = Duration::from_millis(20);
+        assert_eq!(gate.pass_within(1, short), Ok(Some(Duration::ZERO)));
+        gate.set_paused(true);
+        assert_eq!(gate.pass_within(1, short), Ok(None));
+        gate.set_paused(false);
+        gate.set_limit(Some(1));
+        assert!(gate.pass_within(1000, short).unwrap().is_some());
+        assert_eq!(gate.pass_within(1, short), Ok(None));
+        gate.set_stopped(true);
+        assert_eq!(gate.pass_within(1, short), Err(Stopped));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | [`limiter`] | the decision, pure: time is passed in |
 //! | [`gate`] | the limiter behind a lock, for threads that wait |
 //! | [`meter`] | what threads spend their time on |
+//! | [`turns`] | tasks of storage targets, each with a limit on its readers; pure |
 //!
 //! The decision here: every engine asks one limiter, and two parties set it. The user's limit and the control plane's
 //! rate are kept apart, and the lower one holds, so that lifting one leaves the other. A limiter in each engine was
@@ -17,10 +18,12 @@
 pub mod gate;
 pub mod limiter;
 pub mod meter;
+pub mod turns;
 
 pub use gate::{Gate, Stopped};
 pub use limiter::{Limiter, Turn};
 pub use meter::{during, Attached, Cause, Meter};
+pub use turns::{Next, Turns};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,6 +49,12 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// A flow with the user's limit, bytes/s.
+    #[must_use]
+    pub fn limited_to(bytes_per_s: Option<u64>) -> Self {
+        Self { gate: Gate::limited_to(bytes_per_s), ..Self::default() }
+    }
+
     /// Count bytes that have moved.
     pub fn moved(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -81,6 +81,14 @@ impl Limiter {
         turn
     }
 
+    /// Count `bytes` that go without being asked about.
+    pub fn owe(&mut self, now: Instant, bytes: u64) {
+        self.pass(now);
+        if self.effective().is_some() {
+            self.owed_bytes += bytes as f64;
+        }
+    }
+
     /// Whether a piece could go now; it is not counted.
     pub fn look(&mut self, now: Instant) -> Turn {
         self.pass(now);

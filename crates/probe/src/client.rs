@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use waystage_pacing::Pace;
 use waystage_transport::clock::now_ns;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, expect_within, ANSWER_TIME};
@@ -77,6 +78,10 @@ pub struct Probe {
     padding: Vec<u8>,
     trains: AtomicU32,
     stop: AtomicBool,
+    pace: Pace,
+    /// Whether it was stopped or closed.
+    over: Mutex<bool>,
+    ended: Condvar,
     /// A stream that is running.
     stream: Mutex<Option<TcpStream>>,
 }
@@ -109,14 +114,31 @@ impl Probe {
             padding: padding(),
             trains: AtomicU32::new(1),
             stop: AtomicBool::new(false),
+            pace: Pace::default(),
+            over: Mutex::default(),
+            ended: Condvar::new(),
             stream: Mutex::default(),
         })
     }
 
-    /// Bytes a second that the server allows, in each direction.
+    /// Bytes a second that the server and the control plane allow, in each direction.
     #[must_use]
     pub fn most_rate(&self) -> u64 {
-        self.welcome.rate
+        self.pace.gate.effective().map_or(self.welcome.rate, |rate| rate.min(self.welcome.rate))
+    }
+
+    /// Where the rate is limited and the probe paused: between trains, streams and echoes, since one that is
+    /// interrupted measures nothing.
+    #[must_use]
+    pub fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// Wait for the end of a pause.
+    fn next_measurement(&self) -> Result<(), Error> {
+        // A rate bounds each train: see `most_rate`.
+        let _ = self.pace.gate.pass(0);
+        self.still_on()
     }
 
     /// How long the server lets the session last.
@@ -154,6 +176,7 @@ impl Probe {
 
     /// Find out whether packets get through, waiting for at most `wait` in each direction.
     pub fn reach(&self, wait: Duration) -> Result<Reached, Error> {
+        self.next_measurement()?;
         if !self.welcome.udp {
             return Ok(Reached { offered: false, up: false, down: false });
         }
@@ -216,9 +239,13 @@ impl Probe {
         interval: Duration,
         wait: Duration,
     ) -> Result<Vec<Echo>, Error> {
+        self.next_measurement()?;
         self.receiver.echoes();
         let mut due = Instant::now();
         for number in 0..count {
+            if !self.pace.gate.pass(0).unwrap_or_default().is_zero() {
+                due = Instant::now();
+            }
             while Instant::now() < due {
                 self.still_on()?;
                 let left = due.saturating_duration_since(Instant::now());
@@ -268,7 +295,13 @@ impl Probe {
                 train.packets, train.bytes, train.interval_ns
             )));
         }
-        self.still_on()?;
+        self.next_measurement()?;
+        let rate_bytes_per_s = u64::from(train.bytes) * 1_000_000_000 / train.interval_ns.max(1);
+        if self.pace.gate.effective().is_some_and(|most| rate_bytes_per_s > most) {
+            return Err(Error::input(format!(
+                "a train of {rate_bytes_per_s} bytes/s is above the rate that is granted to the probe: choose a slower one"
+            )));
+        }
         let number = self.trains.fetch_add(1, Ordering::Relaxed);
         let asked = messages::train(number, &train);
         let quiet_ms = u32::try_from(quiet.as_millis()).unwrap_or(u32::MAX);
@@ -293,41 +326,60 @@ impl Probe {
                 self.receiver.count(sent.packets, quiet, &stopped, &|left| self.control.wait(left)),
             )
         };
+        self.pace.moved(u64::from(train.packets) * u64::from(train.bytes));
         self.still_on()?;
         Ok(found)
     }
 
     /// One TCP connection from here to the server (`up`) or back, for `duration`.
     pub fn stream(&self, up: bool, duration: Duration) -> Result<Streamed, Error> {
+        self.next_measurement()?;
         let Arrived { tls, stream, .. } = connect(&server(&self.request, tls::STREAM_ALPN))?;
         let failed = |error: std::io::Error| Error::io("measure a TCP stream", &error);
         let lock = || self.stream.lock();
         *lock() = Some(stream.try_clone().map_err(failed)?);
         self.still_on()?;
-        let order = Order { token: self.welcome.token, up, duration, rate: self.welcome.rate };
+        let order = Order { token: self.welcome.token, up, duration, rate: self.most_rate() };
         let ours = stream::ask(tls, &stream, &order, &|| self.stopped());
         *lock() = None;
         let ours = ours?;
         drop(stream);
         self.control.send(kinds::STREAM, &[]);
         let theirs = Streamed::read(&expect(&self.control, kinds::STREAMED)?)?;
+        self.pace.moved(ours.bytes.max(theirs.bytes));
         Ok(if up { Streamed::joined(&theirs, &ours) } else { Streamed::joined(&ours, &theirs) })
     }
 
     /// A measurement in progress ends, with an error.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
+        self.pace.gate.set_stopped(true);
         self.control.send(kinds::BYE, &[]);
         if let Some(stream) = &*self.stream.lock() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         }
         self.control.close();
+        self.is_over();
     }
 
     /// Say goodbye.
     pub fn close(&self) {
         self.control.send(kinds::BYE, &[]);
         self.control.close();
+        self.is_over();
+    }
+
+    fn is_over(&self) {
+        *self.over.lock() = true;
+        self.ended.notify_all();
+    }
+
+    /// Whether it was stopped or closed, after waiting for that for at most `timeout`.
+    #[must_use]
+    pub fn wait(&self, timeout: Duration) -> bool {
+        let mut over = self.over.lock();
+        self.ended.wait_while_for(&mut over, |over| !*over, timeout);
+        *over
     }
 }
 

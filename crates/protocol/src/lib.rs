@@ -11,7 +11,6 @@
 //! | [`acks`], [`received`] | acknowledgements of the receiver |
 //! | [`send_buffer`], [`reassembly`], [`segment`], [`ranges`] | extents on their way out and in |
 //! | [`pacer`], [`mtu`], [`path`] | pacing, path MTU discovery, path validation |
-//! | [`token_bucket`] | rate limits without pacing: messages over TLS, copies on one machine |
 //! | [`varint`], [`packet`], [`frame`], [`protect`] | the wire and packet protection |
 //! | [`connection`] | the state machine that joins them |
 //! | [`streams`] | ordered byte streams on top of extents |
@@ -37,7 +36,6 @@ pub mod rtt;
 pub mod segment;
 pub mod send_buffer;
 pub mod streams;
-pub mod token_bucket;
 pub mod varint;
 
 pub use error::Error;

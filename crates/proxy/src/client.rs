@@ -14,9 +14,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use waystage_pacing::{Cause, FlowCounts};
 use waystage_protocol::protect::Side;
 use waystage_transport::control::Control;
 use waystage_transport::error::Error;
+use waystage_transport::flow_limits::FlowLimits;
 use waystage_transport::handshake::client::{start_handshake, Peer, SessionRequest};
 use waystage_transport::handshake::hello::Purpose;
 use waystage_transport::message::MEMORY_BYTES;
@@ -77,6 +79,7 @@ struct Shared {
     options: ProxyOptions,
     waker: Arc<Waker>,
     counts: Arc<Counts>,
+    limits: FlowLimits,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -122,7 +125,14 @@ impl Proxy {
             result: None,
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let shared = Arc::new(Shared { options, waker, counts, state, changed });
+        let shared = Arc::new(Shared {
+            options,
+            waker,
+            counts,
+            limits: FlowLimits::default(),
+            state,
+            changed,
+        });
         let (making, carrying) = (Arc::clone(&shared), Arc::clone(&shared));
         // It may wait for a host that does not answer, and ends by itself.
         std::thread::Builder::new()
@@ -166,6 +176,28 @@ impl Proxy {
     /// How the session is doing, by name; empty where there is none.
     pub fn connection(&self) -> Vec<(&'static str, f64)> {
         self.shared.lock().status.as_ref().map_or_else(Vec::new, Status::numbers)
+    }
+
+    /// Limit the rate of each direction, in bytes a second; None for what was agreed on.
+    pub fn set_rate(&self, bytes_per_s: Option<u64>) {
+        self.shared.limits.set_rate(bytes_per_s);
+        self.shared.waker.wake();
+    }
+
+    /// Carry no bytes in either direction, or go on. Connections of programs stay open.
+    pub fn set_paused(&self, paused: bool) {
+        self.shared.limits.set_paused(paused);
+        self.shared.waker.wake();
+    }
+
+    /// Bytes of programs so far, in both directions.
+    pub fn flow(&self) -> FlowCounts {
+        let paused = self.shared.limits.is_paused();
+        FlowCounts {
+            bytes_done: self.shared.counts.bytes(),
+            bytes_total: 0,
+            limited_by: paused.then_some(Cause::Paused),
+        }
     }
 
     /// Take no more connections, and end with the last.
@@ -249,6 +281,7 @@ impl Shared {
                 Some(_) => Some(Duration::ZERO),
                 None => engine.has_session().then_some(STATUS_TIME),
             };
+            engine.pace(&self.limits);
             let over = engine.turn(phase, most);
             self.tell(engine.notices());
             if let Some(why) = over {
@@ -333,6 +366,7 @@ impl Shared {
             },
         )?;
         let welcomed = handshake.wait_for_welcome(peer)?;
+        self.limits.new_peer(welcomed.version);
         let mut notes: Vec<String> = welcomed.note.iter().cloned().collect();
         let (control, incoming) = (Arc::clone(&handshake.control), Arc::clone(&handshake.incoming));
         let transport = match peer.udp_wait.filter(|_| welcomed.udp) {

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use waystage_protocol::protect::Side;
 use waystage_protocol::streams::{Limits, Streams, LEAST_WINDOW_BYTES};
 use waystage_transport::clock::now_ns;
+use waystage_transport::flow_limits::FlowLimits;
 
 use crate::destination::Destination;
 use crate::listener::Place;
@@ -168,6 +169,13 @@ impl<N: Network> Engine<N> {
         self.network.clear_waker();
         if let Some(session) = &self.session {
             session.transport.clear_waker();
+        }
+    }
+
+    /// Let limits hold that this end and its peer want now.
+    pub(super) fn pace(&mut self, limits: &FlowLimits) {
+        if let Some(session) = &mut self.session {
+            session.transport.pace(limits);
         }
     }
 

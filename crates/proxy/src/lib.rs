@@ -31,4 +31,4 @@ pub use engine::Phase;
 pub use listener::{Kind, Place};
 pub use record::{Notice, Record};
 pub use rules::Rule;
-pub use server::{serve, Rights};
+pub use server::{serve, Flow, Rights};

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use waystage_transport::flow_limits::FlowLimits;
 use waystage_transport::message::Message;
 use waystage_transport::stats::Status;
 
@@ -31,6 +32,8 @@ pub(super) trait Transport {
     fn has_room(&self) -> bool;
     /// Give a message.
     fn send(&mut self, message: Vec<u8>);
+    /// Let limits hold, tell the peer what has changed of this end's, and hear the peer's.
+    fn pace(&mut self, _limits: &FlowLimits) {}
     /// Take in what has come: messages, and buffers that are free again.
     fn receive(&mut self, came: &mut Vec<Message>, free: &mut Vec<Vec<u8>>);
     /// Buffers for messages to come.

@@ -69,6 +69,11 @@ pub(super) struct Counts {
 }
 
 impl Counts {
+    /// Bytes of programs, in both directions.
+    pub(super) fn bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed) + self.received_bytes.load(Ordering::Relaxed)
+    }
+
     pub(super) fn by_name(&self) -> Vec<(&'static str, u64)> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         vec![

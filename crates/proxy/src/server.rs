@@ -11,6 +11,7 @@ use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds, ANSWER_TIME};
 use waystage_transport::endpoint::Endpoint;
 use waystage_transport::error::{protocol_violation, Error};
+use waystage_transport::flow_limits::FlowLimits;
 use waystage_transport::handshake::client::ClientHandshake;
 use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::parameters::TransportParameters;
@@ -34,6 +35,14 @@ pub struct Rights<'a> {
     pub reach: &'a [Rule],
     /// Addresses that the server may listen at for it.
     pub listen: &'a [Rule],
+}
+
+/// The limits of a session, and where its bytes are counted.
+pub struct Flow<'a> {
+    /// What both ends want now.
+    pub limits: &'a FlowLimits,
+    /// Is given the bytes that programs sent and received since the last call.
+    pub moved: &'a dyn Fn(u64),
 }
 
 /// Addresses with ports, as text.
@@ -62,6 +71,7 @@ pub fn serve(
     (endpoint, parameters): (Option<&Arc<Endpoint>>, TransportParameters),
     limit: Option<u64>,
     rights: &Rights<'_>,
+    flow: &Flow<'_>,
     phase: impl Fn() -> Phase,
     say: impl Fn(String),
 ) -> Result<String, Error> {
@@ -118,10 +128,14 @@ pub fn serve(
             }
         }
     };
+    let mut moved = 0;
     loop {
         engine.clear_wakers();
         let wanted = phase();
+        engine.pace(flow.limits);
         let over = engine.turn(wanted, None);
+        let bytes = counts.bytes();
+        (flow.moved)(bytes - std::mem::replace(&mut moved, bytes));
         told(&mut engine);
         if wanted == Phase::Stopping || (wanted == Phase::Draining && engine.is_drained()) {
             engine.finish("the server is being stopped");

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use waystage_pacing::{Limiter, Turn};
 use waystage_protocol::connection::codes;
 use waystage_transport::clock::now_ns;
 use waystage_transport::control::Control;
 use waystage_transport::datagram_receiver::DatagramReceiver;
 use waystage_transport::endpoint::Endpoint;
+use waystage_transport::flow_limits::{tell, FlowLimits, FlowRequest, CONTROLS_VERSION};
 use waystage_transport::link::{status_of, Link, MessageEvent};
 use waystage_transport::message::Message;
 use waystage_transport::message_queue::MessageQueue;
@@ -51,9 +53,25 @@ struct Udp {
 
 /// Over the TLS connection, which has its own thread.
 struct Tcp {
-    /// Bytes a second at most, and when the next may leave.
-    limit: Option<u64>,
+    /// What was agreed on, and what holds for now; messages leave at the pace of the lower one.
+    limiter: Limiter,
     free_from: Instant,
+}
+
+impl Tcp {
+    fn limited_to(limit: Option<u64>) -> Self {
+        let (mut limiter, now) = (Limiter::default(), Instant::now());
+        limiter.set_limit(now, limit);
+        Self { limiter, free_from: now }
+    }
+
+    /// When the next message may leave, unless it is paused.
+    fn look(&mut self, now: Instant) {
+        self.free_from = match self.limiter.look(now) {
+            Turn::Wait(left) => now + left,
+            Turn::Go | Turn::Paused => now,
+        };
+    }
 }
 
 enum Way {
@@ -70,6 +88,9 @@ pub(super) struct SessionTransport {
     /// As the handshake found it.
     rtt_ns: u64,
     ended: Option<String>,
+    /// What the peer has heard of this end's limits, and what holds.
+    told: FlowRequest,
+    held: Option<u64>,
 }
 
 impl SessionTransport {
@@ -114,7 +135,16 @@ impl SessionTransport {
         incoming.set_waker(Arc::clone(&waker));
         let link = Link::new(Arc::clone(receiver.socket()), parameters, MOST_IN_FLIGHT);
         let way = Way::Udp(Box::new(Udp { link, receiver, heard: false }));
-        Self { way, control, incoming, waker, rtt_ns, ended: None }
+        Self {
+            way,
+            control,
+            incoming,
+            waker,
+            rtt_ns,
+            ended: None,
+            told: FlowRequest::default(),
+            held: None,
+        }
     }
 
     /// Over the TLS connection, with a rate limit in bytes a second.
@@ -126,13 +156,22 @@ impl SessionTransport {
     ) -> std::io::Result<Self> {
         let waker = Arc::new(Waker::new()?);
         incoming.set_waker(Arc::clone(&waker));
-        let way = Way::Tcp(Tcp { limit, free_from: Instant::now() });
-        Ok(Self { way, control, incoming, waker, rtt_ns, ended: None })
+        let way = Way::Tcp(Tcp::limited_to(limit));
+        Ok(Self {
+            way,
+            control,
+            incoming,
+            waker,
+            rtt_ns,
+            ended: None,
+            told: FlowRequest::default(),
+            held: None,
+        })
     }
 
     /// The same session without UDP.
     pub(super) fn over_tcp(self, limit: Option<u64>) -> Self {
-        Self { way: Way::Tcp(Tcp { limit, free_from: Instant::now() }), ended: None, ..self }
+        Self { way: Way::Tcp(Tcp::limited_to(limit)), ended: None, ..self }
     }
 
     /// Rings when there is something to do.
@@ -193,6 +232,22 @@ impl SessionTransport {
     }
 }
 
+impl SessionTransport {
+    /// Send no faster than this from now on; None for what was agreed on, 0 for a pause.
+    fn limit(&mut self, bytes_per_s: Option<u64>) {
+        match &mut self.way {
+            Way::Udp(udp) => udp.link.limit(bytes_per_s),
+            Way::Tcp(tcp) => {
+                let now = Instant::now();
+                tcp.limiter.set_paused(now, bytes_per_s == Some(0));
+                tcp.limiter.set_rate(now, bytes_per_s.filter(|rate| *rate > 0));
+                tcp.look(now);
+                self.control.hold(bytes_per_s.filter(|rate| *rate == 0));
+            }
+        }
+    }
+}
+
 impl Transport for SessionTransport {
     fn rtt_ns(&self) -> u64 {
         match &self.way {
@@ -223,7 +278,9 @@ impl Transport for SessionTransport {
                     && udp.link.in_flight() < MOST_IN_FLIGHT - IN_FLIGHT_RESERVE
             }),
             Way::Tcp(tcp) => {
-                Instant::now() >= tcp.free_from && self.control.waiting_bytes() < TCP_WAITING_BYTES
+                !tcp.limiter.is_paused()
+                    && Instant::now() >= tcp.free_from
+                    && self.control.waiting_bytes() < TCP_WAITING_BYTES
             }
         }
     }
@@ -232,12 +289,9 @@ impl Transport for SessionTransport {
         match &mut self.way {
             Way::Udp(udp) => udp.link.send(message),
             Way::Tcp(tcp) => {
-                if let Some(limit) = tcp.limit {
-                    // Unused time is gone: a pause must not be followed by a burst.
-                    let cost = message.len() as f64 / limit.max(1) as f64;
-                    let from = tcp.free_from.max(Instant::now());
-                    tcp.free_from = from + Duration::from_secs_f64(cost);
-                }
+                let now = Instant::now();
+                tcp.limiter.owe(now, message.len() as u64);
+                tcp.look(now);
                 self.control.offer_bulk(&message);
             }
         }
@@ -281,6 +335,26 @@ impl Transport for SessionTransport {
         }
     }
 
+    fn pace(&mut self, limits: &FlowLimits) {
+        // The end of the connection is noticed where its messages are received.
+        while let Ok(Some((kind, body))) = self.control.receive(Duration::ZERO) {
+            if limits.hear(kind, &body) != Ok(true) {
+                let why = "the peer broke the protocol: it says what no session has";
+                self.ended.get_or_insert_with(|| why.to_owned());
+            }
+        }
+        if limits.version() >= Some(CONTROLS_VERSION) {
+            let request = limits.request();
+            tell(&self.control, &request, &self.told);
+            self.told = request;
+        }
+        let both = limits.both();
+        if both != self.held {
+            self.held = both;
+            self.limit(both);
+        }
+    }
+
     fn spare(&mut self, buffers: impl Iterator<Item = Vec<u8>>) {
         if let Way::Udp(udp) = &mut self.way {
             udp.link.spare(buffers);
@@ -303,7 +377,7 @@ impl Transport for SessionTransport {
             }
             Way::Tcp(tcp) => {
                 let left = tcp.free_from.saturating_duration_since(Instant::now());
-                (!left.is_zero()).then_some(left)
+                (!left.is_zero() && !tcp.limiter.is_paused()).then_some(left)
             }
         }
     }

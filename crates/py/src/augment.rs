@@ -13,6 +13,7 @@ use waystage_augment::{
     Target,
 };
 use waystage_catalog::check::Recorded;
+use waystage_pacing::Pace;
 
 use crate::errors::{paths, uneven, AugmentError, OrRaise};
 use crate::task::{self, by_name, wait, Running, Task};
@@ -109,6 +110,14 @@ impl task::Profile for Engine {
 
     fn stop(&self) {
         self.stop();
+    }
+
+    fn pace(&self) -> &Pace {
+        self.pace()
+    }
+
+    fn bytes_total(&self) -> u64 {
+        self.bytes_total()
     }
 }
 

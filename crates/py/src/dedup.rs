@@ -15,9 +15,10 @@ use waystage_load::dedup::{
 };
 use waystage_load::digest::Digest;
 use waystage_load::error::LoadError;
+use waystage_pacing::Pace;
 
 use crate::errors::{paths, uneven, OfProfile, OrRaise};
-use crate::task::{self, by_name, Running, Task};
+use crate::task::{self, by_name, Loaders, Running, Task};
 
 /// Blocks of a part that are joined between checks for a signal: some ten milliseconds.
 const BLOCKS_A_ROUND: u32 = 32;
@@ -95,6 +96,30 @@ impl task::Profile for Profile {
 
     fn stop(&self) {
         self.stop();
+    }
+
+    fn pace(&self) -> &Pace {
+        self.pace()
+    }
+
+    fn bytes_total(&self) -> u64 {
+        self.bytes_total()
+    }
+
+    const HAS_LOADERS: bool = true;
+
+    fn set_loaders(&self, loaders: &Loaders) -> PyResult<()> {
+        match loaders {
+            Loaders::Each(most) => self.limit_readers(*most),
+            Loaders::By(by) => {
+                let limits = by.iter().map(|(number, most)| (*number, *most));
+                self.limit_readers_of(limits).map_err(|unknown| {
+                    let text = format!("no file is on storage target {unknown}");
+                    PyValueError::new_err(text)
+                })?;
+            }
+        }
+        Ok(())
     }
 }
 

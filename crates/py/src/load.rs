@@ -19,10 +19,11 @@ use waystage_load::plan::{units, Delivery, Share, Uneven};
 use waystage_load::progress::Progress;
 use waystage_load::read::{Delivered, Loading, Next, TargetCounts};
 use waystage_load::schedule::{Binding, Rules};
+use waystage_pacing::FlowCounts;
 
 use crate::check::Strings;
 use crate::errors::{trouble_name, IntoPyErr, LoadRefused, OrRaise};
-use crate::task::{wait, Task, Work};
+use crate::task::{wait, Control, Loaders, Task, Work};
 
 /// Failures whose reason is kept; later ones are only counted.
 const KEPT_FAILURES: usize = 1000;
@@ -280,6 +281,31 @@ impl Work for Running {
     fn cancel(&self) {
         self.loading.stop();
         self.end();
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        &[Control::Rate, Control::Loaders, Control::Pause]
+    }
+
+    fn set_rate(&self, bytes_per_s: Option<u64>) {
+        self.loading.pace().gate.set_rate(bytes_per_s);
+    }
+
+    fn set_paused(&self, paused: bool) {
+        self.loading.pace().gate.set_paused(paused);
+    }
+
+    fn set_loaders(&self, loaders: &Loaders) -> PyResult<()> {
+        let (of, each) = match loaders {
+            Loaders::Each(most) => (Vec::new(), Some(*most)),
+            Loaders::By(by) => (by.iter().map(|(number, most)| (*number, *most)).collect(), None),
+        };
+        let limited = self.loading.limit_readers(&of, each);
+        limited.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn flow(&self) -> FlowCounts {
+        self.loading.pace().counts(self.loading.bytes_total())
     }
 }
 

@@ -3,17 +3,19 @@
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use waystage_pacing::FlowCounts;
 use waystage_probe::{Count, Echo, Probe, ProbeRequest, Reached, Sent, Streamed, Train};
 use waystage_transport::{Error, Peer};
 
 use crate::errors::OrRaise;
 use crate::peer::PyPeer;
-use crate::task::{by_name, duration, wait};
+use crate::task::{by_name, duration, wait, Control, Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WanProbe>()
@@ -23,8 +25,38 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 type PyEcho = (u32, u64, u64, i64, i64);
 
 /// A session with a server.
-#[pyclass(frozen, module = "waystage._native")]
+#[pyclass(frozen, extends = Task, module = "waystage._native")]
 struct WanProbe(Arc<Probe>);
+
+impl Work for Probe {
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
+        self.wait(timeout).then_some(Ok(true))
+    }
+
+    fn progress(&self) -> Vec<(&'static str, u64)> {
+        vec![("bytes", self.pace().bytes())]
+    }
+
+    fn cancel(&self) {
+        self.stop();
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        &[Control::Rate, Control::Pause]
+    }
+
+    fn set_rate(&self, bytes_per_s: Option<u64>) {
+        self.pace().gate.set_rate(bytes_per_s);
+    }
+
+    fn set_paused(&self, paused: bool) {
+        self.pace().gate.set_paused(paused);
+    }
+
+    fn flow(&self) -> FlowCounts {
+        self.pace().counts(0)
+    }
+}
 
 /// Run `work` in a thread, so that a signal interrupts the wait for it: then `stop` ends it.
 fn watched<T: Send + 'static>(
@@ -74,12 +106,12 @@ impl WanProbe {
 #[pymethods]
 impl WanProbe {
     #[new]
-    fn new(py: Python<'_>, peer: PyPeer) -> PyResult<Self> {
+    fn new(py: Python<'_>, peer: PyPeer) -> PyResult<PyClassInitializer<Self>> {
         let Peer { host, port, user, identity, trusted, .. } = peer.open(py)?;
         let request = ProbeRequest { host, port, user, identity, trusted };
         // An attempt to connect has a timeout; a signal does not wait for it.
-        let probe = watched(py, move || Probe::start(request).map(Arc::new), drop)?;
-        Ok(Self(probe))
+        let probe = watched(py, move || Probe::start(request), drop)?;
+        Ok(Task::handle(probe, Self))
     }
 
     /// The server's address.

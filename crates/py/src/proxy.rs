@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use waystage_pacing::FlowCounts;
 use waystage_proxy::{Destination, Kind, Notice, Place, Proxy, ProxyOptions, Rule};
 
 use crate::errors::OrRaise;
 use crate::peer::PyPeer;
-use crate::task::{by_name, duration, Task, Work};
+use crate::task::{by_name, duration, Control, Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WanProxy>()?;
@@ -92,6 +93,22 @@ impl Work for Proxy {
 
     fn cancel(&self) {
         self.stop();
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        &[Control::Rate, Control::Pause]
+    }
+
+    fn set_rate(&self, bytes_per_s: Option<u64>) {
+        self.set_rate(bytes_per_s);
+    }
+
+    fn set_paused(&self, paused: bool) {
+        self.set_paused(paused);
+    }
+
+    fn flow(&self) -> FlowCounts {
+        self.flow()
     }
 }
 

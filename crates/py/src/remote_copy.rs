@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use waystage_pacing::FlowCounts;
 use waystage_remote_copy::{Client, CopyOptions as WireOptions, Dry, Ends, Request};
 
 use crate::copy::{py_planned, py_problems, CopyOptions, PyPlanned, PyProblem};
 use crate::errors::OrRaise;
-use crate::peer::PyPeer;
-use crate::task::{by_name, one_of, Task, Work};
+use crate::peer::{mode_of, PyPeer};
+use crate::task::{by_name, one_of, Control, Task, Work};
 
 /// Counts above zero that make a copy incomplete.
 const INCOMPLETE: [&str; 4] = ["errors", "changed", "vanished", "lost"];
@@ -42,6 +43,26 @@ impl Work for Client {
 
     fn cancel(&self) {
         self.stop();
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        &[Control::Rate, Control::Mode, Control::Pause]
+    }
+
+    fn set_rate(&self, bytes_per_s: Option<u64>) {
+        self.set_rate(bytes_per_s);
+    }
+
+    fn set_paused(&self, paused: bool) {
+        self.set_paused(paused);
+    }
+
+    fn set_mode(&self, mode: &str) -> PyResult<()> {
+        self.set_mode(mode_of(mode)?).or_raise()
+    }
+
+    fn flow(&self) -> FlowCounts {
+        self.flow()
     }
 }
 

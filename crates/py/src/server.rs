@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use waystage_pacing::FlowCounts;
 use waystage_probe::Probing;
 use waystage_server::{Account, Server, ServerOptions, SharedRoot, User};
 use waystage_transport::identity::{Identity, PublicKey};
@@ -15,7 +16,7 @@ use waystage_transport::identity::{Identity, PublicKey};
 use crate::errors::OrRaise;
 use crate::peer::mode_of;
 use crate::proxy::rule;
-use crate::task::{duration, Task, Work};
+use crate::task::{duration, Control, Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WanServer>()
@@ -134,6 +135,22 @@ impl Work for Server {
 
     fn cancel(&self) {
         self.stop();
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        &[Control::Rate, Control::Pause]
+    }
+
+    fn set_rate(&self, bytes_per_s: Option<u64>) {
+        self.set_rate(bytes_per_s);
+    }
+
+    fn set_paused(&self, paused: bool) {
+        self.set_paused(paused);
+    }
+
+    fn flow(&self) -> FlowCounts {
+        self.flow()
     }
 }
 

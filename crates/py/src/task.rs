@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::PyClass;
-use waystage_pacing::{Cause, FlowCounts as Counts};
+use waystage_pacing::{Cause, FlowCounts as Counts, Pace};
 
 /// A condition variable does not wake for a signal, and Python runs handlers only where the interpreter is asked to.
 const SIGNAL_ROUND: Duration = Duration::from_millis(100);
@@ -110,6 +110,20 @@ pub(crate) enum Loaders {
     By(HashMap<u32, u32>),
 }
 
+impl Loaders {
+    /// ValueError on less than one loader.
+    fn check(&self) -> PyResult<()> {
+        let least = match self {
+            Self::Each(each) => Some(*each),
+            Self::By(by) => by.values().min().copied(),
+        };
+        match least {
+            Some(0) => Err(PyValueError::new_err("a storage target needs at least 1 loader")),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What a flow has moved, and what limits it.
 #[pyclass(frozen, module = "waystage._native")]
 struct FlowCounts(Counts);
@@ -186,6 +200,7 @@ impl Task {
     /// Loaders of each storage target.
     fn set_loaders(&self, py: Python<'_>, per_target: Loaders) -> PyResult<()> {
         has(&*self.0, Control::Loaders)?;
+        per_target.check()?;
         py.detach(|| self.0.set_loaders(&per_target))
     }
 
@@ -220,6 +235,20 @@ pub(crate) trait Profile: Send + Sync + 'static {
 
     /// End it early.
     fn stop(&self);
+
+    /// Where it is limited, paused and counted.
+    fn pace(&self) -> &Pace;
+
+    /// Bytes there are.
+    fn bytes_total(&self) -> u64;
+
+    /// Whether its loaders of each storage target can be limited.
+    const HAS_LOADERS: bool = false;
+
+    /// Limit them.
+    fn set_loaders(&self, _loaders: &Loaders) -> PyResult<()> {
+        Ok(())
+    }
 }
 
 /// A [`Profile`] until its result is taken.
@@ -265,6 +294,31 @@ impl<T: Profile> Work for Running<T> {
             profile.stop();
             profile.wait(Duration::MAX)
         });
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        if T::HAS_LOADERS {
+            &[Control::Rate, Control::Loaders, Control::Pause]
+        } else {
+            &[Control::Rate, Control::Pause]
+        }
+    }
+
+    fn set_rate(&self, bytes_per_s: Option<u64>) {
+        let _ = self.with(|profile| profile.pace().gate.set_rate(bytes_per_s));
+    }
+
+    fn set_paused(&self, paused: bool) {
+        let _ = self.with(|profile| profile.pace().gate.set_paused(paused));
+    }
+
+    fn set_loaders(&self, loaders: &Loaders) -> PyResult<()> {
+        self.with(|profile| profile.set_loaders(loaders)).unwrap_or(Ok(()))
+    }
+
+    fn flow(&self) -> Counts {
+        let now = self.with(|profile| profile.pace().counts(profile.bytes_total()));
+        now.unwrap_or_default()
     }
 }
 

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use waystage_pacing::FlowCounts;
 use waystage_staging::{Direction, Module, Request, Server, Step, Transfer};
 
 use crate::errors::OrRaise;
-use crate::task::{Task, Work};
+use crate::task::{Control, Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<FileServer>()?;
@@ -74,6 +75,22 @@ impl Work for Transfer {
 
     fn cancel(&self) {
         self.cancel();
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        &[Control::Rate, Control::Pause]
+    }
+
+    fn set_rate(&self, bytes_per_s: Option<u64>) {
+        self.pace().gate.set_rate(bytes_per_s);
+    }
+
+    fn set_paused(&self, paused: bool) {
+        self.pace().gate.set_paused(paused);
+    }
+
+    fn flow(&self) -> FlowCounts {
+        self.pace().counts(0)
     }
 }
 

@@ -16,12 +16,13 @@ use waystage_transport::backpressure::Backpressure;
 use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds};
+use waystage_transport::flow_limits::read_mode;
 use waystage_transport::handshake::client::{
     start_handshake, ClientHandshake, Peer, SessionRequest,
 };
 use waystage_transport::handshake::hello::Purpose;
 use waystage_transport::message_queue::MessageQueue;
-use waystage_transport::stats::Bottleneck;
+use waystage_transport::stats::{Bottleneck, Recent};
 use waystage_transport::tls::random;
 use waystage_transport::wire::Reader;
 
@@ -78,30 +79,31 @@ pub struct Request {
 }
 
 #[derive(Default)]
-struct Progress {
+pub(crate) struct Progress {
     notes: Vec<String>,
     verdict: Option<Verdict>,
-    limit: String,
+    pub(crate) limit: String,
     result: Option<Result<(), WanError>>,
-    channel: Option<Arc<Channel>>,
+    pub(crate) channel: Option<Arc<Channel>>,
     /// The TLS connections, the first one first.
     controls: Vec<Arc<Control>>,
+    pub(crate) recent: Recent,
 }
 
-struct Shared {
-    request: Request,
-    copy_state: CopyState,
+pub(crate) struct Shared {
+    pub(crate) request: Request,
+    pub(crate) copy_state: CopyState,
     progress: Mutex<Progress>,
     ended: Condvar,
 }
 
 impl Shared {
-    fn lock(&self) -> parking_lot::MutexGuard<'_, Progress> {
+    pub(crate) fn lock(&self) -> parking_lot::MutexGuard<'_, Progress> {
         self.progress.lock()
     }
 
     /// Let the copy check whether it is stopped, and its limit.
-    fn interrupt(&self) {
+    pub(crate) fn interrupt(&self) {
         if let Some(control) = self.lock().controls.first() {
             control.interrupt();
         }
@@ -110,7 +112,7 @@ impl Shared {
 
 /// A copy in progress. Dropping it stops it; what it has done stays, and the same copy goes on from there.
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -187,25 +189,6 @@ impl Client {
     /// What both ends added up of all contents that were copied.
     pub fn digest(&self) -> u128 {
         self.shared.copy_state.sum()
-    }
-
-    /// How the connection is doing, and what limits it: names and numbers.
-    pub fn connection(&self) -> (Vec<(&'static str, f64)>, String) {
-        let progress = self.shared.lock();
-        let Some(channel) = &progress.channel else { return (Vec::new(), String::new()) };
-        let status = channel.status();
-        let limit = if progress.limit.is_empty() {
-            status.limit().map_or("", Bottleneck::name).to_owned()
-        } else {
-            progress.limit.clone()
-        };
-        (status.numbers(), limit)
-    }
-
-    /// Limit the rate of both ends from now on, in bytes a second; None for the rate that was agreed at first.
-    pub fn limit(&self, bytes_per_s: Option<u64>) {
-        self.shared.copy_state.limits.set_own(bytes_per_s);
-        self.shared.interrupt();
     }
 
     /// End it; its threads are gone when this returns.
@@ -361,6 +344,7 @@ impl Call<'_, '_> {
                 |kind, body| match kind {
                     kinds::WELCOME => self.welcomed(body),
                     kinds::ACCEPTED => Ok(()),
+                    kinds::MODE => self.mode_granted(body),
                     _ => Err(protocol_violation()),
                 },
                 || {
@@ -419,7 +403,10 @@ impl Call<'_, '_> {
                     control,
                     channel,
                     copy_state,
-                    |_, _| Err(protocol_violation()),
+                    |kind, body| match kind {
+                        kinds::MODE => self.mode_granted(body),
+                        _ => Err(protocol_violation()),
+                    },
                     || receive(&target, options, channel, copy_state, request.workers),
                 ))
             }
@@ -441,6 +428,7 @@ impl Call<'_, '_> {
             ));
         }
         shared.lock().notes.extend(notes);
+        shared.copy_state.limits.set_version(welcomed.version);
         for _ in 1..granted {
             let call = *self;
             scope.spawn(move || {
@@ -458,6 +446,17 @@ impl Call<'_, '_> {
             let note = handshake.decide(peer, &channel.first(), &welcomed);
             shared.lock().notes.extend(note);
         });
+        Ok(())
+    }
+
+    /// The server has answered the wish for another mode.
+    fn mode_granted(&self, body: &[u8]) -> Result<(), WanError> {
+        let (mode, note) = read_mode(body)?;
+        self.channel.set_mode(mode);
+        let mut progress = self.shared.lock();
+        if !note.is_empty() && !progress.notes.contains(&note) {
+            progress.notes.push(note);
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use crate::error::WanError;
 use parking_lot::Mutex;
 use waystage_copy::state::CopyState as EngineState;
 use waystage_transport::error::Error;
+use waystage_transport::flow_limits::FlowLimits;
 
 /// The state of a copy at one side: that of the copy engine, and what two hosts need beside it.
 #[derive(Default)]
@@ -20,8 +21,8 @@ pub struct CopyState {
     /// Entries whose owners the peer may not set.
     pub(crate) owners_left: AtomicU64,
     sum: Mutex<u128>,
-    /// Rate limits that hold now.
-    pub limits: Limits,
+    /// Rates, pauses and the mode that hold now.
+    pub limits: FlowLimits,
 }
 
 impl Deref for CopyState {
@@ -33,6 +34,17 @@ impl Deref for CopyState {
 }
 
 impl CopyState {
+    /// This side pauses the copy, or goes on; the peer hears of it in [`crate::session::exchange`].
+    pub fn set_paused(&self, paused: bool) {
+        self.limits.set_paused(paused);
+        self.pace.gate.set_paused(self.limits.is_paused());
+    }
+
+    /// Bytes that were given to the connection, or written.
+    pub fn moved(&self) -> u64 {
+        self.moved_bytes.load(Ordering::Relaxed).max(self.report.tally.read().bytes)
+    }
+
     /// Add contents that were sent from here, or have become files here.
     pub(crate) fn add(&self, digest: u128) {
         let mut sum = self.sum.lock();
@@ -49,34 +61,6 @@ impl CopyState {
 
     pub(crate) fn sum(&self) -> u128 {
         *self.sum.lock()
-    }
-}
-
-/// The most that each side wants to be sent for now, in bytes a second; 0 for what was agreed at the start.
-#[derive(Default)]
-pub struct Limits {
-    own: AtomicU64,
-    peers: AtomicU64,
-}
-
-impl Limits {
-    /// This side's schedule has come to another limit.
-    pub fn set_own(&self, bytes_per_s: Option<u64>) {
-        self.own.store(bytes_per_s.map_or(0, |rate| rate.max(1)), Ordering::Relaxed);
-    }
-
-    /// The peer's has.
-    pub(crate) fn set_theirs(&self, bytes_per_s: u64) {
-        self.peers.store(bytes_per_s, Ordering::Relaxed);
-    }
-
-    pub(crate) fn own(&self) -> u64 {
-        self.own.load(Ordering::Relaxed)
-    }
-
-    /// What both sides allow.
-    pub(crate) fn both(&self) -> Option<u64> {
-        [self.own(), self.peers.load(Ordering::Relaxed)].into_iter().filter(|rate| *rate > 0).min()
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod channel;
 mod client;
+mod controls;
 mod copy_state;
 mod endpoints;
 mod entry;
@@ -29,7 +30,7 @@ mod verdict;
 
 pub use channel::Channel;
 pub use client::{Client, Ends, Request};
-pub use copy_state::{CopyState, Limits};
+pub use copy_state::CopyState;
 pub use error::WanError;
 pub use files::{receive_files, send_files};
 pub use serve::{names_of, serve, Granted, Serving};

@@ -19,6 +19,7 @@ use waystage_copy::plan::{Action, Found, Transfer};
 use waystage_copy::sink::{Folder, Sink};
 use waystage_copy::stat::Metadata;
 use waystage_copy::{add, CopyError};
+use waystage_pacing::{during, Cause};
 use waystage_transport::message::CONTENT_BYTES;
 use waystage_transport::wire::{Malformed, Reader, Writer};
 
@@ -156,9 +157,13 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn run(mut self, progress: &(Mutex<Progress>, Condvar)) {
         let state = self.receiver.copy_state;
+        let _attached = state.pace.meter.attach();
         while !state.is_stopped() {
-            let taken = match self.channel.receive(state) {
-                Ok(Some(message)) => self.message(&message).map(|done| Some((message, done))),
+            let taken = match during(Cause::Network, || self.channel.receive(state)) {
+                Ok(Some(message)) => {
+                    let made = during(Cause::Destination, || self.message(&message));
+                    made.map(|done| Some((message, done)))
+                }
                 Ok(None) => Ok(None),
                 Err(error) => Err(MessageError::Lost(error)),
             };

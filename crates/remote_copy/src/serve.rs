@@ -7,9 +7,11 @@ use std::path::PathBuf;
 
 use crate::error::{protocol_violation, WanError};
 use waystage_catalog::Root;
+use waystage_protocol::congestion::Mode;
 use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds};
+use waystage_transport::flow_limits::{mode_message, read_mode};
 use waystage_transport::wire::Writer;
 
 use crate::copy_state::CopyState;
@@ -23,6 +25,9 @@ use crate::{endpoints, list};
 
 /// Grants a directory for a path, to be written (`true`) or read.
 pub type Grant<'a> = dyn Fn(&[u8], bool) -> Result<Granted, WanError> + 'a;
+
+/// Grants a mode.
+pub type ModeGrant<'a> = dyn Fn(Mode) -> (Mode, String) + Sync + 'a;
 
 /// A client's copy, and what the server gives to it.
 pub struct Serving<'a> {
@@ -40,6 +45,8 @@ pub struct Serving<'a> {
     pub memory_bytes: u64,
     /// Grants the directory.
     pub grant: &'a Grant<'a>,
+    /// The mode that the client gets where it asks for this one, and why it is another.
+    pub mode: &'a ModeGrant<'a>,
 }
 
 /// A directory that a client may use.
@@ -68,8 +75,15 @@ pub fn serve(serving: &Serving<'_>) -> Result<String, WanError> {
     let shown = PathBuf::from(String::from_utf8_lossy(&ask.path).into_owned());
     let Granted { root, path, privileged } = (serving.grant)(&ask.path, ask.push)?;
     let open = |path: &[u8]| root.directory(path);
-    // Which way the client has found to be open.
+    // Which way the client has found to be open, and how fast to send on it.
+    let mode_grant = serving.mode;
     let hear = |kind: u8, body: &[u8]| match (kind, body) {
+        (kinds::MODE, body) => {
+            let (mode, note) = mode_grant(read_mode(body)?.0);
+            channel.set_mode(mode);
+            control.send(kinds::MODE, &mode_message(mode, &note));
+            Ok(())
+        }
         (kinds::WAY, [way @ (0 | 1)]) if channel.first().choose(*way == 1) => Ok(()),
         _ => Err(protocol_violation()),
     };

@@ -12,6 +12,7 @@ use waystage_transport::channel::Channel;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{kinds, refused};
 use waystage_transport::error::Error;
+use waystage_transport::flow_limits::{tell, FlowRequest};
 use waystage_transport::stats::Bottleneck;
 use waystage_transport::wire::{at_place, place_of, Malformed, Read, Reader, Writer};
 
@@ -208,7 +209,7 @@ pub(crate) fn exchange(
     std::thread::scope(|scope| {
         let listening = scope.spawn(|| {
             let _ended = OnDrop(|| report(&|heard| heard.nothing_more = true));
-            let (mut told, mut held) = (0, None);
+            let (mut told, mut held) = (FlowRequest::default(), None);
             // The channel's owner interrupts the connection after each change of what is checked here.
             while !over.load(order) {
                 if copy_state.is_cancelled() {
@@ -216,21 +217,16 @@ pub(crate) fn exchange(
                     channel.end("the copy was stopped");
                     report(&|heard| heard.nothing_more = true);
                 }
-                let (own, both) = (copy_state.limits.own(), copy_state.limits.both());
-                if own != told {
-                    told = own;
-                    control.send(kinds::LIMIT, &own.to_le_bytes());
-                }
+                let (wanted, both) = (copy_state.limits.request(), copy_state.limits.both());
+                tell(control, &wanted, &told);
+                told = wanted;
                 if both != held {
                     held = both;
                     channel.limit(both);
+                    copy_state.pace.gate.set_paused(both == Some(0));
                 }
                 match control.receive(Duration::MAX) {
                     Ok(None) => {}
-                    Ok(Some((kinds::LIMIT, body))) => match Reader(&body).u64() {
-                        Ok(theirs) => copy_state.limits.set_theirs(theirs),
-                        Err(_) => return end(protocol_violation()),
-                    },
                     Ok(Some((kinds::VERDICT, body))) => match Verdict::read(&body) {
                         Ok(verdict) => {
                             if let Some(error) = &verdict.failed {
@@ -243,7 +239,11 @@ pub(crate) fn exchange(
                     },
                     Ok(Some((kinds::REFUSED, body))) => return end(refused(&body).into()),
                     Ok(Some((kind, body))) => {
-                        if let Err(error) = hear(kind, &body) {
+                        let heard = match copy_state.limits.hear(kind, &body) {
+                            Ok(false) => hear(kind, &body),
+                            other => other.map(drop).map_err(WanError::from),
+                        };
+                        if let Err(error) = heard {
                             return end(error);
                         }
                     }

@@ -10,6 +10,7 @@ mod account;
 mod additional_connections;
 mod admission;
 mod connection_limits;
+mod controls;
 mod copies;
 mod dispatch;
 mod mode_rules;

@@ -31,7 +31,7 @@ use crate::shared::{Entrance, Session, Shared};
 
 /// A server. Dropping it ends every connection.
 pub struct Server {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     address: SocketAddr,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -72,6 +72,8 @@ impl Server {
             next: AtomicU64::new(0),
             probes: Probes::default(),
             limits: Mutex::default(),
+            granted: Mutex::default(),
+            past_bytes: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             waker,
         });
@@ -119,8 +121,7 @@ impl Server {
     }
 
     /// Limit each connection to `bytes_per_s` from now on, and those of some users by name to less; where
-    /// there is no number, what [`ServerOptions`] say holds. Copies follow at once; a proxy's session keeps what held
-    /// when it began.
+    /// there is no number, what [`ServerOptions`] say holds. Copies and proxies' sessions follow at once.
     pub fn limit(&self, bytes_per_s: Option<u64>, users: HashMap<String, u64>) {
         *self.shared.limits.lock() = (bytes_per_s, users);
         for session in self.shared.lock().values() {
@@ -259,7 +260,7 @@ fn begin(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         } else {
             running.failed(id, line);
         }
-        running.lock().remove(&id);
+        running.left(id);
         running.ended.notify_all();
         running.wake();
     });

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use waystage_catalog::Root;
 use waystage_probe::{serve_stream, ProbeClient};
 use waystage_protocol::protect::Side;
-use waystage_proxy::{serve, Phase, Rights};
+use waystage_proxy::{serve, Flow, Phase, Rights};
 use waystage_remote_copy::{CopyState, Granted, Serving};
 use waystage_transport::backpressure::Backpressure;
 use waystage_transport::channel::Channel;
@@ -30,6 +30,7 @@ use crate::dispatch::{service, Dispatcher, Grant, Register, Service, Work};
 use crate::options::User;
 use crate::rights::find_root;
 use crate::shared::{admit, Shared};
+use crate::welcome::mode_of;
 
 /// A client that is slower in its handshake is turned away.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -135,7 +136,8 @@ impl<'a> SessionHandler<'a> {
             }
             Work::Proxy => {
                 control.send(kinds::WELCOME, &welcome.encode());
-                return self.proxy((control, incoming), (udp, parameters), limit, user);
+                let version = welcome.version;
+                return self.proxy((control, incoming, version), (udp, parameters), limit, user);
             }
         };
         let backpressure = Arc::new(Backpressure::default());
@@ -150,6 +152,7 @@ impl<'a> SessionHandler<'a> {
         // From the welcome on the client may bring others.
         let open = self.shared.copies.open(copy, key, &channel, (group, connections));
         let _open = open.ok_or_else(protocol_violation)?;
+        self.copy_state.limits.set_version(welcome.version);
         control.send(kinds::WELCOME, &welcome.encode());
         self.copy(control, &channel, user)
     }
@@ -157,7 +160,7 @@ impl<'a> SessionHandler<'a> {
     /// Carry the client's connections.
     fn proxy(
         &self,
-        way: (&Arc<Control>, &Arc<MessageQueue>),
+        way: (&Arc<Control>, &Arc<MessageQueue>, u32),
         datagrams: (Option<&Arc<Endpoint>>, TransportParameters),
         limit: Option<u64>,
         user: &User,
@@ -174,7 +177,11 @@ impl<'a> SessionHandler<'a> {
             }
         };
         let say = |line: String| self.shared.say(format!("{} {line}", self.who));
-        serve(way, datagrams, limit, &rights, phase, say)
+        let (control, incoming, version) = way;
+        let state = self.copy_state;
+        state.limits.set_version(version);
+        let flow = Flow { limits: &state.limits, moved: &|bytes| state.pace.moved(bytes) };
+        serve((control, incoming), datagrams, limit, &rights, &flow, phase, say)
     }
 
     /// A client that wants to measure the path.
@@ -224,6 +231,7 @@ impl<'a> SessionHandler<'a> {
             workers: options.workers,
             memory_bytes: options.memory_bytes,
             grant: &grant,
+            mode: &|asked| mode_of(options, (user, self.from.ip()), asked),
         })?)
     }
 }
@@ -249,6 +257,7 @@ impl Register for SessionHandler<'_> {
         if let Some(session) = sessions.get_mut(&self.id) {
             session.copy_state.limits.set_own(self.shared.limit(&user.name));
         }
+        self.shared.grant(&sessions);
         Ok(())
     }
 

@@ -80,6 +80,10 @@ pub(crate) struct Shared {
     pub(crate) probes: Probes,
     /// What holds for now: for all, and for users by name.
     pub(crate) limits: Mutex<(Option<u64>, HashMap<String, u64>)>,
+    /// What the control plane grants to all sessions together, and whether it pauses them.
+    pub(crate) granted: Mutex<(Option<u64>, bool)>,
+    /// Bytes of sessions that have ended.
+    pub(crate) past_bytes: AtomicU64,
     pub(crate) draining: AtomicBool,
     /// Wakes the thread that accepts connections.
     pub(crate) waker: Waker,

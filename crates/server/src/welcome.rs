@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use waystage_protocol::congestion::grant::grant;
+use waystage_protocol::congestion::Mode;
 use waystage_transport::handshake::hello::{Hello, Purpose, Welcome};
 use waystage_transport::message::memory_of_each;
 
@@ -36,6 +37,17 @@ pub(crate) fn welcome(
     }
 }
 
+/// The mode that a user gets who asks for this one while a copy runs, and why it is another.
+pub(crate) fn mode_of(
+    options: &ServerOptions,
+    (user, from): (&User, IpAddr),
+    asked: Mode,
+) -> (Mode, String) {
+    let rate = cap(options, user);
+    let granted = grant(asked, &user.name, from, &rules(&options.users), rate as f64 * 8.0);
+    (granted.mode, granted.downgraded.unwrap_or_default())
+}
+
 /// Bytes a second that a user's connection may carry.
 pub(crate) fn cap(options: &ServerOptions, user: &User) -> u64 {
     let all = options.rate_bytes_per_s.unwrap_or(NO_CAP_BYTES_PER_S);
@@ -46,10 +58,8 @@ pub(crate) fn cap(options: &ServerOptions, user: &User) -> u64 {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use proptest::prelude::*;
-    use waystage_protocol::congestion::Mode;
-
     use super::*;
+    use proptest::prelude::*;
 
     const INSIDE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
     const OUTSIDE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{eventfd, poll, EventfdFlags, PollFd, PollFlags, Timespec};
+use waystage_pacing::{Pace, Stopped};
 use waystage_remote_copy::{Channel, CopyState, Verdict, WanError};
 use waystage_transport::message::{Message, MOST_BYTES};
 
@@ -20,6 +21,9 @@ use crate::error::StagingError;
 
 /// A transfer is given up where nothing has moved for this long.
 const STALL: Duration = Duration::from_secs(60);
+
+/// In a pause the peer hears this often that it lasts: three times before it would take it for a stall.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(20);
 
 /// How long the rest of a put is read and dropped after a refusal. Closing with unread bytes would reset the
 /// connection, and the client might never read why.
@@ -46,11 +50,15 @@ pub(crate) enum Kind {
     Request = 1,
     /// How the server's side of a copy ended.
     Verdict = 2,
+    /// In a pause: the client is still there. One byte, which says nothing.
+    Alive = 3,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Copy, Self::Request, Self::Verdict].into_iter().find(|kind| *kind as u8 == byte)
+        [Self::Copy, Self::Request, Self::Verdict, Self::Alive]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 }
 
@@ -106,6 +114,8 @@ pub(crate) struct TcpChannel {
     /// When bytes last moved, in milliseconds since it began.
     moved_ms: AtomicU64,
     failure: Mutex<Option<StagingError>>,
+    /// When the engine's messages may move.
+    pace: Arc<Pace>,
 }
 
 impl TcpChannel {
@@ -135,7 +145,31 @@ impl TcpChannel {
             began: Instant::now(),
             moved_ms: AtomicU64::new(0),
             failure: Mutex::default(),
+            pace: Arc::default(),
         })
+    }
+
+    /// The same, paced by its owner.
+    pub(crate) fn paced(mut self, pace: Arc<Pace>) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// Wait for the turn of `bytes`, and let the peer know meanwhile that nothing is stalled.
+    fn pass(&self, bytes: usize) -> Result<(), WanError> {
+        loop {
+            match self.pace.gate.pass_within(bytes as u64, ALIVE_INTERVAL) {
+                Ok(Some(held)) => {
+                    if !held.is_zero() {
+                        // The time in which nothing was to move is no stall.
+                        self.moved();
+                    }
+                    return Ok(());
+                }
+                Ok(None) => self.send_control(Kind::Alive, &[0])?,
+                Err(Stopped) => return Err(self.ended()),
+            }
+        }
     }
 
     /// Why the connection ended, where it did, or else why the copy did.
@@ -320,7 +354,7 @@ impl TcpChannel {
             }
             let is_between = reading.header.is_empty() && reading.body.is_none();
             match self.read(&mut reading, STALL) {
-                Ok(Some((Kind::Copy, buffer, _))) => self.recycle(buffer),
+                Ok(Some((Kind::Copy | Kind::Alive, buffer, _))) => self.recycle(buffer),
                 Ok(Some((kind, mut buffer, length))) => {
                     buffer.truncate(length);
                     return Ok(Some((kind, buffer)));
@@ -393,7 +427,9 @@ impl Drop for TcpChannel {
 
 impl Channel for TcpChannel {
     fn send(&self, message: Vec<u8>) -> Result<(), WanError> {
+        self.pass(message.len())?;
         self.write(Kind::Copy, &message)?;
+        self.pace.moved(message.len() as u64);
         self.recycle(message);
         Ok(())
     }
@@ -412,8 +448,11 @@ impl Channel for TcpChannel {
                 continue;
             }
             match self.read(&mut reading, self.stalls_in())? {
+                Some((Kind::Alive, buffer, _)) => self.recycle(buffer),
                 Some((Kind::Copy, buffer, length)) => {
-                    return Ok(Some(Message { buffer, length, by: None }))
+                    self.pass(length)?;
+                    self.pace.moved(length as u64);
+                    return Ok(Some(Message { buffer, length, by: None }));
                 }
                 Some((kind, mut buffer, length)) => {
                     buffer.truncate(length);

@@ -16,6 +16,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use waystage_catalog::Root;
 use waystage_copy::{Counts, Names, Problem};
 use waystage_netns::within;
+use waystage_pacing::Pace;
 use waystage_remote_copy::{receive_files, send_files, CopyState, Verdict};
 
 use crate::channel::{Kind, Stop, TcpChannel};
@@ -77,6 +78,7 @@ pub struct Transfer {
 #[derive(Default)]
 struct Shared {
     stop: Arc<Stop>,
+    pace: Arc<Pace>,
     bytes: AtomicU64,
     outcome: Mutex<Option<Result<Staged, StagingError>>>,
     ended: Condvar,
@@ -129,9 +131,17 @@ impl Transfer {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
+    /// Where the rate is limited, and the transfer paused and counted: bytes of messages, also of files that are not
+    /// complete yet.
+    #[must_use]
+    pub fn pace(&self) -> &Pace {
+        &self.shared.pace
+    }
+
     /// End it now. When this returns it has ended.
     pub fn cancel(&self) {
         self.shared.stop.wish();
+        self.shared.pace.gate.set_stopped(true);
         let worker = self.worker.lock().take();
         if let Some(worker) = worker {
             let _ = worker.join();
@@ -198,6 +208,7 @@ fn run(request: &Request, steps: &[Prepared], shared: &Shared) -> Result<Staged,
     let stream = connect(request, &shared.stop)?;
     let peer = request.server.to_string();
     let channel = TcpChannel::new(stream, Arc::clone(&shared.stop), peer)?;
+    let channel = channel.paced(Arc::clone(&shared.pace));
     for step in steps {
         let mut round = 0;
         while step.times.is_none_or(|times| round < times) {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
+use waystage_protocol::congestion::Mode;
 
 use crate::backpressure::Backpressure;
 use crate::channel_connection::ChannelConnection;
@@ -28,6 +29,8 @@ pub struct Channel {
     members: RwLock<Vec<Arc<ChannelConnection>>>,
     /// The rate limit of all members together.
     rate: Mutex<Option<u64>>,
+    /// The mode that was chosen after the start.
+    mode: Mutex<Option<Mode>>,
 }
 
 impl Channel {
@@ -43,6 +46,7 @@ impl Channel {
             backpressure,
             members: RwLock::new(vec![Arc::new(first)]),
             rate: Mutex::new(None),
+            mode: Mutex::new(None),
         }
     }
 
@@ -63,6 +67,9 @@ impl Channel {
             self.share(*rate);
         }
         drop(rate);
+        if let Some(mode) = *self.mode.lock() {
+            member.set_mode(mode);
+        }
         self.backpressure.notify();
         Ok(member)
     }
@@ -156,7 +163,15 @@ impl Channel {
         }
     }
 
-    /// Limit the rate from now on; None for what was agreed on. Members that are added later get their part.
+    /// Go on with another congestion controller. Members that are added later have it as well.
+    pub fn set_mode(&self, mode: Mode) {
+        let mut held = self.mode.lock();
+        *held = Some(mode);
+        self.members().iter().for_each(|member| member.set_mode(mode));
+    }
+
+    /// Limit the rate from now on; None for what was agreed on, 0 for a pause. Members that are added later get their
+    /// part.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
         let mut rate = self.rate.lock();
         *rate = bytes_per_s;
@@ -166,7 +181,8 @@ impl Channel {
     fn share(&self, bytes_per_s: Option<u64>) {
         let members = self.members();
         let count = members.len() as u64;
-        let part = bytes_per_s.map(|rate| (rate / count.max(1)).max(1));
+        // A part of a pause is a pause, and of little is at least 1 byte/s.
+        let part = bytes_per_s.map(|rate| (rate / count.max(1)).max(u64::from(rate > 0)));
         members.iter().for_each(|member| member.limit(part));
     }
 

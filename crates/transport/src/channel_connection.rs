@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use waystage_protocol::congestion::Mode;
 
 use crate::backpressure::Backpressure;
 use crate::control::Control;
@@ -146,7 +147,14 @@ impl ChannelConnection {
         }
     }
 
-    /// Limit the rate, by either way.
+    /// Go on with another congestion controller over UDP; TCP has its own.
+    pub fn set_mode(&self, mode: Mode) {
+        if let Some(udp) = &self.udp {
+            udp.set_mode(mode);
+        }
+    }
+
+    /// Limit the rate, by either way; 0 for a pause.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
         if let Some(udp) = &self.udp {
             udp.limit(bytes_per_s);

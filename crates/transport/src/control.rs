@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::event::{eventfd, EventfdFlags};
 use rustls::Connection;
+use waystage_pacing::{Limiter, Turn};
 
 use crate::error::Error;
 use crate::message_queue::MessageQueue;
@@ -115,12 +116,13 @@ impl Control {
         let began = Instant::now();
         let mut state = self.shared.lock();
         while !state.takes_no_bulk() {
-            let rate = state.rate();
-            let left = state.bucket.take(Instant::now(), rate, message.len());
-            if left.is_zero() {
-                break;
-            }
-            let unchanged = |state: &mut State| !state.takes_no_bulk() && state.rate() == rate;
+            let left = match state.limiter.take(Instant::now(), message.len() as u64) {
+                Turn::Go => break,
+                Turn::Wait(left) => left,
+                Turn::Paused => Duration::MAX,
+            };
+            let limits = state.limits;
+            let unchanged = |state: &mut State| !state.takes_no_bulk() && state.limits == limits;
             self.shared.changed.wait_while_for(&mut state, unchanged, left);
         }
         drop(state);
@@ -170,14 +172,26 @@ impl Control {
 
     /// Bulk takes no more than this.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
-        self.shared.lock().rates[0] = bytes_per_s;
-        self.shared.changed.notify_all();
+        self.change_limits(|limiter| limiter.set_limit(Instant::now(), bytes_per_s));
     }
 
-    /// Bulk takes no more than this for now, nor than [`Self::limit`] says.
+    /// Bulk takes no more than this for now, nor than [`Self::limit`] says; 0 for a pause.
     pub fn hold(&self, bytes_per_s: Option<u64>) {
-        self.shared.lock().rates[1] = bytes_per_s;
+        self.change_limits(|limiter| {
+            let now = Instant::now();
+            limiter.set_paused(now, bytes_per_s == Some(0));
+            limiter.set_rate(now, bytes_per_s.filter(|rate| *rate > 0));
+        });
+    }
+
+    fn change_limits(&self, change: impl FnOnce(&mut Limiter)) {
+        let mut state = self.shared.lock();
+        change(&mut state.limiter);
+        state.limits += 1;
+        drop(state);
         self.shared.changed.notify_all();
+        // After a pause there is something to write again.
+        self.shared.look();
     }
 
     /// The next small message, waiting for at most `timeout`; None where none came in time or [`Self::interrupt`] was

@@ -32,6 +32,10 @@ pub mod kinds {
     pub const LISTED: u8 = 11;
     /// Either end: a rate limit from now on.
     pub const LIMIT: u8 = 12;
+    /// Either end, from version 3 on: whether it pauses the copy.
+    pub const PAUSE: u8 = 13;
+    /// The client, from version 3 on: the mode from now on. The server: the one granted, and why it is another.
+    pub const MODE: u8 = 14;
 }
 
 /// An end that was asked something answers within this time, or is taken for gone.

@@ -21,6 +21,7 @@ pub mod control_messages;
 pub mod datagram_receiver;
 pub mod endpoint;
 pub mod error;
+pub mod flow_limits;
 pub mod handshake;
 pub mod identity;
 pub mod link;

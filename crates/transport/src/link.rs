@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use waystage_protocol::congestion::coupled::Group;
+use waystage_protocol::congestion::Mode;
 use waystage_protocol::connection::{codes, CloseReason, Config, Connection, Event};
 use waystage_protocol::protect::Sealed;
 
@@ -69,6 +70,8 @@ pub struct Link {
     peer: Option<SocketAddr>,
     parameters: TransportParameters,
     limit_bps: f64,
+    /// Where another one was chosen than what was agreed on.
+    mode: Option<Mode>,
     most_in_flight: usize,
     batch: Batch,
     datagram: Vec<u8>,
@@ -95,6 +98,7 @@ impl Link {
             peer: None,
             parameters,
             limit_bps: f64::INFINITY,
+            mode: None,
             most_in_flight,
             batch: Batch::default(),
             datagram: Vec::new(),
@@ -124,6 +128,15 @@ impl Link {
         if let Some(connection) = &mut self.connection {
             connection.limit_rate(self.limit_bps);
         }
+    }
+
+    /// Go on with another congestion controller, also where the peer's answer comes later.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.mode = Some(mode);
+        self.parameters.mode = mode;
+        let Self { connection: Some(connection), parameters, .. } = self else { return };
+        let rtt_ns = connection.rtt().smoothed_ns();
+        connection.change_controller(now_ns(), || parameters.mode(rtt_ns));
     }
 
     /// The rate limit in bits a second; the connections of a group share what was agreed on.
@@ -179,7 +192,8 @@ impl Link {
 
     /// What the peer told after the first word: how fast to send, and its memory.
     pub fn update_parameters(&mut self, parameters: TransportParameters) {
-        self.parameters = parameters;
+        let mode = self.mode.unwrap_or(parameters.mode);
+        self.parameters = TransportParameters { mode, ..parameters };
         if let Some(connection) = &mut self.connection {
             let mode = self.parameters.mode(connection.rtt().smoothed_ns());
             connection.set_peer_parameters(mode, self.parameters.memory_bytes);

@@ -3,6 +3,8 @@
 //! Arrives: counters of the protocol, time spent waiting. Leaves: named numbers, what limited the rate. Must not know:
 //! sockets.
 
+use std::time::{Duration, Instant};
+
 /// How a channel is doing, for statistics and reports.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
@@ -120,9 +122,53 @@ impl Status {
     }
 }
 
+/// The least time that is judged by [`Recent`]: statistics are at most 100 ms old.
+const RECENT: Duration = Duration::from_millis(300);
+
+/// What held sending back lately.
+#[derive(Debug, Default)]
+pub struct Recent {
+    since: Option<Instant>,
+    held_ns: [u64; Bottleneck::ALL.len()],
+    limit: Option<Bottleneck>,
+}
+
+impl Recent {
+    /// What held sending back the longest since this was last called, at least in [`RECENT`].
+    pub fn limit(
+        &mut self,
+        now: Instant,
+        held_ns: &[u64; Bottleneck::ALL.len()],
+    ) -> Option<Bottleneck> {
+        let passed = self.since.map(|since| now.saturating_duration_since(since));
+        if passed.is_none_or(|passed| passed >= RECENT) {
+            let grown =
+                |of: &Bottleneck| held_ns[*of as usize].saturating_sub(self.held_ns[*of as usize]);
+            let longest = Bottleneck::ALL.into_iter().max_by_key(grown);
+            self.limit = longest.filter(|longest| grown(longest) > 0);
+            (self.since, self.held_ns) = (Some(now), *held_ns);
+        }
+        self.limit
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_limited_long_ago_does_not_count() {
+        let (mut recent, began) = (Recent::default(), Instant::now());
+        let held = |path, cap| {
+            let mut held_ns = [0; Bottleneck::ALL.len()];
+            (held_ns[Bottleneck::Path as usize], held_ns[Bottleneck::Cap as usize]) = (path, cap);
+            held_ns
+        };
+        assert_eq!(recent.limit(began, &held(100, 0)), Some(Bottleneck::Path));
+        assert_eq!(recent.limit(began + RECENT / 2, &held(100, 50)), Some(Bottleneck::Path));
+        assert_eq!(recent.limit(began + RECENT, &held(101, 50)), Some(Bottleneck::Cap));
+        assert_eq!(recent.limit(began + 2 * RECENT, &held(101, 50)), None);
+    }
 
     #[test]
     fn what_waits_longest_is_said_to_limit() {

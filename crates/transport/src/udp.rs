@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use waystage_protocol::congestion::Mode;
 
 use crate::backpressure::Backpressure;
 use crate::clock::now_ns;
@@ -166,7 +167,14 @@ impl UdpConnection {
         self.commands.wake_up(&pending);
     }
 
-    /// Limit the rate.
+    /// Go on with another congestion controller.
+    pub fn set_mode(&self, mode: Mode) {
+        let mut pending = self.commands.lock();
+        pending.mode = Some(mode);
+        self.commands.wake_up(&pending);
+    }
+
+    /// Limit the rate; 0 for a pause.
     pub fn limit(&self, bytes_per_s: Option<u64>) {
         let mut pending = self.commands.lock();
         pending.limit = Some(bytes_per_s);

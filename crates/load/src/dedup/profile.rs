@@ -1,14 +1,15 @@
 //! Cuts files into chunks, with many threads: into the totals of a report, or into a part on disk.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use waystage_catalog::check::{Differences, Recorded};
 use waystage_catalog::CheckedTree;
+use waystage_pacing::{during, Cause, Next, Pace, Stopped, Turns};
 
 use crate::digest::Fingerprint;
 
@@ -81,13 +82,14 @@ enum Sink {
 struct Shared {
     tree: CheckedTree,
     tasks: Vec<Task>,
-    next: AtomicUsize,
+    turns: Mutex<Turns>,
+    /// A target may take another reader.
+    turn: Condvar,
+    bytes_total: u64,
     sink: Sink,
     options: Options,
-    began: Instant,
-    bytes: AtomicU64,
+    pace: Pace,
     files_done: AtomicU64,
-    stopped: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -142,17 +144,20 @@ impl Profile {
         };
         let (tasks, links) = ordered(tasks);
         let threads = options.threads.clamp(1, 1024);
+        let turns = Turns::new(tasks.iter().map(|task| task.target));
+        let bytes_total = tasks.iter().map(|task| task.size).sum();
+        let limit = Some(options.bytes_per_s).filter(|rate| *rate > 0);
         let files = Files { links, ..Files::default() };
         let shared = Arc::new(Shared {
             tree,
             tasks,
-            next: AtomicUsize::new(0),
+            turns: Mutex::new(turns),
+            turn: Condvar::new(),
+            bytes_total,
             sink,
             options,
-            began: Instant::now(),
-            bytes: AtomicU64::new(0),
+            pace: Pace::limited_to(limit),
             files_done: AtomicU64::new(links),
-            stopped: AtomicBool::new(false),
             state: Mutex::new(State { running: threads, files, ..State::default() }),
             changed: Condvar::new(),
         });
@@ -175,7 +180,7 @@ impl Profile {
     #[must_use]
     pub fn progress(&self) -> Progress {
         Progress {
-            bytes: self.shared.bytes.load(Ordering::Relaxed),
+            bytes: self.shared.pace.bytes(),
             files: self.shared.files_done.load(Ordering::Relaxed),
             of: self.shared.tasks.len() as u64 + self.shared.state.lock().files.links,
         }
@@ -187,6 +192,44 @@ impl Profile {
         let mut state = self.shared.state.lock();
         self.shared.changed.wait_while_for(&mut state, |state| state.running > 0, timeout);
         state.running == 0
+    }
+
+    /// Where the rate is limited, and the profile paused and counted.
+    #[must_use]
+    pub fn pace(&self) -> &Pace {
+        &self.shared.pace
+    }
+
+    /// Bytes of all files, as they were recorded.
+    #[must_use]
+    pub fn bytes_total(&self) -> u64 {
+        self.shared.bytes_total
+    }
+
+    /// Limit the readers of each storage target, from now on; a reader ends its file first.
+    pub fn limit_readers(&self, most: u32) {
+        self.shared.turns.lock().limit_each(Some(most.max(1)));
+        self.shared.turn.notify_all();
+    }
+
+    /// Limit the readers of these storage targets, given by number.
+    ///
+    /// # Errors
+    /// The number of which there is no target; then nothing has changed.
+    pub fn limit_readers_of(
+        &self,
+        targets: impl Iterator<Item = (u32, u32)> + Clone,
+    ) -> Result<(), u32> {
+        let mut turns = self.shared.turns.lock();
+        if let Some((unknown, _)) = targets.clone().find(|(number, _)| !turns.has(*number)) {
+            return Err(unknown);
+        }
+        for (number, most) in targets {
+            turns.limit(number, Some(most.max(1)));
+        }
+        drop(turns);
+        self.shared.turn.notify_all();
+        Ok(())
     }
 
     /// End it early: [`Profile::finish`] then returns [`LoadError::Stopped`].
@@ -201,7 +244,7 @@ impl Profile {
                 self.stop();
             }
         }
-        let stopped = self.shared.stopped.load(Ordering::Relaxed);
+        let stopped = self.shared.pace.gate.is_stopped();
         let shared = Arc::clone(&self.shared);
         drop(self);
         let shared = Arc::into_inner(shared).ok_or(LoadError::Stopped)?;
@@ -263,13 +306,33 @@ fn ordered(mut tasks: Vec<Task>) -> (Vec<Task>, u64) {
 }
 
 impl Shared {
+    /// The next file, waiting for a target that takes another reader; None at the end or after a stop.
+    fn next(&self) -> Option<&Task> {
+        // Files without contents pause as well.
+        self.pace.gate.pass(0).ok()?;
+        let mut turns = self.turns.lock();
+        loop {
+            match turns.take() {
+                Next::Task(place) => return self.tasks.get(place),
+                Next::End => return None,
+                Next::Wait if self.pace.gate.is_stopped() => return None,
+                Next::Wait => during(Cause::Source, || self.turn.wait(&mut turns)),
+            }
+        }
+    }
+
     fn work(&self) {
+        let _attached = self.pace.meter.attach();
         let mut reader =
             ChunkReader::new(self.options.parameters.method, self.options.parameters.digest);
         let mut files = Files::default();
         let mut errors = Vec::new();
-        while let Some(task) = self.tasks.get(self.next.fetch_add(1, Ordering::Relaxed)) {
-            match self.one(task, &mut reader, &mut files, &mut errors) {
+        while let Some(task) = self.next() {
+            let done = self.one(task, &mut reader, &mut files, &mut errors);
+            self.turns.lock().done(task.target);
+            // All of them: after the last task each has to learn that there is none.
+            self.turn.notify_all();
+            match done {
                 Ok(()) => self.files_done.fetch_add(1, Ordering::Relaxed),
                 Err(()) => break,
             };
@@ -298,7 +361,8 @@ impl Shared {
                 errors.push((task.path.clone(), text));
             }
         };
-        let opened = match self.tree.open_file(&task.path, &task.recorded()) {
+        let opened = during(Cause::Source, || self.tree.open_file(&task.path, &task.recorded()));
+        let opened = match opened {
             Ok(opened) => opened,
             Err(failed) if failed.differences.contains(Differences::UNREADABLE) => {
                 unreadable(failed.error);
@@ -376,27 +440,11 @@ impl Shared {
     /// Under the lock, so that a thread that is about to wait is woken.
     fn stop(&self) {
         let state = self.state.lock();
-        self.stopped.store(true, Ordering::Relaxed);
+        self.pace.gate.set_stopped(true);
         drop(state);
         self.changed.notify_all();
-    }
-
-    /// Wait for the rate limit after `bytes` more were read.
-    fn throttle(&self, bytes: usize) -> Result<(), Ended> {
-        let all = self.bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        let rate = self.options.bytes_per_s;
-        if rate > 0 {
-            let due = self.began + Duration::from_secs_f64(all as f64 / rate as f64);
-            if due > Instant::now() {
-                let mut state = self.state.lock();
-                let running = |_: &mut State| !self.stopped.load(Ordering::Relaxed);
-                self.changed.wait_while_until(&mut state, running, due);
-            }
-        }
-        if self.stopped.load(Ordering::Relaxed) {
-            return Err(Ended::Stopped);
-        }
-        Ok(())
+        drop(self.turns.lock());
+        self.turn.notify_all();
     }
 }
 
@@ -431,7 +479,11 @@ impl ChunkSink for Batch<'_> {
         }
     }
 
-    fn read(&mut self, bytes: usize) -> Result<(), Ended> {
-        self.shared.throttle(bytes)
+    fn before(&mut self, bytes: usize) -> Result<(), Ended> {
+        self.shared.pace.gate.pass(bytes as u64).map(drop).map_err(|Stopped| Ended::Stopped)
+    }
+
+    fn read(&mut self, bytes: usize) {
+        self.shared.pace.moved(bytes as u64);
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::fs::Statx;
 use rustix::io::{pread, Errno};
 use waystage_catalog::holes::Extents;
+use waystage_pacing::{during, Cause};
 
 use crate::chunking::{Method, LARGEST};
 use crate::digest::{Digest, Fingerprint};
@@ -39,8 +40,10 @@ pub(super) enum Ended {
 /// Takes chunks (fingerprint, bytes, whether all bytes are zero), and may stop the reading.
 pub(super) trait ChunkSink {
     fn chunk(&mut self, fingerprint: Fingerprint, bytes: u32, zeros: bool) -> Result<(), Ended>;
+    /// Called before at most this number of bytes is read; waits for their turn.
+    fn before(&mut self, bytes: usize) -> Result<(), Ended>;
     /// Called when this number of bytes has been read.
-    fn read(&mut self, bytes: usize) -> Result<(), Ended>;
+    fn read(&mut self, bytes: usize);
 }
 
 impl ChunkReader {
@@ -63,7 +66,7 @@ impl ChunkReader {
         sink: &mut impl ChunkSink,
     ) -> Result<Done, Ended> {
         let sparse = stat.stx_blocks.saturating_mul(512) < stat.stx_size;
-        let mut source = Source::new(fd.as_fd(), sparse.then_some(stat.stx_size));
+        let mut source = Source::new(fd.as_fd(), stat.stx_size, sparse);
         let most = self.method.most() as u64;
         let mut whole = Whole::default();
         let mut hole_chunks = 0;
@@ -82,8 +85,10 @@ impl ChunkReader {
             }
             let room = (self.buffer.len() - held).min(PIECE);
             let into = &mut self.buffer[held..held + room];
-            let read = source.read(into, hole.left, 2 * most).map_err(Ended::Failed)?;
-            sink.read(read)?;
+            sink.before(source.expected(into.len()))?;
+            let read = during(Cause::Source, || source.read(into, hole.left, 2 * most));
+            let read = read.map_err(Ended::Failed)?;
+            sink.read(read);
             held += read;
             self.ends.clear();
             let data = &self.buffer[..held];
@@ -129,15 +134,24 @@ struct Hole {
 struct Source<'a> {
     extents: Extents<'a>,
     at: u64,
+    /// The size of the file when it was opened.
+    recorded: u64,
     /// Known where the file has holes; another file ends where reading ends.
     size: Option<u64>,
 }
 
 impl<'a> Source<'a> {
-    fn new(file: BorrowedFd<'a>, size: Option<u64>) -> Self {
+    fn new(file: BorrowedFd<'a>, recorded: u64, sparse: bool) -> Self {
+        let size = sparse.then_some(recorded);
         let extents =
             if size.is_some() { Extents::new(file) } else { Extents::without_holes(file) };
-        Self { extents, at: 0, size }
+        Self { extents, at: 0, recorded, size }
+    }
+
+    /// How many of `room` bytes there probably are from here on.
+    fn expected(&self, room: usize) -> usize {
+        let left = self.recorded.saturating_sub(self.at);
+        usize::try_from(left).map_or(room, |left| left.min(room))
     }
 
     fn hole(&mut self) -> Result<Hole, Errno> {
@@ -228,9 +242,11 @@ mod tests {
             Ok(())
         }
 
-        fn read(&mut self, _: usize) -> Result<(), Ended> {
+        fn before(&mut self, _: usize) -> Result<(), Ended> {
             Ok(())
         }
+
+        fn read(&mut self, _: usize) {}
     }
 
     fn chunks(file: &File, sparse: bool) -> (Done, Lengths) {

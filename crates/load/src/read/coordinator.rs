@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use waystage_pacing::{during, Cause, Pace};
 
 use super::delivery::{Counts, Delivered, Next, TargetCounts};
 use super::file::{Assembly, Outcome, Source};
@@ -24,6 +25,8 @@ pub(super) struct Job {
     /// Where the item has several pieces.
     pub(super) assembly: Option<Arc<Assembly>>,
     since: Instant,
+    /// Time in which a limit or a pause held it before it was read.
+    pub(super) held: Duration,
 }
 
 /// An item that was read.
@@ -51,9 +54,12 @@ struct State {
     reading: u32,
     loaders: u32,
     stopped: bool,
+    /// Whether readers were limited after the start.
+    limited: bool,
 }
 
 pub(super) struct Coordinator {
+    pub(super) pace: Pace,
     pub(super) source: Source,
     ordered: bool,
     binding: Binding,
@@ -76,6 +82,7 @@ impl Coordinator {
         let counts =
             Counts { units, targets: vec![TargetCounts::default(); targets], ..Counts::default() };
         Self {
+            pace: Pace::default(),
             source,
             ordered: rules.ordered,
             binding: rules.binding,
@@ -93,6 +100,7 @@ impl Coordinator {
                 reading: 0,
                 loaders: 0,
                 stopped: false,
+                limited: false,
             }),
             work: Condvar::new(),
             arrived: Condvar::new(),
@@ -111,7 +119,28 @@ impl Coordinator {
     /// Let loaders and the consumer end.
     pub(super) fn stop(&self) {
         self.state.lock().stopped = true;
+        self.pace.gate.set_stopped(true);
         self.wake_all();
+    }
+
+    /// Limit the readers of targets, given by index; the numbers of the loaders that are to be started for it, so that
+    /// there are at most `most`.
+    pub(super) fn limit_readers(&self, of: &[(usize, u32)], most: u32) -> Vec<u32> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        if state.stopped || state.loaders == 0 {
+            return Vec::new();
+        }
+        for (target, readers) in of {
+            state.scheduler.limit_readers(*target, *readers);
+        }
+        state.limited = true;
+        let wanted = state.scheduler.most_loaders().min(most);
+        let more = wanted.saturating_sub(state.loaders);
+        let started = (0..more).map(|_| state.scheduler.add_loader()).collect();
+        drop(guard);
+        self.wake_all();
+        started
     }
 
     fn wake_all(&self) {
@@ -133,8 +162,11 @@ impl Coordinator {
                 Turn::Read(piece) => return self.job(&mut state, piece),
                 Turn::End => return None,
                 Turn::Wait => {
+                    // Where memory is full, whatever takes the data is slower than the loaders.
+                    let full = !state.scheduler.has_room();
+                    let cause = if full { Cause::Destination } else { Cause::Source };
                     state.sleeping += 1;
-                    self.work.wait(&mut state);
+                    during(cause, || self.work.wait(&mut state));
                     state.sleeping -= 1;
                 }
             }
@@ -171,25 +203,30 @@ impl Coordinator {
         }
         *readers += 1;
         state.reading += 1;
-        Some(Job { piece, item, extent, assembly, since })
+        Some(Job { piece, item, extent, assembly, since, held: Duration::ZERO })
     }
 
     /// A loader has read its piece.
     pub(super) fn done(&self, loader: u32, job: Job, outcome: Outcome) {
         let now = Instant::now();
+        self.pace.moved(outcome.read);
         let mut guard = self.state.lock();
         let state = &mut *guard;
         let target = usize::from(job.piece.target);
         let counts = &mut state.counts.targets[target];
         counts.bytes += outcome.read;
         counts.pieces += 1;
-        counts.reading_ns += nanoseconds(now - job.since);
+        counts.reading_ns += nanoseconds((now - job.since).saturating_sub(job.held));
         let (readers, busy_since) = &mut state.readers[target];
         *readers -= 1;
         if *readers == 0 {
             counts.busy_ns += nanoseconds(now.saturating_duration_since(*busy_since));
         }
         state.reading -= 1;
+        if state.limited && state.sleeping > 0 {
+            // The target takes a reader again, and this loader may go to another one.
+            self.work.notify_one();
+        }
         state.counts.shrunk += u64::from(outcome.shrunk);
         let used = match &outcome.bytes {
             Ok(Some(buffer)) => Some(buffer.bytes.len() as u64),

@@ -25,17 +25,23 @@ use waystage_catalog::{CheckCounts, CheckedTree};
 
 use crate::error::LoadError;
 use crate::files::Files;
+use crate::plan::Delivery;
 use crate::progress::Progress;
 use crate::schedule::{Rules, Scheduler};
 use coordinator::Coordinator;
 use file::Source;
+use waystage_pacing::Pace;
 
 pub use delivery::{Counts, Delivered, Next, TargetCounts};
+
+/// Loaders of one process, at most: more are threads without a storage target to wait for.
+const MOST_LOADERS: u32 = 1024;
 
 /// An epoch being read. Dropping it ends it.
 pub struct Loading {
     coordinator: Arc<Coordinator>,
     loaders: Mutex<Vec<JoinHandle<()>>>,
+    bytes_total: u64,
     /// The process whose threads these are.
     process: u32,
 }
@@ -54,12 +60,14 @@ impl Loading {
         let refused = |error: io::Error| LoadError::Io(files.root().to_path_buf(), error);
         let tree = CheckedTree::open(files.root()).map_err(refused)?;
         let loaders = rules.loaders.max(1);
+        let bytes_total = bytes_of(&files, &units, &delivered, rules.delivery);
         let scheduler = Scheduler::new(&files, units, delivered.clone(), rules.clone());
         let source = Source::new(Arc::clone(&files), tree, &rules);
         let coordinator = Arc::new(Coordinator::new(source, scheduler, delivered, &rules));
         let loading = Self {
             coordinator,
             loaders: Mutex::new(Vec::with_capacity(loaders as usize)),
+            bytes_total,
             process: std::process::id(),
         };
         for number in 0..loaders {
@@ -68,6 +76,42 @@ impl Loading {
             loading.loaders.lock().push(handle);
         }
         Ok(loading)
+    }
+
+    /// Where the rate is limited, and the loaders paused and counted.
+    #[must_use]
+    pub fn pace(&self) -> &Pace {
+        &self.coordinator.pace
+    }
+
+    /// Bytes that this epoch reads.
+    #[must_use]
+    pub fn bytes_total(&self) -> u64 {
+        self.bytes_total
+    }
+
+    /// Limit the readers of each storage target from now on, or where `of` has any, of these, given by number. A reader
+    /// above the limit ends its piece first; where there are too few loaders, more are started.
+    ///
+    /// # Errors
+    /// Where there is no such target, and nothing has changed; or a thread cannot be started.
+    pub fn limit_readers(&self, of: &[(u32, u32)], each: Option<u32>) -> Result<(), LoadError> {
+        let numbers = self.files().targets();
+        let mut limits: Vec<(usize, u32)> =
+            each.map_or_else(Vec::new, |most| (0..numbers.len()).map(|at| (at, most)).collect());
+        for (number, most) in of {
+            let Some(at) = numbers.iter().position(|known| known == number) else {
+                return Err(LoadError::Option(format!("no file is on storage target {number}")));
+            };
+            limits.push((at, *most));
+        }
+        let mut loaders = self.loaders.lock();
+        for number in self.coordinator.limit_readers(&limits, MOST_LOADERS) {
+            let started = threads::start(Arc::clone(&self.coordinator), number);
+            let failed = |error| LoadError::Option(format!("a loader cannot be started: {error}"));
+            loaders.push(started.map_err(failed)?);
+        }
+        Ok(())
     }
 
     /// The next item, waiting for at most `timeout`.
@@ -123,6 +167,16 @@ impl Loading {
             let _ = loader.join();
         }
     }
+}
+
+/// Bytes of units that were not delivered before.
+fn bytes_of(files: &Files, units: &[u32], delivered: &Progress, delivery: Delivery) -> u64 {
+    let wanted = (0_u32..).zip(units).filter(|(position, _)| !delivered.has(*position));
+    let bytes = |unit: u32| match delivery {
+        Delivery::Objects => files.object(unit).1,
+        Delivery::Files => files.size(unit),
+    };
+    wanted.map(|(_, unit)| bytes(*unit)).sum()
 }
 
 impl Drop for Loading {

@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use waystage_pacing::{during, Cause, Stopped};
+
 use super::coordinator::Coordinator;
 use super::file;
 
@@ -33,15 +35,18 @@ impl Drop for EndedOnDrop<'_> {
 }
 
 fn run(coordinator: &Coordinator, number: u32) {
+    let _attached = coordinator.pace.meter.attach();
+    let gate = &coordinator.pace.gate;
     let mut last = None;
-    while let Some(job) = coordinator.wait_for_turn(number) {
-        let outcome = file::read(
-            &coordinator.source,
-            &job.item,
-            job.extent,
-            job.assembly.as_ref(),
-            &mut last,
-        );
+    while let Some(mut job) = coordinator.wait_for_turn(number) {
+        match gate.pass(job.extent.length) {
+            Err(Stopped) => return,
+            Ok(held) => job.held = held,
+        }
+        let (source, assembly) = (&coordinator.source, job.assembly.as_ref());
+        let outcome = during(Cause::Source, || {
+            file::read(source, &job.item, job.extent, assembly, &mut last)
+        });
         coordinator.done(number, job, outcome);
     }
 }

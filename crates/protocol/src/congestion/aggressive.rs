@@ -14,7 +14,7 @@
 
 use std::collections::VecDeque;
 
-use super::controller::{AckEvent, Control, Controller, PACKET};
+use super::controller::{AckEvent, Control, Controller, PathState, PACKET};
 use super::delivery_rate::DeliveryRate;
 use super::loss_floor::LossFloor;
 use super::rounds::RoundCounter;
@@ -122,6 +122,21 @@ impl Controller for Aggressive {
         let rate_bps = (self.gain * best_bps).min(self.cap_bps);
         let window = 2.0 * self.min_rtt_ns as f64 * best_bps / 8e9 + 64.0 * PACKET;
         Control { rate_bps, window_bytes: window as u64 }
+    }
+
+    fn carried_bps(&self) -> f64 {
+        match &self.startup {
+            Some(startup) => startup.carried_bps(),
+            None => self.best_bps.iter().copied().fold(64_000.0, f64::max).min(self.cap_bps),
+        }
+    }
+
+    fn take_over(&mut self, path: &PathState) {
+        self.rtt_ns = path.smoothed_rtt_ns.max(1000);
+        self.min_rtt_ns = path.min_rtt_ns;
+        self.startup = None;
+        self.remember(path.carried_bps);
+        self.rounds.restart(path.next_packet_number);
     }
 }
 

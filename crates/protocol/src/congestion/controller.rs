@@ -64,6 +64,41 @@ pub struct Control {
     pub window_bytes: u64,
 }
 
+/// What is known of a path when another controller takes over.
+#[derive(Clone, Copy, Debug)]
+pub struct PathState {
+    /// The time.
+    pub now_ns: u64,
+    /// The rate in bits a second that the path carries for this flow, by the controller before: see
+    /// [`Controller::carried_bps`].
+    pub carried_bps: f64,
+    /// The minimum round trip of the last 30 s.
+    pub min_rtt_ns: u64,
+    /// The smoothed round trip.
+    pub smoothed_rtt_ns: u64,
+    /// The number of the next packet to be sent: losses of earlier ones are the old controller's.
+    pub next_packet_number: u64,
+}
+
+impl PathState {
+    /// The bytes in flight at that rate: the bandwidth-delay product.
+    #[must_use]
+    pub fn bdp_bytes(&self) -> f64 {
+        self.carried_bps * self.min_rtt_ns as f64 / 8e9
+    }
+
+    /// An acknowledgement that says no more than this.
+    pub(super) fn as_ack(&self) -> AckEvent {
+        AckEvent {
+            now_ns: self.now_ns,
+            min_rtt_ns: self.min_rtt_ns,
+            smoothed_rtt_ns: self.smoothed_rtt_ns,
+            next_packet_number: self.next_packet_number,
+            ..AckEvent::default()
+        }
+    }
+}
+
 /// A congestion controller. It is pure: its state changes by these calls alone, and it reads no clock.
 pub trait Controller: Send {
     /// The current phase as one word, for statistics and tests.
@@ -80,4 +115,13 @@ pub trait Controller: Send {
 
     /// The current rate and window. Called for each packet, so it must be cheap.
     fn control(&self) -> Control;
+
+    /// The rate in bits a second that it takes the path to carry for this flow, without what it adds to find more.
+    fn carried_bps(&self) -> f64 {
+        self.control().rate_bps
+    }
+
+    /// Takes over from another controller in the middle of a transfer: begins with what the path carries, without a
+    /// search for its capacity. By default it searches.
+    fn take_over(&mut self, _path: &PathState) {}
 }

@@ -23,7 +23,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use super::controller::{AckEvent, Control, Controller, Delivery, PACKET};
+use super::controller::{AckEvent, Control, Controller, Delivery, PathState, PACKET};
 
 /// The minimum window of a connection: later packets must reveal the loss of the last ones.
 const MIN_WINDOW: u64 = 2 * PACKET as u64;
@@ -185,6 +185,15 @@ impl Controller for Coupled {
             rate_bps: control.rate_bps / members as f64,
             window_bytes: (control.window_bytes / members).max(MIN_WINDOW),
         }
+    }
+
+    fn carried_bps(&self) -> f64 {
+        self.controller.carried_bps() / self.group.members() as f64
+    }
+
+    fn take_over(&mut self, path: &PathState) {
+        let carried_bps = path.carried_bps * self.group.members() as f64;
+        self.controller.take_over(&PathState { carried_bps, ..*path });
     }
 }
 

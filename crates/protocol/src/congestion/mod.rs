@@ -38,5 +38,5 @@ pub mod rounds;
 pub mod startup;
 pub mod tcp_friendly;
 
-pub use controller::{AckEvent, Control, Controller, Delivery};
+pub use controller::{AckEvent, Control, Controller, Delivery, PathState};
 pub use registry::Mode;

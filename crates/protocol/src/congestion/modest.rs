@@ -14,7 +14,7 @@
 //! queue, without its target of 100 ms. It follows the shortest queue of the round and not each packet's, and so does
 //! not oscillate.
 
-use super::controller::{AckEvent, Control, Controller, PACKET};
+use super::controller::{AckEvent, Control, Controller, PathState, PACKET};
 use super::detectors::SpuriousLoss;
 use super::loss_floor::{is_gross, BufferEstimate, LossFloor};
 use super::rounds::{Round, RoundCounter};
@@ -214,6 +214,21 @@ impl Controller for Modest {
         }
         let rate_bps = PACE * self.window * 8e9 / self.rtt_ns as f64;
         Control { rate_bps: rate_bps.min(self.cap_bps), window_bytes: self.window as u64 }
+    }
+
+    fn carried_bps(&self) -> f64 {
+        match &self.startup {
+            Some(startup) => startup.carried_bps(),
+            None => (self.window * 8e9 / self.rtt_ns as f64).min(self.cap_bps),
+        }
+    }
+
+    fn take_over(&mut self, path: &PathState) {
+        self.rtt_ns = path.smoothed_rtt_ns.max(1000);
+        self.window = path.bdp_bytes().max(MIN_WINDOW);
+        self.capacity = self.window;
+        self.startup = None;
+        self.begin_recovery(&path.as_ack());
     }
 }
 

@@ -185,6 +185,12 @@ impl Startup {
         Capacity { bps: (delivery_bps / (1.0 - floor.share())).min(self.cap_bps) }
     }
 
+    /// The rate that the path has carried so far, in bits a second: less than it sends at.
+    #[must_use]
+    pub fn carried_bps(&self) -> f64 {
+        self.best_before_bps.max(self.round_best_bps).max(self.rate_bps / GROWTH).min(self.cap_bps)
+    }
+
     /// The current rate and window.
     #[must_use]
     pub fn control(&self, rtt_ns: u64) -> Control {

@@ -15,7 +15,8 @@ mod transmit;
 use std::collections::VecDeque;
 
 use crate::acks::Acks;
-use crate::congestion::controller::Controller;
+use crate::congestion::controller::{Controller, PathState};
+use crate::congestion::null::Null;
 use crate::error::Error;
 use crate::loss_recovery::LossRecovery;
 use crate::mtu::{Mtu, MIN_DATAGRAM};
@@ -179,6 +180,22 @@ impl Connection {
         self.peer_credit_bytes = peer_credit_bytes;
     }
 
+    /// Goes on with another congestion controller, which `make` returns, from what the present one knows of the path.
+    /// Packets in flight stay, and so does the pacer's debt: the change itself sends nothing.
+    pub fn change_controller(&mut self, now_ns: u64, make: impl FnOnce() -> Box<dyn Controller>) {
+        let path = PathState {
+            now_ns,
+            carried_bps: self.controller.carried_bps(),
+            min_rtt_ns: self.rtt.min_ns(),
+            smoothed_rtt_ns: self.rtt.smoothed_ns(),
+            next_packet_number: self.recovery.next_packet_number(),
+        };
+        // Of a group's connections the present one has left before the next one joins.
+        self.controller = Box::new(Null::new(path.smoothed_rtt_ns, path.carried_bps));
+        self.controller = make();
+        self.controller.take_over(&path);
+    }
+
     /// The next event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
@@ -207,7 +224,8 @@ impl Connection {
         &*self.controller
     }
 
-    /// Limits the rate of sending; infinite for no limit. The controller keeps its state.
+    /// Limits the rate of sending; infinite for no limit, 0 for a pause, in which acknowledgements and keep-alives
+    /// are sent all the same. The controller keeps its state, and takes the application for what limits the rate.
     pub fn limit_rate(&mut self, rate_bps: f64) {
         self.limit_bps = rate_bps;
     }
@@ -284,7 +302,8 @@ impl Connection {
 
     /// Whether data is ready and the window allows it. The pacer decides when.
     fn may_send_data(&self) -> bool {
-        self.recovery.bytes_in_flight() < self.controller.control().window_bytes
+        self.limit_bps > 0.0
+            && self.recovery.bytes_in_flight() < self.controller.control().window_bytes
             && self.send_buffer.has_work(self.peer_credit_bytes)
     }
 

@@ -43,7 +43,8 @@ impl Sender<'_> {
         let mut out = Writer::new(kinds::PACK);
         let mut folder = OpenDirectory::default();
         for item in items {
-            if self.copy_state.is_stopped() {
+            // A pause holds what is not read yet; what was read waits in the connection.
+            if self.copy_state.pass(0).is_err() {
                 return;
             }
             let room = item.seen.size as usize + MOST_ENTRY_BYTES;
@@ -133,7 +134,7 @@ impl Sender<'_> {
     }
 
     fn part(&self, large: &OutgoingFile, part: u32, there: Option<u128>) {
-        if large.over.load(Ordering::SeqCst) {
+        if large.over.load(Ordering::SeqCst) || self.copy_state.pass(0).is_err() {
             return;
         }
         let start = u64::from(part) * CONTENT_BYTES as u64;

@@ -115,7 +115,7 @@ impl<S: Read + Write> Pump<S> {
         loop {
             if self.writing.is_none() {
                 let mut state = self.shared.lock();
-                if let Some(frame) = state.outgoing.pop_front() {
+                if let Some(frame) = state.next_outgoing() {
                     if frame[4] == BULK {
                         state.waiting_bytes -= frame.len();
                         self.shared.changed.notify_all();
@@ -139,7 +139,7 @@ impl<S: Read + Write> Pump<S> {
                     Err(error) => return Err(lost(&error)),
                 }
             }
-            if self.writing.is_none() && self.shared.lock().outgoing.is_empty() {
+            if self.writing.is_none() && self.shared.lock().has_written_all() {
                 return Ok(true);
             }
         }

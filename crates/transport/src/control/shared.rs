@@ -8,8 +8,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-use waystage_protocol::token_bucket::TokenBucket;
+use waystage_pacing::Limiter;
 
+use super::frames::BULK;
 use crate::error::Error;
 use crate::message_queue::MessageQueue;
 use crate::stats::Bottleneck;
@@ -34,9 +35,10 @@ pub(super) struct State {
     pub(super) ended: Option<String>,
     /// Whether the peer has said anything, or cannot turn this one away.
     pub(super) heard: bool,
-    /// Bytes a second of bulk that were agreed on, and that hold for now; None for no limit.
-    pub(super) rates: [Option<u64>; 2],
-    pub(super) bucket: TokenBucket,
+    /// Of bulk: what was agreed on, and what holds for now.
+    pub(super) limiter: Limiter,
+    /// Changes of the limits so far.
+    pub(super) limits: u64,
     /// Whether the channel sends nothing more.
     pub(super) bulk_stopped: bool,
     /// Whether [`Control::receive`] and [`Control::wait`] are to return.
@@ -45,9 +47,18 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The rate limit of bulk messages.
-    pub(super) fn rate(&self) -> Option<u64> {
-        self.rates.iter().flatten().min().copied()
+    /// The next message to write. In a pause none of a channel: what was not begun waits.
+    pub(super) fn next_outgoing(&mut self) -> Option<Vec<u8>> {
+        if !self.limiter.is_paused() {
+            return self.outgoing.pop_front();
+        }
+        let small = self.outgoing.iter().position(|frame| frame[4] != BULK)?;
+        self.outgoing.remove(small)
+    }
+
+    /// Whether nothing is to be written now.
+    pub(super) fn has_written_all(&self) -> bool {
+        self.outgoing.is_empty() || self.limiter.is_paused() && !self.close
     }
 
     /// Whether no more bulk messages are taken.
@@ -91,7 +102,10 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+    use crate::wire::framed;
 
     #[test]
     fn messages_that_came_before_the_end_are_received_before_its_reason() {
@@ -113,11 +127,16 @@ mod tests {
     }
 
     #[test]
-    fn the_lower_of_the_rates_that_were_agreed_on_and_that_hold_for_now_applies() {
-        let rate = |rates| State { rates, ..State::default() }.rate();
-        assert_eq!(rate([Some(5), Some(7)]), Some(5));
-        assert_eq!(rate([Some(5), Some(3)]), Some(3));
-        assert_eq!((rate([None, Some(3)]), rate([Some(5), None])), (Some(3), Some(5)));
-        assert_eq!(rate([None, None]), None);
+    fn in_a_pause_only_messages_of_the_connection_itself_are_written() {
+        let (bulk, small) = (framed(BULK, b"bulk"), framed(7, b"small"));
+        let mut state =
+            State { outgoing: [bulk.clone(), small.clone()].into(), ..State::default() };
+        let now = Instant::now();
+        state.limiter.set_paused(now, true);
+        assert_eq!((state.next_outgoing(), state.next_outgoing()), (Some(small), None));
+        assert!(state.has_written_all());
+        state.limiter.set_paused(now, false);
+        assert!(!state.has_written_all());
+        assert_eq!(state.next_outgoing(), Some(bulk));
     }
 }

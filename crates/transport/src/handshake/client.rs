@@ -102,6 +102,8 @@ pub struct Negotiated {
     rate: u64,
     /// Connections that the copy may have.
     pub connections: u32,
+    /// The version of the protocol that both ends speak.
+    pub version: u32,
 }
 
 /// Reach a server and say what is wanted: the hello, and `words` behind it. `begun` is given the connection as soon as
@@ -269,7 +271,8 @@ impl Negotiated {
             ..offered.clone()
         };
         let note = Some(welcome.note).filter(|note| !note.is_empty());
-        Ok(Self { parameters, udp: welcome.udp, note, rate, connections })
+        let version = welcome.version;
+        Ok(Self { parameters, udp: welcome.udp, note, rate, connections, version })
     }
 
     /// Bytes a second at most over TCP, which does not pace itself.

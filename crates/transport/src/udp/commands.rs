@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use waystage_protocol::congestion::Mode;
 
 use crate::backpressure::Backpressure;
 use crate::parameters::TransportParameters;
@@ -46,6 +47,8 @@ pub(super) struct PendingCommands {
     pub(super) sleeping: bool,
     /// A limit that the thread does not know yet.
     pub(super) limit: Option<Option<u64>>,
+    /// A mode that the thread does not know yet.
+    pub(super) mode: Option<Mode>,
     pub(super) over: bool,
     pub(super) heard: bool,
     /// Whether a thread that waits until all is delivered is to return.

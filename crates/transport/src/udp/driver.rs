@@ -122,6 +122,9 @@ impl Driver {
             self.link.update_parameters(*parameters);
         }
         self.given_up = pending.given_up;
+        if let Some(mode) = pending.mode.take() {
+            self.link.set_mode(mode);
+        }
         if let Some(limit) = pending.limit.take() {
             self.link.limit(limit);
         }

@@ -37,7 +37,7 @@ mod response;
 #[cfg(test)]
 mod tests;
 
-use super::controller::{AckEvent, Control, Controller, PACKET};
+use super::controller::{AckEvent, Control, Controller, PathState, PACKET};
 use super::delivery_rate::DeliveryRate;
 use super::detectors::{Oscillation, SpuriousLoss, StandingQueue};
 use super::loss_floor::{is_gross, BufferEstimate, LossFloor};
@@ -275,5 +275,20 @@ impl Controller for Fair {
         let rate_bps = PACE * self.window * 8e9 / self.rtt_ns as f64;
         let window = (self.queue_drain.part() * self.window).max(MIN_WINDOW);
         Control { rate_bps: rate_bps.min(self.cap_bps), window_bytes: window as u64 }
+    }
+
+    fn carried_bps(&self) -> f64 {
+        match &self.phase {
+            Phase::Startup(startup) => startup.carried_bps(),
+            _ => (self.window * 8e9 / self.rtt_ns as f64).min(self.cap_bps),
+        }
+    }
+
+    fn take_over(&mut self, path: &PathState) {
+        self.rtt_ns = path.smoothed_rtt_ns.max(1000);
+        self.min_rtt_ns = path.min_rtt_ns;
+        self.window = (path.bdp_bytes() + A).max(MIN_WINDOW);
+        self.enter_delay();
+        self.begin_recovery(&path.as_ack());
     }
 }
