@@ -21,6 +21,7 @@ from waystage.events import (
     CLASSES,
     AssignPaths,
     Control,
+    Decided,
     DemandDeclared,
     Direction,
     Envelope,
@@ -97,6 +98,7 @@ class FlowInfo(msgspec.Struct, kw_only=True):
     source: FlowEndpoint = FlowEndpoint()
     destination: FlowEndpoint = FlowEndpoint()
     controls: tuple[Control, ...] = ()
+    loaders: int = 0
     started_ns: int = 0
     heard_ns: int = 0
     bytes: int = 0
@@ -129,7 +131,7 @@ class HostLocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, kw_only=True):
-    """The input of policies. `time_ns` is the time of the last event."""
+    """The input of policies. `time_ns` is the time of the last event, `reason` that of the last decision with one."""
 
     time_ns: int = 0
     events: int = 0
@@ -148,6 +150,8 @@ class State(msgspec.Struct, kw_only=True):
     requested_ns: int = 0
     in_force: PathPlan | None = None
     class_rate_bps: dict[TrafficClass, float] = {}
+    reason: str = ""
+    reason_ns: int = 0
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -298,6 +302,7 @@ class State(msgspec.Struct, kw_only=True):
             source=event.source,
             destination=event.destination,
             controls=event.controls,
+            loaders=max(0, event.loaders),
             bytes=max(0, event.bytes),
             started_ns=time_ns,
             heard_ns=time_ns,
@@ -397,6 +402,10 @@ class State(msgspec.Struct, kw_only=True):
                     totals[traffic] += count
         self.class_rate_bps = {c: n * 8e9 / event.interval_ns for c, n in totals.items() if n}
 
+    def _decided(self, event: Decided, time_ns: int) -> None:
+        if event.reason:
+            self.reason, self.reason_ns = event.reason, time_ns
+
     def _paths_changed(self, event: PathsChanged, time_ns: int) -> None:
         self.in_force = event.plan
 
@@ -451,4 +460,5 @@ _handlers: dict[type[Event], Callable[[State, Any, int], None]] = {
     SwitchDown: State._switch_down,
     LinkUse: State._link_use,
     PathsChanged: State._paths_changed,
+    Decided: State._decided,
 }

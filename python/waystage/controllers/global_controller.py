@@ -231,6 +231,7 @@ class GlobalController:
                 self._decisions[n] = tuple(actions)
             self.stats.decisions += 1
             self._act(actions, entry.envelope)
+        if actions or self._engine.reason:
             self.publish(
                 Decided(
                     policy=self._engine.policy.name,

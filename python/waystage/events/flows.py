@@ -53,6 +53,8 @@ class FlowSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class FlowStarted(Event, frozen=True, kw_only=True):
     """An engine begins to move data. `bytes` is the total, 0 where unknown; `controls`, what the engine obeys.
 
+    `loaders` is the engine's own number for each storage target, 0 where unknown.
+
     The flow agent fills in `user` from the credentials of the engine's process.
     """
 
@@ -65,6 +67,7 @@ class FlowStarted(Event, frozen=True, kw_only=True):
     destination: FlowEndpoint = FlowEndpoint()
     bytes: int = 0
     controls: tuple[Control, ...] = ()
+    loaders: int = 0
 
     def belongs_to(self) -> str | None:
         return agent_of(self.flow_id) or None

@@ -53,8 +53,12 @@ def best_loaders(slowdown: Slowdown, most: int = MOST_LOADERS) -> int:
     return high
 
 
+@functools.lru_cache(maxsize=256)
 def table(slowdown: Slowdown, one_loader: float) -> list[tuple[float, float]]:
-    """Points (loaders, total) for a resource of the flow clock, `one_loader` being what one alone gets."""
+    """Points (loaders, total) for a resource of the flow clock, `one_loader` being what one alone gets.
+
+    Callers must not change it.
+    """
     loaders: list[float] = [float(x) for x in range(1, 65)]
     while loaders[-1] < MOST_LOADERS:
         loaders.append(float(round(loaders[-1] * 1.1)))

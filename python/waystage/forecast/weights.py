@@ -2,8 +2,8 @@
 
 Arrives: a mode's name. Leaves: its weight. Must not know: congestion control.
 
-A `modest` flow takes what others leave: beside one of weight 1 it gets a thousandth. An `aggressive` flow yields to
-on its path, and takes nearly all.
+A `modest` flow takes what others leave: beside one of weight 1 it gets a thousandth. An `aggressive` flow takes nearly
+all of a path.
 """
 
 from __future__ import annotations

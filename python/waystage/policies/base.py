@@ -61,6 +61,10 @@ SHIPPED: dict[str, str] = {
     "demand-separation": "waystage.policies.demand_separation:DemandSeparation",
     "storage-shares": "waystage.policies.storage_shares:StorageShares",
     "wan-yields": "waystage.policies.wan_yields:WanYields",
+    "deadline-staging": "waystage.policies.deadline_staging:DeadlineStaging",
+    "io-apart": "waystage.policies.io_apart:IoApart",
+    "combined": "waystage.policies.combined:Combined",
+    "foresee": "waystage.policies.foresee:Foresee",
 }
 """Short name -> dotted path. Users name their own by dotted path, `my.module:Policy`."""
 

@@ -24,6 +24,10 @@ class Null:
     # Appears in results and in every `Decided` event. Lower case, words joined by '-'.
     name = "null"
 
+    # What its actions set, so that it can be combined with policies that set other things: "paths", or of flows "rate",
+    # "mode", "loaders", "pause".
+    acts_on: frozenset[str] = frozenset()
+
     # Options arrive as keyword arguments from the experiment file (`options: {threshold: 0.8}`). Give each a default
     # and a type, and raise ValueError for a value that makes no sense: the message is shown to the user.
     # Two names are filled in from the experiment where the constructor takes them: `style` (the
@@ -50,6 +54,12 @@ class Null:
     #     cores = state.topology.core_switches if state.topology else ()
     #     plan = PathPlan(separated=True, cores={"mpi": cores[:1]})
     #     return () if not cores or plan == state.requested else (AssignPaths(plan=plan),)
+    #
+    # An action on a flow likewise sets a value, returned only where the flow obeys it and it is new.
+    # For example, every wide-area flow modest:
+    #
+    #     flows = [f for f in state.flows.values() if f.traffic == "wan" and "mode" in f.controls]
+    #     return [SetMode(flow_id=f.flow_id, mode="modest") for f in flows if f.wanted.mode != "modest"]
     #
     def __call__(self, event: Event, state: State) -> Sequence[Action]:
         return ()

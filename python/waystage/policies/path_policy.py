@@ -18,6 +18,7 @@ class PathPolicy:
     """`style` is how rules are written, `seed` selects the hash that spreads host pairs."""
 
     name: str
+    acts_on = frozenset({"paths"})
     spread: Spread = "pair"
 
     def __init__(self, style: RuleStyle = "labelled", seed: int = 0) -> None:

@@ -36,6 +36,7 @@ class StorageShares:
     """`slowdown`: g as points (loaders, slowdown), for file systems that declared none. `weights`: by user or job."""
 
     name = "storage-shares"
+    acts_on = frozenset({"loaders"})
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ A job that stages in holds its nodes and computes nothing; a wide-area copy seld
 stage-in of a waiting job shares a storage target, a host's link or an edge switch's uplinks with a wide-area flow, in
 the same direction, that flow is asked for the mode `modest`, and then for its own again.
 
-Hysteresis: a flow returns to its mode when nothing that it must yield to has run for `back_after_s`. Jobs stage one
+Hysteresis: a flow returns to its mode when it need not yield and no flow has ended for `back_after_s`. Jobs stage one
 after the other, and a wide-area flow needs several round trips to change its mind. A wide-area flow that a waiting job
 needs itself yields to nothing.
 """
@@ -29,6 +29,7 @@ class WanYields:
     """`back_after_s`: how long the way must have been free before a flow takes its own mode again."""
 
     name = "wan-yields"
+    acts_on = frozenset({"mode"})
 
     def __init__(self, back_after_s: float = 5.0, mode: str = "modest") -> None:
         if not 0 <= back_after_s <= 3600:
@@ -57,6 +58,6 @@ class WanYields:
         return actions
 
     def _last_end_ns(self, state: State) -> int:
-        """When the last stage-in ended, of those that are remembered."""
-        ends = (time_ns for key, time_ns in state.ended_staging.items() if key.startswith("in:"))
-        return max(ends, default=-self._back_after_ns)
+        """When the last flow or staging ended that the state remembers; its newest entry is its last."""
+        ends = (next(reversed(kept.values()), None) for kept in (state.ended_flows, state.ended_staging))
+        return max((time_ns for time_ns in ends if time_ns is not None), default=-self._back_after_ns)

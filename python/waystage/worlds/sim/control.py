@@ -109,7 +109,7 @@ class Control:
     def _handle(self, item: Envelope) -> list[Action]:
         actions = self._engine.handle(item)
         self._watched.check(item.event)
-        if actions:
+        if actions or self._engine.reason:
             decided = Decided(
                 policy=self._watched.name,
                 cause_id=item.event_id,

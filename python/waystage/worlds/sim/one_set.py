@@ -138,6 +138,7 @@ class SetRun:
                 destination=program.destination,
                 bytes=program.bytes,
                 controls=program.controls,
+                loaders=program.loaders,
             )
         )
         number = self._network.start(program)

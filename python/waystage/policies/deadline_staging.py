@@ -1,0 +1,98 @@
+"""`deadline-staging`: stage-ins finish when their jobs are due to start, and no sooner than needed.
+
+Arrives: events and the state. Leaves: `SetRate` on stage-ins of jobs with a due time. Must not know: worlds.
+
+A stage-in that ends hours before its job is due has taken links and storage targets from jobs that computed meanwhile.
+The due time is the scheduler's estimate (`StagingStarted.due_ns`). Of a job with `left` bytes to stage and `time` until
+it is due, less `margin_s`:
+
+* needed = headroom * left / time. The limit of its flows together is the needed rate, divided by the bytes that each
+  has left.
+* The laxity is time - left / rate, with the measured rate. A job with a laxity below `margin_s`, or that is late, is
+  urgent: its limit is lifted. While a job is urgent, all others are held to what they need and no more, that is without
+  headroom: least laxity first (Mok, 1983).
+* Hysteresis: a limit stays until another differs by an eighth; an urgent job stays urgent until its laxity is twice
+  `margin_s`. A job without a due time is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from waystage.events import Action, Event
+from waystage.policies.flow_rules import FLOW_EVENTS, is_stage_in_of_waiting_job, set_rate
+from waystage.state import FlowInfo, State
+
+DIFFERENT = 0.125
+"""A smaller change of a rate is not worth a message: it is within what a flow's own rate varies."""
+
+LEAST_BPS = 8_000
+"""A kilobyte a second: no flow is held to nothing."""
+
+
+class DeadlineStaging:
+    """`margin_s`: how long before it is due a job's data should be there. `headroom`: share above the needed rate."""
+
+    name = "deadline-staging"
+    acts_on = frozenset({"rate"})
+
+    def __init__(self, margin_s: float = 2.0, headroom: float = 0.25) -> None:
+        if not 0 <= margin_s <= 86_400:
+            raise ValueError(f"margin_s of {margin_s}: give 0 to 86400 seconds")
+        if not 0 <= headroom <= 10:
+            raise ValueError(f"headroom of {headroom}: give a share from 0 to 10")
+        self._margin_s, self._headroom = margin_s, headroom
+
+    def __call__(self, event: Event, state: State) -> Sequence[Action]:
+        if not isinstance(event, FLOW_EVENTS):
+            return ()
+        of_job: dict[str, list[FlowInfo]] = defaultdict(list)
+        actions: list[Action] = []
+        for flow in state.flows.values():
+            job = state.jobs.get(flow.job_id or "")
+            if job is not None and job.due_ns and is_stage_in_of_waiting_job(flow, state):
+                of_job[job.job_id].append(flow)
+            elif flow.wanted.rate_bps is not None and flow.traffic == "staging":
+                actions += set_rate(flow, None)  # its job began, or lost its due time
+        left_s = {job_id: (state.jobs[job_id].due_ns - state.time_ns) / 1e9 for job_id in of_job}
+        urgent = {job_id for job_id, flows in of_job.items() if self._is_urgent(flows, left_s[job_id])}
+        for job_id, flows in of_job.items():
+            if job_id in urgent:
+                for flow in flows:
+                    actions += set_rate(flow, None)
+            else:
+                actions += self._pace(flows, left_s[job_id], hold=bool(urgent))
+        return actions
+
+    def _is_urgent(self, flows: list[FlowInfo], left_s: float) -> bool:
+        """By laxity, with the rate that its flows have; one that has none yet is judged by the time alone."""
+        if any(not flow.bytes for flow in flows):
+            return True  # of unknown size: there is nothing to pace by
+        rate = sum(flow.rate_bps for flow in flows) / 8
+        paced = any(flow.wanted.rate_bps is not None for flow in flows)
+        time_s = left_s - self._margin_s
+        if paced and all(flow.limited_by == "rate" or not flow.rate_bps for flow in flows):
+            return (
+                time_s <= 0
+            )  # its limit holds it, not the way: its rate says nothing of how late it can begin
+        if time_s <= 0:
+            return True
+        if not rate:
+            return False
+        was_urgent = not paced
+        laxity = time_s - sum(_left(flow) for flow in flows) / rate
+        return laxity < (2 if was_urgent else 1) * self._margin_s
+
+    def _pace(self, flows: list[FlowInfo], left_s: float, *, hold: bool) -> Iterator[Action]:
+        time_s = max(left_s - self._margin_s, 0.1)
+        factor = 1.0 if hold else 1.0 + self._headroom
+        for flow in flows:
+            wanted = max(LEAST_BPS, round(factor * _left(flow) * 8 / time_s))
+            now = flow.wanted.rate_bps
+            if now is None or abs(wanted - now) > DIFFERENT * now:
+                yield from set_rate(flow, wanted)
+
+
+def _left(flow: FlowInfo) -> float:
+    return float(max(0, flow.bytes - flow.bytes_done))

@@ -1,0 +1,348 @@
+"""`foresee`: simulates what each of several policies would lead to, and acts as the one that leads to the best.
+
+Arrives: events and the state. Leaves: actions, with the reason. Must not know: worlds, clocks.
+
+At a decision (a job, staging or flow begins or ends, the topology changes, or `every_s` have passed) each candidate is
+asked what it wants, as if nothing had been asked for before, and the next seconds of the live state, at most
+`horizon_s`, are simulated under its answer, the candidate being asked again at every end foreseen
+(`waystage.forecast`). The candidate
+with the best `objective` is chosen, unless it is less than `gain` better than the one in force. Between decisions the
+one in force is asked, and acts alone.
+
+* `stretch`: the mean slowdown of the jobs, time over the time alone. `makespan`: the end of the last flow. `deadline`:
+  the seconds by which stagings come after their jobs are due. Ties go to the smaller stretch, then to the first.
+* With the candidate chosen it also looks whether the stagings of one job should go first and the others be held until
+  something ends. A staging older than `hold_s` is not held, so that none waits for ever; 0 holds none.
+* Bounded: `steps` for all candidates together, counted in ends foreseen. Where they do not suffice, or there are more
+  than `most_flows`, the `fallback` candidate acts. Nothing is measured in real time, so the same events give the same
+  decisions everywhere.
+* The candidate in force is the one that the last reason names, which is part of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from waystage.events import (
+    Action,
+    AssignPaths,
+    Event,
+    FileSystemDeclared,
+    FlowAction,
+    FlowFinished,
+    FlowProgress,
+    FlowSettings,
+    FlowStarted,
+    IoFinished,
+    IoStarted,
+    JobFinished,
+    JobStarted,
+    LinkUse,
+    PathPlan,
+    Pause,
+    Resume,
+    RuleStyle,
+    SetLoaders,
+    SetMode,
+    SetRate,
+    StagingFinished,
+    StagingStarted,
+    TopologyChanged,
+    WidePathDeclared,
+)
+from waystage.forecast.model import Answer, Forecast, Future, own_copy
+from waystage.forecast.resources import Routes
+from waystage.policies.base import Explained, Policy
+from waystage.policies.combined import Combined
+from waystage.policies.members import MOST, SETTINGS, acts_on, build
+from waystage.policies.off_status import TOPOLOGY_EVENTS
+from waystage.state import State
+
+Objective = Literal["stretch", "makespan", "deadline"]
+
+DECISIONS: tuple[type[Event], ...] = (
+    JobStarted,
+    JobFinished,
+    StagingStarted,
+    StagingFinished,
+    IoStarted,
+    IoFinished,
+    FlowStarted,
+    FlowFinished,
+    FileSystemDeclared,
+    WidePathDeclared,
+    *TOPOLOGY_EVENTS,
+)
+
+CANDIDATES: tuple[object, ...] = ("ecmp", "link-separation", "demand-separation")
+
+Kept = list[tuple[PathPlan, Routes]]
+
+HOLD_GAIN = 0.05
+"""A job is held only for a mean gain worth the risk that the forecast is wrong: its loss is certain."""
+
+BETWEEN = ": "
+"""What follows the candidate's name in a reason."""
+
+
+LEAST_WINDOW_S = 10.0
+"""Of a simulation: some exchanges of the computing jobs."""
+
+
+class Futures(NamedTuple):
+    """The future under each candidate, the time simulated, and the steps that are left."""
+
+    of: dict[str, Future]
+    window_s: float
+    steps_left: int
+
+
+class Foresee:
+    """`candidates`: names, mappings of `name` and `options`, or lists of these, combined. `fallback`: one's number."""
+
+    name = "foresee"
+    acts_on = SETTINGS
+
+    def __init__(
+        self,
+        candidates: Sequence[object] = CANDIDATES,
+        objective: Objective = "stretch",
+        horizon_s: float = 600.0,
+        every_s: float = 5.0,
+        gain: float = 0.02,
+        fallback: int = 0,
+        steps: int = 2000,
+        most_flows: int = 256,
+        hold_s: float = 60.0,
+        style: RuleStyle = "labelled",
+        seed: int = 0,
+    ) -> None:
+        if isinstance(candidates, str) or not 1 <= len(candidates) <= MOST:
+            raise ValueError(f"candidates: give a list of 1 to {MOST} policies")
+        if objective not in ("stretch", "makespan", "deadline"):
+            raise ValueError(f"objective {objective!r}: use stretch, makespan or deadline")
+        if not 0 < horizon_s <= 3600 or not 1 <= every_s <= 3600:
+            raise ValueError(
+                "horizon_s needs to be above 0 and every_s at least 1, both at most 3600 seconds"
+            )
+        if not 0 <= gain < 1:
+            raise ValueError(f"gain of {gain}: give a share from 0 to below 1")
+        if not 0 <= hold_s <= 86_400:
+            raise ValueError(f"hold_s of {hold_s}: give 0 (never) to 86400 seconds")
+        if not 0 <= fallback < len(candidates):
+            raise ValueError(
+                f"fallback {fallback}: give the number of a candidate, from 0 to {len(candidates) - 1}"
+            )
+        if not 1 <= steps <= 1_000_000 or not 1 <= most_flows <= 100_000:
+            raise ValueError("steps needs to be 1 to 1,000,000 and most_flows 1 to 100,000")
+        given: Mapping[str, Any] = {"style": style, "seed": seed}
+        built = [_candidate(entry, given) for entry in candidates]
+        self._candidates = dict(built)
+        if len(self._candidates) < len(built):
+            raise ValueError("candidates: each needs another name or members")
+        self._fallback = built[fallback][0]
+        self._objective, self._horizon_s, self._gain = objective, horizon_s, gain
+        self._hold_ns = round(hold_s * 1e9)
+        self._every_ns = round(every_s * 1e9)
+        self._steps, self._most_flows = steps, most_flows
+
+    def __call__(self, event: Event, state: State) -> Sequence[Action]:
+        in_force = self._in_force(state)
+        due = isinstance(event, LinkUse | FlowProgress) and state.time_ns - state.reason_ns >= self._every_ns
+        if not (isinstance(event, DECISIONS) or (due and (state.jobs or state.flows))):
+            return () if in_force is None else self._candidates[in_force](event, state)
+        if state.live_topology is None:
+            return ()
+        answers = {name: self._answer(name, event, state, in_force) for name in self._candidates}
+        kept: Kept = []
+        futures = self._futures(answers, state, kept)
+        if futures is None:
+            why = (
+                f"{len(state.flows)} flows" if len(state.flows) > self._most_flows else f"{self._steps} steps"
+            )
+            return Explained.by(
+                answers[self._fallback], f"{self._fallback}{BETWEEN}too much to foresee ({why})"
+            )
+        values = {name: self._value(future, state) for name, future in futures.of.items()}
+        best = min(values, key=lambda name: values[name])
+        chosen = best
+        if in_force is not None and values[best][0] >= values[in_force][0] * (1 - self._gain):
+            chosen = in_force
+        told = ", ".join(f"{name} {value[0]:.4g}" for name, value in values.items())
+        actions = answers[chosen]
+        held, value = self._hold(chosen, actions, values[chosen], state, futures, kept)
+        if held:
+            actions = _holding(actions, held, state)
+            told += f"; {len(held)} stagings held {value[0]:.4g}"
+        if chosen == in_force and not actions:
+            return ()
+        return Explained.by(actions, f"{chosen}{BETWEEN}{self._objective} foreseen: {told}")
+
+    def _hold(
+        self,
+        name: str,
+        actions: list[Action],
+        value: tuple[float, float],
+        state: State,
+        futures: Futures,
+        kept: Kept,
+    ) -> tuple[frozenset[str], tuple[float, float]]:
+        """The stagings that should wait while one job's go on, and the objective then; none where that gains nothing.
+
+        Jobs that stage together over one bottleneck all end late; in turn, all but the last end sooner.
+        """
+        flows = {
+            flow.flow_id: flow.job_id
+            for flow in state.flows.values()
+            if flow.traffic == "staging" and flow.job_id and "pause" in flow.controls
+        }
+        young = {
+            flow_id for flow_id in flows if state.time_ns - state.flows[flow_id].started_ns <= self._hold_ns
+        }
+        best: frozenset[str] = frozenset()
+        if not young or "pause" in (acts_on(self._candidates[name]) or ()):
+            return best, value
+        # What is held already stays held unless going on is better: its loss has been taken.
+        now = frozenset(flow_id for flow_id in young if state.flows[flow_id].wanted.paused)
+        gain, steps = max(self._gain, HOLD_GAIN), futures.steps_left
+        for first in list(dict.fromkeys(flows.values()))[:MOST]:
+            held = frozenset(flow_id for flow_id in young if flows[flow_id] != first)
+            if not held or len(held) == len(flows):
+                continue
+            forecast = Forecast(state, horizon_s=futures.window_s, steps=steps, kept=kept)
+            future = forecast.run(_until_one_ends(self._candidates[name]), _holding(actions, held, state))
+            steps -= future.steps
+            if not future.complete:
+                break
+            found = self._value(future, state)
+            if found[0] < value[0] * (1 + gain if held == now and not best else 1 - gain):
+                best, value = held, found
+        return best, value
+
+    def _in_force(self, state: State) -> str | None:
+        name = state.reason.partition(BETWEEN)[0]
+        return name if name in self._candidates else None
+
+    # -- what a candidate wants --------------------------------------------------------------------------
+
+    def _answer(self, name: str, event: Event, state: State, in_force: str | None) -> list[Action]:
+        """From what is in force: its answer to the event. Of another: what leads to all that it wants."""
+        if name == in_force:
+            actions = list(self._candidates[name](event, state))
+            return (
+                actions if "pause" in (acts_on(self._candidates[name]) or ()) else _going_on(actions, state)
+            )
+        view = own_copy(state)
+        view.requested = None
+        for flow in view.flows.values():
+            flow.wanted = FlowSettings()
+        newest = next(reversed(state.flows), "")
+        occasions: list[Event] = (
+            [TopologyChanged(topology=state.topology)] if state.topology is not None else []
+        )
+        if newest:
+            flow = state.flows[newest]
+            occasions.append(FlowStarted(flow_id=newest, traffic=flow.traffic, engine=flow.engine))
+        occasions.append(FlowProgress(flows=()))
+        for occasion in occasions:
+            for action in self._candidates[name](occasion, view):
+                if isinstance(action, AssignPaths):
+                    view.record_request(action)
+                elif isinstance(action, FlowAction):
+                    view.record_flow(action)
+        return list(_difference(state, view))
+
+    # -- what it leads to --------------------------------------------------------------------------------
+
+    def _futures(self, answers: Mapping[str, list[Action]], state: State, kept: Kept) -> Futures | None:
+        """None where the steps do not suffice. All candidates are simulated for the same time: see `_window_s`."""
+        if len(state.flows) > self._most_flows:
+            return None
+        first = next(iter(answers))
+        look = Forecast(state, horizon_s=self._horizon_s, steps=self._steps, kept=kept)
+        probe = look.run(self._candidates[first], answers[first], until_moved=True)
+        left = self._steps - probe.steps
+        window_s = self._window_s(probe)
+        futures: dict[str, Future] = {}
+        for name, actions in answers.items():
+            forecast = Forecast(state, horizon_s=window_s, steps=left, kept=kept)
+            futures[name] = forecast.run(self._candidates[name], actions)
+            left -= futures[name].steps
+            if not futures[name].complete:
+                return None
+        return Futures(futures, window_s, left)
+
+    def _window_s(self, probe: Future) -> float:
+        """Half as long again as the flows go on. Past that only computing jobs are left, of unknown length: a longer
+        window would count them more and more, and the flows that the decision is about less and less.
+        """
+        ends_s = min(self._horizon_s, max(probe.ends_s.values(), default=0.0))
+        return min(self._horizon_s, max(LEAST_WINDOW_S, 1.5 * ends_s))
+
+    def _value(self, future: Future, state: State) -> tuple[float, float]:
+        """The objective, and what decides between equal ones."""
+        slowdowns = list(future.slowdown.values())
+        stretch = sum(slowdowns) / len(slowdowns) if slowdowns else 1.0
+        if self._objective == "stretch":
+            return stretch, 0.0
+        if self._objective == "makespan":
+            return round(max(future.ends_s.values(), default=0.0), 3), stretch
+        late = 0.0
+        for flow_id, end_s in future.ends_s.items():
+            flow = state.flows.get(flow_id)
+            job = state.jobs.get(flow.job_id or "") if flow is not None else None
+            if job is not None and job.due_ns:
+                late += max(0.0, end_s - (job.due_ns - state.time_ns) / 1e9)
+        return round(late, 3), stretch
+
+
+def _candidate(entry: object, given: Mapping[str, Any]) -> tuple[str, Policy]:
+    """A candidate with its name in reasons. Raises ValueError."""
+    if isinstance(entry, list | tuple):
+        names = [item if isinstance(item, str) else str(dict(item).get("name", "")) for item in entry]
+        return "+".join(names), Combined(policies=entry, **given)
+    policy = build(entry, given)
+    return policy.name, policy
+
+
+def _going_on(actions: list[Action], state: State) -> list[Action]:
+    """The actions, and every flow that was held goes on."""
+    held = [flow.flow_id for flow in state.flows.values() if flow.wanted.paused]
+    return [*actions, *(Resume(flow_id=flow_id) for flow_id in held)]
+
+
+def _holding(actions: list[Action], held: frozenset[str], state: State) -> list[Action]:
+    """The actions, with `held` paused; flows that are held already are not asked again."""
+    kept = [
+        action for action in actions if not (isinstance(action, Pause | Resume) and action.flow_id in held)
+    ]
+    new = [flow_id for flow_id in state.flows if flow_id in held and not state.flows[flow_id].wanted.paused]
+    return [*kept, *(Pause(flow_id=flow_id) for flow_id in new)]
+
+
+def _until_one_ends(policy: Policy) -> Answer:
+    """The policy, and at the first end foreseen every held flow goes on: what follows is decided then."""
+
+    def answer(event: Event, state: State) -> Sequence[Action]:
+        return _going_on(list(policy(event, state)), state)
+
+    return answer
+
+
+def _difference(state: State, view: State) -> list[Action]:
+    """Actions that lead from what `state` asks for to what `view` does; a plan that `view` lacks stays."""
+    actions: list[Action] = []
+    if view.requested is not None and view.requested != state.requested:
+        actions.append(AssignPaths(plan=view.requested))
+    for flow_id, flow in state.flows.items():
+        now, then = flow.wanted, view.flows[flow_id].wanted
+        if now.rate_bps != then.rate_bps:
+            actions.append(SetRate(flow_id=flow_id, rate_bps=then.rate_bps))
+        if now.mode != then.mode:
+            actions.append(SetMode(flow_id=flow_id, mode=then.mode))
+        if now.loaders != then.loaders:
+            actions.append(SetLoaders(flow_id=flow_id, loaders=then.loaders))
+        if now.paused != then.paused:
+            actions.append(Pause(flow_id=flow_id) if then.paused else Resume(flow_id=flow_id))
+    return actions
