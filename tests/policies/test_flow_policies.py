@@ -276,7 +276,7 @@ def test_declared_io_that_is_measured_to_be_none_is_not_separated() -> None:
     assert "io" not in cores(site)
 
 
-def cores(site: Site) -> dict[str, tuple[str, ...]]:
+def cores(site: Site) -> dict[Any, tuple[str, ...]]:
     plan = site.state.requested
     return dict(plan.cores) if plan is not None else {}
 

@@ -177,7 +177,7 @@ class Forecast:
 
     def _begin(self, moving: _Moving) -> None:
         """Start its legs with what they have left, under the settings wanted."""
-        wanted, flow = moving.flow.wanted, moving.flow
+        wanted, flow = moving.flow.settings, moving.flow
         if wanted.paused:
             return
         loaders = min(MOST_LOADERS, wanted.loaders or flow.loaders or self._resources.own_loaders(flow))

@@ -104,7 +104,7 @@ class Control:
             self._schedule(plan, cause.event_id)
         flows = dict.fromkeys(action.flow_id for action in actions if isinstance(action, FlowAction))
         for flow in [self.state.flows[flow_id] for flow_id in flows if flow_id in self.state.flows]:
-            self._tell_flow(flow.flow_id, flow.wanted)
+            self._tell_flow(flow.flow_id, flow.settings)
 
     def _handle(self, item: Envelope) -> list[Action]:
         actions = self._engine.handle(item)
