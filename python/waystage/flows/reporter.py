@@ -149,14 +149,15 @@ class _Reporter:
         self._ended.set()
         os.eventfd_write(self._wake, 1)
         self._thread.join(LEAVE_S)
+        if not self._thread.is_alive():
+            # Not by the thread, which may end before the write above: the number could be another file's by then.
+            os.close(self._wake)
 
     def _run(self) -> None:
         try:
             self._reconnect()
         except Exception as error:
             self._warn(str(error))
-        finally:
-            os.close(self._wake)
 
     def _reconnect(self) -> None:
         wait_s, lost_at = RECONNECT_S, time.monotonic()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sqlite3
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -128,6 +129,12 @@ class Answers:
             )
         except StagingError as error:
             return _refusal(error)
+        except sqlite3.Error:
+            raise
+        except Exception as error:
+            # No line of a client may end the stager.
+            log.exception("a line of user %d cannot be handled", connection.peer.uid)
+            return _refusal(StagingError(f"internal error, {type(error).__name__}: report it"))
 
     def _powerful(self, peer: Peer) -> bool:
         """Whether the peer may act for other users."""

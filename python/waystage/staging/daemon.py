@@ -268,8 +268,7 @@ class Stager:
         request = self.queue.open.get(engine.request_id)
         for report in reports:
             if request is not None:
-                with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError):
-                    self.ledger.note(request, report)
+                self.ledger.hear(request, report)
         return more
 
     def _cancel_engine(self, number: int) -> None:

@@ -11,6 +11,7 @@ on stdin ends it where the kernel does not.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -27,6 +28,14 @@ from waystage.staging.requests import Choice
 REPORT_S = 0.5
 END_S = 5.0
 """How long a copy may take to end once it is cancelled."""
+
+PERMANENT = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+        *(errno.ELOOP, errno.ENAMETOOLONG, errno.EROFS, errno.EINVAL),
+    }
+)
+"""Errors of a path that no time fixes."""
 
 MOST_SPEC_BYTES = 4 << 20
 MOST_TEXT = 2000
@@ -101,9 +110,9 @@ def _kind(error: Exception) -> str:
     if isinstance(kind, str):
         return kind
     if isinstance(error, OSError):
-        return {28: "no-space", 122: "no-space", 5: "failed", 116: "failed", 110: "failed"}.get(
-            error.errno or 0, "refused"
-        )
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return "no-space"
+        return "refused" if error.errno in PERMANENT else "failed"
     module = type(error).__module__
     return "ssh" if module == "waystage.wan.errors" else "internal"
 

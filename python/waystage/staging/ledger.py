@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from waystage.display import display
 from waystage.events import StagingFinished, StagingStarted
 from waystage.staging.queue import Queue, Sample
 from waystage.staging.rates import estimate
@@ -71,6 +72,11 @@ class Ledger:
         self.queue.write(request)
         self.dirty = True
 
+    def hear(self, request: Request, report: dict[str, Any]) -> None:
+        """Note a report. Its engine is in its user's hands: what is no report changes nothing."""
+        with contextlib.suppress(TypeError, ValueError, KeyError, AttributeError, OverflowError):
+            self.note(request, report)
+
     def note(self, request: Request, report: dict[str, Any]) -> None:
         """One report of an engine. Its user may have written it: it can hurt this request alone."""
         kind = report["t"]
@@ -79,7 +85,7 @@ class Ledger:
         elif kind == "choice" and len(request.choices) < MOST_CHOICES:
             request.choices = (*request.choices, msgspec.convert(report["choice"], Choice))
         elif kind == "pair":
-            request.pair = str(report["pair"])[:300]
+            request.pair = display(str(report["pair"]).encode("utf-8", "replace"))[:300]
         elif kind == "note":
             request.reason = str(report["text"])[:MOST_TEXT]
         elif kind == "ended":
@@ -88,20 +94,22 @@ class Ledger:
                 self._progress(request, counts)
             if isinstance(report.get("plan"), dict):
                 request.plan = report["plan"]
-            self.ends[request.id] = Ended(
+            ended = Ended(
                 str(report["kind"])[:40],
                 str(report["text"])[:MOST_TEXT],
                 str(report.get("warning", ""))[:MOST_TEXT],
             )
+            # Of an engine that was ended for a quota, the quota is the reason.
+            self.ends.setdefault(request.id, ended)
 
     def _progress(self, request: Request, counts: dict[str, Any]) -> None:
         known = {name: max(0, min(int(count), 2**62)) for name, count in counts.items()}
         self.counts[request.id] = known
         request.bytes_total = max(request.bytes_total, known.get("found_bytes", 0))
         request.files_total = max(request.files_total, known.get("found", 0))
-        request.bytes_done = max(request.bytes_done, known["bytes"] + known.get("resumed_bytes", 0))
+        request.bytes_done = max(request.bytes_done, known.get("bytes", 0) + known.get("resumed_bytes", 0))
         request.files_done = max(
-            request.files_done, known["files"] + known.get("same", 0) + known.get("mended", 0)
+            request.files_done, known.get("files", 0) + known.get("same", 0) + known.get("mended", 0)
         )
         most = self.limits.bytes_per_user
         if most and not request.submission.dry_run and request.id not in self.ends:
@@ -146,7 +154,7 @@ class Ledger:
                         max(request.files_done, (counts or {}).get("files", 0)),
                     )
                     if counts and counts.get("bytes", 0) and request.pair:
-                        sample = Sample(counts["bytes"], counts["files"], max(0, now - began_ns) / 1e9)
+                        sample = Sample(counts["bytes"], counts.get("files", 0), max(0, now - began_ns) / 1e9)
                         self.queue.measured(request.uid, request.pair, sample, now)
             self.finish(request, verdict.state, verdict.text)
 
@@ -154,7 +162,7 @@ class Ledger:
         """How long a planned request is expected to take."""
         samples, own = self.queue.samples(request.uid, request.pair)
         found = None
-        with contextlib.suppress(TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
             found = estimate(samples, int(plan.get("bytes", 0)), int(plan.get("files", 0)))
         plan["between"] = request.pair
         plan["expected"] = None if found is None else msgspec.to_builtins(found) | {"own": own}

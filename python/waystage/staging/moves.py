@@ -7,6 +7,7 @@ Must not know: the stager, the queue.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -77,6 +78,8 @@ def carry_out(move: Move, reports: Reporter, stopped: Callable[[], bool]) -> dic
 
     _explain(asked, reports)
     copying: TreeCopy | RemoteCopy
+    if asked.node_local and not asked.dry_run:
+        return _to_nodes(move, reports, report)
     if far[0] is not None or far[1] is not None:
         copying, names = _far(move, options, far[0] or far[1], follow, push=far[1] is not None)  # type: ignore[arg-type]
     else:
@@ -147,6 +150,51 @@ def _far(
         local = Path(destination.path)
         copying = copy_far(local, remote, asked, shell, wanted, follow, push=False)
         return copying, destination.names
+
+
+def _to_nodes(move: Move, reports: Reporter, report: Callable[[dict[str, int]], None]) -> dict[str, Any]:
+    """Spread a directory over the nodes, or copy a file to each."""
+    from waystage.staging.spread import rounds, spread
+
+    asked = move.submission
+    source, name = resolved(asked.source)
+    os.close(source)
+    if name:
+        raise NotADirectoryError(
+            errno.ENOTDIR,
+            "is no directory, and node-local destinations take one: name its directory",
+            asked.source,
+        )
+    count = len(asked.nodes)
+    reports.choose(
+        Choice(
+            "destination",
+            f"local storage of {count} nodes, in {len(rounds(count))} rounds",
+            "each file is read once from storage, then nodes copy from each other (scatter, recursive doubling)",
+        )
+    )
+    state = spread(
+        asked.source,
+        asked.destination,
+        asked.nodes,
+        rsh=move.rsh,
+        waystage=move.remote_waystage,
+        verify=asked.verify,
+        report=report,
+    )
+    reports.choose(
+        Choice(
+            "storage",
+            f"{state.read_bytes:,} bytes read",
+            f"{state.written:,} bytes were written on {count} nodes",
+        )
+    )
+    warning = (
+        f"attributes were not preserved, or the kind is not copied, of {state.lost:,} entries"
+        if state.lost
+        else ""
+    )
+    return {"kind": "", "text": "", "warning": warning, "counts": state.counts()}
 
 
 class _Destination:

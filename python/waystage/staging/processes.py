@@ -49,7 +49,7 @@ class Spawner:
         if self._socket is not None:
             return False
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        words = [sys.executable, "-I", "-m", "waystage.staging.spawner", str(its.fileno()), str(os.getpid())]
+        words = [sys.executable, "-P", "-m", "waystage.staging.spawner", str(its.fileno()), str(os.getpid())]
         try:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[its.fileno()], cwd="/"

@@ -8,6 +8,7 @@ Must not know: sockets, SQLite, processes.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -115,6 +116,11 @@ class Request(msgspec.Struct, kw_only=True):
 
 def checked(submission: Submission) -> Submission:
     """`submission` with normal paths. Raises Invalid, saying what is wrong with it."""
+    for text in _texts(submission):
+        try:
+            text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise Invalid("a text of the submission cannot be encoded: it has a lone surrogate") from None
     try:
         check_names(JobStarted(job_id=submission.job_id, nodes=submission.nodes))
     except EventError as error:
@@ -131,6 +137,12 @@ def checked(submission: Submission) -> Submission:
         raise Invalid("--deadline is not a time since 1970")
     if not 0 <= submission.rate_bytes_per_s < 2**63:
         raise Invalid("--bandwidth-limit is not a rate")
+    if submission.node_local and parse_remote(submission.source) is not None:
+        raise Invalid("--node-local takes a SOURCE that every node reaches: stage in to shared storage first")
+    if submission.node_local and parse_remote(submission.destination) is not None:
+        raise Invalid("--node-local takes a DESTINATION on the nodes: a path without a host")
+    if any(name.startswith("-") for name in submission.nodes):
+        raise Invalid("the name of a node begins with a dash: give names of hosts")
     reach = submission.reach
     if not 0 < reach.port < 1 << 16 or not 1 <= reach.connections <= 32:
         raise Invalid("a port is 1 to 65535, and connections are 1 to 32")
@@ -139,6 +151,17 @@ def checked(submission: Submission) -> Submission:
     if parse_remote(source) is not None and parse_remote(destination) is not None:
         raise Invalid(f"{display(source)} and {display(destination)} are both remote: one must be local")
     return msgspec.structs.replace(submission, source=source, destination=destination)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _texts(getattr(value, name))
 
 
 def _path(text: str, name: str) -> str:
