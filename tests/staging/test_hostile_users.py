@@ -80,12 +80,12 @@ def test_only_root_and_submitters_may_name_another_user(stage: Stage) -> None:
     assert "--submitter" in asking(stage, STRANGER, lambda client: client.submit(asked))
     stage.end()
     stage.start("--submitter", "daemon")
-    nobody = pwd.getpwnam("nobody").pw_uid
-    asked = submission(source, stage.data / "copy", user=str(nobody))
+    account = pwd.getpwnam(stage.user).pw_uid
+    asked = submission(source, stage.data / "copy", user=str(account))
     request = asking(stage, pwd.getpwnam("daemon").pw_uid, lambda client: client.submit(asked))
-    assert request["user"] == "nobody"
+    assert request["user"] == stage.user
     assert stage.wait(request["id"])[0]["state"] == "done"
-    assert (stage.data / "copy").stat().st_uid == nobody
+    assert (stage.data / "copy").stat().st_uid == account
 
 
 def test_a_user_that_the_system_does_not_list_has_its_own_rights(stage: Stage) -> None:
@@ -255,7 +255,7 @@ def test_a_stager_of_a_user_serves_that_user_alone(stage: Stage) -> None:
     python = shutil.which("python3.11", path="/usr/bin")
     if python is None or sys.version_info[:2] != (3, 11):
         pytest.skip("needs an interpreter in /usr/bin of the same version, which other users can execute")
-    nobody = pwd.getpwnam("nobody").pw_uid
+    account = pwd.getpwnam(stage.user).pw_uid
     home = stage.data / "home"
     home.mkdir()
     stage.give(home)
@@ -276,7 +276,7 @@ def test_a_stager_of_a_user_serves_that_user_alone(stage: Stage) -> None:
             str(home / "ready"),
         ],
         env=environment,
-        preexec_fn=as_user(nobody),
+        preexec_fn=as_user(account),
         cwd="/",
     )
     stage.started.append(process)
@@ -292,7 +292,7 @@ def test_a_stager_of_a_user_serves_that_user_alone(stage: Stage) -> None:
         with Client(home / "s") as client:
             return own(client)
 
-    [found] = acting_as(nobody, call)
+    [found] = acting_as(account, call)
     assert found["state"] == "done" and same(source, stage.data / "copy")
     (home / "s").chmod(0o666)
 
