@@ -108,6 +108,17 @@ def test_a_stranger_neither_sees_nor_changes_a_flow(shared: FlowAgent, heard: He
     assert "does not obey mode" in missing["why"]
 
 
+def test_root_changes_flows_of_other_nodes_only_where_the_global_controller_runs(
+    serve: Serve, heard: Heard, tmp_path: Path
+) -> None:
+    with FlowAgent("top", tmp_path / "top.sock", heard.queue.put, anywhere=True) as top:
+        assert (Lines(top.path).say(type="change", flow_id="n7:1", rate_bps=800) or {})["type"] == "changed"
+        asked = heard.next(events.FlowRequested)
+        assert asked.belongs_to() == "n7" and asked.flow_id == "n7:1"
+    refused = Lines(serve().path).say(type="change", flow_id="n7:1", rate_bps=800) or {}
+    assert "as root where the global controller runs" in refused["why"]
+
+
 @needs_root
 def test_one_user_begins_a_bounded_number_of_flows(shared: FlowAgent, heard: Heard) -> None:
     program = AS_STRANGER.replace(
