@@ -18,6 +18,7 @@ import pyarrow as pa
 from waystage._native import Augmentation
 from waystage.augment.options import AugmentOptions, Streamed, images_of, native_columns
 from waystage.catalog.files import TreeFiles
+from waystage.flows import FlowDescription, reported
 from waystage.ranks import Rank
 
 
@@ -45,7 +46,10 @@ def stream(
         files = TreeFiles(files.root, table, files.excluded, files.errors, files.catalog)
     native = options.native(target=deliver, first_copy=epoch * options.copies)
     # Closing the iterator ends the block, and with it the threads.
-    with Augmentation(files.root, native_columns(files), native) as running:
+    with (
+        Augmentation(files.root, native_columns(files), native) as running,
+        reported(running, FlowDescription("io", "augment")),
+    ):
         while (made := running.next()) is not None:
             yield Streamed(made[0], made[1], made[-1])
         _, broken = running.finish()

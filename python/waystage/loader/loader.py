@@ -160,7 +160,15 @@ class Loader:
         """The loader as a flow: it reads from these storage targets."""
         names = [self.files.targets.get(number, str(number)) for number in self.files.files.targets]
         targets = tuple(names[:TARGETS_TOLD])
-        return FlowDescription("io", "load", source=FlowEnd(targets=targets))
+        total = sum(self.files.files.bytes_by_target()) // self.world
+        return FlowDescription(
+            "io",
+            "load",
+            source=FlowEnd(targets=targets),
+            bytes=total,
+            loaders=self.best_loaders,
+            counts=lambda counts: (counts["bytes"], total),
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the next iteration's order for this epoch, from its beginning."""
