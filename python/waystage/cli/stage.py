@@ -78,6 +78,12 @@ def _submitting(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--job", "job_id", required=True, metavar="ID", help="The job whose data it is."),
             click.option("--user", default="", help="For root: submit for this user, by name or number."),
             click.option(
+                "--catalog",
+                type=click.Path(path_type=Path),
+                metavar="DIR",
+                help="List SOURCE by this catalog instead of a walk; directories changed since are read again.",
+            ),
+            click.option(
                 "--nodes",
                 metavar="LIST",
                 help="The job's nodes: c1,c4 or c[1-3], in Slurm's hostlist format.",
@@ -198,6 +204,7 @@ def _submit(
     verify: bool,
     from_storage: bool,
     identity: Path | None,
+    catalog: Path | None,
     waiting: bool,
     socket: Path | None,
     output: Output,
@@ -226,6 +233,7 @@ def _submit(
             source=_absolute(source),
             destination=_absolute(destination),
             nodes=names,
+            catalog="" if catalog is None else str(catalog.absolute()),
             verify=("storage" if from_storage else "cached") if verify else "none",
             reach=reach,
             **values,

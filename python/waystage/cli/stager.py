@@ -96,6 +96,15 @@ from waystage.outputs import remove_written
     help="The waystage command on other hosts.",
 )
 @click.option(
+    "--catalog",
+    "catalogs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="List sources by this catalog instead of a walk, where it contains them and the user may read it"
+    " (repeatable).",
+)
+@click.option(
     "--endpoint",
     envvar="WAYSTAGE_ENDPOINT",
     help="Publish staging events to the controller at this endpoint [or $WAYSTAGE_ENDPOINT].",
@@ -169,6 +178,7 @@ def _settings(options: dict[str, Any]) -> Any:
         controllers=controllers,
         rsh=tuple(shlex.split(options["rsh"])),
         remote_waystage=options["remote_waystage"],
+        catalogs=tuple(str(path.absolute()) for path in options["catalogs"]),
         limits=Limits(
             engines=options["engines"],
             engines_per_user=options["engines_per_user"],

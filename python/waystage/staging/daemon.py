@@ -66,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     controllers: BackplaneConfig | None = None
     rsh: tuple[str, ...] = ("ssh", "-o", "BatchMode=yes")
     remote_waystage: str = "waystage"
+    catalogs: tuple[str, ...] = ()
 
 
 class Stager:
@@ -230,6 +231,7 @@ class Stager:
         move = Move(
             submission=asked,
             first=request.attempts == 0,
+            catalogs=self.settings.catalogs,
             rsh=self.settings.rsh,
             remote_waystage=self.settings.remote_waystage,
         )

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,7 +28,7 @@ from waystage.wan.address import Remote, parse_remote
 from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
-    from waystage._native import RemoteCopy, TreeCopy
+    from waystage._native import NameList, RemoteCopy, TreeCopy
 
 PLANNED_SHOWN = 100
 
@@ -37,6 +38,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
     submission: Submission
     first: bool = True
+    catalogs: tuple[str, ...] = ()
+    """Catalogs that the site keeps, besides the request's own."""
     rsh: tuple[str, ...] = ("ssh", "-o", "BatchMode=yes")
     remote_waystage: str = "waystage"
 
@@ -83,7 +86,7 @@ def carry_out(move: Move, reports: Reporter, stopped: Callable[[], bool]) -> dic
     if far[0] is not None or far[1] is not None:
         copying, names = _far(move, options, far[0] or far[1], follow, push=far[1] is not None)  # type: ignore[arg-type]
     else:
-        copying, names = _near(asked, options, follow)
+        copying, names = _near(asked, replace(options, names=_listing(move, reports)), follow)
     return _ended(copying, names, asked)
 
 
@@ -106,6 +109,33 @@ def _flow(asked: Submission) -> FlowDescription:
 Follow = Callable[[Any], None]
 Names = dict[str, str]
 """Paths through open directories -> the paths that the user gave."""
+
+
+def _listing(move: Move, reports: Reporter) -> NameList | None:
+    """The names below the source by a catalog, where one can be used."""
+    from waystage._native import NameList
+    from waystage.staging.listing import NoListing, listed
+
+    asked = move.submission
+    why = "no catalog was given"
+    given = [asked.catalog] if asked.catalog else [*move.catalogs]
+    for catalog in given if os.path.isdir(asked.source) else ():
+        try:
+            found = listed(catalog, asked.source)
+            names = NameList(found.names, True)
+        except (NoListing, ValueError) as error:
+            why = f"catalog {display(catalog)} is not used: {error}"
+            continue
+        reports.choose(
+            Choice(
+                "listing",
+                f"{found.count:,} names by catalog {display(catalog)}",
+                f"of {found.directories:,} directories, {found.read_again:,} changed since, and were read again",
+            )
+        )
+        return names
+    reports.choose(Choice("listing", "walk of the source", why))
+    return None
 
 
 def _near(asked: Submission, options: CopyOptions, follow: Follow) -> tuple[TreeCopy, Names]:
@@ -256,7 +286,6 @@ def _explain(asked: Submission, reports: Reporter) -> None:
                 "transport", "within this host", "both ends are paths here; the kernel copies where it can"
             )
         )
-        reports.choose(Choice("listing", "walk of the source", "no catalog was given"))
     if asked.verify != "none":
         reports.choose(Choice("verification", f"read back ({asked.verify})", "--verify"))
 

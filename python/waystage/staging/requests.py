@@ -146,6 +146,8 @@ def checked(submission: Submission) -> Submission:
     reach = submission.reach
     if not 0 < reach.port < 1 << 16 or not 1 <= reach.connections <= 32:
         raise Invalid("a port is 1 to 65535, and connections are 1 to 32")
+    if submission.catalog and not submission.catalog.startswith("/"):
+        raise Invalid("--catalog is not absolute: the stager has another current directory")
     source = _path(submission.source, "SOURCE")
     destination = _path(submission.destination, "DESTINATION")
     if parse_remote(source) is not None and parse_remote(destination) is not None:
