@@ -66,7 +66,7 @@ def test_a_directory_below_the_catalogs_root_is_listed_and_one_outside_is_refuse
         listed(str(tree), str(tree))
 
 
-def test_a_request_says_that_it_used_the_catalog_and_copies_what_is_there_now(stage: Stage) -> None:
+def test_a_request_says_that_it_used_the_catalog_and_copies_the_present_files(stage: Stage) -> None:
     source = stage.tree("source", files=30)
     (source / "sub").mkdir()
     (source / "sub" / "x").write_text("x")

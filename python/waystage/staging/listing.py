@@ -6,7 +6,7 @@ Must not know: how files are copied.
 
 The entries of a directory cannot have changed while its inode, mtime and ctime are those in the catalog, except for a
 change within the resolution of its times; a directory that had changed shortly before the catalog read it is therefore
-read again. What files hold is not asked: the copy looks at each.
+read again. The contents of files do not matter here: the copy compares each file.
 """
 
 from __future__ import annotations
