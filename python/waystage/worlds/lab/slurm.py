@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,16 +66,24 @@ class LabSlurm:
         """What commands such as sbatch need to find this Slurm, from any namespace of the lab."""
         return {"SLURM_CONF": str(self.folders.conf)}
 
-    def start(self, hooks: Hooks | None = "burst-buffer", extra_conf: str = "") -> None:
+    def start(
+        self,
+        hooks: Hooks | None = "burst-buffer",
+        *,
+        extra_conf: str = "",
+        beside: Mapping[str, str] | None = None,
+    ) -> None:
         """Bring Slurm up, with these hooks of Waystage, and wait until every node is idle.
 
-        `extra_conf` is appended to slurm.conf. Raises MissingProgram, LabError; what has been started by then ends
+        `extra_conf` is appended to slurm.conf, and `beside` are more files in its folder, by name. Raises MissingProgram, LabError; what has been started by then ends
         with the lab.
         """
         require(*_PROGRAMS)
         self._make_folders()
         self._connect_hosts()
         self._write_conf(extra_conf)
+        for name, text in (beside or {}).items():
+            (self.folders.conf.parent / name).write_text(text, encoding="utf-8")
         if hooks is not None:
             self._install(hooks)
         self._start_munged()
