@@ -13,6 +13,9 @@ contestants' turns of ours.
 
 from __future__ import annotations
 
+import hashlib
+import os
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -141,8 +144,6 @@ def _measure(contestant: str, jobs: int) -> dict[str, float]:
 
 def make_results(site: SlurmSite, folder: Path) -> str:
     """What every job's program writes; its digest."""
-    import random
-
     folder.mkdir()
     draw = random.Random(99)
     for index in range(OUT_FILES):
@@ -151,8 +152,6 @@ def make_results(site: SlurmSite, folder: Path) -> str:
 
 
 def _sum(folder: Path) -> str:
-    import hashlib
-
     whole = hashlib.sha256()
     for path in sorted(folder.glob("*.bin")):
         whole.update(path.read_bytes())
@@ -161,6 +160,8 @@ def _sum(folder: Path) -> str:
 
 def _script(site: SlurmSite, contestant: str, index: int, results: Path) -> Path:
     name, place = f"j{index}", site.near / f"j{index}"
+    place.mkdir()
+    os.chown(place, site.uid, site.gid)
     there = site.there if contestant == "waystage" else site.rsync_there
     source, destination = there(f"{name}-in"), there(f"{name}-out")
     compute = COMPUTE.format(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,20 +16,21 @@ from waystage.worlds.lab.slurm import LabSlurm, available
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     if os.geteuid() != 0:
         pytest.skip("a lab needs root")
     if not available():
         pytest.skip("Slurm is not installed: scripts/packages tests")
-    folder = tmp_path_factory.mktemp("slurm")
-    for each in (folder, *folder.parents[:2]):
-        each.chmod(0o755)
-    os.chown(folder, USER, USER)
     name = f"s{os.getpid()}"
-    try:
-        with Lab(name, read_topology("paper"), host_bytes=64 << 20) as lab:
-            slurm = LabSlurm(lab)
-            slurm.start()
-            yield Cluster(lab, slurm, folder)
-    finally:
-        take_down(name)
+    # Not below pytest's folder, which each run of pytest closes to other users.
+    with tempfile.TemporaryDirectory(prefix="waystage-slurm-") as text:
+        folder = Path(text)
+        folder.chmod(0o755)
+        os.chown(folder, USER, USER)
+        try:
+            with Lab(name, read_topology("paper"), host_bytes=64 << 20) as lab:
+                slurm = LabSlurm(lab)
+                slurm.start()
+                yield Cluster(lab, slurm, folder)
+        finally:
+            take_down(name)

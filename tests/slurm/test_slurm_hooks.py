@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from waystage.slurm import hooks, transfers
 from waystage.slurm.commands import JobLine
 from waystage.slurm.errors import SlurmError
 from waystage.slurm.facts import Fact, FactStore
+from waystage.slurm.scripts import hook_script
+from waystage.slurm.settings import SlurmSettings
 
 ENVIRONMENT = {
     "SLURM_JOB_ID": "12",
@@ -52,6 +55,47 @@ def test_what_could_not_be_delivered_waits(tmp_path: Path) -> None:
     left: list[Fact] = []
     store.deliver(left.append)
     assert [fact.job_id for fact in left] == ["2"]
+
+
+def test_lines_of_the_prolog_and_epilog_are_taken_in_once_and_in_order(tmp_path: Path) -> None:
+    script = tmp_path / "waystage-prolog"
+    settings = SlurmSettings(command=("/bin/false",), state_dir=str(tmp_path / "a b"))
+    store = FactStore(tmp_path / "a b")
+    for hook in ("prolog", "epilog"):
+        script.write_text(hook_script(settings, hook))
+        job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "c[1-2]"}
+        subprocess.run(["sh", script], env=job, check=True)
+    (tmp_path / "a b/incoming/0-x").write_text("start ../x c1")
+    assert store.take_in() == 2 and store.take_in() == 0
+    sent: list[Fact] = []
+    store.deliver(sent.append)
+    assert [(fact.job_id, fact.nodes) for fact in sent] == [("7", ("c1", "c2")), ("7", ())]
+
+
+def test_a_forgotten_stage_out_is_submitted_with_the_key_of_the_hooks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+
+    def stage(words: list[str]) -> str:
+        ran.append(words)
+        return "5"
+
+    monkeypatch.setattr(hooks, "_stage", stage)
+    record = (
+        "uid=1001\ngeneration=8.1\nran=yes\nvalue_u=alice\nvalue_x=n\nvalue_A=7\nvalue_a=0\n"
+        'transfers=[{"direction":"in","source":"/a","destination":"/b"},'
+        '{"direction":"out","source":"/s/%u/%j","destination":"lab:/%x=1"}]\n'
+    )
+    for job in ("7", "8", "9"):
+        path = tmp_path / f"job-{job}"
+        path.write_text(record if job != "9" else record.replace("ran=yes\n", ""))
+        os.utime(path, (0, 0))
+    jobs = [JobLine(job_id="8", state="RUNNING", nodes="c1")]
+    assert len(hooks.rescue(tmp_path, jobs, age_s=10)) == 1
+    key = "slurm-7-8.1-2"
+    assert ran == [["out", "--job", "7", "--user", "1001", "--key", key, "--", "/s/alice/7", "lab:/n=1"]]
+    assert [path.name for path in tmp_path.iterdir()] == ["job-8"]
 
 
 def test_a_damaged_fact_is_kept_aside(tmp_path: Path) -> None:

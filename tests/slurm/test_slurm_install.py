@@ -57,7 +57,7 @@ def test_installing_twice_changes_nothing_and_keeps_options(waystage: Waystage, 
     assert waystage("slurm", "install", "--conf", site).expect(0).out.strip() == "nothing to change"
     assert {path.name: path.read_bytes() for path in site.parent.iterdir()} == before
     assert "Directive=DW" in (site.parent / "burst_buffer.conf").read_text()
-    assert "WAYSTAGE_ENDPOINT=tcp/127.0.0.1:1" in (site.parent / "waystage-prolog").read_text()
+    assert "WAYSTAGE_ENDPOINT=tcp/127.0.0.1:1" in (site.parent / "burst_buffer.lua").read_text()
 
 
 def test_a_dry_run_shows_the_changes_and_makes_none(waystage: Waystage, site: Path) -> None:

@@ -7,6 +7,7 @@ Must not know: what the files hold, how data is staged.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import sys
@@ -18,6 +19,9 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
 from waystage.cli.connecting import configuration, connection_options
+
+TAKE_IN_S = 0.2
+"""Between looks for lines that hooks have left: a policy hears of a job's start that much later at most."""
 
 if TYPE_CHECKING:
     from waystage.slurm.install import FileChange
@@ -201,16 +205,32 @@ def watch(
     """Deliver what hooks could not, and report starts and ends that no hook saw.
 
     Compares Slurm's jobs with those reported: after slurmctld was killed or a controller was away, none is missing.
+    Submits the stage-out of a job whose buffer slurmctld forgot when it was killed.
     """
     from waystage.slurm import commands, hooks
     from waystage.slurm.errors import SlurmError, SlurmMissing
 
     store = hooks.state_store(state_dir)
     backplane = configuration(endpoint, config)
+    lock = os.open(state_dir / "watch.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise UserError(f"another 'waystage slurm watch' uses {state_dir}", ExitCode.BUSY) from None
+    compare_at = 0.0
     while True:
+        if store.take_in():
+            hooks.deliver(store, backplane, output.note)
+        if time.monotonic() < compare_at:
+            time.sleep(TAKE_IN_S)
+            continue
+        compare_at = time.monotonic() + interval
         found, delivered = 0, False
         try:
-            found = hooks.reconcile(store, commands.jobs(), interval)
+            jobs = commands.jobs()
+            found = hooks.reconcile(store, jobs, interval)
+            for said in hooks.rescue(state_dir, jobs, 2 * interval):
+                output.note(said)
             if found:
                 output.note(f"{found} starts or ends of jobs were reported by no hook")
         except SlurmMissing:
@@ -226,7 +246,6 @@ def watch(
             if not delivered:
                 click.get_current_context().exit(ExitCode.FAILED)
             return
-        time.sleep(interval)
 
 
 def _command() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ Must not know: how the hooks work.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import stat
@@ -79,6 +80,21 @@ def _findings(slurm_conf: Path, settings: SlurmSettings) -> Iterator[Finding]:
         )
 
 
+def watched(state_dir: Path) -> bool:
+    """Whether a process holds the lock of `waystage slurm watch`."""
+    try:
+        descriptor = os.open(state_dir / "watch.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _rights(slurm_conf: Path, settings: SlurmSettings, user: str) -> Iterator[Finding]:
     lua = "burst_buffer.lua" if settings.hooks == "burst-buffer" else "job_submit.lua"
     paths = [slurm_conf.parent / name for name in (lua, "waystage-prolog", "waystage-epilog")]
@@ -98,6 +114,13 @@ def _rights(slurm_conf: Path, settings: SlurmSettings, user: str) -> Iterator[Fi
         yield _no("state", f"{state_dir} is open to others: chmod 700 {state_dir}")
     else:
         yield _yes("state", f"{state_dir} is SlurmUser's alone")
+    if watched(state_dir):
+        yield _yes("watch", "'waystage slurm watch' runs")
+    else:
+        yield _no(
+            "watch",
+            "'waystage slurm watch' does not run, so no controller hears of jobs: start waystage-slurm.service",
+        )
 
 
 def _slurm(settings: SlurmSettings) -> Iterator[Finding]:

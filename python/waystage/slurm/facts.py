@@ -4,7 +4,7 @@ Arrives: starts and ends of jobs.
 Leaves: the same, in order, each until it has been delivered; the jobs that count as running.
 Must not know: Slurm, backplanes.
 
-A folder holds `spool/NUMBER.json`, a fact each; `running/JOB`, a file for each job that has started and not ended; and
+A folder holds `incoming/NAME`, a line that a hook has left; `spool/NUMBER.json`, a fact each; `running/JOB`, a file for each job that has started and not ended; and
 `held/JOB` for a job whose stage-in failed, so that the epilog, which Slurm runs all the same, stages nothing out.
 A fact is on disk before a hook goes on, so that neither a controller that is away nor a killed slurmctld loses it.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from waystage.jobs.hostlist import expand
 from waystage.outputs import written
 
 
@@ -36,8 +37,8 @@ class FactStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._spool, self._running = folder / "spool", folder / "running"
-        self._held = folder / "held"
-        for each in (self._spool, self._running, self._held):
+        self._held, self._incoming = folder / "held", folder / "incoming"
+        for each in (self._spool, self._running, self._held, self._incoming):
             each.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def add(self, fact: Fact) -> None:
@@ -66,6 +67,21 @@ class FactStore:
             except FileNotFoundError:
                 continue
         return found
+
+    def take_in(self) -> int:
+        """Add what hooks have left as `incoming/NAME`, `start JOB NODES` or `end JOB`, in the order of names; how many."""
+        taken = 0
+        for path in sorted(p for p in self._incoming.iterdir() if not p.name.startswith(".")):
+            words = path.read_text(encoding="ascii", errors="replace").split()
+            try:
+                nodes = expand(words[2]) if words[0] == "start" else ()
+                self.add(Fact(job_id=words[1], nodes=nodes))
+                taken += 1
+            except (IndexError, ValueError):
+                path.rename(path.with_name(f".damaged-{path.name}"))
+                continue
+            path.unlink()
+        return taken
 
     def hold(self, job_id: str) -> None:
         """Note that the job was put back before it began."""

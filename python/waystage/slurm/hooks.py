@@ -10,8 +10,10 @@ later hook or by `waystage slurm watch`. A stage-in that fails puts the job back
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -120,6 +122,44 @@ def reconcile(store: FactStore, jobs: list[commands.JobLine], age_s: float) -> i
             store.add(Fact(job_id=job_id))
             changed += 1
     return changed
+
+
+def rescue(folder: Path, jobs: list[commands.JobLine], age_s: float) -> list[str]:
+    """Submit the stage-out of jobs that have ended, and whose buffer slurmctld has forgotten; a sentence for each.
+
+    slurmctld saves its burst buffers up to a minute late: killed by then, it runs no more hooks for the job. The record
+    of `slurm_bb_setup` is still in the folder, with the keys that the hooks would use: what they do submit as well is
+    one request. A record younger than `age_s`, counted from its last change, is left to the hooks.
+    """
+    active = {
+        job.job_id for job in jobs if job.state in commands.HOLDING or job.state in ("PENDING", "STAGE_OUT")
+    }
+    said = []
+    for path in sorted(folder.glob("job-*")):
+        job_id = path.name.removeprefix("job-")
+        try:
+            old = time.time() - path.stat().st_mtime > age_s
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            continue
+        if not job_id.isdigit() or job_id in active:
+            if job_id in active:
+                os.utime(path)  # its age counts from its end
+            continue
+        if not old:
+            continue
+        record = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        try:
+            if record.get("ran") == "yes" and "out_ids" not in record:
+                for words in transfers.forgotten(job_id, record):
+                    said.append(
+                        f"job {job_id}: slurmctld has forgotten its stage-out, request {_stage(words).strip()}"
+                    )
+        except SlurmError as error:
+            said.append(f"job {job_id}: its stage-out cannot be submitted: {error}")
+            continue
+        path.unlink(missing_ok=True)
+    return said
 
 
 def state_store(folder: Path) -> FactStore:

@@ -140,10 +140,11 @@ def make_state_dir(folder: Path, user: str) -> None:
         account = pwd.getpwnam(user) if not user.isdigit() else pwd.getpwuid(int(user))
     except KeyError:
         raise SlurmConfigError(f"SlurmUser={user} is no user of this host") from None
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if os.geteuid() == 0:
-        os.chown(folder, account.pw_uid, account.pw_gid)
-    folder.chmod(0o700)
+    for each in (folder, folder / "incoming"):
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(each, account.pw_uid, account.pw_gid)
+        each.chmod(0o700)
 
 
 def slurm_user(text: str) -> str:

@@ -7,12 +7,27 @@ Must not know: where the files are written.
 
 from __future__ import annotations
 
+import shlex
 from importlib import resources
 
 from waystage.slurm.settings import SlurmSettings
 
 MARK = "Written by `waystage slurm install`"
 """In each file of ours, so that no file of a site is replaced."""
+
+
+_REPORT = """\
+# A job waits for its prolog: this only leaves a line on disk, which `waystage slurm watch` delivers.
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export PATH
+umask 077
+now=$(date +%s%N)
+draft={folder}/.$now-$$
+if printf '%s ' {line} >"$draft" && sync "$draft"; then
+  mv "$draft" {folder}/"$now-$$"
+fi
+exit 0
+"""
 
 
 def burst_buffer_lua(settings: SlurmSettings) -> str:
@@ -27,12 +42,14 @@ def job_submit_lua(settings: SlurmSettings) -> str:
 
 def hook_script(settings: SlurmSettings, hook: str) -> str:
     """The program of PrologSlurmctld or EpilogSlurmctld; `hook` is `prolog` or `epilog`."""
-    words = ["slurm", "hook", hook, "--state-dir", settings.state_dir]
-    if settings.hooks == "job-submit":
-        words.append("--stage")
-    return (
-        "#!/bin/sh\n"
-        f"# {MARK}; edit its options, not this file.\n"
+    head = f"#!/bin/sh\n# {MARK}; edit its options, not this file.\n"
+    if settings.hooks == "burst-buffer":
+        return head + _REPORT.format(
+            folder=shlex.quote(f"{settings.state_dir}/incoming"),
+            line='start "$SLURM_JOB_ID" "$SLURM_JOB_NODELIST"' if hook == "prolog" else 'end "$SLURM_JOB_ID"',
+        )
+    words = ["slurm", "hook", hook, "--state-dir", settings.state_dir, "--stage"]
+    return head + (
         "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nexport PATH\n"
         f"exec {settings.as_shell(*words)}\n"
     )

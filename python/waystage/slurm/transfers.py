@@ -90,6 +90,22 @@ def arguments(number: int, transfer: Transfer, facts: JobFacts, restarts: str) -
     return [*words, "--", expanded(transfer.source, values), expanded(transfer.destination, values)]
 
 
+def forgotten(job_id: str, record: Mapping[str, str]) -> list[list[str]]:
+    """The words after `waystage stage` for each stage-out in a record of burst_buffer.lua. Raises SlurmError."""
+    values = {letter: record.get(f"value_{letter}", "") for letter in "uxAa"} | {"j": job_id, "%": "%"}
+    found = []
+    for number, transfer in enumerate(kept_in(PREFIX + record.get("transfers", "[]")), 1):
+        if transfer.direction != "out":
+            continue
+        words = ["out", "--job", job_id, "--user", record.get("uid", "")]
+        words += ["--key", f"slurm-{job_id}-{record.get('generation', '')}-{number}"]
+        words += ["--verify"] if transfer.verify else []
+        found.append(
+            [*words, "--", expanded(transfer.source, values), expanded(transfer.destination, values)]
+        )
+    return found
+
+
 def expanded(place: str, values: Mapping[str, str]) -> str:
     """`place` with the job's values, by the rules of directives.lua."""
 

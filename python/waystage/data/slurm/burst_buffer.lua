@@ -213,10 +213,18 @@ function slurm_bb_pools()
   return SUCCESS
 end
 
-function slurm_bb_setup(job_id, uid, gid)
+function slurm_bb_setup(job_id, uid, gid, _, _, job_script)
   math.randomseed(os.time() + (tonumber(job_id) or 0))
   local generation = os.time() .. "." .. math.random(0, 999999)
-  local done, why = write_record(job_id, { uid = uid, gid = gid, generation = generation })
+  local record = { uid = uid, gid = gid, generation = generation }
+  -- For `waystage slurm watch`: where slurmctld was killed, it may have forgotten that this job has a buffer.
+  local transfers = job_script and parsed(job_script)
+  local values = transfers and values_of(job_id, uid)
+  if values then
+    record.transfers = directives.json(transfers)
+    record.value_u, record.value_x, record.value_A, record.value_a = values.u, values.x, values.A, values.a
+  end
+  local done, why = write_record(job_id, record)
   if not done then
     return ERROR, "the job's user cannot be kept: " .. tostring(why)
   end
@@ -249,6 +257,9 @@ function slurm_bb_paths(job_id, _, path_file)
 end
 
 function slurm_bb_pre_run(job_id, job_script)
+  local record = read_record(job_id)
+  record.ran = "yes"
+  write_record(job_id, record)
   return transfer(job_id, job_script, "in", true)
 end
 

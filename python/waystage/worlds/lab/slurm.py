@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,8 +91,7 @@ class LabSlurm:
             self.start_node(host)
         self._wait_ready()
         if hooks is not None:
-            if find_spec("waystage.cli.stager") is not None:
-                self.start_stager()
+            self.start_stager()
             self.start_watch()
 
     @property
@@ -232,7 +230,7 @@ class LabSlurm:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env=environment(self.environment),
+                env=environment({**self.environment, "WAYSTAGE_STAGER": str(self.folders.stager_socket)}),
                 cwd="/",
             )
         try:

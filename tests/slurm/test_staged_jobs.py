@@ -1,0 +1,128 @@
+"""Jobs of the lab's Slurm whose data the stager moves, as their directives say: from submission to the last byte."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_support import USER, Cluster, until_true
+from waystage.backplane import Backplane, BackplaneConfig
+from waystage.events import JobFinished, JobStarted
+from waystage.worlds.lab.controller_process import start_controller
+from waystage.worlds.lab.daemons import Daemon
+from waystage.worlds.lab.processes import end
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def site(cluster: Cluster) -> Cluster:
+    """The lab's Slurm with hooks, the stager and a controller."""
+    start_controller(cluster.lab, "ecmp")
+    return cluster
+
+
+@pytest.fixture
+def place(site: Cluster) -> Path:
+    """A folder of the user with a tree to stage in."""
+    folder = site.folder / f"place{time.monotonic_ns()}"
+    (folder / "archive").mkdir(parents=True)
+    (folder / "archive/a").write_bytes(os.urandom(300_000))
+    for each in (folder, *folder.rglob("*")):
+        os.chown(each, USER, USER)
+    return folder
+
+
+def directives(place: Path) -> str:
+    return (
+        f"#BB_LUA stage_in source={place}/archive destination={place}/run/%j/in\n"
+        f"#BB_LUA stage_out source={place}/run/%j/out destination={place}/results/%x\n"
+    )
+
+
+def killed(site: Cluster, name: str) -> None:
+    (daemon,) = (d for d in Daemon.read_all(site.lab.resources.daemons) if d.name == name)
+    os.kill(daemon.process.pid, signal.SIGKILL)
+    end(daemon.process)
+
+
+def test_data_is_there_before_the_job_and_returns_after_it(site: Cluster, place: Path) -> None:
+    seen: list[Any] = []
+    config = BackplaneConfig(connect=(site.lab.backplane_endpoint,), name="test")
+    with Backplane.open(config) as backplane:
+        subscription = backplane.subscribe(None, lambda item: seen.append(item.event))
+        job = site.submit(
+            directives(place)
+            + f"cmp {place}/archive/a $WAYSTAGE_STAGE_IN_1/a && mkdir -p {place}/run/$SLURM_JOB_ID/out\n"
+            f"cp $WAYSTAGE_STAGE_IN_1/a {place}/run/$SLURM_JOB_ID/out/b\n",
+            "-N2",
+            "--job-name=first",
+        )
+        site.wait(job, "COMPLETED", "FAILED")
+        assert (place / "results/first/b").read_bytes() == (place / "archive/a").read_bytes(), site.output(
+            job
+        )
+        assert (place / "results/first/b").stat().st_uid == USER
+        until_true(lambda: JobFinished(job_id=str(job)) in seen, lambda: seen)
+        subscription.close()
+    started = [event for event in seen if isinstance(event, JobStarted) and event.job_id == str(job)]
+    assert [event.nodes for event in started] == [("c1", "c2")]
+    status = site.run("scontrol", "show", "bbstat", str(job))
+    assert status.out.count(" done ") == 2 and str(place) not in status.out
+
+
+def test_what_the_user_may_not_read_holds_the_job_with_the_reason(site: Cluster, place: Path) -> None:
+    secret = site.slurm.folders.munge / "key"
+    job = site.submit(f"#BB_LUA stage_in source={secret} destination={place}/key\ntrue\n", "-N1")
+    until_true(lambda: site.job(job).get("Priority") == "0", lambda: site.job(job))
+    reason = site.run("squeue", "--noheader", f"--jobs={job}", "--format=%r").out
+    assert "key" in reason and "burst_buffer/lua" in reason
+    assert not (place / "key").exists()
+    site.run("scancel", str(job))
+
+
+def test_a_held_job_runs_once_its_data_is_there_and_it_is_released(site: Cluster, place: Path) -> None:
+    (place / "archive").rename(place / "later")
+    job = site.submit(
+        directives(place) + f"cat {place}/run/$SLURM_JOB_ID/in/a >/dev/null\n", "-N1", "--job-name=r"
+    )
+    until_true(lambda: site.job(job).get("Priority") == "0", lambda: site.job(job))
+    (place / "later").rename(place / "archive")
+    until_true(lambda: site.run("scontrol", "release", str(job), uid=0).code == 0)
+    until_true(
+        lambda: site.job(job).get("JobState") in ("RUNNING", "COMPLETED", "STAGE_OUT"), lambda: site.job(job)
+    )
+    assert (place / f"run/{job}/in/a").exists()
+
+
+def test_a_typo_is_named_by_sbatch(site: Cluster, place: Path) -> None:
+    done = site.sbatch(directives(place).replace("destination", "destinatoin", 1) + "true\n")
+    assert done.code != 0 and "line 2: #BB_LUA unknown key 'destinatoin' of stage_in" in done.err
+
+
+def test_killed_stager_slurmctld_and_slurmd_lose_no_job(site: Cluster, place: Path) -> None:
+    job = site.submit(
+        directives(place)
+        + f"sleep 8; mkdir -p {place}/run/$SLURM_JOB_ID/out; cp $WAYSTAGE_STAGE_IN_1/a {place}/run/$SLURM_JOB_ID/out/b\n",
+        "-N1",
+        "--job-name=kept",
+    )
+    site.wait(job, "RUNNING")
+    moment = time.time()
+    until_true(lambda: (site.slurm.folders.state / "job_state").stat().st_mtime > moment)
+    killed(site, "stager")
+    killed(site, "slurmctld")
+    site.slurm.start_stager()
+    site.slurm.start_controller()
+    site.wait(job, "COMPLETED", "FAILED")
+    until_true(
+        lambda: (place / "results/kept/b").exists(),
+        lambda: (site.job(job), site.output(job), site.run("scontrol", "show", "bbstat", uid=0)),
+    )
+    assert (place / "results/kept/b").read_bytes() == (place / "archive/a").read_bytes()
+    site.lab.check()
