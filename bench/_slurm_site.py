@@ -1,6 +1,6 @@
 """A site with Slurm, and a far site behind an emulated path with `waystage serve` and rsync. Used by benchmarks of staging.
 
-Everything lies in one folder in memory: `near`, which all nodes see; `far`, which the far site serves; the home of a
+All files are in one folder in memory: `near`, which all nodes see; `far`, which the far site serves; the home of a
 user who submits. Slurm gives root no burst buffer, so a user is made for the run and removed.
 """
 

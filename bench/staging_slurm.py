@@ -105,7 +105,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 
 def _measure(contestant: str, jobs: int) -> dict[str, float]:
-    """One turn in a site of its own."""
+    """One turn in a separate site."""
     hooks = "burst-buffer" if contestant == "waystage" else None
     lua = RSYNC_HOOKS if contestant == "hooks" else ""
     with slurm_site("wsbench", hooks, burst_buffer_lua=lua) as site:
