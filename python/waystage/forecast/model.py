@@ -149,13 +149,22 @@ class Forecast:
                 break
             ended = self._clock.run_until(self._horizon_s)
             self._future.steps += max(1, len(ended))
+            # What ended together is known to have ended before a policy answers the first of it.
+            touched: dict[str, None] = {}
             for _, run in ended:
                 name = self._owner.pop(run, "")
                 if name in self._exchanges and self._exchanges[name].run == run:
                     self._exchanges[name].laps += 1
                     self._lap(self._exchanges[name])
                 elif name in self._moving:
-                    self._leg_ended(name, run, answer)
+                    moving = self._moving[name]
+                    leg = moving.runs.index(run)
+                    moving.runs[leg], moving.left[leg] = -1, 0.0
+                    touched[name] = None
+            over = [name for name in touched if not any(self._moving[name].left)]
+            gone = [self._moving.pop(name) for name in over]
+            for moving in gone:
+                self._flow_ended(moving, answer)
         self._finish()
         return self._future
 
@@ -213,15 +222,9 @@ class Forecast:
             self._owner.pop(run, None)
             moving.runs[leg] = -1
 
-    def _leg_ended(self, flow_id: str, run: int, answer: Answer | None) -> None:
-        moving = self._moving[flow_id]
-        leg = moving.runs.index(run)
-        moving.runs[leg], moving.left[leg] = -1, 0.0
-        if any(moving.left):
-            return
-        del self._moving[flow_id]
-        now = self._clock.now
-        self._future.ends_s[flow_id] = now
+    def _flow_ended(self, moving: _Moving, answer: Answer | None) -> None:
+        flow_id = moving.flow.flow_id
+        self._future.ends_s[flow_id] = self._clock.now
         self._see(FlowFinished(flow_id=flow_id, bytes_done=moving.flow.bytes), answer)
         job = self.state.jobs.get(moving.owner)
         if job is None or any(other.owner == moving.owner for other in self._moving.values()):

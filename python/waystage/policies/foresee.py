@@ -11,7 +11,7 @@ one in force is asked, and acts alone.
 
 * `stretch`: the mean slowdown of the jobs, time over the time alone. `makespan`: the end of the last flow. `deadline`:
   the seconds by which stagings come after their jobs are due. Ties go to the smaller stretch, then to the first.
-* With the candidate chosen it also looks whether the stagings of one job should go first and the others be held until
+* With the candidate chosen it also tries whether the shortest stagings should go first and the others be held until
   something ends. A staging older than `hold_s` is not held, so that none waits for ever; 0 holds none.
 * Bounded: `steps` for all candidates together, counted in ends foreseen. Where they do not suffice, or there are more
   than `most_flows`, the `fallback` candidate acts. Nothing is measured in real time, so the same events give the same
@@ -173,7 +173,7 @@ class Foresee:
         actions = answers[chosen]
         held, value = self._hold(chosen, actions, values[chosen], state, futures, kept)
         if held:
-            actions = _holding(actions, held, state)
+            actions = _holding(self._candidates[chosen], actions, held, state)
             told += f"; {len(held)} stagings held {value[0]:.4g}"
         if chosen == in_force and not actions:
             return ()
@@ -188,9 +188,10 @@ class Foresee:
         futures: Futures,
         kept: Kept,
     ) -> tuple[frozenset[str], tuple[float, float]]:
-        """The stagings that should wait while one job's go on, and the objective then; none where that gains nothing.
+        """The stagings that should wait while others go on, and the objective then; none where that gains nothing.
 
-        Jobs that stage together over one bottleneck all end late; in turn, all but the last end sooner.
+        Jobs that stage together over one bottleneck all end late; in turn, the shortest first, all but the last end
+        sooner (Schrage, 1968). How many go on together depends on what else holds them: each number is tried.
         """
         flows = {
             flow.flow_id: flow.job_id
@@ -198,20 +199,27 @@ class Foresee:
             if flow.traffic == "staging" and flow.job_id and "pause" in flow.controls
         }
         young = {
-            flow_id for flow_id in flows if state.time_ns - state.flows[flow_id].started_ns <= self._hold_ns
+            flow_id for flow_id in flows if state.time_ns - state.flows[flow_id].started_ns < self._hold_ns
         }
         best: frozenset[str] = frozenset()
-        if not young or "pause" in (acts_on(self._candidates[name]) or ()):
+        policy = self._candidates[name]
+        if not young or "pause" in (acts_on(policy) or ()):
             return best, value
         # What is held already stays held unless going on is better: its loss has been taken.
         now = frozenset(flow_id for flow_id in young if state.flows[flow_id].wanted.paused)
         gain, steps = max(self._gain, HOLD_GAIN), futures.steps_left
-        for first in list(dict.fromkeys(flows.values()))[:MOST]:
-            held = frozenset(flow_id for flow_id in young if flows[flow_id] != first)
+        left: dict[str, int] = {}
+        for flow_id, job_id in flows.items():
+            flow = state.flows[flow_id]
+            left[job_id or ""] = left.get(job_id or "", 0) + max(0, flow.bytes - flow.bytes_done)
+        shortest = sorted(left, key=lambda job_id: left[job_id])[:MOST]
+        for count in range(1, len(shortest)):
+            first = shortest[:count]
+            held = frozenset(flow_id for flow_id in young if flows[flow_id] not in first)
             if not held or len(held) == len(flows):
                 continue
             forecast = Forecast(state, horizon_s=futures.window_s, steps=steps, kept=kept)
-            future = forecast.run(_until_one_ends(self._candidates[name]), _holding(actions, held, state))
+            future = forecast.run(_until_one_ends(policy), _holding(policy, actions, held, state))
             steps -= future.steps
             if not future.complete:
                 break
@@ -227,31 +235,25 @@ class Foresee:
     # -- what a candidate wants --------------------------------------------------------------------------
 
     def _answer(self, name: str, event: Event, state: State, in_force: str | None) -> list[Action]:
-        """From what is in force: its answer to the event. Of another: what leads to all that it wants."""
-        if name == in_force:
-            actions = list(self._candidates[name](event, state))
-            return (
-                actions if "pause" in (acts_on(self._candidates[name]) or ()) else _going_on(actions, state)
-            )
+        """From what is in force: its answer to the event, with every held flow going on. Of another: what leads to all
+        that it wants.
+        """
+        policy = self._candidates[name]
+        held = [flow_id for flow_id, flow in state.flows.items() if flow.wanted.paused]
+        if name == in_force and (not held or "pause" in (acts_on(policy) or ())):
+            return list(policy(event, state))
         view = own_copy(state)
+        if name == in_force:
+            for flow_id in held:
+                view.record_flow(Resume(flow_id=flow_id))
+            _ask(policy, [event, *_occasions(state)], view)
+            return _difference(state, view)
         view.requested = None
         for flow in view.flows.values():
             flow.wanted = FlowSettings()
-        newest = next(reversed(state.flows), "")
-        occasions: list[Event] = (
-            [TopologyChanged(topology=state.topology)] if state.topology is not None else []
-        )
-        if newest:
-            flow = state.flows[newest]
-            occasions.append(FlowStarted(flow_id=newest, traffic=flow.traffic, engine=flow.engine))
-        occasions.append(FlowProgress(flows=()))
-        for occasion in occasions:
-            for action in self._candidates[name](occasion, view):
-                if isinstance(action, AssignPaths):
-                    view.record_request(action)
-                elif isinstance(action, FlowAction):
-                    view.record_flow(action)
-        return list(_difference(state, view))
+        topology = [TopologyChanged(topology=state.topology)] if state.topology is not None else []
+        _ask(policy, [*topology, *_occasions(state)], view)
+        return _difference(state, view)
 
     # -- what it leads to --------------------------------------------------------------------------------
 
@@ -306,26 +308,46 @@ def _candidate(entry: object, given: Mapping[str, Any]) -> tuple[str, Policy]:
     return policy.name, policy
 
 
-def _going_on(actions: list[Action], state: State) -> list[Action]:
-    """The actions, and every flow that was held goes on."""
-    held = [flow.flow_id for flow in state.flows.values() if flow.wanted.paused]
-    return [*actions, *(Resume(flow_id=flow_id) for flow_id in held)]
+def _occasions(state: State) -> list[Event]:
+    """Events at which policies of flows decide; nothing happens in them."""
+    occasions: list[Event] = [FlowProgress(flows=())]
+    newest = next(reversed(state.flows.values()), None)
+    if newest is not None:
+        occasions.insert(0, FlowStarted(flow_id=newest.flow_id, traffic=newest.traffic, engine=newest.engine))
+    return occasions
 
 
-def _holding(actions: list[Action], held: frozenset[str], state: State) -> list[Action]:
-    """The actions, with `held` paused; flows that are held already are not asked again."""
-    kept = [
-        action for action in actions if not (isinstance(action, Pause | Resume) and action.flow_id in held)
-    ]
-    new = [flow_id for flow_id in state.flows if flow_id in held and not state.flows[flow_id].wanted.paused]
-    return [*kept, *(Pause(flow_id=flow_id) for flow_id in new)]
+def _ask(policy: Policy, occasions: Sequence[Event], view: State) -> None:
+    """Fold what the policy wants on each occasion into `view`."""
+    for occasion in occasions:
+        _fold(policy(occasion, view), view)
+
+
+def _fold(actions: Sequence[Action], view: State) -> None:
+    for action in actions:
+        if isinstance(action, AssignPaths):
+            view.record_request(action)
+        elif isinstance(action, FlowAction):
+            view.record_flow(action)
+
+
+def _holding(policy: Policy, actions: list[Action], held: frozenset[str], state: State) -> list[Action]:
+    """The actions, with `held` paused and the others going on, and what the policy then wants of these."""
+    view = own_copy(state)
+    _fold(actions, view)
+    for flow_id in view.flows:
+        view.record_flow(Pause(flow_id=flow_id) if flow_id in held else Resume(flow_id=flow_id))
+    _ask(policy, _occasions(state), view)
+    return _difference(state, view)
 
 
 def _until_one_ends(policy: Policy) -> Answer:
     """The policy, and at the first end foreseen every held flow goes on: what follows is decided then."""
 
     def answer(event: Event, state: State) -> Sequence[Action]:
-        return _going_on(list(policy(event, state)), state)
+        going_on = [Resume(flow_id=flow_id) for flow_id, flow in state.flows.items() if flow.wanted.paused]
+        _fold(going_on, state)  # the forecast's own copy
+        return [*going_on, *policy(event, state)]
 
     return answer
 
