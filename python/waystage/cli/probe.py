@@ -19,6 +19,8 @@ from waystage.cli.combining import given, refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.quantities import BitRate
 from waystage.cli.reaching import Trust, believing, show_key_option, trust_options
+from waystage.cli.reporting import job_option
+from waystage.flows import FlowDescription, FlowEnd, reported
 from waystage.native_options.peers import Peer
 from waystage.wan.address import DEFAULT_PORT
 from waystage.wan.probing.plan import PARTS, Direction, Part, Plan
@@ -82,6 +84,7 @@ QUICK_S = 2.0
 @click.option("--no-plot", is_flag=True, help="Skip the plot of the rates tried.")
 @show_key_option
 @trust_options
+@job_option
 @output_options
 def command(
     host: str,
@@ -166,8 +169,10 @@ def _probe(
     def attempt(known: str | None, key: Path) -> Report:
         session = WanProbe(Peer(host=host, port=port, user=user, key=key, trusted=known))
         report = Report()
+        flow = FlowDescription("wan", "probe", destination=FlowEnd(peer=host))
         try:
-            measure(session, plan, report, progress)
+            with reported(session, flow):
+                measure(session, plan, report, progress)
         finally:
             # So that the server ends the session too, also after an error or Ctrl-C.
             session.close()
