@@ -22,6 +22,7 @@ import click
 from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.copy_dry import REMARKS, WORDS, DryRunCommand, about_dry_run, refuse_network
 from waystage.cli.copy_list import read_list
+from waystage.cli.copy_nodes import copy_on_nodes, refuse_on_nodes
 from waystage.cli.copy_remote import (
     about_connection,
     begun_by_ssh,
@@ -31,6 +32,7 @@ from waystage.cli.copy_remote import (
     refuse_unknown,
     remote_ends,
 )
+from waystage.cli.many_nodes import nodes_options
 from waystage.cli.reaching import RateSchedule, Session, Trust, memory, server_options, show_key_option
 from waystage.cli.reporting import job_option
 from waystage.flows import HERE, FlowDescription, FlowEnd, copying_class, reported
@@ -41,6 +43,8 @@ from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
     from waystage._native import RemoteCopy, TreeCopy
+    from waystage.copying import Copied
+    from waystage.nodes import Where
 
 SHOWN = 20
 """Problems and paths shown as text; --json gives all."""
@@ -181,6 +185,12 @@ PARTS = (
 )
 @click.option("--no-hard-links", is_flag=True, help="Copy each hard link as a separate file.")
 @job_option
+@click.option(
+    "--catalog",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --scheduler or --slurm: take the entries of SRC from its catalog instead of walking SRC.",
+)
+@nodes_options
 @output_options
 def command(
     source: str,
@@ -206,6 +216,8 @@ def command(
     no_owners: bool,
     privileged: bool,
     no_hard_links: bool,
+    catalog: Path | None,
+    nodes: Where | None,
     mode: str,
     port: int,
     identity: Path | None,
@@ -224,7 +236,8 @@ def command(
     The contents of directory SRC are copied into DST; other entries of DST are kept. Holes, hard links, symbolic
     links, devices, FIFOs, extended attributes, access control lists, times, modes and owners are preserved; without
     --privileged, attributes from another host that grant rights are not. A file appears in DST only when it is
-    complete. After an interruption, the same command resumes the copy.
+    complete. After an interruption, the same command resumes the copy. With --scheduler or --slurm, many nodes that
+    reach SRC and DST share the work.
 
     Exit status 8: some entries failed or changed during the copy; the same command retries them.
     """
@@ -252,6 +265,15 @@ def command(
     ends = remote_ends(source, destination)
     refuse_idle(ends, by_ssh or rsh is not None)
     word = WORDS.get(dry_run or "", "copied")
+    if nodes is not None:
+        refuse_on_nodes(ends is not None)
+        options.pop("names")
+        rate = schedule.now()
+        found = copy_on_nodes(nodes, source, destination, options, output, catalog, exclude, workers, rate)
+        _say(found, source, destination, time.monotonic() - began, output, {"dry_run": False}, "", [])
+        return ExitCode.OK if found.complete else ExitCode.PARTIAL
+    if catalog is not None:
+        raise UserError("--catalog needs --scheduler or --slurm", ExitCode.USAGE)
     if ends is not None:
         refuse_unknown(update, dry_run)
         wanted = RemoteCopyOptions(
@@ -294,9 +316,12 @@ def command(
         _say(far, source, destination, time.monotonic() - began, output, more | connection, words, paths)
         return ExitCode.OK if far.complete else ExitCode.PARTIAL
     from waystage._native import TreeCopy
+    from waystage.copying.shares import clear_shares
 
     refuse_network(dry_run)
     flow = FlowDescription(copying_class(), "copy")
+    if not dry_run and os.path.isdir(source):
+        clear_shares(source, destination)
     # Not as Path, which drops a trailing slash, and that says what the path is to be.
     with TreeCopy(
         source,
@@ -380,7 +405,7 @@ def _follow(
 
 
 def _say(
-    copying: TreeCopy | RemoteCopy,
+    copying: TreeCopy | RemoteCopy | Copied,
     source: str,
     destination: str,
     seconds: float,
