@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -83,11 +86,60 @@ class Wanted:
     threads: int | None = None
 
 
-def compare(first: Path, second: Path, wanted: Wanted, progress: Progress | None = None) -> Comparison:
-    """Compare two trees. Raises TreeError, CatalogError or BuildError."""
-    with tempfile.TemporaryDirectory(prefix="waystage-compare-") as folder:
+@dataclass(frozen=True)
+class Pair:
+    """An entry of both trees to open; `content` where its contents are read, `size` bytes of each."""
+
+    path: bytes
+    content: bool
+    size: int
+
+
+Unlike = tuple[int, tuple[int, str | None, str | None] | None, bool, bool, str]
+"""A pair that differs, as `waystage._native.TreeComparison` tells it: its index first."""
+
+
+class Readers(Protocol):
+    """What reads trees: this machine, or many nodes (`waystage.trees_on_nodes`)."""
+
+    def catalog(self, tree: Path, folder: Path, options: BuildOptions) -> None:
+        """Catalogue a tree."""
+
+    def read(self, roots: tuple[Path, Path], pairs: list[Pair], wanted: Wanted) -> tuple[int, list[Unlike]]:
+        """Compare pairs; the bytes read of each side, and those that differ, in order."""
+
+
+class _ThisMachine:
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+
+    def catalog(self, tree: Path, folder: Path, options: BuildOptions) -> None:
+        build(tree, folder, options, self._progress)
+
+    def read(self, roots: tuple[Path, Path], pairs: list[Pair], wanted: Wanted) -> tuple[int, list[Unlike]]:
+        threads = wanted.threads or min(16, 2 * len(os.sched_getaffinity(0)))
+        return read_pairs(roots, pairs, wanted.xattrs, threads, self._progress)
+
+
+def compare(
+    first: Path,
+    second: Path,
+    wanted: Wanted,
+    progress: Progress | None = None,
+    *,
+    readers: Readers | None = None,
+    folder: Path | None = None,
+) -> Comparison:
+    """Compare two trees, by `readers` with catalogs in `folder`, else on this machine.
+
+    Raises TreeError, CatalogError or BuildError.
+    """
+    readers = readers or _ThisMachine(progress)
+    with ExitStack() as held:
+        if folder is None:
+            folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="waystage-compare-")))
         sides = [
-            _side(path, Path(folder) / name, wanted, progress)
+            _side(path, folder / name, wanted, readers)
             for path, name in ((first, "first"), (second, "second"))
         ]
         columns = tuple(name for name in ATTRIBUTES if name not in wanted.ignore)
@@ -105,16 +157,17 @@ def compare(first: Path, second: Path, wanted: Wanted, progress: Progress | None
         roots = (sides[0].root, sides[1].root)
         # A tree beside a catalog of itself: there is nothing to read twice.
         if roots[0] != roots[1] and all(root.is_dir() for root in roots):
-            pairs, size = _pairs(sides[0], different, wanted)
+            pairs = _pairs(sides[0], different, wanted)
             if pairs:
-                _read(roots, pairs, size, wanted, comparison, progress)
+                comparison.bytes_read, unlike = readers.read(roots, pairs, wanted)
+                _add(comparison, pairs, unlike)
         # The root is in both.
         total = 1 + different.same + different.changed_count
     comparison.same = total - len(comparison.changed)
     return comparison
 
 
-def _side(path: Path, folder: Path, wanted: Wanted, progress: Progress | None) -> Catalog:
+def _side(path: Path, folder: Path, wanted: Wanted, readers: Readers) -> Catalog:
     if is_catalog(path):
         catalog = Catalog(path)
         if (wanted.content or wanted.xattrs) and not catalog.root.is_dir():
@@ -126,7 +179,7 @@ def _side(path: Path, folder: Path, wanted: Wanted, progress: Progress | None) -
     if not path.is_dir():
         raise TreeError(f"{display(str(path))} is neither a directory nor a catalog: name the top of a tree")
     options = BuildOptions(wanted.threads, (*wanted.exclude, *OWN_FILES), layouts=None)
-    build(path, folder, options, progress)
+    readers.catalog(path, folder, options)
     return Catalog(folder)
 
 
@@ -197,13 +250,12 @@ def _root_of(catalog: Catalog) -> dict[str, int]:
     return {name: table[name].cast(pa.int64())[0].as_py() for name in OF_ROOT}
 
 
-def _pairs(catalog: Catalog, different: Difference, wanted: Wanted) -> tuple[list[tuple[bytes, bool]], int]:
-    """Entries of both trees to open, and whether to read their contents; the bytes to read."""
+def _pairs(catalog: Catalog, different: Difference, wanted: Wanted) -> list[Pair]:
+    """Entries of both trees to open."""
     other_size = {path for path, what in different.changed if "size" in what}
     unlike = {path for path, what in different.changed if "type" in what}
     gone = pa.array(sorted({*different.removed, *unlike}), pa.binary())
-    pairs: list[tuple[bytes, bool]] = [(b"", False)] if wanted.xattrs else []
-    total = 0
+    pairs = [Pair(b"", False, 0)] if wanted.xattrs else []
     for batch in catalog.batches(["directory", "name", "type", "size"]):
         table = pa.Table.from_batches([batch])
         paths, types = paths_of(table), table["type"].cast(pa.string())
@@ -218,20 +270,15 @@ def _pairs(catalog: Catalog, different: Difference, wanted: Wanted) -> tuple[lis
         for path, kind, size in zip(*(row.to_pylist() for row in rows), strict=True):
             read = wanted.content and kind == "f" and path not in other_size
             if read or kind != "f" or wanted.xattrs:
-                pairs.append((path, read))
-                total += size if read else 0
-    return pairs, total
+                pairs.append(Pair(path, read, size if read else 0))
+    return pairs
 
 
-def _read(
-    roots: tuple[Path, Path],
-    pairs: list[tuple[bytes, bool]],
-    size: int,
-    wanted: Wanted,
-    comparison: Comparison,
-    progress: Progress | None,
-) -> None:
-    threads = wanted.threads or min(16, 2 * len(os.sched_getaffinity(0)))
+def read_pairs(
+    roots: tuple[Path, Path], pairs: list[Pair], xattrs: bool, threads: int, progress: Progress | None
+) -> tuple[int, list[Unlike]]:
+    """Compare pairs on this machine; the bytes read of each side, and those that differ, in order. Raises OSError."""
+    size = sum(pair.size for pair in pairs)
 
     def show(counts: dict[str, int]) -> None:
         if progress is not None:
@@ -240,15 +287,19 @@ def _read(
             said = f"comparing {taken:,} of {len(pairs):,}, {compared / 1e9:.2f} of {size / 1e9:.2f} GB"
             progress(said, min(share, 0.99))
 
-    reading = TreeComparison(*roots, pairs, xattrs=wanted.xattrs, threads=threads)
+    plain = [(pair.path, pair.content) for pair in pairs]
+    reading = TreeComparison(*roots, plain, xattrs=xattrs, threads=threads)
     flow = FlowDescription(
         "io", "compare", bytes=2 * size, counts=lambda counts: (counts["bytes_read"], 2 * size)
     )
     with reported(reading, flow):
         follow(reading, show)
-    comparison.bytes_read = reading.progress()["bytes_read"]
-    for index, contents, xattrs, device, error in reading.unlike():
-        path = pairs[index][0]
+    return reading.progress()["bytes_read"], reading.unlike()
+
+
+def _add(comparison: Comparison, pairs: list[Pair], unlike: Iterable[Unlike]) -> None:
+    for index, contents, xattrs, device, error in unlike:
+        path = pairs[index].path
         if error:
             comparison.errors.append((path, error))
             continue

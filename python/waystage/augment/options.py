@@ -99,9 +99,8 @@ def images_of(
         options.exclude,
         one_file_system=options.one_file_system,
         progress=progress,
+        part=(rank.number, rank.of) if rank.of > 1 else None,
     )
-    if rank.of > 1:
-        files = files.only(files.share(rank.of) == rank.number)
     return TreeFiles(files.root, files.table.sort_by("path"), files.excluded, files.errors, files.catalog)
 
 

@@ -54,7 +54,7 @@ def write(
             f"{target} is a folder: name a tar file, or a folder that does not end with .tar"
         )
     if shard and target.exists() and not overwrite:
-        _hold_apart(source, target)
+        hold_apart(source, target)
         return Written(target, {}, kept_shard=True)
     files = _images_apart_from(target, source, options, rank, progress)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,13 +75,13 @@ def _images_apart_from(
     target: Path, source: Path, options: AugmentOptions, rank: Rank, progress: Progress | None = None
 ) -> TreeFiles:
     """The images of `source`, which may be a catalog, after checking that `target` is outside of it."""
-    _hold_apart(source, target)
+    hold_apart(source, target)
     files = images_of(source, options, rank, progress=progress)
-    _hold_apart(files.root, target)
+    hold_apart(files.root, target)
     return files
 
 
-def _hold_apart(source: Path, target: Path) -> None:
+def hold_apart(source: Path, target: Path) -> None:
     """New images among the sources would be sources of the next run."""
     how = meeting(source, target)
     if how is not None and not (how == "contains" and is_catalog(source)):

@@ -104,11 +104,15 @@ def files_of(
     one_file_system: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
+    part: tuple[int, int] | None = None,
 ) -> TreeFiles:
-    """The regular files of `source`, a tree or a catalog. Raises BuildError or CatalogError."""
+    """The regular files of `source`, a tree or a catalog; with `part`, (number, of), only those of a part.
+
+    Raises BuildError or CatalogError.
+    """
     patterns = [os.fsencode(pattern) for pattern in exclude]
     if is_catalog(source):
-        return _of_catalog(source, patterns, progress)
+        return _of_catalog(source, patterns, progress, part)
     options = BuildOptions(threads)
     root = Path(os.path.abspath(source))
     walk = start_walk(
@@ -124,7 +128,8 @@ def files_of(
         found = directories_table(directories, entries)["path"].combine_chunks()
         tables.append(_regular(entries_table(entries, found)))
     excluded = walk.progress()["excluded"]
-    return TreeFiles(root, _joined(tables), excluded, errors)
+    files = TreeFiles(root, _joined(tables), excluded, errors)
+    return files if part is None else files.only(files.share(part[1]) == part[0])
 
 
 def columns_for_reading(
@@ -162,7 +167,9 @@ def path_columns(table: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.uint8]]
     return held, np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(0, np.uint8)
 
 
-def _of_catalog(source: Path, patterns: list[bytes], progress: Progress | None) -> TreeFiles:
+def _of_catalog(
+    source: Path, patterns: list[bytes], progress: Progress | None, part: tuple[int, int] | None
+) -> TreeFiles:
     catalog = Catalog(source)
     tables: list[pa.Table] = []
     seen = excluded = 0
@@ -172,6 +179,10 @@ def _of_catalog(source: Path, patterns: list[bytes], progress: Progress | None) 
             left_out = excluded_paths(patterns, *path_columns(table))
             excluded += int(left_out.sum())
             table = table.filter(pa.array(~left_out))
+        if part is not None:
+            # At once: a part of a large catalog fits into memory where the whole does not.
+            piece = TreeFiles(catalog.root, table)
+            table = piece.only(piece.share(part[1]) == part[0]).table
         tables.append(table)
         seen += batch.num_rows
         if progress is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from waystage.cli.combining import refuse
 from waystage.cli.common import (
     ExitCode,
     Output,
@@ -23,6 +24,7 @@ from waystage.cli.common import (
     readable_source,
     walk_options,
 )
+from waystage.cli.many_nodes import joined, nodes_options
 from waystage.cli.quantities import amount
 from waystage.cli.reporting import job_option
 from waystage.outputs import refuse_special
@@ -30,6 +32,7 @@ from waystage.ranks import find_rank
 
 if TYPE_CHECKING:
     from waystage.augment import Written
+    from waystage.nodes import Where
 
 SHOWN_ERRORS = 20
 
@@ -70,6 +73,7 @@ SHOWN_ERRORS = 20
 @read_options
 @rank_options
 @job_option
+@nodes_options
 @output_options
 def command(
     source: Path,
@@ -88,11 +92,13 @@ def command(
     dry_run: bool,
     rank: int | None,
     ranks: int | None,
+    nodes: Where | None,
     output: Output,
 ) -> None:
     """Augment the PNG and JPEG files of SOURCE, a tree or a catalog, into TARGET.
 
-    TARGET is a directory, or one shard if its name ends in .tar. The same seed gives the same bytes for any number of
+    TARGET is a directory, or one shard if its name ends in .tar; of several processes or nodes each writes its own
+    shards. The same seed gives the same bytes for any number of
     threads and processes. Existing images are kept, so that the same command resumes an interrupted run. Broken
     images, also truncated ones, are listed and skipped; the exit status is then 8. TARGET must be outside SOURCE and
     must not contain it.
@@ -114,6 +120,16 @@ def command(
         bandwidth or 0,
         max_pixels or MAX_PIXELS,
     )
+    if nodes is not None:
+        from waystage.augment.on_nodes import write_on_nodes
+
+        refuse(("rank", "ranks", "dry_run"), "no effect with --scheduler or --slurm; omit one of them")
+        with output.progress() as progress, joined(nodes, output) as engine:
+            written = write_on_nodes(
+                engine, source, target, options, progress, directory=nodes.directory, overwrite=overwrite
+            )
+        _say(written, output)
+        click.get_current_context().exit(ExitCode.PARTIAL if written.errors else ExitCode.OK)
     of_ranks = find_rank(rank, ranks)
     if dry_run:
         dry = augment.dry_run(source, target, options, of_ranks)

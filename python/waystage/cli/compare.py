@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+from waystage.cli.many_nodes import nodes_options
 from waystage.cli.paths import null_option, refuse_both
 from waystage.cli.reporting import job_option
 from waystage.cli.trees import compare_trees
 
 if TYPE_CHECKING:
     from waystage.experiment.compare import Difference, LinkError, RunComparison, TimeError
+    from waystage.nodes import Where
 
 SHOWN = 8
 """Jobs and links shown as text; --json gives all."""
@@ -54,6 +56,7 @@ SHOWN = 8
 )
 @null_option("Trees: print only missing or different paths, each ended by a NUL, for copy --files-from - -0.")
 @job_option
+@nodes_options
 @output_options
 def command(
     first: Path,
@@ -65,6 +68,7 @@ def command(
     exclude: tuple[str, ...],
     threads: int | None,
     null: bool,
+    nodes: Where | None,
     output: Output,
 ) -> int:
     """Compare A with B: two trees, or two runs of an experiment.
@@ -90,9 +94,9 @@ def command(
         from waystage.trees import Wanted
 
         return compare_trees(
-            first, second, Wanted(content, xattrs, ignore, exclude, threads), top, null, output
+            first, second, Wanted(content, xattrs, ignore, exclude, threads), top, null, nodes, output
         )
-    if content or xattrs or ignore or exclude or threads or null:
+    if content or xattrs or ignore or exclude or threads or null or nodes:
         raise UserError(
             "options for trees, and A and B are not both trees: give two directories", ExitCode.USAGE
         )

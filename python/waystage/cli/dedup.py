@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from waystage.cli.combining import refuse
 from waystage.cli.common import (
     ExitCode,
     Output,
@@ -24,12 +25,14 @@ from waystage.cli.common import (
     table,
     walk_options,
 )
+from waystage.cli.many_nodes import joined, nodes_options
 from waystage.cli.quantities import amount, rate
 from waystage.cli.reporting import job_option
 from waystage.ranks import find_rank
 
 if TYPE_CHECKING:
-    from waystage.dedup import Report
+    from waystage.dedup import DedupOptions, Report
+    from waystage.nodes import Where
 
 SHOWN = 15
 """File types shown as text; --json gives all."""
@@ -68,9 +71,10 @@ def _method(context: click.Context, parameter: click.Parameter, value: str) -> s
 )
 @click.option("--parts", type=click.IntRange(1, 99_999), help="Number of parts. Default: four per rank.")
 @rank_options
+@nodes_options
 @click.option(
     "--merge",
-    "joined",
+    "to_merge",
     multiple=True,
     metavar="PART",
     type=click.Path(path_type=Path),
@@ -99,7 +103,8 @@ def command(
     parts: int | None,
     rank: int | None,
     ranks: int | None,
-    joined: tuple[Path, ...],
+    nodes: Where | None,
+    to_merge: tuple[Path, ...],
     estimate: bool,
     sample: int | None,
     seed: int,
@@ -110,16 +115,19 @@ def command(
     Files are split into chunks by content; a chunk seen before is redundant. The tree of a catalog is not walked. A
     file with several hard links is read once; holes are not read.
 
-    To share the work among nodes, run `waystage dedup SOURCE --parts-in FOLDER` under mpirun or srun, or with --rank
-    and
-    --ranks, and then `waystage dedup --merge FOLDER` once. Finished parts are not made again.
+    To share the work among nodes, give --scheduler or --slurm; or run `waystage dedup SOURCE --parts-in FOLDER` under
+    mpirun or srun, or with --rank and --ranks, and then `waystage dedup --merge FOLDER` once. Finished parts are not
+    made again.
     """
     from waystage import dedup
 
-    if joined:
-        if source is not None or parts_in is not None or dry_run:
-            raise UserError("--merge takes only parts: omit SOURCE, --parts-in and --dry-run", ExitCode.USAGE)
-        paths = [path for given in joined for path in _parts_of(given)]
+    if to_merge:
+        if source is not None or parts_in is not None or dry_run or nodes is not None:
+            raise UserError(
+                "--merge takes only parts: omit SOURCE, --parts-in, --dry-run, --scheduler and --slurm",
+                ExitCode.USAGE,
+            )
+        paths = [path for given in to_merge for path in _parts_of(given)]
         with output.progress() as progress:
             if estimate:
                 found = dedup.estimate(paths, progress, sample or dedup.report.SAMPLE, seed)
@@ -137,6 +145,10 @@ def command(
         raise UserError("give a tree or a catalog, or parts with --merge", ExitCode.USAGE)
     readable_source(source)
     options = dedup.DedupOptions(method, exclude, one_file_system, threads, bandwidth or 0)
+    if nodes is not None:
+        refuse(("rank", "ranks", "dry_run"), "no effect with --scheduler or --slurm; omit one of them")
+        _on_nodes(nodes, source, parts_in, parts, options, output)
+        return
     of_ranks = find_rank(rank, ranks)
     if parts_in is None and of_ranks.of > 1 and not dry_run:
         raise UserError(
@@ -169,6 +181,31 @@ def command(
     }
     text = f"{len(made) - kept} parts made, {kept} kept: waystage dedup --merge {parts_in}"
     output.result(value, text)
+
+
+def _on_nodes(
+    nodes: Where,
+    source: Path,
+    parts_in: Path | None,
+    parts: int | None,
+    options: DedupOptions,
+    output: Output,
+) -> None:
+    from waystage.dedup.on_nodes import parts_on_nodes, profile_on_nodes
+
+    with output.progress() as progress, joined(nodes, output) as engine:
+        if parts_in is None:
+            report = profile_on_nodes(engine, source, options, progress, directory=nodes.directory)
+        else:
+            directory = nodes.directory
+            made, kept = parts_on_nodes(
+                engine, source, parts_in, parts, options, progress, directory=directory
+            )
+    if parts_in is None:
+        _say(report, output)
+        return
+    value = {"parts": [str(path) for path in made], "kept": kept}
+    output.result(value, f"{len(made) - kept} parts made, {kept} kept: waystage dedup --merge {parts_in}")
 
 
 def _parts_of(given: Path) -> list[Path]:

@@ -11,28 +11,40 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from waystage.cli.common import ExitCode, Output
+from waystage.cli.many_nodes import joined
 from waystage.cli.paths import named_lists, print_null, to_copy
 
 if TYPE_CHECKING:
+    from waystage.nodes import Where
     from waystage.trees import Comparison, Wanted
 
 
-def compare_trees(first: Path, second: Path, wanted: Wanted, top: int, null: bool, output: Output) -> int:
+def compare_trees(
+    first: Path, second: Path, wanted: Wanted, top: int, null: bool, nodes: Where | None, output: Output
+) -> int:
     """Report differences in both directions."""
-    from waystage.trees import compare
-
-    with output.progress() as progress:
-        found = compare(first, second, wanted, progress)
+    found = _compared(first, second, wanted, nodes, output)
     return _tell(found, (found.only_first, found.only_second), top, null, output)
 
 
-def verify_copy(first: Path, second: Path, wanted: Wanted, top: int, null: bool, output: Output) -> int:
+def verify_copy(
+    first: Path, second: Path, wanted: Wanted, top: int, null: bool, nodes: Where | None, output: Output
+) -> int:
     """Report entries of the first tree that are missing or differ in the second; ignore additional ones."""
-    from waystage.trees import compare
-
-    with output.progress() as progress:
-        found = compare(first, second, wanted, progress)
+    found = _compared(first, second, wanted, nodes, output)
     return _tell(found, (found.only_first, []), top, null, output)
+
+
+def _compared(first: Path, second: Path, wanted: Wanted, nodes: Where | None, output: Output) -> Comparison:
+    if nodes is None:
+        from waystage.trees import compare
+
+        with output.progress() as progress:
+            return compare(first, second, wanted, progress)
+    from waystage.trees_on_nodes import compare_on_nodes
+
+    with output.progress() as progress, joined(nodes, output) as engine:
+        return compare_on_nodes(engine, first, second, wanted, progress, directory=nodes.directory)
 
 
 def _tell(

@@ -8,13 +8,18 @@ Must not know: how trees are read.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from waystage.cli.common import Output, output_options
+from waystage.cli.many_nodes import nodes_options
 from waystage.cli.paths import null_option, refuse_both
 from waystage.cli.reporting import job_option
 from waystage.cli.trees import verify_copy
+
+if TYPE_CHECKING:
+    from waystage.nodes import Where
 
 
 @click.command()
@@ -41,6 +46,7 @@ from waystage.cli.trees import verify_copy
 )
 @null_option("Print only missing or different paths, each ended by a NUL, for copy --files-from - -0.")
 @job_option
+@nodes_options
 @output_options
 def command(
     source: Path,
@@ -52,6 +58,7 @@ def command(
     threads: int | None,
     top: int,
     null: bool,
+    nodes: Where | None,
     output: Output,
 ) -> int:
     """Verify that DST contains each entry of SRC with equal attributes and contents.
@@ -65,4 +72,4 @@ def command(
 
     refuse_both(null, output)
     wanted = Wanted(not no_content, not no_xattrs, ignore, exclude, threads)
-    return verify_copy(source, copy, wanted, top, null, output)
+    return verify_copy(source, copy, wanted, top, null, nodes, output)

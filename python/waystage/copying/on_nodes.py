@@ -21,6 +21,7 @@ from waystage._native import COPY_LIST_BYTES
 from waystage.catalog import BuildOptions, Catalog
 from waystage.catalog.apart import same_entry
 from waystage.catalog.errors import CatalogError
+from waystage.catalog.listing import hold_lists_apart
 from waystage.catalog.on_nodes import build_on_nodes
 from waystage.catalog.ranges import Range, Split, opened, paths_apart, paths_in, split
 from waystage.copying.shares import LAST, clear_shares, key_of_file, key_of_range, make_destination, start
@@ -95,6 +96,7 @@ def copy_on_nodes(
     BuildError and NodesError.
     """
     root = Path(os.path.realpath(source))
+    hold_lists_apart(root, directory)
     make_destination(root, destination)
     with ExitStack() as held:
         folder, listing_mark = held.enter_context(shared_folder(directory))

@@ -74,12 +74,7 @@ def make_parts(
     """
     if parts < rank.of:
         raise DedupPartError(f"{parts} parts for {rank.of} ranks leave some without work: ask for more parts")
-    how = meeting(source, folder)
-    if how in ("is", "is inside"):
-        raise DedupPartError(
-            f"{display(str(folder))} {how} {display(str(source))}, so the parts would be among the files that are read:"
-            " name a folder outside of it"
-        )
+    hold_apart(source, folder)
     folder.mkdir(parents=True, exist_ok=True)
     label = label_of(source, options)
     mine = [(part, part_path(folder, part, parts)) for part in range(parts) if rank.has(part)]
@@ -95,6 +90,33 @@ def make_parts(
             chosen = files.only(of_file == part)
             _run(chosen, source, options, scaled, path, Rank(part, parts))
     return [path for _, path in mine], len(mine) - len(missing)
+
+
+def make_part(
+    files: TreeFiles,
+    source: Path,
+    path: Path,
+    number: Rank,
+    options: DedupOptions,
+    progress: Progress = no_progress,
+) -> list[tuple[bytes, str]]:
+    """Make one part, of files that are all its own; what could not be read. Raises DedupError."""
+    return _run(files, source, options, progress, path, number).errors
+
+
+def is_made(source: Path, path: Path, options: DedupOptions) -> bool:
+    """Whether a part exists. Raises DedupPartError where it answers another question."""
+    return _is_made(path, label_of(source, options), options.method)
+
+
+def hold_apart(source: Path, folder: Path) -> None:
+    """Raise DedupPartError where parts in `folder` would be among the files of `source`."""
+    how = meeting(source, folder)
+    if how in ("is", "is inside"):
+        raise DedupPartError(
+            f"{display(str(folder))} {how} {display(str(source))}, so the parts would be among the files that are read:"
+            " name a folder outside of it"
+        )
 
 
 def dry_run(source: Path, folder: Path | None, parts: int, rank: Rank, options: DedupOptions) -> Dry:

@@ -15,15 +15,18 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from waystage.display import display
 from waystage.nodes.errors import NodesError
+from waystage.task import Progress
 
 FOLDER = ".waystage-nodes-"
+BUSY_S = 0.5
 MARKER = "marker"
 
 LEFT = re.compile(r"\.waystage-copy-0{16}-[0-9a-f]{16}\.part")
@@ -95,9 +98,8 @@ def _create(path: Path) -> int:
     return lock
 
 
-def _remove_left(top: Path, is_ours: object) -> None:
+def _remove_left(top: Path, is_ours: Callable[[str], bool]) -> None:
     """Remove what commands of this user left that were killed."""
-    assert callable(is_ours)
     with suppress(OSError):
         for entry in list(os.scandir(top)):
             if not is_ours(entry.name) or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
@@ -123,3 +125,23 @@ def _is_abandoned(marker: Path) -> bool:
     finally:
         os.close(lock)
     return True
+
+
+@contextmanager
+def alone(lock: Path, progress: Progress) -> Iterator[None]:
+    """Hold the lock file, once no other process does: a worker that its scheduler has lost may still run the task that
+    another one begins. The kernel, or the server of files, frees the lock of a process that has died."""
+    held = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                progress("waiting for another process with the same task", 0.0)
+                time.sleep(BUSY_S)
+            except OSError:
+                break  # No locks on this file system.
+        yield
+    finally:
+        os.close(held)
