@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,9 @@ class DaskCluster:
     scheduler: subprocess.Popen[bytes] | None = None
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     security: Sequence[str] = ()
+    _stopping: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: bool = False
+    _all: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def add_worker(self, *more: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start a worker; it is there once `wait_for` has returned."""
@@ -64,7 +67,14 @@ class DaskCluster:
     def _start(
         self, command: list[str], environment: dict[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        variables = os.environ | {"PYTHONPATH": str(TESTS)} | (environment or {})
+        with self._stopping:
+            # A worker that succeeds a killed one must not come after the end.
+            assert not self._stopped
+            self._all.append(self._started(command, environment or {}))
+            return self._all[-1]
+
+    def _started(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        variables = os.environ | {"PYTHONPATH": str(TESTS)} | environment
         log = open(self.folder / f"log-{len(self.workers)}-{command[0]}", "wb")  # noqa: SIM115
         with log:
             return subprocess.Popen(
@@ -89,11 +99,12 @@ class DaskCluster:
 
     def stop(self) -> None:
         """All of it."""
-        processes = [*self.workers, *([self.scheduler] if self.scheduler else [])]
-        for process in processes:
+        with self._stopping:
+            self._stopped = True
+        for process in self._all:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
-        for process in processes:
+        for process in self._all:
             process.wait()
 
 
@@ -122,7 +133,12 @@ def doomed_cluster(folder: Path, place: str) -> Iterator[DaskCluster]:
     with dask_cluster(folder, 0) as cluster:
         doomed = cluster.add_doomed(place)
         cluster.wait_for(1)
-        succession = threading.Thread(target=lambda: doomed.wait() and cluster.add_worker(), daemon=True)
-        succession.start()
+        threading.Thread(target=_succeed, args=(doomed, cluster), daemon=True).start()
         yield cluster
         assert doomed.poll() == -signal.SIGKILL
+
+
+def _succeed(doomed: subprocess.Popen[bytes], cluster: DaskCluster) -> None:
+    doomed.wait()
+    with suppress(AssertionError):
+        cluster.add_worker()

@@ -4,7 +4,7 @@ Arrives: a catalog, a number of tasks that suits.
 Leaves: ranges, each some rows of one row group; large files, hard links and directories apart from them.
 Must not know: what is done with entries.
 
-A range is named by numbers: the rows themselves are read by whoever works on them.
+A range is named by numbers: the task that works on them reads the rows themselves.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ ENTRY_COST = 1 << 16
 """Bytes whose transfer takes about as long as the metadata of one entry."""
 
 LEAST_COST, MOST_COST = 64 << 20, 16 << 30
-"""Of a range: at least seconds of work, and not so much that a killed worker costs long."""
+"""Of a range: at least some seconds of work, at most what may be lost with a killed worker."""
 
 LARGE_BYTES = 256 << 20
-"""A file from this size on is a task of its own: its parts are kept when the task is run again."""
+"""A file from this size on is a separate task: its parts are kept when the task is run again."""
 
 TASKS_A_THREAD = 8
 """Enough that the last ones end at about the same time."""
