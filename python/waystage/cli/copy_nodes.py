@@ -41,9 +41,11 @@ def copy_on_nodes(
     exclude: tuple[str, ...],
     workers: int | None,
     rate_bytes_per_s: int | None,
+    job: str | None,
 ) -> Copied:
     """Copy by the workers of `nodes`. Raises UserError where SRC is no directory, and what the copy raises."""
     from waystage.copying import copy_on_nodes
+    from waystage.flows import job_of
 
     if not Path(source).is_dir():
         raise UserError(
@@ -63,4 +65,5 @@ def copy_on_nodes(
             exclude=exclude,
             workers=workers,
             rate_bytes_per_s=rate_bytes_per_s,
+            job_id=job_of(job),
         )

@@ -17,9 +17,11 @@ import click
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options
 from waystage.cli.folders import check_folder, default_folder, writing
+from waystage.cli.many_nodes import joined, nodes_options
 
 if TYPE_CHECKING:
     from waystage.experiment.schema import Experiment
+    from waystage.nodes import Where
     from waystage.task import Progress
     from waystage.worlds.base import World
 
@@ -38,6 +40,7 @@ class Options:
     seed: int | None
     processes: int | None
     agreed: bool
+    nodes: Where | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Planned:
     "--processes", type=click.IntRange(min=1), help="Concurrent runs of a sweep [default: one per core]."
 )
 @click.option("--yes", "agreed", is_flag=True, help="Do not ask before more than 100,000 runs of a sweep.")
+@nodes_options
 @output_options
 def command(
     experiment: Path,
@@ -85,13 +89,14 @@ def command(
     out: Path | None,
     processes: int | None,
     agreed: bool,
+    nodes: Where | None,
     output: Output,
 ) -> None:
     """Run EXPERIMENT: a comparison of policies, a sweep over combinations, or a study of storage contention.
 
     Policies are compared set by set: in the simulator, in the lab, or on a cluster, through the Slurm of SLURM_CONF. Sweeps and contention studies run in the
     simulator (--on sim). A sweep runs every combination of its lists; with --out of an interrupted sweep, only the
-    missing runs are made.
+    missing runs are made. With --scheduler or --slurm, many nodes make them.
 
     Prints the comparison and the path of the report. The lab needs root. Exit status: 1 if a job, a run or the lab
     failed, 3 if EXPERIMENT is invalid, 6 if another run uses the lab, 7 if the result is invalid, 130 after
@@ -104,7 +109,7 @@ def command(
 
     plan = {"policies": _policies, "sweep": _sweep, "contention": _contention}[kind_of(experiment)]
     try:
-        planned = plan(experiment, Options(world, policies, sets, seed, processes, agreed), output)
+        planned = plan(experiment, Options(world, policies, sets, seed, processes, agreed, nodes), output)
     except ExperimentError as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from None
     folder = out or planned.folder or default_folder(planned.name)
@@ -134,6 +139,11 @@ def _policies(path: Path, options: Options, output: Output) -> Planned:
     """Raises ExperimentError."""
     from waystage.experiment.loading import load
     from waystage.topology import slow_links
+
+    if options.nodes is not None:
+        raise UserError(
+            f"--scheduler and --slurm: {path.name} is no sweep; many nodes run sweeps", ExitCode.USAGE
+        )
 
     loaded, topology = load(path)
     chosen = _adjust(loaded, options)
@@ -169,9 +179,18 @@ def _sweep(path: Path, options: Options, output: Output) -> Planned:
         if not sys.stdin.isatty() or output.json or output.quiet:
             raise UserError(str(error), ExitCode.USAGE) from None
         click.confirm(f"{sweep.name} is {count(loaded):,} runs. Make them all?", abort=True, err=True)
+
+    def make(folder: Path, progress: Progress) -> None:
+        if options.nodes is None:
+            run(loaded, folder, progress, processes=options.processes)
+            return
+        with joined(options.nodes, output) as engine:
+            nodes = (engine, options.nodes.directory)
+            run(loaded, folder, progress, processes=options.processes, nodes=nodes)
+
     return Planned(
         sweep.name,
-        lambda folder, progress: run(loaded, folder, progress, processes=options.processes),
+        make,
         loaded.warnings,
         # Beside the file, as with PFSim.
         None if sweep.output is None else path.parent / sweep.output,
@@ -187,8 +206,9 @@ def _contention(path: Path, options: Options, output: Output) -> Planned:
     from waystage.experiment.loading import load_contention
     from waystage.simulate.contention import simulate
 
-    foreign = {"--policy": options.policies, "--sets": options.sets}
+    foreign: dict[str, object] = {"--policy": options.policies, "--sets": options.sets}
     foreign |= {"--processes": options.processes, "--yes": options.agreed}
+    foreign |= {"--scheduler and --slurm": options.nodes}
     _only(path, "a contention study", options, foreign)
     study = load_contention(path)
     if options.seed is not None:

@@ -26,6 +26,7 @@ from waystage.catalog.on_nodes import build_on_nodes
 from waystage.catalog.ranges import Range, Split, opened, paths_apart, paths_in, split
 from waystage.copying.shares import LAST, clear_shares, key_of_file, key_of_range, make_destination, start
 from waystage.display import display
+from waystage.flows import FlowDescription, reported
 from waystage.nodes import Engine, Here, NodesError, Task, marked, shared_folder
 from waystage.nodes.shared import needed
 from waystage.task import Progress, follow
@@ -73,6 +74,7 @@ class Ends:
     workers: int | None
     links_apart: bool
     rate_bytes_per_s: int | None
+    job_id: str | None
     options: dict[str, Any]
 
 
@@ -88,11 +90,13 @@ def copy_on_nodes(
     exclude: tuple[str, ...] = (),
     workers: int | None = None,
     rate_bytes_per_s: int | None = None,
+    job_id: str | None = None,
 ) -> Copied:
     """Copy the tree `source` into `destination` by the workers of `engine`.
 
     `options` are those of `waystage.native_options.copies.CopyOptions`; `directory` takes lists that all nodes read;
-    `catalog` of `source` saves its walk, and entries that are not in it are not copied. Raises CopyError, CatalogError,
+    `catalog` of `source` saves its walk, and entries that are not in it are not copied; `job_id` is of the job that the
+    data is for. Raises CopyError, CatalogError,
     BuildError and NodesError.
     """
     root = Path(os.path.realpath(source))
@@ -125,7 +129,14 @@ def copy_on_nodes(
         )
         share = rate_bytes_per_s and max(1, rate_bytes_per_s // max(1, engine.threads()))
         ends = Ends(
-            str(root), os.path.abspath(destination), str(listing), workers, links_apart, share, options
+            str(root),
+            os.path.abspath(destination),
+            str(listing),
+            workers,
+            links_apart,
+            share,
+            job_id,
+            options,
         )
 
         def finished(task: Task, found: tuple[dict[str, int], list[tuple[bytes, str, str]], bool]) -> None:
@@ -216,6 +227,10 @@ def _copy(here: Here, ends: Ends, names: list[bytes], key: str, *, directories: 
         share = max(moved / max(counts["found_bytes"], 1), counts["files"] / max(counts["found"], 1))
         here.progress("copying", min(share, 0.99))
 
-    with copying:
+    # Each task is a flow of its node, which policies and users pace.
+    about = FlowDescription("staging" if ends.job_id else "io", "copy", job_id=ends.job_id)
+    with copying, reported(copying, about) as flow:
         follow(copying, report)
+        if not copying.complete:
+            flow.outcome = "failed"
         return copying.progress(), copying.problems(), copying.complete

@@ -11,27 +11,44 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from waystage.nodes import Engine
 from waystage.simulate.combinations import Combination, combinations, count
 from waystage.simulate.loading import Loaded
+from waystage.simulate.on_nodes import by_nodes, in_processes
 from waystage.simulate.records import FinishedRun
 from waystage.simulate.report import write_report
 from waystage.simulate.results import save
 from waystage.simulate.store import Store
-from waystage.simulate.workers import Workers
 from waystage.task import Progress
 
 
-def run(loaded: Loaded, folder: Path, progress: Progress, *, processes: int | None = None) -> None:
-    """Make the runs that `folder` does not hold yet, then its results and report; these also after Ctrl-C."""
+def run(
+    loaded: Loaded,
+    folder: Path,
+    progress: Progress,
+    *,
+    processes: int | None = None,
+    nodes: tuple[Engine, Path] | None = None,
+) -> None:
+    """Make the runs that `folder` does not hold yet, then its results and report; these also after Ctrl-C.
+
+    `nodes` are an engine that makes them on many nodes, and a directory that all these reach.
+    """
     try:
-        _make_missing(loaded, folder, progress, processes)
+        _make_missing(loaded, folder, progress, processes, nodes)
     except KeyboardInterrupt:
         write_report(loaded, folder, save(loaded, folder))
         raise
     write_report(loaded, folder, save(loaded, folder))
 
 
-def _make_missing(loaded: Loaded, folder: Path, progress: Progress, processes: int | None) -> None:
+def _make_missing(
+    loaded: Loaded,
+    folder: Path,
+    progress: Progress,
+    processes: int | None,
+    nodes: tuple[Engine, Path] | None,
+) -> None:
     total = count(loaded)
     store = Store(folder, loaded)
     done = 0
@@ -58,5 +75,8 @@ def _make_missing(loaded: Loaded, folder: Path, progress: Progress, processes: i
         shares[which.number] = min(at_s / loaded.sweep.duration, 1.0)
         progress(f"run {done + 1} of {total}", (done + sum(shares.values())) / total)
 
-    workers = Workers(loaded, processes or min(os.cpu_count() or 1, total), loaded.sweep.limit_s)
-    workers.run(missing(), finished, advanced)
+    if nodes is not None:
+        engine, directory = nodes
+        by_nodes(engine, loaded, folder, list(missing()), processes, progress, directory=directory)
+        return
+    in_processes(loaded, missing(), processes or min(os.cpu_count() or 1, total), finished, advanced)

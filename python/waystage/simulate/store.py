@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import secrets
 from pathlib import Path
 
 import msgspec
@@ -48,22 +49,11 @@ class Store:
 
     def get(self, which: Combination) -> FinishedRun | None:
         """None where the run was not made, failed, or its file is broken: then it is made again."""
-        try:
-            found = msgspec.msgpack.decode(self.path(which).read_bytes(), type=FinishedRun)
-        except (OSError, msgspec.MsgspecError):
-            return None
-        return found if found.schema == SCHEMA else None
+        return read_run(self.path(which))
 
     def put(self, which: Combination, run: FinishedRun) -> None:
         """Whole or not at all."""
-        path = self.path(which)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        try:
-            part.write_bytes(msgspec.msgpack.encode(run))
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_run(self.path(which), run)
 
     def _key(self, which: Combination) -> str:
         digest = hashlib.sha256(self._common)
@@ -76,6 +66,27 @@ class Store:
     def _algorithm(self, task: Task, choice: Choice) -> bytes:
         options = msgspec.json.encode(choice.options, order="deterministic")
         return f"|{task} {_identity(task, choice.name)} ".encode() + options
+
+
+def read_run(path: Path) -> FinishedRun | None:
+    """A run from its file; None where there is none, or it is broken."""
+    try:
+        found = msgspec.msgpack.decode(path.read_bytes(), type=FinishedRun)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return found if found.schema == SCHEMA else None
+
+
+def write_run(path: Path, run: FinishedRun) -> None:
+    """Write a run's file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Two workers may make one run at once.
+    part = path.with_suffix(f".{secrets.token_hex(4)}.part")
+    try:
+        part.write_bytes(msgspec.msgpack.encode(run))
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @functools.cache

@@ -53,28 +53,27 @@ def main() -> None:
     os.dup2(2, 1)
     try:
         sys.path[:] = receive(commands)
-        loaded = receive(commands)
-        _serve(commands, answers, loaded)
+        function = receive(commands)
+        shared = receive(commands)
+        _serve(commands, answers, function, shared)
     except (EOFError, BrokenPipeError):
         return
 
 
-def _serve(commands: IO[bytes], answers: IO[bytes], loaded: Any) -> None:
-    from waystage.simulate.one_run import simulate
-
+def _serve(commands: IO[bytes], answers: IO[bytes], function: Any, shared: Any) -> None:
     send(answers, ("ready", None))
     while True:
-        which = receive(commands)
+        item = receive(commands)
         last = time.monotonic()
 
-        def tick(at_s: float) -> None:
+        def tick(at: float) -> None:
             nonlocal last
             now = time.monotonic()
             if now - last >= PROGRESS_S:
                 last = now
-                send(answers, ("at", at_s))
+                send(answers, ("at", at))
 
-        send(answers, ("done", simulate(loaded, which, tick)))
+        send(answers, ("done", function(shared, item, tick)))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Runs in parallel, each in a process that can be ended.
+"""Items worked on in processes of this machine, each of which can be ended.
 
-Arrives: a loaded sweep and combinations.
-Leaves: finished runs, as they finish; no process, however it ends.
-Must not know: what is in a run, where results are kept.
+Arrives: a function, what all items share, items.
+Leaves: results, as they finish; no process, however it ends.
+Must not know: what the function does, where results are kept.
 """
 
 from __future__ import annotations
@@ -15,51 +15,81 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Generic, TypeVar
 
-from waystage.simulate.combinations import Combination
-from waystage.simulate.loading import Loaded
-from waystage.simulate.records import FinishedRun
-from waystage.simulate.worker import HEAD, send
+from waystage.nodes.child import HEAD, send
 
-Done = Callable[[Combination, FinishedRun], None]
-Advance = Callable[[Combination, float], None]
-"""Called with a combination and the simulated time it has reached."""
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741
+R = TypeVar("R")
+
+Tick = Callable[[float], None]
+"""Called by the function with how far it is, in its own unit."""
 
 CHUNK = 1 << 16
 LAST_WORDS = 2000
-"""Bytes of a crashed worker's standard error that are looked at."""
+"""Bytes of a crashed process's standard error that are read."""
+
+LOOK_S = 0.5
+"""Between two calls of `look`."""
 
 
-class Workers:
-    """At most `processes` at a time; a run that takes longer than `limit_s` is ended and failed."""
+@dataclass(frozen=True)
+class Died:
+    """In place of a result: why an item's process ended without one."""
 
-    def __init__(self, loaded: Loaded, processes: int, limit_s: float) -> None:
-        self._loaded = loaded
-        self._processes = processes
-        self._limit_s = limit_s
+    cause: str
 
-    def run(self, combinations: Iterable[Combination], done: Done, advance: Advance) -> None:
-        """Calls `done` for every combination, in the order in which they finish."""
-        waiting = iter(combinations)
+
+class Processes(Generic[S, I, R]):
+    """At most `processes` at a time call `function(shared, item, tick)`, which they import by `path`; an item that takes
+    longer than `limit_s` is ended, as `too_long` says."""
+
+    def __init__(
+        self,
+        function: Callable[[S, I, Tick], R],
+        shared: S,
+        processes: int,
+        limit_s: float,
+        too_long: str,
+        path: Sequence[str] | None = None,
+    ) -> None:
+        self._function, self._shared, self._processes = function, shared, processes
+        self._limit_s, self._too_long = limit_s, too_long
+        self._path = list(sys.path if path is None else path)
+
+    def run(
+        self,
+        items: Iterable[I],
+        done: Callable[[I, R | Died], None],
+        advance: Callable[[I, float], None],
+        look: Callable[[], None] | None = None,
+    ) -> None:
+        """Calls `done` for every item, in the order in which they finish; `advance` with what `tick` was called with.
+        What `look`, called now and then, raises ends all processes."""
+        waiting = iter(items)
         live: dict[int, _Worker] = {}
         with selectors.DefaultSelector() as selector:
             try:
                 following = next(waiting, None)
                 while following is not None or live:
+                    if look is not None:
+                        look()
                     while following is not None and len(live) < self._processes:
-                        worker = _Worker(self._loaded, following)
+                        worker = _Worker([self._path, self._function, self._shared], following)
                         live[worker.descriptor] = worker
                         selector.register(worker.descriptor, selectors.EVENT_READ)
                         following = next(waiting, None)
-                    for key, _ in selector.select(timeout=self._patience(live.values())):
+                    patience = self._patience(live.values(), LOOK_S if look is not None else 60.0)
+                    for key, _ in selector.select(timeout=patience):
                         worker = live[key.fd]
                         for kind, value in worker.read():
                             if kind == "at":
-                                advance(worker.which, value)
+                                advance(worker.item, value)
                             elif kind == "done":
-                                done(worker.which, value)
+                                done(worker.item, value)
                                 if following is None:
                                     worker.retire()
                                 else:
@@ -70,40 +100,34 @@ class Workers:
                             del live[key.fd]
                             cause = worker.close()
                             if cause:
-                                done(worker.which, FinishedRun(status="failed", cause=cause))
+                                done(worker.item, Died(cause))
                     for worker in list(live.values()):
                         if worker.seconds() > self._limit_s:
                             selector.unregister(worker.descriptor)
                             del live[worker.descriptor]
                             worker.kill()
-                            done(worker.which, FinishedRun(status="failed", cause=self._too_long()))
+                            done(worker.item, Died(self._too_long))
             finally:
                 for worker in live.values():
                     worker.kill()
 
-    def _patience(self, workers: Iterable[_Worker]) -> float:
+    def _patience(self, workers: Iterable[_Worker], most: float) -> float:
         left = [self._limit_s - worker.seconds() for worker in workers]
-        return max(0.01, min([*left, 60.0]))
-
-    def _too_long(self) -> str:
-        return (
-            f"was ended after {self._limit_s:g} s: one of its algorithms may loop; "
-            "if it does not, raise limit_s in the sweep"
-        )
+        return max(0.01, min([*left, most]))
 
 
 class _Worker:
-    """A process and the combination it works on."""
+    """A process and the item it works on."""
 
-    def __init__(self, loaded: Loaded, which: Combination) -> None:
-        self.which = which
+    def __init__(self, first: Sequence[object], item: Any) -> None:
+        self.item = item
         self.ended = False
         self._retired = False
         self._since: float | None = None
         self._buffer = bytearray()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "waystage.simulate.worker"],
+            [sys.executable, "-m", "waystage.nodes.child"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -112,7 +136,7 @@ class _Worker:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self.descriptor = self._process.stdout.fileno()
-        self._first: list[object] = [sys.path, loaded, which]
+        self._first: list[object] = [*first, item]
         self._tell()
 
     def _tell(self) -> None:
@@ -125,13 +149,13 @@ class _Worker:
         self._first = []
 
     def seconds(self) -> float:
-        """How long it has worked on its combination; zero while it starts."""
+        """How long it has worked on its item; zero while it starts."""
         return 0.0 if self._since is None else time.monotonic() - self._since
 
-    def take(self, which: Combination) -> None:
-        self.which = which
+    def take(self, item: Any) -> None:
+        self.item = item
         self._since = time.monotonic()
-        self._first = [which]
+        self._first = [item]
         self._tell()
 
     def retire(self) -> None:
