@@ -269,9 +269,7 @@ def command(
         refuse_on_nodes(ends is not None)
         options.pop("names")
         rate = schedule.now()
-        found = copy_on_nodes(
-            nodes, source, destination, options, output, catalog, exclude, workers, rate, job
-        )
+        found = copy_on_nodes(nodes, source, destination, options, output, catalog, exclude, workers, rate)
         _say(found, source, destination, time.monotonic() - began, output, {"dry_run": False}, "", [])
         return ExitCode.OK if found.complete else ExitCode.PARTIAL
     if catalog is not None:

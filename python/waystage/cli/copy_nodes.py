@@ -41,7 +41,6 @@ def copy_on_nodes(
     exclude: tuple[str, ...],
     workers: int | None,
     rate_bytes_per_s: int | None,
-    job: str | None,
 ) -> Copied:
     """Copy by the workers of `nodes`. Raises UserError where SRC is no directory, and what the copy raises."""
     from waystage.copying import copy_on_nodes
@@ -65,5 +64,5 @@ def copy_on_nodes(
             exclude=exclude,
             workers=workers,
             rate_bytes_per_s=rate_bytes_per_s,
-            job_id=job_of(job),
+            job_id=job_of(None),
         )

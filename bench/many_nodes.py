@@ -1,0 +1,190 @@
+"""How much faster four nodes copy and deduplicate than one, by the workers of a Dask scheduler.
+
+Each node is a network namespace with one worker of one thread, whose tasks use 4 threads; scheduler and client are in a
+fifth. The source is the emulated striped file system (docs/reference/pfs.md) in front of a folder, mounted anew before
+each measurement; its servers have room for all nodes, so that a node is limited by the time that its requests wait, not
+by this machine's two cores. Times are of the whole command: start, walk, tasks, directories, report.
+
+`copy_x` and `dedup_x` are one worker's time over that of four, as ratios of medians. `wrong_bytes` are bytes of a copy by
+four, one of which is killed with SIGKILL in the middle, that differ from the source, all bytes of missing files among
+them. `ranks_dedup_x` is one worker's time over that of four ranks (`dedup --rank N --ranks 4`, then `--merge`), without a
+scheduler: as mpifileutils and mpirun share work. A measurement is invalid if the emulation was late or no processor time
+was left.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from _dask_nodes import NODES, Nodes, dask_nodes
+
+from waystage.bench import BenchError, BenchOptions, take_turns
+from waystage.worlds.lab import pfs
+
+FILES, FILES_QUICK = 2048, 128
+BYTES = 64 << 10
+DIRECTORIES = 64
+THREADS = 4
+TURNS = 3
+KILL_S, KILL_QUICK_S = 4.0, 2.0
+
+SHAPE = """
+name: many-nodes
+description: Servers with room for many nodes, and requests that wait.
+targets: {count: 16, read_per_s: 4 GB, write_per_s: 4 GB, latency_ms: 30}
+metadata:
+  servers: 4
+  messages_per_s: 100000
+  latency_ms: {lookup: 15, open: 30, close: 15, layout: 1, readdir: 15, change: 15}
+"""
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        raise BenchError("namespaces and the emulated file system need root and /dev/fuse")
+    files = FILES_QUICK if options.quick else FILES
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="waystage-nodes-")))
+        make_tree(folder / "tree", files)
+        (folder / "shape.yaml").write_text(SHAPE)
+        one = held.enter_context(dask_nodes(folder / "one", 1))
+        four = held.enter_context(dask_nodes(folder / "four", NODES))
+        bench = _Bench(folder, files)
+        contestants = {
+            "copy_1": lambda turn: bench.copy(one),
+            "copy_4": lambda turn: bench.copy(four),
+            "dedup_1": lambda turn: bench.dedup(one),
+            "dedup_4": lambda turn: bench.dedup(four),
+            "ranks_dedup_4": lambda turn: bench.ranks(four),
+        }
+        turns = take_turns(options, contestants, turns=TURNS, quick=1, least_idle_pct=1.0, invalid=_invalid)
+        wrong, killed_s = bench.killed(four, KILL_QUICK_S if options.quick else KILL_S)
+
+    def over(one: str, other: str) -> float:
+        return round(turns.ratio(one, other, "seconds"), 2)
+
+    return {
+        "figures": {
+            "copy_x": over("copy_1", "copy_4"),
+            "dedup_x": over("dedup_1", "dedup_4"),
+            "wrong_bytes": wrong,
+        },
+        "peers": {"ranks_dedup_x": over("dedup_1", "ranks_dedup_4")},
+        "details": turns.details()
+        | {"files": files, "file_bytes": BYTES, "killed_copy_s": round(killed_s, 2)},
+    }
+
+
+def _invalid(figures: Any) -> str | None:
+    return figures.get("emulation") or None
+
+
+def make_tree(top: Path, files: int) -> None:
+    """Files of noise, of which every fourth repeats another."""
+    noise = random.Random(1)
+    repeated = [noise.randbytes(BYTES) for _ in range(8)]
+    for number in range(files):
+        folder = top / f"d{number % DIRECTORIES:02d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        content = repeated[number % 8] if number % 4 == 0 else noise.randbytes(BYTES)
+        (folder / f"f{number:05d}").write_bytes(content)
+
+
+class _Bench:
+    def __init__(self, folder: Path, files: int) -> None:
+        self._folder, self._files = folder, files
+
+    def copy(self, nodes: Nodes) -> dict[str, Any]:
+        with self._mounted() as (source, figures):
+            target = self._folder / "copy"
+            try:
+                figures["seconds"] = nodes.waystage(
+                    "copy", source, target, "--workers", THREADS, *nodes.options(self._folder), "--quiet"
+                )
+                if sum(1 for path in target.rglob("*") if path.is_file()) != self._files:
+                    raise BenchError("the copy lacks files")
+            finally:
+                shutil.rmtree(target, ignore_errors=True)
+        return figures
+
+    def dedup(self, nodes: Nodes) -> dict[str, Any]:
+        with self._mounted() as (source, figures):
+            words = ("dedup", source, "--threads", THREADS, *nodes.options(self._folder), "--quiet")
+            figures["seconds"] = nodes.waystage(*words)
+        return figures
+
+    def ranks(self, nodes: Nodes) -> dict[str, Any]:
+        """A rank in each namespace, as mpirun starts them, then the merge."""
+        parts = self._folder / "parts"
+        with self._mounted() as (source, figures):
+            began = time.perf_counter()
+            ranks = [
+                nodes.start(
+                    node,
+                    "dedup",
+                    source,
+                    "--threads",
+                    THREADS,
+                    "--parts-in",
+                    parts,
+                    "--rank",
+                    node,
+                    "--ranks",
+                    NODES,
+                )
+                for node in range(NODES)
+            ]
+            if any(rank.wait() for rank in ranks):
+                raise BenchError("a rank failed")
+            nodes.waystage("dedup", "--merge", parts, "--quiet")
+            figures["seconds"] = time.perf_counter() - began
+        shutil.rmtree(parts)
+        return figures
+
+    def killed(self, nodes: Nodes, after_s: float) -> tuple[int, float]:
+        """Bytes that are wrong in a copy during which a worker is killed; its seconds."""
+        target = self._folder / "copy"
+        killer = threading.Timer(after_s, nodes.kill, (0,))
+        with self._mounted() as (source, _):
+            killer.start()
+            seconds = nodes.waystage(
+                "copy", source, target, "--workers", THREADS, *nodes.options(self._folder), "--quiet"
+            )
+        killer.join()
+        if nodes.alive() != NODES - 1:
+            raise BenchError("no worker was killed during the copy")
+        return wrong_bytes(self._folder / "tree", target), seconds
+
+    @contextmanager
+    def _mounted(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        point = self._folder / "point"
+        point.mkdir(exist_ok=True)
+        made = pfs.mount(point, pfs.load(self._folder / "shape.yaml"), self._folder / "tree")
+        figures: dict[str, Any] = {}
+        try:
+            yield point, figures
+            figures["emulation"] = pfs.why_invalid(pfs.statistics(made)) or ""
+        finally:
+            pfs.unmount(point, force=True)
+
+
+def wrong_bytes(source: Path, copy: Path) -> int:
+    """Bytes of the source that the copy lacks or has otherwise."""
+    wrong = 0
+    for path in source.rglob("*"):
+        if path.is_file():
+            wanted, other = path.read_bytes(), copy / path.relative_to(source)
+            found = other.read_bytes() if other.is_file() else b""
+            if found != wanted:
+                same = sum(a == b for a, b in zip(wanted, found, strict=False))
+                wrong += max(len(wanted), len(found)) - same
+    return wrong
