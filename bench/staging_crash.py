@@ -1,4 +1,4 @@
-"""What 50 kills of stager, engines and controller at random moments do to jobs that are being staged.
+"""What 50 kills of stager, engines and controller at random moments do to jobs that are being staged, and 50 under Slurm.
 
 Jobs are staged in from this host and from a far end (`waystage serve`), and out again, at a limited rate, so that there
 is always something to kill. Each kill is `kill -9` of the stager, an engine or the controller at a random moment; what
@@ -6,6 +6,9 @@ was killed is started again after a random pause, as systemd does. `lost_jobs` c
 failed or cancelled in the end; `wrong_bytes` counts bytes at the destinations that differ from the source's, missing
 ones included; `stuck` counts requests that have not ended ten minutes after the last kill, engines that outlived their
 stager, and jobs that the controller still believes to be staging.
+
+Where Slurm is installed, as many kills of slurmctld, slurmd and stager follow, under jobs of the lab's Slurm with
+directives (`details.slurm`), and count with the others.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from _slurm_crash import slurm_kills
 from _staging_site import Site, different_bytes, site
 
 from waystage.bench import BenchOptions
+from waystage.worlds.lab.slurm import available
 
 KILLS, KILLS_QUICK = 50, 6
 VICTIMS = ("stager", "engine", "controller")
@@ -52,9 +57,12 @@ def run(options: BenchOptions) -> dict[str, Any]:
             killed[victim] += 1
         options.progress("the rest", 1.0)
         outcome = jobs.finish()
+    slurm = slurm_kills(kills, chance, options) if available() else None
     return {
-        "figures": {key: outcome[key] for key in ("lost_jobs", "wrong_bytes", "stuck")},
-        "details": outcome | {"kills": killed, "jobs": len(jobs.requests)},
+        "figures": {
+            key: outcome[key] + (slurm or {}).get(key, 0) for key in ("lost_jobs", "wrong_bytes", "stuck")
+        },
+        "details": outcome | {"kills": killed, "jobs": len(jobs.requests), "slurm": slurm},
     }
 
 
