@@ -139,41 +139,44 @@ def why_no_node(env: Mapping[str, str] | None = None, wanted: Sequence[str] = ()
 
 def nodes(env: Mapping[str, str] | None = None) -> list[str]:
     """The filesystem nodes that are registered. Raises GfarmError."""
-    return _hosts("gfhost", env)
+    # Architecture, CPUs, host, port, flags.
+    lines = [line.split() for line in _lines(("gfhost", "-M"), env)]
+    return sorted({words[2] for words in lines if len(words) >= 4})
 
 
 def connected_nodes(env: Mapping[str, str] | None = None) -> list[str]:
     """The filesystem nodes whose gfsd is connected to the metadata server. Raises GfarmError."""
     try:
-        return _hosts("gfsched", env)
+        return sorted({line.strip() for line in _lines(("gfsched",), env)})
     except GfarmError as error:
         if NO_NODE in str(error):
             return []
         raise
 
 
-def _hosts(program: str, env: Mapping[str, str] | None) -> list[str]:
-    found = shutil.which(program)
-    if found is None:
-        raise GfarmMissing(f"{program} is not installed: apt-get install gfarm-client")
+def _lines(command: Sequence[str], env: Mapping[str, str] | None) -> list[str]:
+    program = shutil.which(command[0])
+    if program is None:
+        raise GfarmMissing(f"{command[0]} is not installed: apt-get install gfarm-client")
     try:
         done = subprocess.run(
-            [found],
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             env={**os.environ, "LC_ALL": "C.UTF-8", **(env or {})},
             timeout=CHECK_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise GfarmError(f"the metadata server of {_config(env)} did not answer {program} in time") from None
-    reason = _reason(program, done.stderr)
+        raise GfarmError(
+            f"the metadata server of {_config(env)} did not answer {command[0]} in time"
+        ) from None
+    reason = _reason(command[0], done.stderr)
     if done.returncode != 0 and NO_NODE in reason:
         return []
     if done.returncode != 0:
         raise GfarmError(explained(reason, env))
-    return sorted(
-        {line.strip() for line in done.stdout.decode(errors="replace").splitlines() if line.strip()}
-    )
+    return [line for line in done.stdout.decode(errors="replace").splitlines() if line.strip()]
 
 
 def _config(env: Mapping[str, str] | None) -> str:

@@ -130,3 +130,17 @@ def test_attributes_of_programs_are_kept(mount: Mount, point: Path, folder: Path
     with pytest.raises(OSError):
         os.getxattr(file, "user.note")
     assert os.listxattr(folder / "old" / "file") == []
+
+
+def test_a_hard_link_stays_when_the_name_that_was_seen_last_is_removed(
+    mount: Mount, point: Path, folder: Path
+) -> None:
+    mount(FAST, folder=folder)
+    (point / "one").write_bytes(b"contents")
+    for name in ("two", "three"):
+        os.link(point / "one", point / name)
+        assert (point / name).stat().st_nlink > 1
+    (point / "three").unlink()
+    os.rename(point / "two", point / "four")
+    assert (point / "one").read_bytes() == (point / "four").read_bytes() == b"contents"
+    assert (point / "one").stat().st_nlink == 2

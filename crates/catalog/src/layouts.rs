@@ -185,7 +185,7 @@ impl<'a> WorkerLayouts<'a> {
                 return Ok(Some(&self.objects));
             }
             Some(Method::Attribute(reader, attribute)) => {
-                self.attribute(dir, name, attribute, |value| reader.parse(value))?
+                self.attribute(dir, name, attribute, |value| reader.answer(value))?
             }
             Some(Method::Open) | None => self.opened(dir, name)?,
         };
@@ -219,12 +219,12 @@ impl<'a> WorkerLayouts<'a> {
         dir: BorrowedFd<'_>,
         name: &CStr,
         attribute: &CStr,
-        parse: impl Fn(&[u8]) -> Result<Layout, LayoutError>,
+        parse: impl Fn(&[u8]) -> Result<Option<Layout>, LayoutError>,
     ) -> Result<Option<Layout>, LayoutError> {
         loop {
             let buffer = &mut self.buffer.spare_capacity_mut()[..self.value_bytes];
             match xattr::get(dir, name, attribute, buffer) {
-                Ok(value) => return parse(value).map(Some),
+                Ok(value) => return parse(value),
                 Err(Errno::RANGE) if self.value_bytes < LONGEST => {
                     self.value_bytes = if self.value_bytes < USUAL { USUAL } else { LONGEST };
                     self.buffer.reserve_exact(self.value_bytes);
@@ -298,7 +298,7 @@ mod tests {
             }
             let read = worker.attribute(dir.as_fd(), name, c"user.waystage", |value| {
                 assert_eq!(value, vec![7; length]);
-                Ok(local::layout(1, 2))
+                Ok(Some(local::layout(1, 2)))
             });
             assert_eq!(read, Ok(Some(local::layout(1, 2))));
             assert_eq!(worker.value_bytes, asked, "{length}");

@@ -124,7 +124,7 @@ impl TreeRestripe {
     /// Whether every file of the tree has its layout, as far as it has come.
     #[getter]
     fn complete(&self) -> bool {
-        self.0.counts().complete()
+        self.0.is_complete()
     }
 
     /// (path, kind, text) of files that were left as they were, the first ten thousand.

@@ -226,7 +226,7 @@ def _say(
     words = dict(PARTS) | ({"files": "files to restripe"} if dry_run else {})
     done = [f"{counts[key]:,} {words[key]}" for key, _ in PARTS if counts[key]]
     text = f"{size_text(counts['bytes'])} in {seconds:.1f} s: {', '.join(done) or 'no file was found'}"
-    for kind in ("errors", "changed", "vanished", "lost"):
+    for kind in ("errors", "changed", "lost"):
         if counts[kind]:
             text += f"; {counts[kind]:,} {kind}"
     listing = [f"{size_text(size):>9}  {display(path)}" for path, _, size in planned[:SHOWN]]

@@ -51,6 +51,15 @@ pub trait LayoutReader: Sync {
     /// Where the bytes are not a layout.
     fn parse(&self, bytes: &[u8]) -> Result<Layout, LayoutError>;
 
+    /// The layout of a file of which [`Access::Attribute`] has this value; None where it has none. Only a reader whose
+    /// attribute names the file, and does not describe it, asks further.
+    ///
+    /// # Errors
+    /// Where the value is not a layout, or what is asked fails.
+    fn answer(&self, value: &[u8]) -> Result<Option<Layout>, LayoutError> {
+        self.parse(value).map(Some)
+    }
+
     /// The layout of an open file or directory; None where it has none, as a file without objects.
     ///
     /// # Errors

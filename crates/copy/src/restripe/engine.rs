@@ -85,6 +85,12 @@ impl Restripe {
         self.context.state.report.tally.read()
     }
 
+    /// Whether no file was left as it was, as far as it has come.
+    pub fn is_complete(&self) -> bool {
+        let counts = self.counts();
+        counts.errors + counts.changed + counts.lost == 0
+    }
+
     /// Files that were left as they were and why, the first ten thousand.
     pub fn problems(&self) -> Vec<Problem> {
         self.context.state.report.problems()
@@ -254,7 +260,7 @@ fn walk(context: &Context, give: SyncSender<Work>) -> Result<(), CopyError> {
         tally.found.store(counts.entries, Ordering::Relaxed);
         tally.found_bytes.store(counts.bytes, Ordering::Relaxed);
         if ended {
-            add(&tally.vanished, counts.vanished);
+            // What vanished since the directory was read was this process's own, or needs no layout any more.
             add(&tally.excluded, counts.excluded);
             break;
         }

@@ -91,15 +91,21 @@ impl Folder {
     }
 
     fn metadata(&self, ino: u64) -> Result<Metadata, Errno> {
-        let by_path = self.path(ino).and_then(|path| Ok(fs::symlink_metadata(path)?));
-        match by_path {
-            Ok(metadata) if self.ino(&metadata) == Ok(ino) => Ok(metadata),
+        // Of hard links one may be another's by now, and the next still its.
+        let own = |metadata: &Metadata| self.ino(metadata) == Ok(ino);
+        let paths = match ino {
+            ROOT => vec![self.path(ino)?],
+            _ => self.inodes.paths(ino),
+        };
+        let mut found = paths.iter().filter_map(|path| fs::symlink_metadata(path).ok());
+        match found.find(own) {
+            Some(metadata) => Ok(metadata),
             // Its name is gone or another file's; open handles stay valid.
-            other => {
+            None => {
                 let open = self.open.read();
                 match open.values().find(|(of, _)| *of == ino) {
                     Some((_, file)) => Ok(file.metadata()?),
-                    None => Err(other.err().unwrap_or(Errno::ENOENT)),
+                    None => Err(Errno::ENOENT),
                 }
             }
         }
@@ -334,10 +340,14 @@ impl Tree for Folder {
 
     fn remove(&self, parent: u64, name: &OsStr, directory: bool) -> Result<(), Errno> {
         let path = self.child(parent, name)?;
+        let removed = fs::symlink_metadata(&path).ok();
         if directory {
             fs::remove_dir(path)?;
         } else {
             fs::remove_file(path)?;
+        }
+        if let Some(ino) = removed.and_then(|metadata| self.ino(&metadata).ok()) {
+            self.inodes.removed(ino, parent, name);
         }
         Ok(())
     }
@@ -357,11 +367,19 @@ impl Tree for Folder {
         let (moved, replaced) = (ino(&from), ino(&to));
         let flags = RenameFlags::from_bits_retain(flags);
         renameat_with(CWD, &from, CWD, &to, flags).map_err(errno)?;
-        if let Some(moved) = moved {
-            self.inodes.moved(moved, new_parent, new_name);
+        if moved == replaced {
+            return Ok(()); // two names of one file: rename(2) does nothing
         }
-        if let (Some(replaced), true) = (replaced, flags.contains(RenameFlags::EXCHANGE)) {
-            self.inodes.moved(replaced, parent, name);
+        let (old, new) = ((parent, name), (new_parent, new_name));
+        if let Some(moved) = moved {
+            self.inodes.moved(moved, old, new);
+        }
+        match replaced {
+            Some(replaced) if flags.contains(RenameFlags::EXCHANGE) => {
+                self.inodes.moved(replaced, new, old);
+            }
+            Some(replaced) => self.inodes.removed(replaced, new_parent, new_name),
+            None => {}
         }
         Ok(())
     }
