@@ -47,6 +47,17 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "damage_is_noticed_and_nothing_after_it_is_believed",
         ),
     ),
+    "crates/copy/src/restripe/journal.rs": (
+        "journals of restriping",
+        (
+            "a_group_is_found_until_it_is_done_and_a_torn_line_is_none",
+            "damaged_journals_are_read",
+        ),
+    ),
+    "crates/copy/src/restripe/stripes.rs": (
+        "layouts of files that are restriped",
+        ("any_bytes_are_some_layout_or_another",),
+    ),
     "crates/copy/src/source/names.rs": (
         "lists of names",
         ("no_list_gives_a_path_out_of_the_root", "pieces_put_together_are_the_list"),

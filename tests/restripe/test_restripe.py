@@ -171,7 +171,7 @@ def test_the_catalog_knows_the_new_inodes(tree: Path, waystage: Run) -> None:
 
 
 def test_two_at_once_and_a_copy_beside_it(tree: Path, waystage: Run, tmp_path: Path) -> None:
-    (tree / "file").write_bytes(b"x" * 4_000_000)
+    (tree / "file").write_bytes(b"x" * 20_000_000)
     running = start(tree, "--bandwidth-limit", "1M")
     try:
         wait_for(lambda: any(path.stat().st_size > 500_000 for path in tree.glob("*.part")))
