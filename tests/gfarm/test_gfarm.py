@@ -135,8 +135,8 @@ def test_a_path_elsewhere_is_not_taken_for_one_of_gfarm(tmp_path: Path, waystage
         path_in_gfarm(tmp_path / "absent")
 
 
-def test_an_unregistered_node_and_one_with_another_key_are_told_apart(tmp_path: Path) -> None:
-    """Clients are told "no filesystem node" in both cases."""
+def test_an_unregistered_node_and_one_with_another_key_get_different_sentences(tmp_path: Path) -> None:
+    """Gfarm's own commands say "no filesystem node" in both cases."""
     with started(OTHER, register=False, port=10621) as unregistered:
         env = unregistered.environment
         assert "no filesystem node is registered" in why_no_node(env)
@@ -150,7 +150,7 @@ def test_an_unregistered_node_and_one_with_another_key_are_told_apart(tmp_path: 
             run_tool("gfreg", str(tmp_path / "file"), "/file", env=env, timeout_s=60)
 
 
-def test_a_client_with_another_key_is_told_which_key_to_copy(tmp_path: Path) -> None:
+def test_a_client_with_another_key_learns_which_key_to_copy(tmp_path: Path) -> None:
     with started(OTHER, port=10622) as running:
         key = tmp_path / "otherkey"
         config = tmp_path / "gfarm2.conf"

@@ -294,7 +294,7 @@ def _launch(made: Gfarm, node: FileNode, *command: object, log: str) -> None:
             stdout=output,
             stderr=output,
             cwd="/",
-            # Not a session: gfsd makes a process group of its own.
+            # Not a session: gfsd makes a process group for itself.
             process_group=0,
         )
     known = ProcessId.of(process.pid)
