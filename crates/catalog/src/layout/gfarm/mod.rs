@@ -1,8 +1,8 @@
 //! Gfarm: files are whole, and a layout is the hosts that each have a complete copy of one.
 //!
-//! Below a gfarm2fs mount the attribute `gfarm2fs.url` gives a file's name in Gfarm, and Gfarm's client library the hosts
-//! of that name. [`parse`] takes the hosts as `gfwhere FILE` prints them: separated by blanks; a line that ends in a
-//! colon is the heading that it prints above each of several files, and is left out. Pass the output for one file.
+//! Below a gfarm2fs mount the attribute `gfarm2fs.url` gives a file's name in Gfarm, and Gfarm's client library the
+//! hosts of that name. [`parse`] takes the hosts as `gfwhere FILE` prints them: separated by blanks; a line that ends
+//! in a colon is the heading that it prints above each of several files, and is left out. Pass the output for one file.
 
 mod library;
 
