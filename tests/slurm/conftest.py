@@ -5,18 +5,33 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from slurm_support import USER, Cluster
 from waystage.interconnect.graphml import read_topology
+from waystage.slurm.settings import Hooks
 from waystage.worlds.lab.lab import Lab, take_down
 from waystage.worlds.lab.slurm import LabSlurm, available
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
+    with _cluster("burst-buffer") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def plain_cluster() -> Iterator[Cluster]:
+    """Without burst buffers: job_submit, prolog and epilog stage."""
+    with _cluster("job-submit") as found:
+        yield found
+
+
+@contextmanager
+def _cluster(hooks: Hooks) -> Iterator[Cluster]:
     if os.geteuid() != 0:
         pytest.skip("a lab needs root")
     if not available():
@@ -30,7 +45,7 @@ def cluster() -> Iterator[Cluster]:
         try:
             with Lab(name, read_topology("paper"), host_bytes=64 << 20) as lab:
                 slurm = LabSlurm(lab)
-                slurm.start()
+                slurm.start(hooks)
                 yield Cluster(lab, slurm, folder)
         finally:
             take_down(name)
