@@ -10,9 +10,10 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use rustix::time::{clock_gettime, ClockId};
 
 /// What bytes wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +56,7 @@ const SHARE: f64 = 0.25;
 /// Nanoseconds by cause.
 type Times = [u64; CAUSES.len()];
 
-/// The times of one thread. `now` is what it does now: nanoseconds since the meter began, times 8, plus 1 + the cause,
+/// The times of one thread. `now` is what it does now: nanoseconds of the clock, times 8, plus 1 + the cause,
 /// or plus 0 where it waits for nothing.
 #[derive(Debug, Default)]
 struct Cell {
@@ -98,21 +99,21 @@ struct State {
 /// The waits of a flow's threads.
 #[derive(Debug)]
 pub struct Meter {
-    began: Instant,
     state: Arc<Mutex<State>>,
 }
 
 impl Default for Meter {
     fn default() -> Self {
-        let judged = Judged { at_ns: 0, times: [0; CAUSES.len()], thread_ns: 0, cause: None };
+        let judged =
+            Judged { at_ns: now_ns(), times: [0; CAUSES.len()], thread_ns: 0, cause: None };
         let state = State { cells: Vec::new(), past: judged.times, past_thread_ns: 0, judged };
-        Self { began: Instant::now(), state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 }
 
 thread_local! {
     /// The cell of the flow that this thread works for.
-    static CURRENT: RefCell<Option<(Arc<Cell>, Instant)>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Arc<Cell>>> = const { RefCell::new(None) };
 }
 
 impl Meter {
@@ -120,18 +121,17 @@ impl Meter {
     #[must_use]
     pub fn attach(&self) -> Attached {
         let cell = Arc::new(Cell::default());
-        self.state.lock().cells.push((Arc::clone(&cell), nanoseconds(self.began.elapsed())));
-        let own = Some((Arc::clone(&cell), self.began));
-        let before = CURRENT.with(|current| current.replace(own));
-        Attached { cell, began: self.began, state: Arc::clone(&self.state), before }
+        self.state.lock().cells.push((Arc::clone(&cell), now_ns()));
+        let before = CURRENT.with(|current| current.replace(Some(Arc::clone(&cell))));
+        Attached { cell, state: Arc::clone(&self.state), before }
     }
 
     /// The cause with the largest share of the threads' time since it was last asked for, at least of 200 ms.
     #[must_use]
     pub fn limited_by(&self) -> Option<Cause> {
-        let at_ns = nanoseconds(self.began.elapsed());
+        let at_ns = now_ns();
         let mut state = self.state.lock();
-        if at_ns - state.judged.at_ns >= nanoseconds(INTERVAL) {
+        if at_ns.saturating_sub(state.judged.at_ns) >= nanoseconds(INTERVAL) {
             let (times, thread_ns) = state.totals(at_ns);
             // Threads that came late or have left waited for nothing.
             let elapsed_ns = at_ns - state.judged.at_ns;
@@ -171,15 +171,14 @@ fn add(times: &mut Times, more: &Times) {
 #[derive(Debug)]
 pub struct Attached {
     cell: Arc<Cell>,
-    began: Instant,
     state: Arc<Mutex<State>>,
-    before: Option<(Arc<Cell>, Instant)>,
+    before: Option<Arc<Cell>>,
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
         CURRENT.with(|current| current.replace(self.before.take()));
-        let now_ns = nanoseconds(self.began.elapsed());
+        let now_ns = now_ns();
         let mut state = self.state.lock();
         if let Some(at) = state.cells.iter().position(|(cell, _)| Arc::ptr_eq(cell, &self.cell)) {
             let (cell, since_ns) = state.cells.swap_remove(at);
@@ -204,8 +203,8 @@ pub fn during<T>(cause: Cause, work: impl FnOnce() -> T) -> T {
 fn switch(to: u64) -> Option<u64> {
     CURRENT.with(|current| {
         let current = current.borrow();
-        let (cell, began) = current.as_ref()?;
-        let now_ns = nanoseconds(began.elapsed());
+        let cell = current.as_ref()?;
+        let now_ns = now_ns();
         let was = cell.now.load(Ordering::Relaxed);
         if let Some(index) = (was % 8).checked_sub(1) {
             let time = &cell.times[index as usize];
@@ -218,6 +217,13 @@ fn switch(to: u64) -> Option<u64> {
     })
 }
 
+/// The time by the kernel's tick, of 1 to 10 ms: a fifth of the cost of a precise clock. Shorter waits are counted as
+/// often as a tick falls into them, which over [`INTERVAL`] is right on average.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -225,6 +231,9 @@ fn nanoseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Long enough to be judged, whatever the tick.
+    const LONG: Duration = Duration::from_millis(250);
 
     #[test]
     fn the_largest_share_limits_and_small_ones_do_not() {
@@ -240,15 +249,15 @@ mod tests {
         let meter = Meter::default();
         let attached = meter.attach();
         during(Cause::Source, || {
-            std::thread::sleep(INTERVAL);
+            std::thread::sleep(LONG);
             assert_eq!(meter.limited_by(), Some(Cause::Source));
-            during(Cause::Network, || std::thread::sleep(2 * INTERVAL));
+            during(Cause::Network, || std::thread::sleep(2 * LONG));
             assert_eq!(meter.limited_by(), Some(Cause::Network));
-            std::thread::sleep(2 * INTERVAL);
+            std::thread::sleep(2 * LONG);
             assert_eq!(meter.limited_by(), Some(Cause::Source));
         });
         drop(attached);
-        std::thread::sleep(INTERVAL);
+        std::thread::sleep(LONG);
         assert_eq!(meter.limited_by(), None);
         assert_eq!(during(Cause::Rate, || 7), 7, "a thread that is not counted works as well");
     }
@@ -262,9 +271,9 @@ mod tests {
                 scope.spawn(move || {
                     let _attached = meter.attach();
                     if number == 0 {
-                        during(Cause::Source, || std::thread::sleep(2 * INTERVAL));
+                        during(Cause::Source, || std::thread::sleep(2 * LONG));
                     } else {
-                        std::thread::sleep(2 * INTERVAL);
+                        std::thread::sleep(2 * LONG);
                     }
                 });
             }
