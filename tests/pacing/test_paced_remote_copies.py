@@ -63,7 +63,7 @@ def test_a_pause_stops_the_bytes_at_the_sender_and_the_copy_goes_on_with_identic
         before = copy.connection()[0]
         copy.set_rate(None)
         copy.resume()
-        assert copy.wait(60) and copy.complete
+        assert copy.wait(180) and copy.complete
         after = copy.connection()[0]
         if udp:
             assert after["round_trip_ms"] < before["round_trip_ms"] + 1000, "the pause is no round trip"
@@ -81,7 +81,7 @@ def test_a_new_rate_holds_in_both_directions(site: Site, content: bytes, push: b
         assert moved_in(copy, 2) / 2 < 4.5 * MIB, "the user's own limit is the lower one"
         copy.limit(None)
         copy.set_rate(None)
-        assert copy.wait(60)
+        assert copy.wait(180)
 
 
 @pytest.mark.parametrize("push", [True, False])
@@ -96,7 +96,7 @@ def test_a_copy_in_a_pause_outlives_the_idle_time_of_its_connection(
         assert not copy.wait(35)
         copy.set_rate(None)
         copy.resume()
-        assert copy.wait(60) and copy.complete
+        assert copy.wait(180) and copy.complete
 
 
 @pytest.mark.parametrize("push", [True, False])
@@ -110,12 +110,12 @@ def test_modes_change_in_the_middle_of_a_copy_of_several_connections(
     ):
         copy.set_rate(30 * MIB)
         until_moving(copy)
-        for mode in ("modest", "aggressive", "fair", "fast-start", "modest"):
+        for mode in ("modest", "aggressive", "fast-start", "modest", "fair"):
             copy.set_mode(mode)
             assert moved_in(copy, 0.6) > 0, mode
         assert copy.notes() == []
         copy.set_rate(None)
-        assert copy.wait(60) and copy.complete
+        assert copy.wait(180) and copy.complete
 
 
 def test_a_mode_that_the_server_does_not_grant_is_noted_and_the_copy_goes_on(
@@ -130,7 +130,7 @@ def test_a_mode_that_the_server_does_not_grant_is_noted_and_the_copy_goes_on(
         time.sleep(0.5)
         assert ["does not grant mode aggressive" in note for note in copy.notes()] == [True]
         copy.set_rate(None)
-        assert copy.wait(60)
+        assert copy.wait(180)
 
 
 @pytest.mark.parametrize("push", [True, False])
@@ -162,7 +162,7 @@ def test_a_server_paces_and_pauses_its_sessions(site: Site, content: bytes, push
         time.sleep(1)
         assert 0.4 * 8 * MIB < moved_in(copy, 2) / 2 < 1.8 * 8 * MIB
         server.set_rate(None)
-        assert copy.wait(60) and copy.complete
+        assert copy.wait(180) and copy.complete
         assert moved(server) >= SIZE
 
 
@@ -177,4 +177,4 @@ def test_a_pushing_copy_says_what_limits_it(site: Site, content: bytes) -> None:
         time.sleep(1)
         assert limited_by(copy, 1.0) == "rate"
         copy.set_rate(None)
-        assert copy.wait(60)
+        assert copy.wait(180)
