@@ -60,7 +60,7 @@ def test_a_path_outside_the_users_rights_fails_at_once_with_its_name(stage: Stag
     assert not (stage.data / "one").exists() and [p.name for p in private.iterdir()] == ["secret"]
 
 
-@pytest.mark.parametrize("victim", ["stager", "engine"])
+@pytest.mark.parametrize("victim", ["stager", "engine", "spawner"])
 def test_after_a_kill_the_request_is_completed(stage: Stage, victim: str) -> None:
     source = stage.tree("source", files=3, size=50 << 20)
     stage.start()
@@ -69,6 +69,9 @@ def test_after_a_kill_the_request_is_completed(stage: Stage, victim: str) -> Non
     pid, start = stage.engine(number), start_of(stage.engine(number))
     if victim == "engine":
         os.kill(pid, signal.SIGKILL)
+    elif victim == "spawner":
+        os.kill(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]), signal.SIGKILL)
+        wait_until(lambda: start_of(pid) != start, what="the engine's end with its parent")
     else:
         stage.end(signal.SIGKILL)
         wait_until(lambda: start_of(pid) != start, what="the engine's end with its stager")
