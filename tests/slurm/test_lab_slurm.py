@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from slurm_support import Cluster, until_true
+from harness import ran
+from slurm_support import USER, Cluster, until_true
 from waystage.interconnect.graphml import read_topology
+from waystage.worlds.lab import glusterfs
+from waystage.worlds.lab.commands import program
 from waystage.worlds.lab.daemons import Daemon
 from waystage.worlds.lab.errors import LabError
-from waystage.worlds.lab.lab import Lab
+from waystage.worlds.lab.lab import Lab, take_down
 from waystage.worlds.lab.processes import end
 from waystage.worlds.lab.slurm import LabSlurm, available
 from waystage.worlds.lab.slurm_conf import (
@@ -101,3 +104,22 @@ def test_another_user_reads_neither_the_key_nor_the_scripts_of_jobs(cluster: Clu
     for secret in (cluster.slurm.folders.munge / "key", cluster.slurm.folders.state):
         done = cluster.run("cat" if secret.is_file() else "ls", secret)
         assert done.code != 0 and "Permission denied" in done.err
+
+
+@lab_test
+def test_the_global_file_system_is_every_users_and_goes_with_the_lab() -> None:
+    if os.geteuid() != 0 or not available() or glusterfs.missing("x") is not None:
+        pytest.skip("needs root, Slurm and GlusterFS")
+    name = f"g{os.getpid()}"
+    try:
+        with Lab(name, read_topology("paper")) as lab:
+            slurm = LabSlurm(lab)
+            slurm.start(None)
+            point = slurm.start_global_fs()
+            become = [program("setpriv"), f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "sh", "-c"]
+            ran([*become, f"mkdir {point}/mine && echo text >{point}/mine/file"]).expect(0)
+            enter = lab.resources.enter_host("c4")
+            assert ran([*enter, *become, f"cat {point}/mine/file"]).out == "text\n"
+        assert not os.path.ismount(point) and not lab.run_dir.exists()
+    finally:
+        take_down(name)

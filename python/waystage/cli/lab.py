@@ -81,9 +81,23 @@ command.add_command(wan)
     show_default=True,
     help="Hooks of Waystage in that Slurm, with a staging service; as of `waystage slurm install --hooks`.",
 )
+@click.option(
+    "--global-fs",
+    type=click.Choice(["none", "glusterfs"]),
+    default="none",
+    show_default=True,
+    help="With --slurm: a global file system for its jobs. glusterfs: four bricks, with shards.",
+)
 @output_options
 def up(
-    topology: str, name: str, controller: bool, policy: str, slurm: bool, slurm_hooks: str, output: Output
+    topology: str,
+    name: str,
+    controller: bool,
+    policy: str,
+    slurm: bool,
+    slurm_hooks: str,
+    global_fs: str,
+    output: Output,
 ) -> None:
     """Start TOPOLOGY: a GraphML file, or the name of a shipped topology (default: paper).
 
@@ -91,6 +105,8 @@ def up(
 
     With --slurm, `waystage lab exec slurmctl -- sbatch ...` submits to the lab's own Slurm.
     """
+    if global_fs != "none" and not slurm:
+        raise UserError("--global-fs is the file system of Slurm's jobs: give --slurm too", ExitCode.USAGE)
     needs_root("a lab")
     with _lab_errors():
         from waystage.interconnect.graphml import read_topology
@@ -111,7 +127,7 @@ def up(
                     raise
             if slurm:
                 progress("starting Slurm", 0.7)
-                _start_slurm(lab, slurm_hooks)
+                _start_slurm(lab, slurm_hooks, global_fs)
             progress("up", 1.0)
         seconds = round(time.monotonic() - started, 2)
     found = _describe(lab) | {"seconds": seconds}
@@ -155,6 +171,8 @@ def status(name: str, output: Output) -> None:
     text += [table(found["switches"], ["switch", "dpid", "controller", "rules"])]
     if found["slurm"]:
         text += ["", f"Slurm: SLURM_CONF={found['slurm']['conf']}"]
+        if found["slurm"]["global_fs"]:
+            text += [f"global file system: {found['slurm']['global_fs']}"]
         text += [table(found["slurm"]["nodes"], ["node", "state"])]
     output.result(found, "\n".join(text))
     if found["problem"]:
@@ -283,11 +301,14 @@ def _describe(lab: Lab) -> dict[str, Any]:
     }
 
 
-def _start_slurm(lab: Lab, hooks: Any) -> None:
+def _start_slurm(lab: Lab, hooks: Any, global_fs: str) -> None:
     from waystage.worlds.lab.slurm import LabSlurm
 
     try:
-        LabSlurm(lab).start(None if hooks == "none" else hooks)
+        slurm = LabSlurm(lab)
+        slurm.start(None if hooks == "none" else hooks)
+        if global_fs == "glusterfs":
+            slurm.start_global_fs()
     except BaseException:
         lab.down()
         raise
@@ -301,7 +322,12 @@ def _describe_slurm(lab: Lab) -> dict[str, Any] | None:
     if slurm is None:
         return None
     nodes = [{"node": node, "state": state} for node, state in slurm.states().items()]
-    return {"conf": str(slurm.folders.conf), "nodes": nodes}
+    point = slurm.folders.global_fs
+    return {
+        "conf": str(slurm.folders.conf),
+        "global_fs": str(point) if os.path.ismount(point) else None,
+        "nodes": nodes,
+    }
 
 
 @contextmanager

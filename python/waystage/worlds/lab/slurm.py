@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from waystage.slurm.errors import SlurmError
 from waystage.slurm.install import apply, plan_install
 from waystage.slurm.settings import Hooks, SlurmSettings
+from waystage.worlds.lab import glusterfs
 from waystage.worlds.lab.commands import environment, program, require, run, run_together
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.resources import SLURM_CONTROLLER
@@ -93,6 +94,18 @@ class LabSlurm:
         if hooks is not None:
             self.start_stager()
             self.start_watch()
+
+    def start_global_fs(self) -> Path:
+        """Mount a GlusterFS of four bricks with shards, which every host and user sees; its mount point.
+
+        Servers and client are in slurmctld's namespace, and end with the lab. Raises MissingProgram, LabError.
+        """
+        made = glusterfs.start(self.folders.base / "gl", server=self.namespace, address=management_address(0))
+        point = self.folders.global_fs
+        point.mkdir()
+        glusterfs.mount(made, point, self.namespace)
+        point.chmod(0o1777)  # as /tmp: each user has their own directories there
+        return point
 
     @property
     def nodes(self) -> list[str]:

@@ -63,6 +63,11 @@ class SlurmFolders(msgspec.Struct, frozen=True, kw_only=True):
         return self.base / "stager.sock"
 
     @property
+    def global_fs(self) -> Path:
+        """Mount point of the global file system, if the lab has one."""
+        return self.base / "global"
+
+    @property
     def munge(self) -> Path:
         return self.base / "munge"
 
