@@ -13,7 +13,7 @@ RUST_SOURCES := $(shell find crates -name '*.rs' -o -name Cargo.toml) $(wildcard
 LAB ?= lab
 TOPOLOGY ?= paper
 BENCH ?= rules switching probes backplane mixes foresee collision pfsim-oracle mapping sim-speed sim-scale simgrid \
-  ost-contention profiler sim-accuracy walk catalog catalog-scale agent straggler loader-count first-batch nurion restripe \
+  ost-contention profiler sim-accuracy walk catalog catalog-scale agent straggler shared-storage loader-count first-batch nurion restripe \
   copy copy-crash dedup wan-path wan-loopback wan-loss \
   wan-start wan-fairness wan-files wan-crash staging-crash wan-reorder probe proxy flow-cost staging-slurm many-nodes
 
