@@ -30,7 +30,7 @@ from _dask_nodes import NODES, Nodes, dask_nodes
 from waystage.bench import BenchError, BenchOptions, take_turns
 from waystage.worlds.lab import pfs
 
-FILES, FILES_QUICK = 2048, 128
+FILES, FILES_QUICK = 768, 128
 BYTES = 64 << 10
 DIRECTORIES = 64
 THREADS = 4
@@ -40,11 +40,11 @@ KILL_S, KILL_QUICK_S = 4.0, 2.0
 SHAPE = """
 name: many-nodes
 description: Servers with room for many nodes, and requests that wait.
-targets: {count: 16, read_per_s: 4 GB, write_per_s: 4 GB, latency_ms: 30}
+targets: {count: 16, read_per_s: 4 GB, write_per_s: 4 GB, latency_ms: 15}
 metadata:
   servers: 4
   messages_per_s: 100000
-  latency_ms: {lookup: 15, open: 30, close: 15, layout: 1, readdir: 15, change: 15}
+  latency_ms: {lookup: 8, open: 15, close: 8, layout: 1, readdir: 8, change: 8}
 """
 
 

@@ -24,7 +24,7 @@ from waystage.catalog.store import Catalog, damage_named, paths_of
 ENTRY_COST = 1 << 16
 """Bytes whose transfer takes about as long as the metadata of one entry."""
 
-LEAST_COST, MOST_COST = 16 << 20, 16 << 30
+LEAST_COST, MOST_COST = 4 << 20, 16 << 30
 """Of a range: at least far more than the scheduler takes for a task, at most what may be lost with a worker."""
 
 LARGE_BYTES = 256 << 20

@@ -10,6 +10,7 @@ What a site's jobs need (queue, account, walltime, interface) is in dask-jobqueu
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ def make(secrets: str) -> Any:
         from dask_jobqueue.slurm import SLURMCluster
         from distributed.security import Security
 
-        security = Security.temporary()  # type: ignore[no-untyped-call]
+        security = _in_files(Security.temporary(), Path(secrets))  # type: ignore[no-untyped-call]
     except ImportError as error:
         raise NodesMissing(
             f"--slurm needs dask-jobqueue and cryptography ({error}): install them with pip install 'waystage[nodes]'"
@@ -74,7 +75,11 @@ def make(secrets: str) -> Any:
             protocol="tls://",
             security=security,
             shared_temp_directory=secrets,
-            scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            scheduler_options={
+                **(dask.config.get("jobqueue.slurm.scheduler-options", None) or {}),
+                "dashboard": False,
+                "dashboard_address": "127.0.0.1:0",
+            },
             worker_extra_args=[*WORKER, *(dask.config.get("jobqueue.slurm.worker-extra-args", None) or [])],
             death_timeout=DEATH_S,
             job_name="waystage",
@@ -84,3 +89,22 @@ def make(secrets: str) -> Any:
         raise NodesError(
             f"no scheduler can be started for Slurm jobs ({error}): see ~/.config/dask/jobqueue.yaml"
         ) from None
+
+
+def _in_files(made: Any, folder: Path) -> Any:
+    """The same certificates and keys, each in a file of the private directory: job scripts are shown to others."""
+    from distributed.security import Security
+
+    paths: dict[str, str] = {}
+    for role in ("scheduler", "worker", "client"):
+        for name, text in made.get_tls_config_for_role(role).items():
+            if not text or "\n" not in text:
+                continue
+            option = "tls_ca_file" if name == "ca_file" else f"tls_{role}_{name}"
+            path = folder / f"{option}.pem"
+            with open(
+                path, "w", encoding="ascii", opener=lambda file, flags: os.open(file, flags, 0o600)
+            ) as file:
+                file.write(text)
+            paths[option] = str(path)
+    return Security(require_encryption=True, **paths)  # type: ignore[no-untyped-call]
