@@ -25,7 +25,7 @@ def slowdown_at(slowdown: Slowdown, loaders: float) -> float:
     """g at that number of loaders: linear between the points, past the last as steep as before it; at least 1."""
     points = slowdown if slowdown and slowdown[0][0] <= 1 else ((1.0, 1.0), *slowdown)
     if len(points) == 1:
-        points = (*points, (points[0][0] + 1, points[0][1]))
+        points = (*points, (2 * points[0][0], 2 * points[0][1]))  # as UNKNOWN: the same total for any number
     for (x0, g0), (x1, g1) in itertools.pairwise(points):
         if loaders <= x1 or (x1, g1) == points[-1]:
             return max(1.0, g0 + (g1 - g0) * (max(loaders, x0) - x0) / (x1 - x0))
