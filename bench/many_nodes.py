@@ -30,12 +30,12 @@ from _dask_nodes import NODES, Nodes, dask_nodes
 from waystage.bench import BenchError, BenchOptions, take_turns
 from waystage.worlds.lab import pfs
 
-FILES, FILES_QUICK = 768, 128
+FILES, FILES_QUICK = 3072, 128
 BYTES = 64 << 10
 DIRECTORIES = 64
 THREADS = 4
 TURNS = 3
-KILL_S, KILL_QUICK_S = 4.0, 2.0
+KILL_S, KILL_QUICK_S = 12.0, 2.0
 
 SHAPE = """
 name: many-nodes
