@@ -44,6 +44,10 @@ enum State {
 /// idle timeout.
 const MAX_DOUBLINGS: u32 = 3;
 
+/// A sender without credit asks for it again at most this far apart: a report of new credit that was lost must not hold
+/// a copy up until the keep-alive.
+const CREDIT_PROBE_MOST_NS: u64 = 1_000_000_000;
+
 /// One end of a connection.
 pub struct Connection {
     config: Config,
@@ -64,6 +68,8 @@ pub struct Connection {
     mtu: Mtu,
     path: Path,
     peer_credit_bytes: u64,
+    /// Probes for credit since it last grew.
+    credit_probes: u32,
     /// From the acknowledgement with the largest number: bytes received and when, by the peer's clock.
     peer_received: (u64, u64),
     peer_marked_packets: u64,
@@ -108,6 +114,7 @@ impl Connection {
             path: Path::new(config.peer, config.peer_is_validated, config.secret),
             // Both ends start with what the handshake agreed; a shared default keeps the first round trip useful.
             peer_credit_bytes: config.limits.unconsumed_bytes,
+            credit_probes: 0,
             peer_received: (0, 0),
             peer_marked_packets: 0,
             timeouts: 0,
@@ -280,7 +287,7 @@ impl Connection {
         if !self.path.is_validated() {
             return Some(idle_ns.min(self.path.challenge_due_ns().unwrap_or(u64::MAX)));
         }
-        let mut wake_ns = self.keep_alive_at_ns().min(idle_ns);
+        let mut wake_ns = self.ping_at_ns().min(idle_ns);
         let mut sooner = |due_ns: Option<u64>| wake_ns = wake_ns.min(due_ns.unwrap_or(u64::MAX));
         sooner(self.acks.due_ns());
         sooner(self.path.due_ns());
@@ -292,8 +299,21 @@ impl Connection {
         Some(wake_ns)
     }
 
-    fn keep_alive_at_ns(&self) -> u64 {
-        self.received_ns.max(self.sent_ns) + self.config.keep_alive_ns
+    /// When a ping is due if nothing else is sent or arrives: for liveness, or earlier for credit. The report of new
+    /// credit is not repeated, so a sender that has data, no credit and nothing in flight asks, at doubling intervals
+    /// as TCP's persist timer does (RFC 9293, section 3.8.6.1); each acknowledgement carries the credit.
+    fn ping_at_ns(&self) -> u64 {
+        let blocked = self.limit_bps > 0.0
+            && !self.recovery.is_in_flight()
+            && self.send_limit() == SendLimit::FlowControl;
+        let most_ns = self.config.keep_alive_ns;
+        let after_ns = if blocked {
+            let doubled_ns = self.rtt.timeout_ns().saturating_mul(1 << self.credit_probes.min(16));
+            doubled_ns.min(CREDIT_PROBE_MOST_NS.max(self.rtt.timeout_ns())).min(most_ns)
+        } else {
+            most_ns
+        };
+        self.received_ns.max(self.sent_ns) + after_ns
     }
 
     fn timeout_at_ns(&self) -> u64 {

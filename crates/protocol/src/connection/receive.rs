@@ -150,7 +150,9 @@ impl Connection {
         if !self.recovery.on_bitmap(now_ns, &ack.bitmap, false, &mut outcome) {
             return self.on_violation(now_ns, &NEVER_SENT);
         }
-        self.peer_credit_bytes = self.peer_credit_bytes.max(ack.credit_bytes);
+        if ack.credit_bytes > self.peer_credit_bytes {
+            (self.peer_credit_bytes, self.credit_probes) = (ack.credit_bytes, 0);
+        }
         let rtt_ns = ack.echo.age_ns(now_ns).saturating_sub(ack.echo_held_us * 1000).max(1000);
         // A stamp older than the connection is invalid, and would set the minimum for half a minute.
         let rtt_ns = (rtt_ns < now_ns - self.began_ns + 1_000_000).then_some(rtt_ns);

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{CloseReason, Connection, Source, State};
+use super::{CloseReason, Connection, SendLimit, Source, State};
 use crate::frame::{data_head_size, put_data_head, Frame};
 use crate::packet::{Header, Stamp, HEADER_SIZE, TAG_SIZE};
 use crate::segment::{Payload, Segment};
@@ -58,7 +58,10 @@ impl Connection {
             Frame::HistoryRequest { from, to }.put(out);
             return Some(self.finish(now_ns, out, Payload::Nothing, false, self.path.peer()));
         }
-        if self.pings > 0 || now_ns >= self.keep_alive_at_ns() {
+        if self.pings > 0 || now_ns >= self.ping_at_ns() {
+            if self.send_limit() == SendLimit::FlowControl {
+                self.credit_probes += 1;
+            }
             self.pings = self.pings.saturating_sub(1);
             Frame::Ping.put(out);
             return Some(self.finish(now_ns, out, Payload::Nothing, true, self.path.peer()));
