@@ -99,7 +99,7 @@ class Site:
         number: int = self.stage(direction, source, destination, "--job", job, *user, *words)["id"]
         return number
 
-    def far(self, path: Path) -> tuple[object, ...]:
+    def far(self, path: Path) -> tuple[str, tuple[object, ...]]:
         """Source and options of a path at the far end."""
         key = wan_read_key(self.folder / "server.key")
         return (
