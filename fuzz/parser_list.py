@@ -180,10 +180,16 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "messages between the ends of a copy",
         ("no_bytes_make_a_reader_panic",),
     ),
+    "crates/transport/src/flow_limits.rs": (
+        "rates, pauses and modes that a peer asks for",
+        ("no_bytes_make_a_reader_panic",),
+    ),
 }
 """File -> what is parsed, and its property tests."""
 
 OWN: dict[str, tuple[str, ...]] = {
+    "crates/pacing/src/limiter.rs": ("a_wait_is_long_enough", "no_more_goes_than_the_limits_allow"),
+    "crates/pacing/src/turns.rs": ("each_task_is_taken_once_within_the_limits_and_none_is_forgotten",),
     "crates/catalog/src/digest.rs": ("which_zeros_are_stored_and_how_bytes_are_cut_makes_no_difference",),
     "crates/catalog/src/layout/tests.rs": (
         "a_byte_is_where_dealing_out_blocks_puts_it",
