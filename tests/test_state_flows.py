@@ -91,3 +91,19 @@ def test_actions_on_a_flow_become_complete_numbered_settings() -> None:
     state.record_flow(events.SetRate(flow_id="n1-1", rate_bps=None))
     assert state.flows["n1-1"].wanted == events.FlowSettings(version=5, loaders=2)
     assert State.restore(state.snapshot()) == state
+
+
+def test_only_flows_of_a_jobs_owner_and_of_root_count_as_the_jobs() -> None:
+    job = events.JobStarted(job_id="17", nodes=("c1",), user="ada")
+    flows = [flow_started("a", user="ada"), flow_started("b", user="bob"), flow_started("r", user="root")]
+    for story in ([job, *flows], [*flows, job]):
+        state = folded(*((event, number) for number, event in enumerate(story, 1)))
+        assert [flow.flow_id for flow in state.flows_of("17")] == ["a", "r"]
+        assert state.flows["b"].job_id is None
+    staged = events.StagingStarted(job_id="17", user="ada")
+    assert [f.flow_id for f in folded((staged, 1), (flows[1], 2)).flows_of("17")] == []
+
+
+def test_without_a_known_owner_a_flows_word_counts() -> None:
+    state = folded((events.JobStarted(job_id="17", nodes=("c1",)), 1), (flow_started("b", user="bob"), 2))
+    assert [flow.flow_id for flow in state.flows_of("17")] == ["b"]

@@ -72,6 +72,7 @@ class JobInfo(msgspec.Struct, kw_only=True):
     `explicit_bps` is the demand that a user declared, where it is not measured."""
 
     job_id: str
+    user: str = ""
     nodes: tuple[str, ...] = ()
     running: bool = False
     started_ns: int = 0
@@ -233,6 +234,7 @@ class State(msgspec.Struct, kw_only=True):
         self.finished.pop(event.job_id, None)  # requeued under the same id
         job = self._job(event.job_id)
         job.nodes, job.running, job.started_ns = event.nodes, True, time_ns
+        self._own(job, event.user)
 
     def _job_finished(self, event: JobFinished, time_ns: int) -> None:
         job = self.jobs.get(event.job_id)
@@ -255,6 +257,7 @@ class State(msgspec.Struct, kw_only=True):
             job.due_ns = event.due_ns
         if event.nodes and not job.nodes:
             job.nodes = event.nodes
+        self._own(job, event.user)
 
     def _staging_finished(self, event: StagingFinished, time_ns: int) -> None:
         _remember(self.ended_staging, _staging_key(event), time_ns)
@@ -290,14 +293,25 @@ class State(msgspec.Struct, kw_only=True):
                 job.demand_bps.pop(event.traffic, None)
                 job.explicit_bps.pop(event.traffic, None)
 
+    def _own(self, job: JobInfo, user: str) -> None:
+        """Note the owner of a job; flows that other users ascribed to it are no longer its."""
+        if not user:
+            return
+        job.user = user
+        for flow in self.flows.values():
+            if flow.job_id == job.job_id and not _may_serve(flow.user, job):
+                flow.job_id = None
+
     def _flow_started(self, event: FlowStarted, time_ns: int) -> None:
         if time_ns <= self.ended_flows.get(event.flow_id, -1) or event.flow_id in self.flows:
             return  # its end came first, or the start is repeated
+        job = self.jobs.get(event.job_id) if event.job_id is not None else None
+        job_id = event.job_id if job is None or _may_serve(event.user, job) else None
         self.flows[event.flow_id] = FlowInfo(
             flow_id=event.flow_id,
             traffic=event.traffic,
             engine=event.engine,
-            job_id=event.job_id,
+            job_id=job_id,
             user=event.user,
             source=event.source,
             destination=event.destination,
@@ -424,6 +438,11 @@ def _changed(settings: FlowSettings, action: FlowAction) -> FlowSettings:
         case Resume():
             change = {"paused": False}
     return msgspec.structs.replace(settings, **change)
+
+
+def _may_serve(user: str, job: JobInfo) -> bool:
+    """Whether a flow of `user` can be one of the job's: its owner's, the system's, or any if the owner is unknown."""
+    return not job.user or user in (job.user, "root")
 
 
 def _staging_key(event: StagingStarted | StagingFinished) -> str:

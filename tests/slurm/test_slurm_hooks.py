@@ -63,13 +63,13 @@ def test_lines_of_the_prolog_and_epilog_are_taken_in_once_and_in_order(tmp_path:
     store = FactStore(tmp_path / "a b")
     for hook in ("prolog", "epilog"):
         script.write_text(hook_script(settings, hook))
-        job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "c[1-2]"}
+        job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "c[1-2]", "SLURM_JOB_USER": "DOM\\ada b"}
         subprocess.run(["sh", script], env=job, check=True)
-    (tmp_path / "a b/incoming/0-x").write_text("start ../x c1")
+    (tmp_path / "a b/incoming/0-x").write_text("start ../x c1 ada")
     assert store.take_in() == 2 and store.take_in() == 0
     sent: list[Fact] = []
     store.deliver(sent.append)
-    assert [(fact.job_id, fact.nodes) for fact in sent] == [("7", ("c1", "c2")), ("7", ())]
+    assert sent == [Fact(job_id="7", nodes=("c1", "c2"), user="DOM\\ada b"), Fact(job_id="7")]
 
 
 def test_a_forgotten_stage_out_is_submitted_with_the_key_of_the_hooks(

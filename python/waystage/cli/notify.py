@@ -55,11 +55,17 @@ def command() -> None:
     metavar="LIST",
     help="The job's nodes, head node first: c1,c4 or c[1-3], in Slurm's hostlist format.",
 )
+@click.option(
+    "--user",
+    default="",
+    metavar="NAME",
+    help="The job's owner: flows of other users do not count as the job's.",
+)
 @_options
-def job_start(job_id: str, nodes: str, **common: Any) -> None:
+def job_start(job_id: str, nodes: str, user: str, **common: Any) -> None:
     """Job JOB_ID starts on --nodes."""
     names = _nodes(nodes)
-    _notify(events.JobStarted(job_id=job_id, nodes=names), **common)
+    _notify(events.JobStarted(job_id=job_id, nodes=names, user=user), **common)
 
 
 @command.command("job-end")

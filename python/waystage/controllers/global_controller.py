@@ -355,9 +355,11 @@ def _implied(state: State) -> list[Envelope]:
     found: list[tuple[Event, int]] = []
     for job in state.jobs.values():
         if job.running:
-            found.append((JobStarted(job_id=job.job_id, nodes=job.nodes), job.started_ns))
+            found.append((JobStarted(job_id=job.job_id, nodes=job.nodes, user=job.user), job.started_ns))
         for direction, amount in job.staging.items():
-            event = StagingStarted(job_id=job.job_id, direction=direction, bytes=amount, nodes=job.nodes)
+            event = StagingStarted(
+                job_id=job.job_id, direction=direction, bytes=amount, nodes=job.nodes, user=job.user
+            )
             found.append((event, job.staging_ns.get(direction, job.started_ns)))
         if job.io:
             found.append((IoStarted(job_id=job.job_id), job.started_ns))

@@ -83,6 +83,9 @@ def check_names(event: Event) -> None:
     flow_id = getattr(event, "flow_id", None)
     if isinstance(flow_id, str):
         check_name("flow id", flow_id)
+    user = getattr(event, "user", "")
+    if isinstance(user, str) and user:
+        check_name("user name", user)
     for node in getattr(event, "nodes", ()) or ():
         if isinstance(node, str):
             check_name("node name", node)

@@ -11,8 +11,11 @@ from waystage.events.base import Direction, Event, TrafficClass
 
 
 class JobStarted(Event, frozen=True, kw_only=True):
+    """`user` owns the job, empty if unknown: flows of other users do not count as the job's."""
+
     job_id: str
     nodes: tuple[str, ...]
+    user: str = ""
 
 
 class JobFinished(Event, frozen=True, kw_only=True):
@@ -23,7 +26,7 @@ class StagingStarted(Event, frozen=True, kw_only=True):
     """`nodes` is given if staging begins before the job; `bytes` is the declared amount, 0 if unknown.
 
     `due_ns` is when the job is due to start by the scheduler's estimate, 0 if unknown. A repeated start with another
-    estimate replaces it.
+    estimate replaces it. `user` is as in `JobStarted`.
     """
 
     job_id: str
@@ -31,6 +34,7 @@ class StagingStarted(Event, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     bytes: int = 0
     due_ns: int = 0
+    user: str = ""
 
 
 class StagingFinished(Event, frozen=True, kw_only=True):

@@ -67,9 +67,9 @@ class Notifier:
     ) -> None:
         self._publisher.close()
 
-    def job_started(self, job_id: str, nodes: Sequence[str]) -> Envelope:
-        """The job runs on `nodes`, its head first. A repeated start with other nodes replaces them."""
-        return self.send(JobStarted(job_id=job_id, nodes=tuple(nodes)))
+    def job_started(self, job_id: str, nodes: Sequence[str], user: str = "") -> Envelope:
+        """The job of `user` runs on `nodes`, its head first. A repeated start with other nodes replaces them."""
+        return self.send(JobStarted(job_id=job_id, nodes=tuple(nodes), user=user))
 
     def job_finished(self, job_id: str) -> Envelope:
         """The job has ended; a stage-out that goes on is still followed."""

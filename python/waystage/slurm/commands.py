@@ -33,6 +33,7 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     state: str
     nodes: str
+    user: str = ""
 
 
 def run(words: Sequence[str], *, limit_s: float | None = LIMIT_S) -> str:
@@ -64,12 +65,12 @@ def last_line(text: str, status: int) -> str:
 
 def jobs() -> list[JobLine]:
     """Every job that squeue shows, tasks of arrays one by one. Raises SlurmError."""
-    words = ["squeue", "--noheader", "--array", "--states=all", "--format=%A|%T|%N"]
+    words = ["squeue", "--noheader", "--array", "--states=all", "--format=%A|%T|%N|%u"]
     found = []
     for line in run(words).splitlines():
         parts = line.split("|")
-        if len(parts) == 3 and parts[0].isdigit():
-            found.append(JobLine(job_id=parts[0], state=parts[1], nodes=parts[2]))
+        if len(parts) == 4 and parts[0].isdigit():
+            found.append(JobLine(job_id=parts[0], state=parts[1], nodes=parts[2], user=parts[3]))
     return found
 
 

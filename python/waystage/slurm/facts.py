@@ -4,8 +4,8 @@ Arrives: starts and ends of jobs.
 Leaves: the same, in order, each until it has been delivered; the jobs that count as running.
 Must not know: Slurm, backplanes.
 
-A folder holds `incoming/NAME`, a line that a hook has left; `spool/NUMBER.json`, a fact each; `running/JOB`, a file for each job that has started and not ended; and
-`held/JOB` for a job whose stage-in failed, so that the epilog, which Slurm runs all the same, stages nothing out.
+A folder holds `incoming/NAME`, a line that a hook has left; `spool/NUMBER.json`, a fact each; `running/JOB`, a file
+for each job that has started and not ended; and `held/JOB` for a job whose stage-in failed, so that the epilog, which Slurm runs all the same, stages nothing out.
 A fact is on disk before a hook goes on, so that neither a controller that is away nor a killed slurmctld loses it.
 """
 
@@ -25,10 +25,11 @@ from waystage.outputs import written
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """A job has started on `nodes`, or has ended where `nodes` is empty."""
+    """A job of `user` has started on `nodes`, or has ended where `nodes` is empty."""
 
     job_id: str
     nodes: tuple[str, ...] = ()
+    user: str = ""
 
 
 class FactStore:
@@ -69,13 +70,14 @@ class FactStore:
         return found
 
     def take_in(self) -> int:
-        """Add what hooks have left as `incoming/NAME`, `start JOB NODES` or `end JOB`, in the order of names; how many."""
+        """Add what hooks have left as `incoming/NAME`, `start JOB NODES USER` or `end JOB`, in the order of names; how many."""
         taken = 0
         for path in sorted(p for p in self._incoming.iterdir() if not p.name.startswith(".")):
             words = path.read_text(encoding="ascii", errors="replace").split()
             try:
                 nodes = expand(words[2]) if words[0] == "start" else ()
-                self.add(Fact(job_id=words[1], nodes=nodes))
+                user = " ".join(words[3:]) if nodes else ""
+                self.add(Fact(job_id=words[1], nodes=nodes, user=user))
                 taken += 1
             except (IndexError, ValueError):
                 path.rename(path.with_name(f".damaged-{path.name}"))

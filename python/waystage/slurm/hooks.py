@@ -45,7 +45,7 @@ def report(hook: Hook, environment: Mapping[str, str], store: FactStore) -> str:
             nodes = expand(environment.get("SLURM_JOB_NODELIST", ""))
         except HostlistError as error:
             raise SlurmError(str(error)) from None
-    store.add(Fact(job_id=job_id, nodes=nodes))
+    store.add(Fact(job_id=job_id, nodes=nodes, user=environment.get("SLURM_JOB_USER", "")))
     return job_id
 
 
@@ -57,7 +57,7 @@ def deliver(store: FactStore, config: BackplaneConfig, say: Say) -> bool:
             def send(fact: Fact) -> None:
                 try:
                     if fact.nodes:
-                        notifier.job_started(fact.job_id, fact.nodes)
+                        notifier.job_started(fact.job_id, fact.nodes, fact.user)
                     else:
                         notifier.job_finished(fact.job_id)
                 except EventError as error:
@@ -113,7 +113,7 @@ def reconcile(store: FactStore, jobs: list[commands.JobLine], age_s: float) -> i
         present.add(job.job_id)
         if job.job_id not in noted and job.state == "RUNNING":
             try:
-                store.add(Fact(job_id=job.job_id, nodes=expand(job.nodes)))
+                store.add(Fact(job_id=job.job_id, nodes=expand(job.nodes), user=job.user))
                 changed += 1
             except HostlistError:
                 continue

@@ -46,7 +46,9 @@ def hook_script(settings: SlurmSettings, hook: str) -> str:
     if settings.hooks == "burst-buffer":
         return head + _REPORT.format(
             folder=shlex.quote(f"{settings.state_dir}/incoming"),
-            line='start "$SLURM_JOB_ID" "$SLURM_JOB_NODELIST"' if hook == "prolog" else 'end "$SLURM_JOB_ID"',
+            line='start "$SLURM_JOB_ID" "$SLURM_JOB_NODELIST" "$SLURM_JOB_USER"'
+            if hook == "prolog"
+            else 'end "$SLURM_JOB_ID"',
         )
     words = ["slurm", "hook", hook, "--state-dir", settings.state_dir, "--stage"]
     return head + (

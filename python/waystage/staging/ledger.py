@@ -59,6 +59,7 @@ class Ledger:
                     nodes=asked.nodes,
                     bytes=request.bytes_total,
                     due_ns=asked.due_ns,
+                    user=asked.user,
                 )
             )
         self.queue.write(request)
