@@ -153,6 +153,11 @@ class GlobalController:
         except (BackplaneError, EventError) as error:
             log.error("cannot publish %s: %s", type(event).__name__, error)
 
+    @property
+    def restored(self) -> State:
+        """The state as of the last stop. Only before `start`."""
+        return self._engine.state
+
     def publish_topology(self, topology: Topology) -> None:
         """Tell everyone the topology in force, where no interconnect controller does."""
         self.publish(TopologyChanged(topology=topology))

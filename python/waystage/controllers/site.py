@@ -22,6 +22,13 @@ from waystage.controllers.global_controller import GlobalController
 from waystage.controllers.job_keeper import JobKeeper
 from waystage.controllers.journal import Sync
 from waystage.controllers.relay import RelayConfig, RelayController
+from waystage.controllers.site_facts import (
+    FactError,
+    FileSystemConfig,
+    WidePathConfig,
+    declared,
+    withdrawn,
+)
 from waystage.flows.agent import FlowAgent
 from waystage.interconnect.openflow_access import Access, Tls, check_listening
 from waystage.jobs.database import JobDatabase
@@ -43,7 +50,7 @@ class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`backplane` is the side of those below; `above`, the side of the tier above, which `global` has not.
 
     `openflow` says where switches are awaited, a text alone is HOST:PORT; without it nothing carries
-    `AssignPaths` out. `flows` says where engines report what they move.
+    `AssignPaths` out. `flows` says where engines report what they move. `file_systems` and `wide_paths` are for policies.
     """
 
     tier: Tier = "global"
@@ -55,6 +62,8 @@ class SiteConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     policy_options: dict[str, Any] = {}
     openflow: OpenFlowConfig | str | None = None
     flows: FlowsConfig = FlowsConfig()
+    file_systems: tuple[FileSystemConfig, ...] = ()
+    wide_paths: tuple[WidePathConfig, ...] = ()
     state_dir: str = ""
     sync: Sync = "full"
 
@@ -107,6 +116,10 @@ def start(config: SiteConfig) -> Site:
         raise SiteError(
             f"switches belong to the global controller: leave --openflow off for tier {config.tier}"
         )
+    if config.file_systems or config.wide_paths:
+        raise SiteError(
+            f"file_systems and wide_paths belong to the global controller: leave them out for tier {config.tier}"
+        )
     with contextlib.ExitStack() as stack:
         backplane = stack.enter_context(Backplane.open(config.backplane))
         relay = RelayController(backplane, config.above, Path(config.state_dir), config.relay)
@@ -120,6 +133,10 @@ def _start_global(config: SiteConfig) -> Site:
     from waystage.interconnect.graphml import read_topology
 
     policy = load_policy(config.policy, **config.policy_options)
+    try:
+        facts = declared(config.file_systems, config.wide_paths)
+    except FactError as error:
+        raise SiteError(str(error)) from None
     topology = read_topology(config.topology) if config.topology is not None else None
     address, access = None, Access()
     if config.switches is not None:
@@ -137,6 +154,7 @@ def _start_global(config: SiteConfig) -> Site:
         keeper = JobKeeper(backplane, jobs, controller.known_events, folder)
         stack.callback(keeper.close)
         stack.callback(controller.stop)
+        gone = tuple(withdrawn(facts, controller.restored)) if facts else ()
         if address is not None:
             from waystage.interconnect.controller import InterconnectController
 
@@ -151,6 +169,8 @@ def _start_global(config: SiteConfig) -> Site:
             controller.start()
             if topology is not None:
                 controller.publish_topology(topology)
+        for event in (*gone, *facts):
+            controller.publish(event)
         agent = _serve_flows(config, backplane, stack)
         return Site(config, stack.pop_all(), backplane.source, agent)
 
