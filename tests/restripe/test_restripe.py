@@ -18,10 +18,13 @@ from typing import Any
 import pytest
 
 from copying_trees import Snapshot, make_everything, snapshot
+from flow_support import Heard
 from harness import Ran
 from pfs_support import FAST
+from waystage import events
 from waystage._native import read_layout
 from waystage.catalog import Catalog, build
+from waystage.flows.agent import FlowAgent
 from waystage.worlds.lab import pfs
 from waystage.worlds.lab.pfs import mounts
 
@@ -48,6 +51,19 @@ def tree(tmp_path: Path) -> Iterator[Path]:
             pfs.unmount(point, force=True)
     while mounts.is_mounted(point):
         subprocess.run(["umount", "--lazy", str(point)], check=True)
+
+
+def test_a_restriping_is_a_flow_of_its_job(
+    tree: Path, waystage: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tree / "file").write_bytes(b"x" * 1_000_000)
+    heard = Heard()
+    monkeypatch.setenv("WAYSTAGE_FLOWS", str(tmp_path / "flows.sock"))
+    with FlowAgent("n1", tmp_path / "flows.sock", heard.queue.put):
+        waystage("restripe", str(tree), "--layout", LAYOUT, "--job", "4711").expect()
+        started = heard.next(events.FlowStarted)
+        assert (started.engine, started.traffic, started.job_id) == ("restripe", "io", "4711")
+        assert heard.next(events.FlowFinished).bytes_done >= 1_000_000
 
 
 def stripes_of(path: Path | bytes) -> int:

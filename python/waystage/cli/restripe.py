@@ -18,6 +18,8 @@ import click
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table, walk_options
 from waystage.cli.copy import SHOWN, size_text
 from waystage.cli.quantities import Rate
+from waystage.cli.reporting import job_option
+from waystage.flows import FlowDescription, reported
 from waystage.task import Progress, follow
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ PARTS = (
     "--workers", type=click.IntRange(1, 1024), help="Number of threads. Default: four per core, at most 32."
 )
 @click.option("--dry-run", "-n", is_flag=True, help="Change nothing: list the files that would be restriped.")
+@job_option
 @output_options
 def command(
     tree: Path,
@@ -177,7 +180,8 @@ def _restripe(
     began = time.monotonic()
     with TreeRestripe(tree, options) as running:
         with output.progress() as progress:
-            _follow(running, progress, options.dry_run)
+            with reported(running, FlowDescription("io", "restripe")):
+                _follow(running, progress, options.dry_run)
             if catalog is not None and not options.dry_run and running.progress()["files"]:
                 from waystage.catalog import refresh
 
