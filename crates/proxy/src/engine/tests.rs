@@ -3,7 +3,7 @@
 mod world;
 
 use std::io::ErrorKind;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
@@ -17,6 +17,10 @@ use world::{destination, Line, Program, Shown, Wire, World, REFUSES, SILENT};
 
 /// The time that a connection waits for a session.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// Memory of an end, and the connections that it is enough for at once: the next one is refused.
+const MEMORY_BYTES: u64 = 1 << 20;
+const MOST_AT_ONCE: usize = (MEMORY_BYTES / LEAST_WINDOW_BYTES / 2) as usize;
 
 /// The first port of destinations that answer.
 const FIRST_PORT: u16 = 1000;
@@ -33,7 +37,7 @@ fn engine(side: Side, rules: &[&str]) -> (Rc<World>, Engine<Shown>) {
         side,
         reverse: Vec::new(),
         wait: if side == Side::Client { WAIT } else { Duration::ZERO },
-        memory_bytes: 1 << 20,
+        memory_bytes: MEMORY_BYTES,
     };
     let shown = Shown(Rc::clone(&world), Instant::now());
     (world, Engine::new(shown, settings, Arc::default()))
@@ -278,8 +282,10 @@ struct Known {
     near: Program,
     port: u16,
     by_socks: bool,
-    /// What the program and the destination said in all.
+    /// What the program and the destination said in all; of several destinations, one after each lost session, the
+    /// last.
     said: [Vec<u8>; 2],
+    spoke: Weak<std::cell::RefCell<world::Ends>>,
     /// Whether one of them broke it off, or a session was lost since it came.
     disturbed: bool,
 }
@@ -316,11 +322,11 @@ proptest! {
         let mut said = 0_usize;
         for step in steps {
             match step {
-                Step::Connect => {
+                Step::Connect if known.len() < MOST_AT_ONCE => {
                     let number = known.len() as u16;
                     let (port, by_socks) = (FIRST_PORT + number, number.is_multiple_of(3));
                     let near = pair.connect(port, by_socks);
-                    known.push(Known { near, port, by_socks, said: Default::default(), disturbed: false });
+                    known.push(Known { near, port, by_socks, said: Default::default(), spoke: Weak::new(), disturbed: false });
                 }
                 Step::Turns(count) => pair.turns(count),
                 Step::Lose if pair.wires.is_some() => {
@@ -345,6 +351,13 @@ proptest! {
                     let Some(end) = known[place].end(&pair, far) else { continue };
                     if end.0.borrow().has_ended {
                         continue;
+                    }
+                    if far {
+                        let now = Rc::downgrade(&end.0);
+                        if !known[place].spoke.ptr_eq(&now) {
+                            known[place].said[1].clear();
+                        }
+                        known[place].spoke = now;
                     }
                     said += 1;
                     let bytes = (0..count).map(|byte| ((byte + said * 31) % 251) as u8);
