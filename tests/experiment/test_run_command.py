@@ -17,10 +17,13 @@ jobs: {count: 1, nodes: 2}
 """
 
 
-def test_a_world_that_is_not_there_yet_says_so(waystage: Waystage, tmp_path: Path) -> None:
+def test_without_a_slurm_the_cluster_is_refused_with_a_remedy(
+    waystage: Waystage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "tiny.yaml").write_text(FILE)
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "absent.conf"))
     ran = waystage("run", "tiny.yaml", "--on", "cluster")
-    assert ran.code == 2 and "not implemented yet" in ran.err
+    assert ran.code != 0 and "use --on lab" in ran.err and ran.err.count("\n") == 1
     assert not (tmp_path / "results").exists()
 
 

@@ -39,8 +39,9 @@ RECONNECT_S, RECONNECT_MOST_S = 0.5, 10.0
 TIMEOUT_S = 1.0
 """How long the agent may take to accept a line. Only the reporter's own thread waits for it."""
 
-LEAVE_S = 0.25
-"""How long the end of a task may wait for its finish to be sent."""
+LEAVE_S, LEAVE_CONNECTED_S = 0.25, 2.0
+"""How long the end of a task may wait for its finish to be sent: an agent that has accepted the connection takes the line
+at once, but on a machine out of processor time the reporter's thread may have to wait for its turn."""
 
 TrafficClass = Literal["mpi", "staging", "io", "wan"]
 
@@ -137,7 +138,7 @@ class _Reporter:
         self._controls: tuple[str, ...] = tuple(getattr(task, "controls", ()))
         self._version = 0
         self._limited_by = ""
-        self._warned = False
+        self._warned = self._connected = False
         self._ended = threading.Event()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="waystage-flow", daemon=True)
@@ -148,7 +149,7 @@ class _Reporter:
     def end(self) -> None:
         self._ended.set()
         os.eventfd_write(self._wake, 1)
-        self._thread.join(LEAVE_S)
+        self._thread.join(LEAVE_CONNECTED_S if self._connected else LEAVE_S)
         if not self._thread.is_alive():
             # Not by the thread, which may end before the write above: the number could be another file's by then.
             os.close(self._wake)
@@ -179,6 +180,13 @@ class _Reporter:
                 self._lift()
 
     def _serve(self, client: LocalClient) -> bool:
+        self._connected = True
+        try:
+            return self._exchange(client)
+        finally:
+            self._connected = False
+
+    def _exchange(self, client: LocalClient) -> bool:
         """Until the task ends (False) or the agent does not want this flow (False). Raises EOFError where it goes."""
         self._say(client, self._start_message())
         due = time.monotonic() + REPORT_S

@@ -230,7 +230,14 @@ def _volume(made: GlusterFs, replicas: int, shard: str, storage: Path) -> None:
     bricks = [f"{made.address}:{folder}" for folder in folders]
     copies = ["replica", str(replicas)] if replicas > 1 else []
     _gluster(made, "volume", "create", made.volume, *copies, *bricks, "force")
-    for key, value in (("features.shard", "on"), ("features.shard-block-size", shard), ("nfs.disable", "on")):
+    settings = {
+        "features.shard": "on",
+        "features.shard-block-size": shard,
+        "nfs.disable": "on",
+        # Bricks share the machine's disk: a rather full one would have all files on the first brick.
+        "cluster.min-free-disk": "0%",
+    }
+    for key, value in settings.items():
         _gluster(made, "volume", "set", made.volume, key, value)
     _gluster(made, "volume", "start", made.volume)
 
