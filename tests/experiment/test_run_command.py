@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from conftest import Waystage
 from waystage.experiment import results
 from waystage.experiment.results import JobRecord, RunResult
