@@ -55,6 +55,10 @@ class Instant(click.ParamType[int]):
             )
 
 
+LOOK_S = 2.0
+"""How long `stage status` waits for a stager: it restarts within a second, and a person waits for the answer."""
+
+
 @click.group()
 def command() -> None:
     """Stage a job's data in before it starts and out after it ended.
@@ -301,7 +305,7 @@ def status(
     """
     from waystage.staging.client import Client
 
-    with Client(socket) as client:
+    with Client(socket, patience_s=LOOK_S) as client:
         found = client.status(ids or None, job_id, explain=explain)
     output.result(found, _listed(found))
 
