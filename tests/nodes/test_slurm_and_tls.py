@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +98,14 @@ def test_a_plain_scheduler_beyond_loopback_is_warned_of() -> None:
     assert "use tls://" in Where("tcp://10.0.0.1:8786").warning()
     for address in ("tls://10.0.0.1:8786", "tcp://127.0.0.1:8786", "tcp://localhost:1", "tcp://[::1]:1"):
         assert Where(address).warning() == ""
+
+
+def test_dask_does_not_change_what_an_interrupt_does() -> None:
+    program = (
+        "import signal\n"
+        "from waystage.nodes.slurm import _signals_kept\n"
+        "with _signals_kept():\n"
+        "    from dask_jobqueue.slurm import SLURMCluster\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

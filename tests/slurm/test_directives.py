@@ -45,11 +45,9 @@ def parse(folder: Path, *scripts: str | bytes, settings: SlurmSettings = SETTING
         file = folder / f"{index}.sh"
         file.write_bytes(script if isinstance(script, bytes) else script.encode())
         files.append(file)
-    done = subprocess.run(
-        [str(LUA), program, *files], capture_output=True, text=True, check=False, errors="replace"
-    )
+    done = subprocess.run([str(LUA), program, *files], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return done.stdout.decode(errors="replace").split("\n")[:-1]
 
 
 def test_the_directives_of_the_manual_give_transfers(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,11 +47,24 @@ def cluster(jobs: int, directory: Path) -> Iterator[Any]:
             made.close(timeout=20)
 
 
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Importing dask_jobqueue makes Ctrl-C raise SystemExit in the whole process: the handler of before comes back."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is not before:
+            signal.signal(signal.SIGINT, before)
+
+
 def make(secrets: str) -> Any:
     """The cluster, without jobs yet; certificates for workers are written to the private directory `secrets`."""
     try:
         import dask
-        from dask_jobqueue.slurm import SLURMCluster
+
+        with _signals_kept():
+            from dask_jobqueue.slurm import SLURMCluster
         from distributed.security import Security
 
         security = _in_files(Security.temporary(), Path(secrets))  # type: ignore[no-untyped-call]

@@ -84,13 +84,19 @@ class SupervisedProcess:
         What follows a rule of dashes is mpirun's account of the end, which names no cause.
         """
         rule = next((i for i, line in enumerate(self._lines) if line.startswith("-" * 20)), None)
-        lines = [line.strip() for line in self._lines if any(c.isalnum() for c in line)]
-        own = [line.strip() for line in list(self._lines)[:rule] if any(c.isalnum() for c in line)]
+        lines = [line.strip() for line in self._lines if _tells(line)]
+        own = [line.strip() for line in list(self._lines)[:rule] if _tells(line)]
         lines = own or lines
         if not lines:
             return ""
         telling = (w for w in lines if "No space left" in w or "error" in w.lower() or "fail" in w.lower())
         return f": {next(telling, lines[-1])[:200]}"
+
+
+def _tells(line: str) -> bool:
+    """Whether a line may say why a program ended. On a busy machine mpirun's daemon may execute its child before the
+    parent has set the child's group, and warns of that."""
+    return any(c.isalnum() for c in line) and "plm:rsh: Warning: setpgid" not in line
 
 
 def until_end(pid: int, limit_s: float, stop: threading.Event) -> bool:
