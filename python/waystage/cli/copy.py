@@ -43,7 +43,7 @@ from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
     from waystage._native import RemoteCopy, TreeCopy
-    from waystage.copying import Copied
+    from waystage.copying.on_nodes import Copied
     from waystage.nodes import Where
 
 SHOWN = 20

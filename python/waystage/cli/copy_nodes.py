@@ -15,7 +15,7 @@ from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.many_nodes import joined
 
 if TYPE_CHECKING:
-    from waystage.copying import Copied
+    from waystage.copying.on_nodes import Copied
     from waystage.nodes import Where
 
 NOT_ON_NODES = ("listing", "dry_run", "statistics")
@@ -43,7 +43,7 @@ def copy_on_nodes(
     rate_bytes_per_s: int | None,
 ) -> Copied:
     """Copy by the workers of `nodes`. Raises UserError where SRC is no directory, and what the copy raises."""
-    from waystage.copying import copy_on_nodes
+    from waystage.copying.on_nodes import copy_on_nodes
     from waystage.flows import job_of
 
     if not Path(source).is_dir():

@@ -1,11 +1,8 @@
-"""Copies of trees by many nodes.
+"""Copies of trees by many nodes: `on_nodes`, and the `shares` of nodes, which every copy clears.
 
 Arrives: a source and a destination that all nodes reach, options, an engine.
 Leaves: the copy that one node makes; counts and problems.
 Must not know: how bytes are moved, how tasks reach nodes.
+
+Nothing is imported here: a copy on one machine starts without the catalog's libraries.
 """
-
-from waystage.copying.on_nodes import Copied, copy_on_nodes
-from waystage.copying.shares import clear_shares
-
-__all__ = ["Copied", "clear_shares", "copy_on_nodes"]
