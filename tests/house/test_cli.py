@@ -261,3 +261,21 @@ def test_startup_is_quick(waystage: Waystage) -> None:
     began = time.monotonic()
     assert waystage("--version").code == 0
     assert time.monotonic() - began < 10
+
+
+def test_a_copy_starts_without_heavy_libraries(tmp_path: Path) -> None:
+    """numpy, pyarrow and Zenoh cost more time than a small copy takes."""
+    (tmp_path / "a").mkdir()
+    program = (
+        "import sys\n"
+        "from waystage.cli.main import main\n"
+        "try:\n"
+        "    main(['copy', '--quiet', 'a', 'b'])\n"
+        "except SystemExit as ended:\n"
+        "    assert not ended.code\n"
+        "print(*{'numpy', 'pyarrow', 'zenoh', 'dask'} & set(sys.modules))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert (ran.stdout.strip(), (tmp_path / "b").is_dir()) == ("", True)
