@@ -260,7 +260,7 @@ fn walk(context: &Context, give: SyncSender<Work>) -> Result<(), CopyError> {
         tally.found.store(counts.entries, Ordering::Relaxed);
         tally.found_bytes.store(counts.bytes, Ordering::Relaxed);
         if ended {
-            // What vanished since the directory was read was this process's own, or needs no layout any more.
+            // What vanished since the directory was read was this process's own, or no longer needs a layout.
             add(&tally.excluded, counts.excluded);
             break;
         }

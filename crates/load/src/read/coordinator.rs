@@ -162,7 +162,7 @@ impl Coordinator {
                 Turn::Read(piece) => return self.job(&mut state, piece),
                 Turn::End => return None,
                 Turn::Wait => {
-                    // Where memory is full, whatever takes the data is slower than the loaders.
+                    // Where memory is full, the consumer of the data is slower than the loaders.
                     let full = !state.scheduler.has_room();
                     let cause = if full { Cause::Destination } else { Cause::Source };
                     state.sleeping += 1;
