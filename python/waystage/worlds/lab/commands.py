@@ -169,3 +169,20 @@ def first_line(text: str, status: int) -> str:
 def _shown(argv: Sequence[str]) -> str:
     text = " ".join(argv)
     return text if len(text) <= 120 else text[:120] + "..."
+
+
+def why_no_file_system(what: str, programs: Mapping[str, str]) -> str | None:
+    """Why no `what` can be started and mounted here, in one sentence; None where one can.
+
+    `programs` maps each program that it needs to the Debian package that brings it.
+    """
+    if os.geteuid() != 0:
+        return f"a {what} needs root"
+    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    absent = [name for name in programs if shutil.which(name, path=path) is None]
+    if absent:
+        packages = " ".join(sorted({programs[name] for name in absent}))
+        return f"{', '.join(absent)} not found on this machine: install with 'apt-get install {packages}'"
+    if not os.path.exists("/dev/fuse"):
+        return "there is no /dev/fuse to mount with"
+    return None

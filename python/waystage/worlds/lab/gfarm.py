@@ -29,7 +29,7 @@ import msgspec
 
 from waystage.gfarm import GfarmError, connected_nodes, run_tool
 from waystage.outputs import write_whole
-from waystage.worlds.lab.commands import program, require_root, run
+from waystage.worlds.lab.commands import program, require_root, run, why_no_file_system
 from waystage.worlds.lab.errors import LabError, MissingProgram
 from waystage.worlds.lab.processes import ProcessId, end, end_all
 
@@ -77,16 +77,7 @@ class Gfarm(msgspec.Struct, kw_only=True):
 
 def missing() -> str | None:
     """Why no Gfarm can be started here, in one sentence; None where one can."""
-    if os.geteuid() != 0:
-        return "a Gfarm needs root"
-    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    absent = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
-    if absent:
-        packages = " ".join(sorted({PROGRAMS[name] for name in absent}))
-        return f"{', '.join(absent)} not found on this machine: install with 'apt-get install {packages}'"
-    if not os.path.exists("/dev/fuse"):
-        return "there is no /dev/fuse to mount with"
-    return None
+    return why_no_file_system("Gfarm", PROGRAMS)
 
 
 def start(

@@ -28,7 +28,14 @@ from pathlib import Path
 import msgspec
 
 from waystage.outputs import write_whole
-from waystage.worlds.lab.commands import environment, first_line, program, require_root, run
+from waystage.worlds.lab.commands import (
+    environment,
+    first_line,
+    program,
+    require_root,
+    run,
+    why_no_file_system,
+)
 from waystage.worlds.lab.errors import LabError, MissingProgram
 from waystage.worlds.lab.processes import end_all
 
@@ -63,15 +70,9 @@ class GlusterFs(msgspec.Struct, kw_only=True):
 
 def missing(server: str | None = None) -> str | None:
     """Why none can be started here, in one sentence; None where one can."""
-    if os.geteuid() != 0:
-        return "a GlusterFS needs root"
-    path = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
-    absent = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
-    if absent:
-        packages = " ".join(sorted({PROGRAMS[name] for name in absent}))
-        return f"{', '.join(absent)} not found on this machine: install with 'apt-get install {packages}'"
-    if not os.path.exists("/dev/fuse"):
-        return "there is no /dev/fuse to mount with"
+    reason = why_no_file_system("GlusterFS", PROGRAMS)
+    if reason is not None:
+        return reason
     if server is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", PORT)) == 0:
