@@ -39,6 +39,18 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "layouts of the other file systems",
         ("damaged_texts_never_panic", "noise_never_panics"),
     ),
+    "crates/collective_wire/src/tests.rs": (
+        "messages of collective I/O",
+        (
+            "damaged_messages_are_messages_or_errors",
+            "foreign_bytes_are_a_message_or_an_error",
+            "foreign_coverage_lists_stay_in_the_image",
+            "a_foreign_stream_holds_no_more_than_a_frame",
+            "frames_are_found_however_the_stream_is_cut",
+            "positions_count_the_bytes_of_the_window",
+            "runs_are_read_as_they_were_written",
+        ),
+    ),
     "crates/copy/src/sink/journal/tests.rs": (
         "journals of copies",
         (

@@ -1,8 +1,8 @@
 /* The C interface of libwaystage_io, which the ways into collective I/O (shim/io) and programs link to.
  *
- * Every function returns WS_IO_OK or a negative error of enum ws_io_error; ws_io_message() has its sentence. No function
- * calls MPI, starts a thread, installs a signal handler, writes to stdout or stderr, or ends the process. Offsets and
- * sizes are in bytes. One thread at a time uses a node or what belongs to it.
+ * Every function returns WS_IO_OK or a negative error of enum ws_io_error; ws_io_message() has its sentence. No
+ * function calls MPI, starts a thread, installs a signal handler, writes to stdout or stderr, or ends the process.
+ * Offsets and sizes are in bytes. One thread at a time uses a node or what belongs to it.
  *
  * What must be collective (opening, the control point, the status of an operation) the caller does with its own MPI:
  * the functions below say what to broadcast or to combine.
@@ -50,8 +50,8 @@ const char *ws_io_message(void);
 
 /* -- the node ------------------------------------------------------------------------------------------------------ */
 
-/* Connects to the aggregator process of this node. NULL for `socket` and `token`: WAYSTAGE_IO_SOCKET, WAYSTAGE_IO_TOKEN.
- * Waits at most `timeout_ms` for a process that is still starting. */
+/* Connects to the aggregator process of this node. NULL for `socket` and `token`: WAYSTAGE_IO_SOCKET,
+ * WAYSTAGE_IO_TOKEN. Waits at most `timeout_ms` for a process that is still starting. */
 int ws_io_connect(const char *socket, const char *token, int timeout_ms, ws_io_node **node);
 void ws_io_disconnect(ws_io_node *node);
 
@@ -60,7 +60,8 @@ int ws_io_address(ws_io_node *node, char *text, size_t capacity);
 
 /* -- datatypes ----------------------------------------------------------------------------------------------------- */
 
-/* Constructors as MPI's of the same names, displacements and strides in bytes. They copy `of`; NULL on bad arguments. */
+/* Constructors as MPI's of the same names, displacements and strides in bytes. They copy `of`;
+ * NULL on bad arguments. */
 ws_io_type *ws_io_type_bytes(int64_t bytes);
 ws_io_type *ws_io_type_contiguous(int64_t count, const ws_io_type *of);
 ws_io_type *ws_io_type_hvector(int64_t count, int64_t block, int64_t stride, const ws_io_type *of);
@@ -108,7 +109,8 @@ struct ws_io_open {
 /* Each rank calls it, rank 0 first: the others once the caller has broadcast that rank 0 succeeded. */
 int ws_io_open(ws_io_node *node, const struct ws_io_open *how, ws_io_file **file);
 
-/* Each rank calls it. Data were acknowledged before; this releases memory, and with DELETE_ON_CLOSE rank 0's deletes. */
+/* Each rank calls it. Data were acknowledged before; this releases memory, and with DELETE_ON_CLOSE rank 0's
+ * deletes. */
 int ws_io_close(ws_io_file *file);
 
 /* The value of a hint in force; WS_IO_ARGUMENT where it is unknown. */
