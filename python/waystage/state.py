@@ -37,6 +37,7 @@ from waystage.events import (
     FlowsListed,
     FlowStarted,
     HostSeen,
+    IoAction,
     IoFinished,
     IoStarted,
     JobFinished,
@@ -61,6 +62,7 @@ from waystage.events import (
     agent_of,
     decode_action,
 )
+from waystage.io_state import IO_EVENTS, IoState
 from waystage.topology import Topology
 
 FINISHED_KEPT = 4096
@@ -153,6 +155,7 @@ class State(msgspec.Struct, kw_only=True):
     class_rate_bps: dict[TrafficClass, float] = {}
     reason: str = ""
     reason_ns: int = 0
+    io: IoState = msgspec.field(default_factory=IoState)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -190,6 +193,8 @@ class State(msgspec.Struct, kw_only=True):
         handler = _handlers.get(type(item.event))
         if handler is not None:
             handler(self, item.event, item.time_ns)
+        if isinstance(item.event, IO_EVENTS):
+            self.io.apply(item.event, item.time_ns)
 
     def record_request(self, action: AssignPaths) -> None:
         """Fold one action of a `Decided` event."""
@@ -204,6 +209,10 @@ class State(msgspec.Struct, kw_only=True):
         wanted = _changed(flow.wanted, action)
         if wanted != flow.wanted:
             flow.wanted = msgspec.structs.replace(wanted, version=flow.wanted.version + 1)
+
+    def record_io(self, action: IoAction) -> None:
+        """Fold one action on an application's I/O; one on an unknown application has no effect."""
+        self.io.record(action, self.time_ns)
 
     # -- saving -------------------------------------------------------------------------------
 

@@ -110,6 +110,12 @@ def _flow_words(event: Any) -> str | None:
             return f"{event.flow_id} by {event.user}: {', '.join(bytes(a).decode() for a in event.actions)}"
         case events.FlowRefused():
             return f"{event.flow_id}: {event.reason}"
+        case events.AggregatorReport():
+            queued = sum(use.queue_bytes for use in event.servers) / 1e6
+            return f"{event.agent}: {len(event.servers)} aggregators, {queued:,.1f} MB queued"
+        case events.IoCompleted():
+            times = f"waited {event.waited_ns / 1e9:.3f} s, took {event.took_ns / 1e9:.3f} s"
+            return f"{event.app} operation {event.op}: {event.bytes / 1e6:,.1f} MB, {times}"
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from waystage.events import Action, AssignPaths, Decided, Envelope, FlowAction, PolicyFailed
+from waystage.events import Action, AssignPaths, Decided, Envelope, FlowAction, IoAction, PolicyFailed
 from waystage.policies.base import Policy, reason_of
 from waystage.state import State
 
@@ -61,3 +61,5 @@ class PolicyEngine:
                 self.state.record_request(action)
             elif isinstance(action, FlowAction):
                 self.state.record_flow(action)
+            elif isinstance(action, IoAction):
+                self.state.record_io(action)

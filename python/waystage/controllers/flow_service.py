@@ -1,7 +1,8 @@
 """Serves the flow agent of this node in a controller of any tier.
 
 Arrives: where to listen; the backplane of this controller.
-Leaves: a running agent: its events are published there, and the settings of its flows come from there.
+Leaves: a running agent: its events are published there, and the settings of its flows and applications
+come from there.
 Must not know: policies, how engines report.
 """
 
@@ -17,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from waystage.backplane import Backplane, BackplaneConfig
-from waystage.events import Envelope, FlowAdjusted
+from waystage.events import Envelope, FlowAdjusted, IoAdjusted
 from waystage.flows.agent import AgentLimits, FlowAgent
 from waystage.flows.reporter import SOCKET
 from waystage.local_rpc import LocalRpcError
@@ -79,7 +80,7 @@ def serve_flows(
     )
 
     def adjusted(item: Envelope) -> None:
-        if isinstance(item.event, FlowAdjusted):
+        if isinstance(item.event, FlowAdjusted | IoAdjusted):
             agent.adjusted(item.event)
 
     try:
@@ -90,6 +91,7 @@ def serve_flows(
         log.warning("no flow agent: %s", error)
         return None
     stack.callback(agent.stop)
-    told = backplane.subscribe(FlowAdjusted, adjusted, scope=name)
-    stack.callback(told.close)
+    for kind in (FlowAdjusted, IoAdjusted):
+        told = backplane.subscribe(kind, adjusted, scope=name)
+        stack.callback(told.close)
     return agent

@@ -35,6 +35,7 @@ from waystage.events import (
     Event,
     EventError,
     FlowAdjusted,
+    IoAdjusted,
     IoStarted,
     JobStarted,
     PathPlan,
@@ -222,7 +223,7 @@ class GlobalController:
                 log.exception("%s failed", type(observer).__name__)
 
     def _handle(self, entry: Entry) -> None:
-        if isinstance(entry.envelope.event, FlowAdjusted):
+        if isinstance(entry.envelope.event, FlowAdjusted | IoAdjusted):
             return  # its own
         actions = self._engine.handle(entry.envelope)
         self.stats.handled += 1

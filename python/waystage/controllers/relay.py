@@ -33,7 +33,7 @@ from waystage.backplane import (
 )
 from waystage.controllers.intake import Intake
 from waystage.controllers.journal import Entry, Journal, JournalError
-from waystage.events import Envelope, Event, FlowAdjusted
+from waystage.events import Envelope, Event, FlowAdjusted, IoAdjusted
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ CONTROLLERS_OWN = (
     "FlowAdjusted",
     "FlowRefused",
     "HostSeen",
+    "IoAdjusted",
     "LinkDown",
     "LinkUp",
     "PathsChanged",
@@ -72,6 +73,10 @@ CONTROLLERS_OWN = (
     "TopologyChanged",
 )
 """What only the global controller can know: it goes up where `up` names it, and not for `*`."""
+
+
+SETTINGS = (FlowAdjusted, IoAdjusted)
+"""What goes down to one agent."""
 
 
 class RelayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -285,7 +290,7 @@ class RelayController:
     def _meet(self, event: Event) -> None:
         """Settings of flows are fetched from above for the agents heard of below, and for no others."""
         agent = event.belongs_to()
-        if agent is not None and agent not in self._agents and not isinstance(event, FlowAdjusted):
+        if agent is not None and agent not in self._agents and not isinstance(event, SETTINGS):
             self._follow_agent(agent)
 
     def _follow_agent(self, agent: str) -> None:
@@ -297,7 +302,7 @@ class RelayController:
             return  # once it is there
         try:
             if self._settings is None:
-                self._settings = above.subscribe(FlowAdjusted, callback=self._from_above, scope=agent)
+                self._settings = above.subscribe(SETTINGS, callback=self._from_above, scope=agent)
             else:
                 above.widen(self._settings, agent)
         except BackplaneError as error:
@@ -322,7 +327,7 @@ class RelayController:
 
     def _from_above(self, item: Envelope) -> None:
         with self._changed:
-            adjusted = isinstance(item.event, FlowAdjusted)
+            adjusted = isinstance(item.event, SETTINGS)
             if not (adjusted or self._goes("down", item.event)) or self._known(item.event_id):
                 return
         self._below.forward(item.event, item.event_id, item.time_ns)

@@ -19,6 +19,7 @@ from waystage.controllers.demand_meter import DemandMeter
 from waystage.controllers.flow_actuator import FlowActuator
 from waystage.controllers.flow_service import FlowsConfig, serve_flows
 from waystage.controllers.global_controller import GlobalController
+from waystage.controllers.io_actuator import IoActuator
 from waystage.controllers.job_keeper import JobKeeper
 from waystage.controllers.journal import Sync
 from waystage.controllers.relay import RelayConfig, RelayController
@@ -148,8 +149,9 @@ def _start_global(config: SiteConfig) -> Site:
         folder = Path(config.state_dir)
         controller = GlobalController(policy, [], backplane, folder, sync=config.sync)
         flows = FlowActuator(controller.publish)
-        controller.actuators.append(flows)
-        controller.observers += [flows, DemandMeter(controller.publish)]
+        io = IoActuator(controller.publish)
+        controller.actuators += [flows, io]
+        controller.observers += [flows, io, DemandMeter(controller.publish)]
         jobs = stack.enter_context(JobDatabase(folder / "jobs.db", controller.known_events))
         keeper = JobKeeper(backplane, jobs, controller.known_events, folder)
         stack.callback(keeper.close)

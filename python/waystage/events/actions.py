@@ -77,3 +77,24 @@ class Resume(Action, frozen=True, kw_only=True):
 
 
 FlowAction = SetRate | SetMode | SetLoaders | Pause | Resume
+
+
+class SetServerMap(Action, frozen=True, kw_only=True):
+    """Let an application use these aggregators from its next control point on; empty: all that are offered."""
+
+    app: str
+    aggregators: tuple[str, ...]
+
+
+class GrantIo(Action, frozen=True, kw_only=True):
+    """Let an application's next operation go on with this weight, or with 0 wait, until `until_ns` (time since 1970).
+
+    A lease: past `until_ns` the application goes on as it likes. `until_ns` of 0: no grant is needed from now on.
+    """
+
+    app: str
+    weight: float
+    until_ns: int
+
+
+IoAction = SetServerMap | GrantIo

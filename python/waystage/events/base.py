@@ -83,6 +83,10 @@ def check_names(event: Event) -> None:
     flow_id = getattr(event, "flow_id", None)
     if isinstance(flow_id, str):
         check_name("flow id", flow_id)
+    for what, field in (("application id", "app"), ("aggregator", "aggregator")):
+        name = getattr(event, field, None)
+        if isinstance(name, str):
+            check_name(what, name)
     user = getattr(event, "user", "")
     if isinstance(user, str) and user:
         check_name("user name", user)

@@ -35,6 +35,7 @@ from waystage.events import (
     FlowsListed,
     FlowStarted,
     FlowUse,
+    IoAdjusted,
     Outcome,
     Pause,
     Resume,
@@ -46,6 +47,7 @@ from waystage.events import (
 )
 from waystage.flows import wire
 from waystage.flows.allowance import Allowance, AllowanceOfUsers
+from waystage.flows.io_processes import IoProcesses
 from waystage.local_rpc import Bounds, Connection, LocalServer
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,8 @@ LEASE_S = 60.0
 """The controller repeats settings three times as often; see `controllers/flow_actuator.py`."""
 
 LINES_PER_S, LINES_BURST = 20.0, 100.0
-"""A client that sends more is disconnected: an engine sends one line a second, and one for each change."""
+"""A client that sends more is disconnected: an engine sends one line a second, and one for each change. The process of
+collective I/O sends three an operation, and joins short ones."""
 
 STARTS_PER_S, STARTS_BURST = 50.0, 2000.0
 """Flows that one user may begin, and changes to ask for: each is an event or two in the controller's journal."""
@@ -148,6 +151,14 @@ class FlowAgent:
         self._starts = AllowanceOfUsers(STARTS_PER_S, STARTS_BURST)
         self._names: dict[int, str] = {}
         self._stopped = False
+        self._io = IoProcesses(
+            name,
+            self._say,
+            self._user,
+            lease_s=lease_s,
+            most=self._limits.flows,
+            most_per_user=self._limits.flows_per_user,
+        )
         self._outgoing: queue.SimpleQueue[Callable[[], Event] | None] = queue.SimpleQueue()
         self._publisher = threading.Thread(target=self._run_publisher, name="waystage-flows", daemon=True)
         bounds = Bounds(line_bytes=wire.LINE_BYTES, connections=CONNECTIONS, unread_bytes=UNREAD_BYTES)
@@ -174,9 +185,15 @@ class FlowAgent:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def adjusted(self, event: FlowAdjusted) -> None:
-        """The controller asks one of these flows for settings; those of version 0 ask for its FlowStarted again."""
-        self._server.call(lambda: self._adjust(event))
+    def adjusted(self, event: FlowAdjusted | IoAdjusted) -> None:
+        """The controller asks one of these flows for settings; those of version 0 ask for its FlowStarted again.
+
+        Or it asks the processes of an application that does collective I/O.
+        """
+        if isinstance(event, IoAdjusted):
+            self._server.call(lambda: self._io.adjusted(event))
+        else:
+            self._server.call(lambda: self._adjust(event))
 
     # -- Handler, in the server's thread -------------------------------------------------------------
 
@@ -215,12 +232,18 @@ class FlowAgent:
                 )
             case wire.Change():
                 self._change(connection, message)
+            case _:  # an IoMessage
+                why = self._io.line(connection, message)
+                if why:
+                    self._refuse(connection, why, close=True)
 
     def closed(self, connection: Connection) -> None:
         self._lines.pop(connection, None)
         flow = self._of.get(connection)
         if flow is not None and not self._stopped:
             self._finish(flow, "lost")
+        if not self._stopped:
+            self._io.closed(connection)
 
     # -- inside ----------------------------------------------------------------------------------------
 
@@ -300,6 +323,7 @@ class FlowAgent:
                 log.warning("no controller repeats the settings of flow %s: lifted", flow.flow_id)
                 flow.settings = FlowSettings()
                 flow.connection.send(wire.settings(flow.settings))
+        self._io.tick()
         if self._flows:
             event = FlowProgress(agent=self.name, flows=tuple(flow.use() for flow in self._flows.values()))
             self._say(lambda: event)

@@ -16,12 +16,13 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waystage.events import Control, EventError, FlowEndpoint, FlowSettings, TrafficClass, check_name
+from waystage.flows import io_wire
+from waystage.flows.io_wire import IoMessage
+from waystage.flows.messages import Count, Message, Name, encoder
 
 LINE_BYTES = 64 * 1024
 """Longest line of a client; a flow that reads 1,024 storage targets takes 30 kB."""
 
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Name = Annotated[str, Meta(max_length=256)]
 Targets = Annotated[tuple[Name, ...], Meta(max_length=1024)]
 Controls = Annotated[tuple[Control, ...], Meta(max_length=8)]
 Limit = Literal["", "rate", "source", "destination", "network", "paused"]
@@ -29,10 +30,6 @@ Limit = Literal["", "rate", "source", "destination", "network", "paused"]
 
 class WireError(ValueError):
     """A line that is no valid message; the text is for its sender."""
-
-
-class _Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
-    pass
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,7 +40,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     peer: Name = ""
 
 
-class Start(_Message, frozen=True, kw_only=True, tag="start"):
+class Start(Message, frozen=True, kw_only=True, tag="start"):
     """First line of an engine: the flow that it reports on this connection. Only root may name another `user`."""
 
     traffic: TrafficClass
@@ -56,7 +53,7 @@ class Start(_Message, frozen=True, kw_only=True, tag="start"):
     controls: Controls = ()
 
 
-class Progress(_Message, frozen=True, kw_only=True, tag="progress"):
+class Progress(Message, frozen=True, kw_only=True, tag="progress"):
     """Totals since the start, and the version of the settings that the engine keeps to."""
 
     bytes_done: Count
@@ -65,16 +62,16 @@ class Progress(_Message, frozen=True, kw_only=True, tag="progress"):
     version: Count = 0
 
 
-class Finish(_Message, frozen=True, kw_only=True, tag="finish"):
+class Finish(Message, frozen=True, kw_only=True, tag="finish"):
     bytes_done: Count = 0
     outcome: Literal["done", "failed", "cancelled"] = "done"
 
 
-class Show(_Message, frozen=True, kw_only=True, tag="show"):
+class Show(Message, frozen=True, kw_only=True, tag="show"):
     """Asks for the flows of this agent: a user's own, root's all."""
 
 
-class Change(_Message, frozen=True, kw_only=True, tag="change"):
+class Change(Message, frozen=True, kw_only=True, tag="change"):
     """Asks for other settings of a flow; a setting that is absent stays, None gives it back."""
 
     flow_id: Name
@@ -84,13 +81,12 @@ class Change(_Message, frozen=True, kw_only=True, tag="change"):
     paused: bool | UnsetType = UNSET
 
 
-Message = Start | Progress | Finish | Show | Change
+FlowMessage = Start | Progress | Finish | Show | Change
 
-_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
-_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[FlowMessage | IoMessage] = msgspec.json.Decoder(FlowMessage | IoMessage)
 
 
-def decode(line: bytes) -> Message:
+def decode(line: bytes) -> FlowMessage | IoMessage:
     """A client's line. Raises WireError, and no other exception."""
     try:
         message = _decoder.decode(line)
@@ -111,22 +107,22 @@ def endpoint(end: End, host: str) -> FlowEndpoint:
 
 def accepted(flow_id: str) -> bytes:
     """Answers `Start`."""
-    return _encoder.encode({"type": "accepted", "flow_id": flow_id})
+    return encoder.encode({"type": "accepted", "flow_id": flow_id})
 
 
 def refused(why: str) -> bytes:
     """Answers a message that is not acted on."""
-    return _encoder.encode({"type": "refused", "why": why})
+    return encoder.encode({"type": "refused", "why": why})
 
 
 def changed(flow_id: str) -> bytes:
     """Answers `Change`."""
-    return _encoder.encode({"type": "changed", "flow_id": flow_id})
+    return encoder.encode({"type": "changed", "flow_id": flow_id})
 
 
 def settings(wanted: FlowSettings) -> bytes:
     """Tells an engine what to keep to: every setting, in full."""
-    return _encoder.encode(
+    return encoder.encode(
         {
             "type": "settings",
             "version": wanted.version,
@@ -140,12 +136,14 @@ def settings(wanted: FlowSettings) -> bytes:
 
 def shown(flows: list[dict[str, Any]]) -> bytes:
     """Answers `Show`."""
-    return _encoder.encode({"type": "flows", "flows": flows})
+    return encoder.encode({"type": "flows", "flows": flows})
 
 
-def _names(message: Message) -> list[tuple[str, str | None]]:
+def _names(message: FlowMessage | IoMessage) -> list[tuple[str, str | None]]:
     if isinstance(message, Change):
         return [("flow id", message.flow_id)]
+    if isinstance(message, IoMessage):
+        return list(io_wire.names(message))
     if not isinstance(message, Start):
         return []
     ends = [("source", message.source), ("destination", message.destination)]

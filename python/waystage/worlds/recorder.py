@@ -13,6 +13,7 @@ from collections import OrderedDict
 
 from waystage.events import (
     CLASSES,
+    AggregatorReport,
     CablingError,
     Envelope,
     EventError,
@@ -107,7 +108,7 @@ class Recorder:
                 )
 
     def _keep(self, item: Envelope) -> None:
-        if not isinstance(item.event, LinkUse | FlowProgress):  # telemetry, one a second
+        if not isinstance(item.event, LinkUse | FlowProgress | AggregatorReport):  # telemetry, one a second
             try:
                 self.events.append(encode(item))
             except EventError:
