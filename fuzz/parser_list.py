@@ -51,6 +51,15 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "runs_are_read_as_they_were_written",
         ),
     ),
+    "crates/collective/src/datatype/tests.rs": (
+        "datatypes of other processes",
+        (
+            "a_datatype_is_read_as_it_was_written",
+            "damaged_datatypes_do_no_harm",
+            "every_constructor_agrees_with_a_list_of_bytes",
+            "foreign_bytes_are_a_datatype_or_refused",
+        ),
+    ),
     "crates/copy/src/sink/journal/tests.rs": (
         "journals of copies",
         (
