@@ -7,12 +7,14 @@ import shutil
 import subprocess
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from waystage.slurm import transfers
 from waystage.slurm.scripts import burst_buffer_lua, job_submit_lua
 from waystage.slurm.settings import SlurmSettings, lua_text
 
@@ -163,18 +165,20 @@ dofile(arg[1])
 """
 
 
-def run_hooks(folder: Path, calls: str) -> tuple[str, list[list[str]]]:
-    """What the calls printed, and the words of every `waystage` that the hooks ran. squeue is a stand-in."""
+def run_hooks(folder: Path, calls: str) -> tuple[str, list[list[str]], list[dict[str, Any]]]:
+    """What the calls printed; the words of every client that the hooks ran; what it was given. squeue is a stand-in."""
     record = folder / "record"
     (folder / "waystage").write_text(
-        f"#!/bin/sh\nfor w; do printf '%s\\0' \"$w\"; done >>{record}\nprintf '\\n' >>{record}\necho 7\n"
+        f"#!/bin/sh\nfor w; do printf '%s\\0' \"$w\"; done >>{record}\nprintf '\\n' >>{record}\n"
+        f"cat >>{folder}/given; echo >>{folder}/given\n"
     )
     (folder / "squeue").write_text(f"#!/bin/sh\ncat {folder}/squeue.out\n")
     for name in ("waystage", "squeue"):
         (folder / name).chmod(0o755)
     state = folder / "state"
     state.mkdir(exist_ok=True)
-    settings = SlurmSettings(command=(str(folder / "waystage"),), state_dir=str(state), stager="/x y/'s")
+    client = (str(folder / "waystage"), "a b")
+    settings = SlurmSettings(command=("/x",), client=client, state_dir=str(state), stager="/x y/'s")
     # The hooks set PATH themselves: the stand-in of squeue is put there.
     text = burst_buffer_lua(settings).replace("PATH=/usr/sbin:", f"PATH={folder}:/usr/sbin:")
     (folder / "burst_buffer.lua").write_text(text)
@@ -188,56 +192,100 @@ def run_hooks(folder: Path, calls: str) -> tuple[str, list[list[str]]]:
     )
     assert done.returncode == 0, done.stderr
     found = record.read_bytes() if record.exists() else b""
-    return done.stdout, [
+    ran = [
         [word.decode(errors="surrogateescape") for word in line.split(b"\0")[:-1]]
         for line in found.splitlines()
     ]
+    given = (folder / "given").read_text() if ran else ""
+    asked = [each for line in given.splitlines() if line for each in json.loads(line)]
+    assert all(words[0] == "a b" for words in ran)
+    return done.stdout, [words[1:] for words in ran], asked
 
 
 def stage_in_of(
     folder: Path, script: str, job: str = "5|4294967294|c[1-2]|name"
-) -> tuple[str, list[list[str]]]:
+) -> tuple[str, list[list[str]], list[dict[str, Any]]]:
     (folder / "script").write_text(script)
     (folder / "squeue.out").write_text(job + "\n")
     return run_hooks(
         folder,
-        f"print(slurm_bb_setup('5', '0', '0')); print(slurm_bb_data_in('5', {lua_text(str(folder / 'script'))}))",
+        f"local script = {lua_text(str(folder / 'script'))}\n"
+        "print(slurm_bb_setup('5', '0', '0', '', '', script)); print(slurm_bb_data_in('5', script))",
     )
 
 
 def test_a_stage_in_is_submitted_for_the_jobs_user_and_awaited(tmp_path: Path) -> None:
-    out, ran = stage_in_of(tmp_path, "#BB_LUA stage_in source=lab:/r destination=/s/%u/%A_%a/%x/%%\n")
+    lines = (
+        "#BB_LUA stage_in source=lab:/r destination=/s/%u/%A_%a/%x/%%\n"
+        "#BB_LUA stage_out source=/o destination=lab:/o\n"
+        "#BB_LUA stage_in source=/q destination=/s/%j verify=yes\n"
+    )
+    out, ran, asked = stage_in_of(tmp_path, lines)
     assert out.splitlines() == ["0", "0"]
-    submitted, waited = ran
-    key = submitted.pop(submitted.index("--key") + 1)
-    assert key.startswith("slurm-5-") and key.endswith("-1")
-    assert submitted == [
-        "stage",
-        "in",
-        "--job",
-        "5",
-        "--user",
-        "0",
-        "--key",
-        "--",
-        "lab:/r",
-        "/s/root/5_4294967294/name/%",
-    ]
-    assert waited == ["stage", "wait", "7"]
+    assert ran == [["transfer", str(tmp_path / "state/job-5")]]  # one process for all
+    keys = [each.pop("key") for each in asked]
+    assert [key.removeprefix("slurm-5-").partition("-")[2] for key in keys] == ["1", "3"]
+    one = {
+        "direction": "in",
+        "source": "lab:/r",
+        "destination": "/s/root/5_4294967294/name/%",
+        "job_id": "5",
+        "user": "0",
+        "node_local": False,
+        "nodes": [],
+        "verify": "none",
+    }
+    assert asked == [one, {**one, "source": "/q", "destination": "/s/5", "verify": "cached"}]
+    assert sorted(path.name for path in (tmp_path / "state").iterdir()) == ["job-5"]
 
 
 def test_a_hook_that_runs_twice_submits_the_same_key(tmp_path: Path) -> None:
     (tmp_path / "script").write_text("#BB_LUA stage_out source=/r destination=lab:/s\n")
     (tmp_path / "squeue.out").write_text("5|N/A|c1|n\n")
     call = f"slurm_bb_data_out('5', {lua_text(str(tmp_path / 'script'))})"
-    _, ran = run_hooks(tmp_path, f"slurm_bb_setup('5', '0', '0'); {call}; {call}")
-    keys = [words[words.index("--key") + 1] for words in ran if "--key" in words]
-    assert len(keys) == 2 and len(set(keys)) == 1
+    _, _, asked = run_hooks(tmp_path, f"slurm_bb_setup('5', '0', '0'); {call}; {call}")
+    assert len(asked) == 2 and asked[0] == asked[1]
+
+
+def test_what_the_hooks_submit_is_what_the_watch_submits_for_a_job_that_was_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("#BB_LUA stage_out source=/r/%j/%a destination=lab:/s/%x verify=1\n")
+    (tmp_path / "squeue.out").write_text('5|3|c1|a "b\\\n')
+    script = lua_text(str(tmp_path / "script"))
+    calls = f"slurm_bb_setup('5', '0', '0', '', '', {script}); slurm_bb_data_out('5', {script})"
+    _, _, asked = run_hooks(tmp_path, calls)
+    text = (tmp_path / "state/job-5").read_text()
+    record = dict(line.split("=", 1) for line in text.splitlines())
+    assert transfers.forgotten("5", record) == asked
+
+
+def test_a_cancelled_jobs_record_goes_before_its_stage_in_is_cancelled(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/job-5").write_text("uid=0\n")
+    gone = f"not io.open({lua_text(str(tmp_path / 'state/job-5'))})"
+    _, ran, _ = run_hooks(
+        tmp_path,
+        f"local popen = io.popen; io.popen = function(...) assert({gone}); return popen(...) end\n"
+        "slurm_bb_job_teardown('5', '', 'true')",
+    )
+    assert ran == [["cancel", "5"]]
+
+
+def test_node_local_data_names_each_node_of_the_job(tmp_path: Path) -> None:
+    line = "#BB_LUA stage_in source=/r destination=/local node_local=yes\n"
+    (tmp_path / "script").write_text(line)
+    (tmp_path / "squeue.out").write_text("5|N/A|c[1-2]|n\n")
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho c1; echo c2\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    script = lua_text(str(tmp_path / "script"))
+    calls = f"slurm_bb_setup('5', '0', '0', '', '', {script}); print(slurm_bb_pre_run('5', {script}))"
+    out, _, asked = run_hooks(tmp_path, calls)
+    assert out.splitlines() == ["0"] and asked[0]["nodes"] == ["c1", "c2"] and asked[0]["node_local"]
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", ""])
 def test_a_job_name_cannot_leave_the_directory(tmp_path: Path, name: str) -> None:
-    out, ran = stage_in_of(tmp_path, "#BB_LUA stage_in source=/r destination=/s/%x\n", f"5|N/A|c1|{name}")
+    script = "#BB_LUA stage_in source=/r destination=/s/%x\n"
+    out, ran, _ = stage_in_of(tmp_path, script, f"5|N/A|c1|{name}")
     assert "which is no name of a file" in out and not ran
 
 
@@ -260,11 +308,11 @@ def test_a_shell_sees_nothing_of_paths_and_job_names(tmp_path: Path, text: str) 
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "  ")
     plain = text.replace("\t", "  ")
     name = plain.replace("/", "")
-    out, ran = stage_in_of(
+    out, _, asked = stage_in_of(
         tmp_path, f'#BB_LUA stage_in source="/r/{quoted}" destination=/s/%x\n', f"5|N/A|c1|{name}"
     )
     assert out.splitlines() == ["0", "0"]
-    assert ran[0][-2:] == [f"/r/{plain}", f"/s/{name}"]
+    assert (asked[0]["source"], asked[0]["destination"]) == (f"/r/{plain}", f"/s/{name}")
     assert not list(tmp_path.rglob("PWNED")) and not Path("PWNED").exists()
 
 

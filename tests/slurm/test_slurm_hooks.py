@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from waystage.slurm import hooks, transfers
 from waystage.slurm.commands import JobLine
 from waystage.slurm.errors import SlurmError
 from waystage.slurm.facts import Fact, FactStore
+from waystage.slurm.hook_client import Stager
 from waystage.slurm.scripts import hook_script
 from waystage.slurm.settings import SlurmSettings
 
@@ -75,13 +77,13 @@ def test_lines_of_the_prolog_and_epilog_are_taken_in_once_and_in_order(tmp_path:
 def test_a_forgotten_stage_out_is_submitted_with_the_key_of_the_hooks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran: list[list[str]] = []
+    asked: list[dict[str, Any]] = []
 
-    def stage(words: list[str]) -> str:
-        ran.append(words)
-        return "5"
+    def submit(self: Stager, submissions: list[dict[str, Any]]) -> list[tuple[int, bool]]:
+        asked.extend(submissions)
+        return [(5, False) for _ in submissions]
 
-    monkeypatch.setattr(hooks, "_stage", stage)
+    monkeypatch.setattr(Stager, "submit", submit)
     record = (
         "uid=1001\ngeneration=8.1\nran=yes\nvalue_u=alice\nvalue_x=n\nvalue_A=7\nvalue_a=0\n"
         'transfers=[{"direction":"in","source":"/a","destination":"/b"},'
@@ -94,7 +96,9 @@ def test_a_forgotten_stage_out_is_submitted_with_the_key_of_the_hooks(
     jobs = [JobLine(job_id="8", state="RUNNING", nodes="c1")]
     assert len(hooks.rescue(tmp_path, jobs, age_s=10)) == 1
     key = "slurm-7-8.1-2"
-    assert ran == [["out", "--job", "7", "--user", "1001", "--key", key, "--", "/s/alice/7", "lab:/n=1"]]
+    (one,) = asked
+    assert (one["direction"], one["job_id"], one["user"], one["key"]) == ("out", "7", "1001", key)
+    assert (one["source"], one["destination"]) == ("/s/alice/7", "lab:/n=1")
     assert [path.name for path in tmp_path.iterdir()] == ["job-8"]
 
 
@@ -138,10 +142,17 @@ def test_starts_and_ends_that_no_hook_saw_are_found(tmp_path: Path) -> None:
 
 def test_a_job_keeps_its_transfers_in_a_comment_that_users_cannot_set() -> None:
     (transfer,) = transfers.kept_in(COMMENT)
-    words = transfers.arguments(1, transfer, transfers.JobFacts.of(ENVIRONMENT), "2")
-    assert " ".join(words) == (
-        "in --job 12 --user 1001 --key slurm-12-r2-1 --verify --node-local --nodes c[1-2] -- /a b /s/alice/11/3"
-    )
+    assert transfers.submission(1, transfer, transfers.JobFacts.of(ENVIRONMENT), "2") == {
+        "direction": "in",
+        "source": "/a b",
+        "destination": "/s/alice/11/3",
+        "job_id": "12",
+        "user": "1001",
+        "key": "slurm-12-r2-1",
+        "node_local": True,
+        "nodes": ["c1", "c2"],
+        "verify": "cached",
+    }
 
 
 def test_the_user_is_slurmctlds_word_and_not_the_jobs() -> None:

@@ -86,6 +86,7 @@ def install(conf: Path, dry_run: bool, output: Output, **options: Any) -> None:
     """
     import msgspec
 
+    from waystage.slurm import hook_client
     from waystage.slurm.install import apply, plan_install, saved_settings, slurm_user
     from waystage.slurm.settings import SlurmSettings
 
@@ -94,7 +95,7 @@ def install(conf: Path, dry_run: bool, output: Output, **options: Any) -> None:
         given["state_dir"] = str(given["state_dir"])
     before = saved_settings(conf)
     settings = msgspec.structs.replace(
-        before or SlurmSettings(command=_command()), command=_command(), **given
+        before or SlurmSettings(command=_command()), command=_command(), client=hook_client.program(), **given
     )
     changes = plan_install(conf, settings)
     _show(changes, dry_run, output)

@@ -8,20 +8,22 @@ Must not know: how the hooks work.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pwd
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from waystage.slurm import commands
 from waystage.slurm.errors import SlurmError
+from waystage.slurm.hook_client import SITE_SOCKET
 from waystage.slurm.install import plan_install, slurm_user
 from waystage.slurm.settings import SlurmSettings
-
-STAGER_SOCKET = "/run/waystage/stager.sock"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,16 +70,48 @@ def _findings(slurm_conf: Path, settings: SlurmSettings) -> Iterator[Finding]:
     user = slurm_user(slurm_conf.read_text(encoding="utf-8", errors="replace"))
     yield from _rights(slurm_conf, settings, user)
     yield from _slurm(settings)
-    socket = Path(settings.stager or os.environ.get("WAYSTAGE_STAGER") or STAGER_SOCKET)
-    if socket.is_socket():
-        yield _yes("stager", f"the staging service has its socket at {socket}")
-    else:
-        yield _no("stager", f"{socket}: there is no socket: start the staging service, 'waystage stager'")
-    if user != "root":
-        yield _yes(
+    yield _stager(settings, user)
+
+
+def _stager(settings: SlurmSettings, user: str) -> Finding:
+    """Whether SlurmUser can run the hooks' client, and may submit for others, by running it as that user."""
+    socket = Path(settings.stager or os.environ.get("WAYSTAGE_STAGER") or SITE_SOCKET)
+    if not socket.is_socket():
+        return _no("stager", f"{socket}: there is no socket: start the staging service, 'waystage stager'")
+    rights: dict[str, Any] = {}
+    try:
+        account = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
+    except KeyError:
+        return _no("user", f"SlurmUser={user} is no user of this host")
+    if os.geteuid() == 0 and account.pw_uid != 0:
+        rights = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    try:
+        done = subprocess.run(
+            [*settings.client, "who"],
+            env={"PATH": "/usr/bin:/bin", "WAYSTAGE_STAGER": str(socket)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=commands.LIMIT_S,
+            check=False,
+            cwd="/",
+            **rights,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return _no(
+            "client", f"{user} cannot run {settings.client[0]}: {error}: install Waystage where it can"
+        )
+    if done.returncode != 0:
+        why = commands.last_line(done.stderr or done.stdout, done.returncode)
+        return _no("client", f"as {user}, the hooks' client fails: {why}")
+    as_slurm_user = account.pw_uid == os.geteuid() or bool(rights)
+    if as_slurm_user and not json.loads(done.stdout)["for_others"]:
+        return _no(
             "user",
             f"SlurmUser is {user}: the staging service must name it, 'waystage stager --submitter {user}'",
         )
+    return _yes("stager", f"{user} may submit at {socket} for the users of jobs")
 
 
 def watched(state_dir: Path) -> bool:
@@ -100,7 +134,7 @@ def _rights(slurm_conf: Path, settings: SlurmSettings, user: str) -> Iterator[Fi
     paths = [slurm_conf.parent / name for name in (lua, "waystage-prolog", "waystage-epilog")]
     loose = [
         why
-        for path in (*paths, Path(settings.command[0]))
+        for path in (*paths, Path(settings.command[0]), Path(settings.client[0]), Path(settings.client[-1]))
         if path.exists() and (why := writable_by_others(path, user))
     ]
     if loose:

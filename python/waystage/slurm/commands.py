@@ -1,4 +1,4 @@
-"""Slurm's commands, and `waystage stage`: run with a limit, their first complaint as an error.
+"""Slurm's commands: run with a limit, their first complaint as an error.
 
 Arrives: words.
 Leaves: output; typed facts about jobs.

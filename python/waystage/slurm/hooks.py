@@ -11,8 +11,6 @@ later hook or by `waystage slurm watch`. A stage-in that fails puts the job back
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,11 +23,15 @@ from waystage.jobs.notify import Notifier
 from waystage.slurm import commands, transfers
 from waystage.slurm.errors import SlurmError
 from waystage.slurm.facts import Fact, FactStore
+from waystage.slurm.hook_client import HookError, Stager
 
 Hook = Literal["prolog", "epilog"]
 Say = Callable[[str], None]
 
 PATIENCE_S = 5.0
+
+LEFT_OVER = (".in", ".out", ".nodes", ".new")
+"""Ends of the names of files beside a record, which a killed hook leaves."""
 
 
 def report(hook: Hook, environment: Mapping[str, str], store: FactStore) -> str:
@@ -78,12 +80,18 @@ def stage(hook: Hook, environment: Mapping[str, str]) -> None:
     if not any(transfer.direction == direction for transfer in kept):
         return
     restarts = commands.job_field(facts.job_id, "RestartCnt") or "0"
-    ids = []
-    for number, transfer in enumerate(kept, 1):
-        if transfer.direction == direction:
-            ids.append(_stage(transfers.arguments(number, transfer, facts, restarts)).split()[0])
-    if hook == "prolog":
-        _stage(["wait", *ids])
+    asked = [
+        transfers.submission(number, transfer, facts, restarts)
+        for number, transfer in enumerate(kept, 1)
+        if transfer.direction == direction
+    ]
+    stager = Stager()
+    try:
+        ids = [number for number, _ in stager.submit(asked)]
+        if hook == "prolog":
+            stager.wait(ids)
+    except HookError as error:
+        raise SlurmError(str(error)) from None
 
 
 def hold(job_id: str, reason: str, say: Say) -> None:
@@ -150,15 +158,17 @@ def rescue(folder: Path, jobs: list[commands.JobLine], age_s: float) -> list[str
             continue
         record = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
         try:
-            if record.get("ran") == "yes" and "out_ids" not in record:
-                for words in transfers.forgotten(job_id, record):
-                    said.append(
-                        f"job {job_id}: slurmctld has forgotten its stage-out, request {_stage(words).strip()}"
-                    )
-        except SlurmError as error:
+            asked = transfers.forgotten(job_id, record) if record.get("ran") == "yes" else []
+            said += [
+                f"job {job_id}: slurmctld has forgotten its stage-out, request {number}"
+                for number, known in Stager(patience_s=PATIENCE_S).submit(asked)
+                if not known
+            ]
+        except (SlurmError, HookError) as error:
             said.append(f"job {job_id}: its stage-out cannot be submitted: {error}")
             continue
-        path.unlink(missing_ok=True)
+        for each in (path, *(path.with_name(path.name + end) for end in LEFT_OVER)):
+            each.unlink(missing_ok=True)
     return said
 
 
@@ -170,17 +180,3 @@ def state_store(folder: Path) -> FactStore:
         raise SlurmError(
             f"{folder}: {error.strerror}: `waystage slurm install` makes it, and only SlurmUser may write it"
         ) from None
-
-
-def _stage(words: list[str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "waystage", "stage", *words],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0 or (words[0] != "wait" and not done.stdout.strip()):
-        raise SlurmError(commands.last_line(done.stderr or done.stdout, done.returncode))
-    return done.stdout

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from waystage.slurm import hook_client
 from waystage.slurm.errors import SlurmConfigError
 
 Hooks = Literal["burst-buffer", "job-submit"]
@@ -25,6 +26,8 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     command: tuple[str, ...]
     """The words that run `waystage`, absolute: hooks have no PATH of a user."""
+    client: tuple[str, ...] = msgspec.field(default_factory=hook_client.program)
+    """The words that run the hooks' client of the staging service: an interpreter, options, its file."""
     hooks: Hooks = "burst-buffer"
     state_dir: str = "/var/lib/waystage-slurm"
     directive: str = "BB_LUA"
@@ -56,7 +59,7 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True):
             ("endpoint", self.endpoint),
             ("configuration", self.config),
             ("slurm.conf", self.conf),
-            *(("command", word) for word in self.command),
+            *(("command", word) for word in (*self.command, *self.client)),
         ):
             if any(ord(c) < 32 or ord(c) == 127 for c in value):
                 raise SlurmConfigError(f"{name} {ascii(value)[:60]} holds a control character")
@@ -80,7 +83,7 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The table SETTINGS of the Lua scripts."""
         return (
             "local SETTINGS = {\n"
-            f"  command = {{ {', '.join(map(lua_text, self.command))} }},\n"
+            f"  client = {{ {', '.join(map(lua_text, self.client))} }},\n"
             f"  environment = {{ {', '.join(map(lua_text, self.environment))} }},\n"
             f"  state_dir = {lua_text(self.state_dir)},\n"
             f"  directive = {lua_text(self.directive)},\n"

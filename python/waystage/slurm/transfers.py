@@ -1,18 +1,19 @@
 """Transfers that job_submit.lua has kept in a job's admin comment, for the prolog and epilog.
 
 Arrives: the comment, what slurmctld says of the job in the environment of a hook.
-Leaves: arguments of `waystage stage`.
+Leaves: submissions to the staging service.
 Must not know: Slurm's commands, processes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
+from waystage.jobs.hostlist import HostlistError, expand
 from waystage.slurm.errors import SlurmError
 
 PREFIX = "waystage:"
@@ -71,8 +72,8 @@ def kept_in(comment: str) -> list[Transfer]:
     return found[:_MOST]
 
 
-def arguments(number: int, transfer: Transfer, facts: JobFacts, restarts: str) -> list[str]:
-    """The words after `waystage stage` that submit it. Raises SlurmError where a value is no file name."""
+def submission(number: int, transfer: Transfer, facts: JobFacts, restarts: str) -> dict[str, Any]:
+    """The submission of a transfer. Raises SlurmError where a value is no file name, or the nodes are none."""
     values = {
         "u": facts.user_name,
         "j": facts.job_id,
@@ -81,29 +82,38 @@ def arguments(number: int, transfer: Transfer, facts: JobFacts, restarts: str) -
         "a": facts.array_task_id,
         "%": "%",
     }
-    words = [transfer.direction, "--job", facts.job_id, "--user", facts.user_id]
-    words += ["--key", f"slurm-{facts.job_id}-r{restarts}-{number}"]
-    if transfer.verify:
-        words.append("--verify")
-    if transfer.node_local:
-        words += ["--node-local", "--nodes", facts.nodes]
-    return [*words, "--", expanded(transfer.source, values), expanded(transfer.destination, values)]
+    try:
+        nodes = expand(facts.nodes) if transfer.node_local else ()
+    except HostlistError as error:
+        raise SlurmError(str(error)) from None
+    return _submission(transfer, values, facts.user_id, f"slurm-{facts.job_id}-r{restarts}-{number}", nodes)
 
 
-def forgotten(job_id: str, record: Mapping[str, str]) -> list[list[str]]:
-    """The words after `waystage stage` for each stage-out in a record of burst_buffer.lua. Raises SlurmError."""
+def forgotten(job_id: str, record: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The submission of each stage-out in a record of burst_buffer.lua, as that submits it. Raises SlurmError."""
     values = {letter: record.get(f"value_{letter}", "") for letter in "uxAa"} | {"j": job_id, "%": "%"}
-    found = []
-    for number, transfer in enumerate(kept_in(PREFIX + record.get("transfers", "[]")), 1):
-        if transfer.direction != "out":
-            continue
-        words = ["out", "--job", job_id, "--user", record.get("uid", "")]
-        words += ["--key", f"slurm-{job_id}-{record.get('generation', '')}-{number}"]
-        words += ["--verify"] if transfer.verify else []
-        found.append(
-            [*words, "--", expanded(transfer.source, values), expanded(transfer.destination, values)]
-        )
-    return found
+    generation = record.get("generation", "")
+    return [
+        _submission(transfer, values, record.get("uid", ""), f"slurm-{job_id}-{generation}-{number}", ())
+        for number, transfer in enumerate(kept_in(PREFIX + record.get("transfers", "[]")), 1)
+        if transfer.direction == "out"
+    ]
+
+
+def _submission(
+    transfer: Transfer, values: Mapping[str, str], user: str, key: str, nodes: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "direction": transfer.direction,
+        "source": expanded(transfer.source, values),
+        "destination": expanded(transfer.destination, values),
+        "job_id": values["j"],
+        "user": user,
+        "key": key,
+        "node_local": transfer.node_local,
+        "nodes": list(nodes),
+        "verify": "cached" if transfer.verify else "none",
+    }
 
 
 def expanded(place: str, values: Mapping[str, str]) -> str:

@@ -124,6 +124,8 @@ class Answers:
                 return self._cancel(asked, peer)
             if operation == "wait":
                 return self._wait(asked, connection)
+            if operation == "who":
+                return {"uid": peer.uid, "for_others": os.geteuid() == 0 and self._powerful(peer)}
             raise Invalid(
                 f"unknown operation {str(operation)[:40]!r}: use the same version of client and stager"
             )

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from waystage.backplane import BackplaneConfig, statefile
-from waystage.local_rpc import LocalServer
+from waystage.local_rpc import Bounds, LocalServer
 from waystage.staging.answers import Answers
 from waystage.staging.errors import StagingError
 from waystage.staging.inbox import Inbox
@@ -94,8 +94,13 @@ class Stager:
         self._selector = selectors.DefaultSelector()
         self._woken, self._waking = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._selector.register(self._woken, selectors.EVENT_READ, None)
-        self.inbox = Inbox(self.wake)
-        self.server = LocalServer(settings.socket, self.inbox, mode=0o666 if os.geteuid() == 0 else 0o600)
+        self.inbox = Inbox(self.wake, settings.submitters)
+        self.server = LocalServer(
+            settings.socket,
+            self.inbox,
+            mode=0o666 if os.geteuid() == 0 else 0o600,
+            bounds=Bounds(trusted=settings.submitters),
+        )
         self.engines: dict[int, Engine] = {}
         self.spawner = Spawner()
         self._fenced = {each.id for each in self.queue.open.values() if each.state == "running"}

@@ -8,7 +8,6 @@
 -- setup and teardown only, so setup keeps it in a file.
 
 local SUCCESS, ERROR = slurm.SUCCESS, slurm.ERROR
-local unpack = unpack or table.unpack -- Lua 5.1, or later
 
 local function log(text)
   slurm.log_info("waystage: %s", text)
@@ -61,8 +60,8 @@ local function write_record(job_id, record)
   return done and os.rename(path .. ".new", path)
 end
 
--- Run a command without a terminal. Returns its status and everything that it wrote.
-local function run(words)
+-- Run a command without a terminal, its stdin from a file. Returns its status and everything that it wrote.
+local function run(words, input)
   local line = { "env" }
   for _, word in ipairs(SETTINGS.environment) do
     line[#line + 1] = directives.quoted(word)
@@ -71,7 +70,7 @@ local function run(words)
     line[#line + 1] = directives.quoted(word)
   end
   local pipe = io.popen("PATH=/usr/sbin:/usr/bin:/sbin:/bin; export PATH; " .. table.concat(line, " ")
-    .. " 2>&1 </dev/null; status=$?; echo; echo $status")
+    .. " 2>&1 <" .. directives.quoted(input or "/dev/null") .. "; status=$?; echo; echo $status")
   if not pipe then
     return 127, "no process could be started"
   end
@@ -92,15 +91,16 @@ local function reason_of(output)
   return (last:gsub("^waystage: error: ", ""):gsub("%c", "?"))
 end
 
-local function waystage(...)
-  local words = {}
-  for _, word in ipairs(SETTINGS.command) do
-    words[#words + 1] = word
+-- Call the staging service.
+local function stager(words, input)
+  local line = {}
+  for _, word in ipairs(SETTINGS.client) do
+    line[#line + 1] = word
   end
-  for _, word in ipairs({ ... }) do
-    words[#words + 1] = word
+  for _, word in ipairs(words) do
+    line[#line + 1] = word
   end
-  return run(words)
+  return run(line, input)
 end
 
 -- The values of %u %j %x %A %a, and the job's nodes.
@@ -122,24 +122,44 @@ local function values_of(job_id, uid)
   return values, nodes
 end
 
--- Submit the script's transfers of one direction, node-local or shared. Returns request ids, or nil and why.
+-- What setup has kept, so that each hook of a job submits the same; asked for where setup could not.
+local function kept_values(job_id, record)
+  if record.value_u then
+    return { u = record.value_u, j = job_id, x = record.value_x, A = record.value_A, a = record.value_a }
+  end
+  return values_of(job_id, record.uid)
+end
+
+-- The job's nodes, one by one.
+local function nodes_of(job_id)
+  local values, nodes = values_of(job_id, "0")
+  if not values then
+    return nil, nodes
+  end
+  local status, names = run({ "scontrol", "show", "hostnames", nodes })
+  if status ~= 0 then
+    return nil, reason_of(names)
+  end
+  local found = {}
+  for name in names:gmatch("%S+") do
+    found[#found + 1] = name
+  end
+  return found
+end
+
+-- The submissions of one direction, node-local or shared, as JSON texts. Returns nil and why.
 -- The key makes a hook that Slurm runs twice submit once; setup begins a new generation.
-local function submit(job_id, job_script, direction, node_local)
-  local transfers, why = parsed(job_script)
-  if not transfers then
-    return nil, why
-  end
-  local record = read_record(job_id)
-  if not record.uid then
-    return nil, "the job's user is unknown: " .. record_path(job_id) .. " is missing"
-  end
-  local ids, values, nodes = {}, nil, nil
+local function submissions(job_id, record, transfers, direction, node_local)
+  local found, values, nodes, why = {}, nil, {}, nil
   for number, each in ipairs(transfers) do
     if each.direction == direction and each.node_local == node_local then
       if not values then
-        values, nodes = values_of(job_id, record.uid)
-        if not values then
-          return nil, nodes
+        values, why = kept_values(job_id, record)
+        if values and node_local then
+          nodes, why = nodes_of(job_id)
+        end
+        if not values or not nodes then
+          return nil, why
         end
       end
       local source, destination
@@ -150,51 +170,56 @@ local function submit(job_id, job_script, direction, node_local)
       if not destination then
         return nil, "line " .. each.line .. ": " .. why
       end
-      local words = { "stage", direction, "--job", job_id, "--user", record.uid }
-      words[#words + 1] = "--key"
-      words[#words + 1] = "slurm-" .. job_id .. "-" .. record.generation .. "-" .. number
-      if each.verify then
-        words[#words + 1] = "--verify"
+      local names = {}
+      for _, node in ipairs(nodes) do
+        names[#names + 1] = directives.json_text(node)
       end
-      if node_local then
-        words[#words + 1] = "--node-local"
-        words[#words + 1] = "--nodes"
-        words[#words + 1] = nodes
-      end
-      words[#words + 1] = "--"
-      words[#words + 1] = source
-      words[#words + 1] = destination
-      local status, output = waystage(unpack(words))
-      local id = output:match("^%s*(%d+)%s*\n") or output:match("^%s*(%d+)%s*$")
-      if status ~= 0 or not id then
-        return nil, "line " .. each.line .. ": " .. reason_of(output)
-      end
-      ids[#ids + 1] = id
+      found[#found + 1] = string.format(
+        '{"direction":"%s","source":%s,"destination":%s,"job_id":"%s","user":"%s","key":"%s",'
+          .. '"node_local":%s,"nodes":[%s],"verify":"%s"}',
+        direction,
+        directives.json_text(source),
+        directives.json_text(destination),
+        job_id,
+        record.uid,
+        "slurm-" .. job_id .. "-" .. record.generation .. "-" .. number,
+        tostring(node_local),
+        table.concat(names, ","),
+        each.verify and "cached" or "none"
+      )
       record["env_" .. (direction == "in" and "IN" or "OUT") .. "_" .. number] =
         direction == "in" and destination or source
     end
   end
-  if #ids > 0 then
-    local key = direction .. "_ids"
-    record[key] = ((record[key] or "") .. " " .. table.concat(ids, " ")):gsub("^ ", "")
-    write_record(job_id, record)
-  end
-  return ids
+  return found
 end
 
 -- Submit and wait. The stager goes on where this hook is killed: the same key finds the request again.
 local function transfer(job_id, job_script, direction, node_local)
-  local ids, why = submit(job_id, job_script, direction, node_local)
-  if not ids then
-    log("job " .. job_id .. ": " .. why)
-    return ERROR, why
+  local transfers, why = parsed(job_script)
+  local record = read_record(job_id)
+  local asked
+  if transfers and not record.uid then
+    why = "the job's user is unknown: " .. record_path(job_id) .. " is missing: requeue the job"
+  elseif transfers then
+    asked, why = submissions(job_id, record, transfers, direction, node_local)
   end
-  if #ids == 0 then
+  if asked and #asked == 0 then
     return SUCCESS
   end
-  local status, output = waystage("stage", "wait", unpack(ids))
+  local status, output = 1, nil
+  if asked then
+    local input = record_path(job_id) .. (node_local and ".nodes" or "." .. direction)
+    local file = io.open(input, "wb")
+    if file and file:write("[", table.concat(asked, ","), "]") and file:close() and write_record(job_id, record) then
+      status, output = stager({ "transfer", record_path(job_id) }, input)
+      why = reason_of(output)
+    else
+      why = SETTINGS.state_dir .. " cannot be written: is its disk full?"
+    end
+    os.remove(input)
+  end
   if status ~= 0 then
-    why = reason_of(output)
     log("job " .. job_id .. ": " .. why)
     return ERROR, why
   end
@@ -219,7 +244,7 @@ function slurm_bb_setup(job_id, uid, gid, _, _, job_script)
   local record = { uid = uid, gid = gid, generation = generation }
   -- For `waystage slurm watch`: where slurmctld was killed, it may have forgotten that this job has a buffer.
   local transfers = job_script and parsed(job_script)
-  local values = transfers and values_of(job_id, uid)
+  local values = transfers and #transfers > 0 and values_of(job_id, uid)
   if values then
     record.transfers = directives.json(transfers)
     record.value_u, record.value_x, record.value_A, record.value_a = values.u, values.x, values.A, values.a
@@ -272,48 +297,35 @@ function slurm_bb_data_out(job_id, job_script)
 end
 
 -- A cancelled job's stage-in ends. A stage-out is never cancelled: it outlives the job and the timeout of its hook.
+-- The record goes first: a hook that submits at this moment then cancels what it submitted.
 function slurm_bb_job_teardown(job_id, _, hurry)
-  local record = read_record(job_id)
-  if hurry == "true" and record.in_ids then
-    local ids = {}
-    for id in record.in_ids:gmatch("%d+") do
-      ids[#ids + 1] = id
-    end
-    local status, output = waystage("stage", "cancel", unpack(ids))
+  for _, ending in ipairs({ "", ".in", ".out", ".nodes", ".new" }) do
+    os.remove(record_path(job_id) .. ending)
+  end
+  if hurry == "true" then
+    local status, output = stager({ "cancel", job_id })
     if status ~= 0 then
       log("job " .. job_id .. ": " .. reason_of(output))
     end
   end
-  os.remove(record_path(job_id))
   return SUCCESS
 end
 
 -- scontrol show bbstat [JOB]: progress of requests. Slurm 22.05 does not say who asks, so no path and no name is shown.
 -- Later versions put uid and gid before the user's words: the last word is the job.
 function slurm_bb_get_status(...)
-  local words = { "stage", "status", "--json" }
+  local words = { "progress" }
   local count = select("#", ...)
   local job_id = (count == 1 or count > 2) and select(count, ...)
   if job_id then
     if not job_id:match("^%d+$") then
       return SUCCESS, "waystage: give the id of a job: scontrol show bbstat 4711\n"
     end
-    words[#words + 1] = "--job"
     words[#words + 1] = job_id
   end
-  local status, output = waystage(unpack(words))
+  local status, output = stager(words)
   if status ~= 0 then
-    return SUCCESS, "waystage: the staging service does not answer, or does not know the job\n"
+    return SUCCESS, "waystage: " .. reason_of(output) .. "\n"
   end
-  local lines = { "request job direction state bytes_done bytes_total" }
-  for object in output:gmatch("%b{}") do
-    local function field(name)
-      local value = object:match('"' .. name .. '"%s*:%s*"?([%w%-_%.]+)')
-      return value or "-"
-    end
-    lines[#lines + 1] = table.concat({
-      field("id"), field("job_id"), field("direction"), field("state"), field("bytes_done"), field("bytes_total"),
-    }, " ")
-  end
-  return SUCCESS, table.concat(lines, "\n") .. "\n"
+  return SUCCESS, output
 end
