@@ -12,6 +12,8 @@ pub mod datatype;
 pub mod error;
 pub mod exchange;
 pub mod server_map;
+#[cfg(test)]
+mod tests;
 pub mod view;
 pub mod window;
 mod wire;

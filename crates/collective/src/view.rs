@@ -159,9 +159,9 @@ impl View {
     /// The part of `data` in `window` of the file: one range, empty where there is none.
     #[must_use]
     pub fn within(&self, data: &Range<u64>, window: &Range<u64>) -> Range<u64> {
-        let begin = self.below(window.start).max(data.start);
-        let end = self.below(window.end).min(data.end);
-        begin..end.max(begin)
+        let inside = |offset: u64| self.below(offset).min(data.end).max(data.start);
+        let begin = inside(window.start);
+        begin..inside(window.end).max(begin)
     }
 
     /// File offset of the first byte of `data` at or after `offset`.

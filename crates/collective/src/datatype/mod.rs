@@ -12,7 +12,7 @@ mod codec;
 mod cursor;
 mod shape;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::ops::Range;
 

@@ -19,7 +19,7 @@ pub(crate) struct Modelled {
 }
 
 impl Modelled {
-    fn extent(&self) -> i64 {
+    pub(crate) fn extent(&self) -> i64 {
         self.upper.map_or(0, |(at, _)| at) - self.lower.map_or(0, |(at, _)| at)
     }
 
@@ -204,6 +204,50 @@ pub(crate) fn modelled() -> impl Strategy<Value = Modelled> {
         ]
     });
     tree.prop_filter("small enough for a list of bytes", |of| of.bytes.len() < 3000)
+}
+
+/// Any filetype that a view takes: displacements increase, and repetitions do not interleave.
+pub(crate) fn filetypes() -> impl Strategy<Value = Modelled> {
+    let leaf = (1i64..9).prop_map(|count| Modelled {
+        datatype: Datatype::bytes(count).unwrap(),
+        bytes: (0..count).collect(),
+        lower: Some((0, false)),
+        upper: Some((count, false)),
+    });
+    let tree = leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            (prop::collection::vec((0i64..3, 0i64..9), 1..4), inner.clone()).prop_map(
+                |(gaps, of)| {
+                    let mut end = 0;
+                    let pairs: Vec<_> = gaps
+                        .iter()
+                        .map(|&(block, gap)| {
+                            let at = end + gap;
+                            end = at + block * of.extent();
+                            (block, at)
+                        })
+                        .collect();
+                    of_blocks(&pairs, &of)
+                }
+            ),
+            (0i64..9, 0i64..9, inner.clone(), inner.clone()).prop_map(|(gap, more, one, two)| {
+                structure(&[(1, gap), (2, gap + one.extent() + more)], &[&one, &two])
+            }),
+            (prop::collection::vec((0i64..3, 1i64..4, 0i64..3), 1..4), order(), inner.clone())
+                .prop_map(|(shape, order, of)| subarray(&shape, order, &of)),
+            (0i64..64, prop::collection::vec(dealt(), 1..4), order(), inner)
+                .prop_map(|(rank, shape, order, of)| darray(rank, &shape, order, &of)),
+        ]
+    });
+    let whole = |of: &Modelled| of.bytes.len() < 600 && of.bytes.is_sorted_by(|a, b| a < b);
+    (tree, 0i64..20).prop_filter("monotone and small", move |(of, _)| whole(of)).prop_map(
+        |(of, gap)| {
+            let end =
+                of.upper.map_or(0, |(at, _)| at).max(of.bytes.last().map_or(0, |last| last + 1));
+            let datatype = Datatype::resized(0, end + gap, &of.datatype).unwrap();
+            Modelled { datatype, upper: Some((end + gap, true)), lower: Some((0, true)), ..of }
+        },
+    )
 }
 
 /// The runs of a list of bytes.
