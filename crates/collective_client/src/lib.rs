@@ -1,0 +1,4 @@
+//! The C library of collective I/O.
+
+pub mod error;
+mod registry;

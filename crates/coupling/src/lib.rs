@@ -1,0 +1,14 @@
+//! Arrays by name, version and box, from the ranks of one application to those of another, without a file.
+//!
+//! Arrives: requests of ranks of both applications, data of the writers in shared memory.
+//! Leaves: answers; pieces of arrays to the readers that ask for them.
+//! Must not know: MPI, files, which library the ranks use.
+//!
+//! [`region`], [`directory`] and [`wire`] are pure. The decision: docs/decisions/0055-coupling-by-name.md.
+
+pub mod address;
+pub mod directory;
+pub mod link;
+pub mod memory;
+pub mod region;
+pub mod wire;
