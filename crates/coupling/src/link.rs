@@ -116,6 +116,19 @@ impl Link {
         if frame.len() - 4 > FRAME_MOST {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many pieces at once"));
         }
+        self.send_frame(&frame, descriptor, deadline)
+    }
+
+    /// Sends bytes that are a frame, with a descriptor.
+    ///
+    /// # Errors
+    /// The kernel's, and `TimedOut`.
+    pub fn send_frame(
+        &self,
+        frame: &[u8],
+        descriptor: Option<BorrowedFd<'_>>,
+        deadline: Deadline,
+    ) -> io::Result<()> {
         let _one = self.sending.lock();
         let mut sent = 0;
         if let Some(descriptor) = descriptor {
@@ -125,7 +138,7 @@ impl Link {
                 let descriptors = [descriptor];
                 control.push(SendAncillaryMessage::ScmRights(&descriptors));
                 let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-                sendmsg(&self.socket, &[IoSlice::new(&frame)], &mut control, flags)
+                sendmsg(&self.socket, &[IoSlice::new(frame)], &mut control, flags)
             })?;
         }
         self.push(&frame[sent..], deadline)
@@ -175,6 +188,21 @@ impl Link {
         most: usize,
         deadline: Deadline,
     ) -> io::Result<(Message, Option<OwnedFd>)> {
+        let (body, descriptor) = self.receive_frame(most, deadline)?;
+        let message = Message::parse(&body)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok((message, descriptor))
+    }
+
+    /// The body of the next frame, of at most `most` bytes, and the descriptor that came with it.
+    ///
+    /// # Errors
+    /// As [`Self::receive`].
+    pub fn receive_frame(
+        &self,
+        most: usize,
+        deadline: Deadline,
+    ) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
         let mut header = [0; 4];
         let mut descriptor = None;
         let mut got = self.again(PollFlags::IN, deadline, || {
@@ -202,9 +230,7 @@ impl Link {
         }
         let mut body = vec![0; bytes];
         self.fill(&mut body, deadline)?;
-        let message = Message::parse(&body)
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        Ok((message, descriptor))
+        Ok((body, descriptor))
     }
 
     /// Receives bytes that follow a frame.

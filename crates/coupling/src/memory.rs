@@ -54,6 +54,16 @@ impl Memory {
         Self::map(descriptor, bytes, ProtFlags::READ)
     }
 
+    /// A segment of another process, to read and write where the other process does, by [`Self::start`].
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn share(descriptor: OwnedFd, bytes: u64) -> io::Result<Self> {
+        check(descriptor.as_fd(), bytes)?;
+        let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        Self::map(descriptor, bytes, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
     fn map(descriptor: OwnedFd, bytes: usize, rights: ProtFlags) -> io::Result<Self> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let start = unsafe {
@@ -74,6 +84,12 @@ impl Memory {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`; only `create` gives a writable mapping, and only its owner calls this.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Address of the first byte.
+    #[must_use]
+    pub fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
     }
 
     /// Number of bytes.

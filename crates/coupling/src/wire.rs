@@ -335,7 +335,10 @@ impl Out {
 
     /// A text, cut where it is longer than a peer accepts.
     fn text(&mut self, text: &str) -> &mut Self {
-        let end = text.floor_char_boundary(TEXT_MOST);
+        let mut end = text.len().min(TEXT_MOST);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
         self.count(end).raw(&text.as_bytes()[..end])
     }
 

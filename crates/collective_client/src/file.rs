@@ -1,0 +1,555 @@
+//! A rank's open file: its view, the operations on it, and what the process of the node must know of it.
+//!
+//! Arrives: calls of a rank, requests of the process to pack and unpack windows.
+//! Leaves: data in the file and in the rank's memory. Must not know: MPI; how operations are made collective.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use waystage_collective::exchange::choose;
+use waystage_collective::{Datatype, Exchange, ServerMap, View};
+use waystage_collective_wire::local::{ToNode, ToRank};
+use waystage_collective_wire::{FileId, Status, Window};
+
+use crate::error::{argument, Code, Error, Result};
+use crate::independent::Direct;
+use crate::memory::{Data, Image, Transfer};
+use crate::node::{failure, unexpected, Node, Session};
+
+/// Bits of `enum ws_io_flags`.
+pub mod flags {
+    /// Only to be read.
+    pub const RDONLY: u32 = 1;
+    /// Only to be written.
+    pub const WRONLY: u32 = 2;
+    /// To be read and written.
+    pub const RDWR: u32 = 4;
+    /// Created where it is missing.
+    pub const CREATE: u32 = 8;
+    /// An error where it exists.
+    pub const EXCL: u32 = 16;
+    /// Deleted at the close.
+    pub const DELETE_ON_CLOSE: u32 = 32;
+}
+
+/// Longest encoded view that a message carries; a longer one is exchanged as lists.
+const VIEW_MOST: usize = 1 << 20;
+
+/// How a file is opened; see `struct ws_io_open`.
+#[derive(Clone, Debug, Default)]
+pub struct Open {
+    /// Absolute or relative path.
+    pub path: Vec<u8>,
+    /// Bits of [`flags`].
+    pub flags: u32,
+    /// Chosen by rank 0.
+    pub id: [u8; 16],
+    /// In the file's communicator.
+    pub rank: u32,
+    /// Ranks of the file.
+    pub size: u32,
+    /// Addresses of the nodes' processes.
+    pub addresses: Vec<String>,
+    /// Node of each rank.
+    pub node_of: Vec<u32>,
+    /// Keys and values.
+    pub hints: Vec<(String, String)>,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub struct File {
+    node: Arc<Node>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    id: FileId,
+    attach: ToNode,
+    path: Vec<u8>,
+    flags: u32,
+    /// Connection that the process was told of the file by.
+    generation: u64,
+    hints: Vec<(String, String)>,
+    view: View,
+    /// Number of the view, and its encoding where the exchange is view-based.
+    view_number: u32,
+    view_sent: Option<Vec<u8>>,
+    map: Option<Vec<u8>>,
+    epoch: u64,
+    operation: u64,
+    syncs: u64,
+    direct: Option<Direct>,
+}
+
+impl File {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// Of the storage and of arguments; [`Code::Lost`].
+    pub fn open(node: Arc<Node>, how: Open) -> Result<Self> {
+        let attach = how.attach()?;
+        let view = View::stream(0).map_err(|error| argument(error.to_string()))?;
+        let path = match &attach {
+            ToNode::Attach { path, .. } => path.clone(),
+            _ => how.path.clone(),
+        };
+        let state = State {
+            id: FileId(how.id),
+            attach,
+            path,
+            flags: how.flags,
+            generation: 0,
+            hints: how.hints,
+            view_sent: None,
+            view,
+            view_number: 0,
+            map: None,
+            epoch: 0,
+            operation: 0,
+            syncs: 0,
+            direct: None,
+        };
+        let file = Self { node, state: Mutex::new(state) };
+        file.set_view(0, 1, None)?;
+        drop(file.attached(&mut file.state.lock())?);
+        Ok(file)
+    }
+
+    /// A hint in force.
+    #[must_use]
+    pub fn hint(&self, key: &str) -> Option<String> {
+        let state = self.state.lock();
+        let found = state.hints.iter().rev().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.clone())
+    }
+
+    /// The bytes that this rank sees.
+    ///
+    /// # Errors
+    /// [`Code::Argument`] where the filetype does not fit MPI's rules; [`Code::Lost`].
+    pub fn set_view(
+        &self,
+        displacement: i64,
+        etype: i64,
+        filetype: Option<&Datatype>,
+    ) -> Result<()> {
+        let view = match filetype {
+            Some(filetype) => View::new(displacement, etype, filetype.clone()),
+            None => View::stream(displacement),
+        };
+        let view = view.map_err(|error| argument(error.to_string()))?;
+        let wanted = match self.hint("waystage_exchange").as_deref() {
+            Some("view") => Some(Exchange::View),
+            Some("list") => Some(Exchange::List),
+            _ => None,
+        };
+        let (_, encoded) = choose(&view, wanted);
+        let encoded = encoded.filter(|encoded| encoded.len() <= VIEW_MOST);
+        let mut state = self.state.lock();
+        state.view_number += 1;
+        state.view = view;
+        state.view_sent = encoded;
+        if state.generation == 0 {
+            return Ok(());
+        }
+        let mut session = match self.attached(&mut state) {
+            Ok(session) => session,
+            // The next control point connects, or fails at all ranks.
+            Err(error) if error.code == Code::Again => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match state.send_view(&mut session) {
+            Err(error) if error.code == Code::Again => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Rank 0's question before an operation: the server map, to be broadcast.
+    ///
+    /// # Errors
+    /// [`Code::Again`]: ask once more. [`Code::Lost`].
+    pub fn control_point(&self, write: bool, bytes: u64) -> Result<Vec<u8>> {
+        let mut state = self.state.lock();
+        let mut session = self.attached(&mut state)?;
+        let (file, epoch) = (state.id, state.epoch);
+        session.send(&ToNode::ControlPoint { file, epoch, write, bytes })?;
+        // A grant may take as long as another application's lease.
+        loop {
+            match session.receive(None)? {
+                ToRank::Control { file: of, status, message, map } if of == file => {
+                    return if status == Status::Ok {
+                        Ok(map)
+                    } else {
+                        Err(failure(status, message))
+                    };
+                }
+                message => stale(&message)?,
+            }
+        }
+    }
+
+    /// The server map that rank 0 has broadcast.
+    ///
+    /// # Errors
+    /// [`Code::Argument`] where it is none; [`Code::Lost`].
+    pub fn adopt(&self, blob: &[u8]) -> Result<()> {
+        let map = ServerMap::decode(blob).map_err(|error| argument(error.to_string()))?;
+        let mut state = self.state.lock();
+        let known = state.map.as_deref() == Some(blob);
+        state.map = Some(blob.to_vec());
+        state.epoch = map.epoch;
+        let before = state.generation;
+        let mut session = self.attached(&mut state)?;
+        if !known && before == state.generation {
+            session.send(&ToNode::Adopt { file: state.id, map: blob.to_vec() })?;
+        }
+        Ok(())
+    }
+
+    /// Rank 0, once all ranks have ended an operation.
+    ///
+    /// # Errors
+    /// [`Code::Lost`].
+    pub fn finished(&self, write: bool, bytes: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        let mut session = self.attached(&mut state)?;
+        session.send(&ToNode::Finished { file: state.id, write, bytes })
+    }
+
+    /// A collective operation: `offset` counts bytes of the view. The bytes of this rank that were moved.
+    ///
+    /// Where this rank's arguments are wrong it takes part with no byte, so that no other rank waits for it.
+    ///
+    /// # Errors
+    /// [`Code::Again`]: all ranks repeat it after a control point. Of the storage, of arguments.
+    pub fn operate(&self, write: bool, offset: i64, data: &Data) -> Result<u64> {
+        let mut state = self.state.lock();
+        state.operation += 1;
+        let plan = state.check(write, offset, data);
+        let nothing = Data::none();
+        let (range, data, refusal) = match plan {
+            Ok(range) => (range, data, None),
+            Err(error) => (0..0, &nothing, Some(error)),
+        };
+        let view = state.view.clone();
+        let hull = view.hull(&range).ok().flatten().unwrap_or(0..0);
+        let transfer = Transfer { view: &view, range: range.clone(), data };
+        let before = state.generation;
+        let mut session = self.attached(&mut state)?;
+        if before != state.generation {
+            let text = "the aggregator process of this node was restarted: repeat";
+            return Err(Error::new(Code::Again, text));
+        }
+        let (file, op) = (state.id, state.operation);
+        session.send(&ToNode::Announce {
+            file,
+            op,
+            epoch: state.epoch,
+            write,
+            view: state.view_sent.as_ref().map(|_| state.view_number),
+            data_offset: range.start,
+            bytes: range.end - range.start,
+            hull_lo: hull.start,
+            hull_hi: hull.end,
+        })?;
+        let eof = serve(&mut session, file, op, &transfer)?;
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
+        let moved = if eof == u64::MAX { range } else { view.within(&range, &(0..eof)) };
+        Ok(moved.end - moved.start)
+    }
+
+    /// An independent operation, directly on the file; `offset` counts bytes of the view.
+    ///
+    /// # Errors
+    /// Of the storage, of arguments.
+    pub fn access(&self, write: bool, offset: i64, data: &Data) -> Result<u64> {
+        let mut state = self.state.lock();
+        let range = state.check(write, offset, data)?;
+        let view = state.view.clone();
+        let transfer = Transfer { view: &view, range, data };
+        state.direct()?.access(write, &transfer)
+    }
+
+    /// An independent operation on extents of the file: (offset, bytes) in the order of the data, whatever the view.
+    ///
+    /// # Errors
+    /// Of the storage, of arguments.
+    pub fn access_list(&self, write: bool, extents: &[(u64, u64)], data: &Data) -> Result<u64> {
+        let mut state = self.state.lock();
+        state.check_access(write)?;
+        state.direct()?.access_list(write, extents, data)
+    }
+
+    /// fsync at every aggregator.
+    ///
+    /// # Errors
+    /// Of the storage; [`Code::Lost`].
+    pub fn sync(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        state.syncs += 1;
+        let mut session = self.attached(&mut state)?;
+        let (file, number) = (state.id, state.syncs);
+        session.send(&ToNode::Sync { file, number })?;
+        loop {
+            match session.receive(None)? {
+                ToRank::Synced { file: of, number: n, status, message }
+                    if (of, n) == (file, number) =>
+                {
+                    return done(status, message);
+                }
+                message => stale(&message)?,
+            }
+        }
+    }
+
+    /// Gives it up.
+    ///
+    /// # Errors
+    /// Of the storage; [`Code::Lost`].
+    pub fn close(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        state.direct = None;
+        // A process that was restarted holds nothing of the file; only rank 0's has something to delete.
+        let mut session = self.attached(&mut state)?;
+        let file = state.id;
+        session.send(&ToNode::Close { file })?;
+        let deadline = Some(self.node.deadline());
+        loop {
+            match session.receive(deadline)? {
+                ToRank::Closed { file: of, status, message } if of == file => {
+                    return done(status, message);
+                }
+                message => stale(&message)?,
+            }
+        }
+    }
+
+    /// The connection, by which the process knows the file, its view and the server map.
+    fn attached(&self, state: &mut State) -> Result<parking_lot::MutexGuard<'_, Session>> {
+        let mut session = self.node.session()?;
+        if session.generation() == state.generation {
+            return Ok(session);
+        }
+        let again = state.generation > 0;
+        let mut attach = state.attach.clone();
+        if let (true, ToNode::Attach { flags, .. }) = (again, &mut attach) {
+            // This file was created already.
+            *flags &= !(self::flags::CREATE | self::flags::EXCL);
+        }
+        session.send(&attach)?;
+        let deadline = Some(self.node.deadline());
+        self.await_attached(&mut session, state, deadline)?;
+        state.generation = session.generation();
+        state.send_view(&mut session)?;
+        if let Some(map) = &state.map {
+            session.send(&ToNode::Adopt { file: state.id, map: map.clone() })?;
+        }
+        Ok(session)
+    }
+
+    fn await_attached(
+        &self,
+        session: &mut Session,
+        state: &mut State,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
+        loop {
+            match session.receive(deadline)? {
+                ToRank::Attached { file, status, message, hints } if file == state.id => {
+                    if status == Status::Ok {
+                        state.hints = hints;
+                    }
+                    return done(status, message);
+                }
+                message => stale(&message)?,
+            }
+        }
+    }
+}
+
+impl State {
+    /// Numbers of views count up, so that an announcement names one view only.
+    fn send_view(&self, session: &mut Session) -> Result<()> {
+        match &self.view_sent {
+            Some(encoded) => session.send(&ToNode::SetView {
+                file: self.id,
+                view: self.view_number,
+                encoded: encoded.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_access(&self, write: bool) -> Result<()> {
+        if write && self.flags & flags::RDONLY != 0 {
+            return Err(Error::new(Code::ReadOnly, "the file was opened for reading only"));
+        }
+        if !write && self.flags & flags::WRONLY != 0 {
+            return Err(Error::new(Code::Access, "the file was opened for writing only"));
+        }
+        Ok(())
+    }
+
+    /// The range of the view that an operation covers.
+    fn check(&self, write: bool, offset: i64, data: &Data) -> Result<std::ops::Range<u64>> {
+        self.check_access(write)?;
+        let start = u64::try_from(offset)
+            .map_err(|_| argument(format!("the offset is {offset}; it must not be negative")))?;
+        let end =
+            start.checked_add(data.bytes()).ok_or_else(|| argument("an offset above 2^64"))?;
+        if start < end {
+            self.view.hull(&(start..end)).map_err(|error| argument(error.to_string()))?;
+        }
+        Ok(start..end)
+    }
+
+    fn direct(&mut self) -> Result<&mut Direct> {
+        if self.direct.is_none() {
+            self.direct = Some(Direct::open(&self.path, self.flags)?);
+        }
+        self.direct.as_mut().ok_or_else(unexpected)
+    }
+}
+
+impl Open {
+    fn attach(&self) -> Result<ToNode> {
+        let modes = [flags::RDONLY, flags::WRONLY, flags::RDWR];
+        if modes.iter().filter(|mode| self.flags & **mode != 0).count() != 1 {
+            return Err(argument("give one of WS_IO_RDONLY, WS_IO_WRONLY and WS_IO_RDWR"));
+        }
+        if self.flags & flags::RDONLY != 0 && self.flags & (flags::CREATE | flags::EXCL) != 0 {
+            return Err(argument("a file that is only read cannot be created"));
+        }
+        if self.flags >= flags::DELETE_ON_CLOSE * 2 {
+            return Err(argument(format!("unknown flags {:#x}", self.flags)));
+        }
+        if self.size == 0 || self.rank >= self.size || self.node_of.len() != self.size as usize {
+            return Err(argument(format!("rank {} of {} ranks", self.rank, self.size)));
+        }
+        let nodes = self.addresses.len();
+        if self.node_of.iter().any(|node| *node as usize >= nodes) {
+            return Err(argument(format!("a rank's node is none of the {nodes}")));
+        }
+        if self.path.is_empty() || self.path.contains(&0) {
+            return Err(argument("the file has no name"));
+        }
+        let own = self.node_of[self.rank as usize];
+        let local = self.node_of.iter().filter(|node| **node == own).count();
+        Ok(ToNode::Attach {
+            file: FileId(self.id),
+            path: absolute(&self.path)?,
+            flags: self.flags,
+            rank: self.rank,
+            size: self.size,
+            local_ranks: u32::try_from(local).unwrap_or(u32::MAX),
+            node: own,
+            root: self.node_of[0],
+            addresses: self.addresses.clone(),
+            hints: self.hints.clone(),
+        })
+    }
+}
+
+/// The process of the node has another working directory.
+fn absolute(path: &[u8]) -> Result<Vec<u8>> {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
+    let absolute = std::path::absolute(path)
+        .map_err(|error| Error::system("the working directory", &error))?;
+    Ok(absolute.into_os_string().into_vec())
+}
+
+/// Serves the process's requests until the operation has ended; where a read met the file's end.
+fn serve(session: &mut Session, file: FileId, op: u64, transfer: &Transfer<'_>) -> Result<u64> {
+    loop {
+        match session.receive(None)? {
+            ToRank::Pack {
+                request,
+                file: of,
+                op: number,
+                window,
+                image,
+                list,
+                list_capacity,
+                from,
+            } if (of, number) == (file, op) => {
+                let image = match image {
+                    Some(at) => Some(image_at(session, at, &window)?),
+                    None => None,
+                };
+                let capacity = list_capacity as usize;
+                let (found, upto) = transfer.pack(&window, image, capacity, from);
+                put_list(session, list, capacity, &found)?;
+                session.send(&ToNode::Packed {
+                    request,
+                    list_bytes: u32::try_from(found.len()).unwrap_or(u32::MAX),
+                    upto,
+                    next: transfer.next(window.hi),
+                })?;
+            }
+            ToRank::Unpack { request, file: of, op: number, window, image }
+                if (of, number) == (file, op) =>
+            {
+                transfer.unpack(&window, image_at(session, image, &window)?);
+                session.send(&ToNode::Unpacked { request })?;
+            }
+            ToRank::Done { file: of, op: number, status, message, eof }
+                if (of, number) == (file, op) =>
+            {
+                return done(status, message).map(|()| eof);
+            }
+            message => stale(&message)?,
+        }
+    }
+}
+
+/// The image of a window, at an offset of the pool.
+#[allow(unsafe_code)]
+fn image_at(session: &Session, at: u64, window: &Window) -> Result<Image> {
+    let start = inside(session, at, window.bytes())?;
+    // SAFETY: `inside` found these bytes in the pool, which is mapped while the connection is.
+    Ok(unsafe { Image::new(start, window.bytes()) })
+}
+
+#[allow(unsafe_code)]
+fn put_list(session: &Session, at: u64, capacity: usize, list: &[u8]) -> Result<()> {
+    if list.is_empty() {
+        return Ok(());
+    }
+    let to = inside(session, at, capacity as u64)?;
+    // SAFETY: `capacity` bytes at `to` are in the pool, and the list has no more.
+    unsafe { std::ptr::copy_nonoverlapping(list.as_ptr(), to, list.len().min(capacity)) };
+    Ok(())
+}
+
+/// Address of `bytes` bytes at an offset of the pool.
+fn inside(session: &Session, at: u64, bytes: u64) -> Result<*mut u8> {
+    let pool = session.pool().ok_or_else(unexpected)?;
+    let end = at.checked_add(bytes).ok_or_else(unexpected)?;
+    if end > pool.len() as u64 {
+        return Err(unexpected());
+    }
+    let at = usize::try_from(at).map_err(|_| unexpected())?;
+    Ok(pool.start().wrapping_add(at))
+}
+
+fn done(status: Status, message: String) -> Result<()> {
+    if status == Status::Ok {
+        Ok(())
+    } else {
+        Err(failure(status, message))
+    }
+}
+
+/// Messages of an operation that this rank gave up are passed over; others have no place here.
+fn stale(message: &ToRank) -> Result<()> {
+    match message {
+        ToRank::Welcome { .. } | ToRank::Refused { .. } => Err(unexpected()),
+        _ => Ok(()),
+    }
+}
