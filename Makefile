@@ -62,7 +62,7 @@ lock: ## Resolve the dependencies anew and write requirements.lock.
 	@PYTHON=$(PYTHON) scripts/lock
 
 clean: ## Remove everything that was built; results stay.
-	@rm -rf .venv .build target python/waystage/_native*.so
+	@rm -rf .venv .build target python/waystage/_native*.so python/waystage/data/lib
 
 packages:
 	@scripts/packages
@@ -77,6 +77,6 @@ test-packages:
 	@PYTHON=$(PYTHON) scripts/venv
 	@touch $@
 
-.build/installed: .build/venv pyproject.toml Cargo.toml Cargo.lock $(RUST_SOURCES)
+.build/installed: .build/venv pyproject.toml Cargo.toml Cargo.lock $(RUST_SOURCES) scripts/library
 	@scripts/install
 	@touch $@

@@ -73,6 +73,13 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "foreign_bytes_are_a_view_or_refused",
             "the_bytes_do_not_depend_on_exchange_windows_or_order",
         ),
+    "crates/coupling/src/address.rs": (
+        "files with the address of a coupled name",
+        ("any_text_is_an_address_file_or_none",),
+    ),
+    "crates/coupling/src/wire.rs": (
+        "messages of coupling",
+        ("a_damaged_message_is_another_or_none", "any_bytes_are_a_message_or_none"),
     ),
     "crates/copy/src/sink/journal/tests.rs": (
         "journals of copies",
@@ -232,6 +239,14 @@ OWN: dict[str, tuple[str, ...]] = {
     ),
     "crates/catalog/tests/check.rs": ("a_check_names_exactly_what_differs",),
     "crates/catalog/tests/checksum.rs": ("each_object_is_summed_and_repaired_alone",),
+    "crates/collective_client/src/memory_tests.rs": (
+        "every_byte_is_packed_and_unpacked_where_the_model_says",
+    ),
+    "crates/coupling/src/directory_tests.rs": ("every_reader_sees_every_version_whatever_the_order",),
+    "crates/coupling/src/region.rs": (
+        "what_pieces_leave_uncovered_is_found_cell_by_cell",
+        "what_two_boxes_share_is_copied_cell_by_cell",
+    ),
     "crates/copy/src/local/direct.rs": ("any_range_arrives_as_it_is",),
     "crates/copy/src/plan.rs": (
         "missing_and_written_extents_make_up_the_file",

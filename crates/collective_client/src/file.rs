@@ -70,7 +70,7 @@ struct State {
     attach: ToNode,
     path: Vec<u8>,
     flags: u32,
-    /// Connection that the process was told of the file by.
+    /// Connection by which the process knows the file.
     generation: u64,
     hints: Vec<(String, String)>,
     view: View,

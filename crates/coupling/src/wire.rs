@@ -124,7 +124,7 @@ pub enum Message {
         /// Bytes of an element.
         element_bytes: u32,
     },
-    /// So many bytes follow the frame.
+    /// Bytes follow the frame, as many as it says.
     Data {
         /// How many.
         bytes: u64,

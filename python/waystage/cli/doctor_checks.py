@@ -9,6 +9,7 @@ A check uses the real component where that takes well under a second, in a names
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import sys
@@ -196,6 +197,17 @@ def _backplane() -> str:
     return f"a Zenoh session opened in {took * 1000:.0f} ms"
 
 
+def _io_library() -> str:
+    path = Path(__file__).parents[1] / "data" / "lib" / "libwaystage_io.so"
+    if not path.is_file():
+        raise Trouble(f"{path} is missing", "make build")
+    try:
+        version: int = ctypes.CDLL(str(path)).ws_io_abi()
+    except (OSError, AttributeError) as error:
+        raise Trouble(f"it does not load: {error}", "make build") from error
+    return f"{path.name}, interface {version}"
+
+
 def _native() -> str:
     try:
         import waystage._native as native
@@ -310,6 +322,7 @@ CHECKS: tuple[Check, ...] = (
     Check("machine", True, "everything", _machine),
     Check("command", False, "running waystage by name", _completion),
     Check("native module", True, "probes, staging", _native),
+    Check("I/O library", False, "collective I/O, coupling by name", _io_library),
     Check("backplane", True, "events between controllers", _backplane),
     Check("root", True, "the lab", _root),
     Check("namespaces", True, "hosts of the lab", _namespaces),

@@ -69,7 +69,7 @@ pub(crate) fn list<'a, T>(given: *const T, count: usize, what: &str) -> Result<&
     if given.is_null() {
         return Err(argument(format!("{what} is NULL")));
     }
-    // SAFETY: the header asks for so many values.
+    // SAFETY: the header asks for `count` values.
     Ok(unsafe { std::slice::from_raw_parts(given, count) })
 }
 
