@@ -73,6 +73,7 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "foreign_bytes_are_a_view_or_refused",
             "the_bytes_do_not_depend_on_exchange_windows_or_order",
         ),
+    ),
     "crates/coupling/src/address.rs": (
         "files with the address of a coupled name",
         ("any_text_is_an_address_file_or_none",),

@@ -143,14 +143,14 @@ int ws_io_read_all(ws_io_file *file, int64_t offset, void *buffer, int64_t count
 /* fsync at every aggregator; each rank calls it. */
 int ws_io_sync(ws_io_file *file);
 
-/* Independent: a rank alone, directly on the file, which is opened at the first call. `offset` counts bytes of the view;
- * `moved` is less where a read meets the end of the file. */
+/* Independent: a rank alone, directly on the file, which is opened at the first call. `offset` counts bytes of the
+ * view; `moved` is less where a read meets the end of the file. */
 int ws_io_write(ws_io_file *file, int64_t offset, const void *buffer, int64_t count, const ws_io_type *memory,
                 int64_t *moved);
 int ws_io_read(ws_io_file *file, int64_t offset, void *buffer, int64_t count, const ws_io_type *memory, int64_t *moved);
 
-/* The same on `extents` pairs of file offset and length, in the order of the data, whatever the view. The lengths add up
- * to the bytes of `count` elements. */
+/* The same on `extents` pairs of file offset and length, in the order of the data, whatever the view. The lengths add
+ * up to the bytes of `count` elements. */
 int ws_io_write_list(ws_io_file *file, int64_t extents, const int64_t *offsets, const int64_t *lengths,
                      const void *buffer, int64_t count, const ws_io_type *memory, int64_t *moved);
 int ws_io_read_list(ws_io_file *file, int64_t extents, const int64_t *offsets, const int64_t *lengths, void *buffer,

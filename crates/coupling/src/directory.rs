@@ -1,6 +1,6 @@
 //! The directory of one coupled name: who writes and reads it, which versions there are, and where their pieces are.
 //!
-//! Arrives: requests of ranks, each with the connection that it came by; connections that ended without a close.
+//! Arrives: requests of ranks, each with the connection that it came by; connections that ended unclosed.
 //! Leaves: answers, now or once another rank's request allows them; pieces that may be freed.
 //! Must not know: sockets, clocks, memory. A dead peer is a connection that ended: its owner finds out within the lease.
 //!

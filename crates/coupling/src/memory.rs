@@ -2,8 +2,8 @@
 //!
 //! Arrives: sizes, descriptors of other processes. Leaves: their bytes. Must not know: what they hold.
 //!
-//! A segment is sealed against shrinking before it is passed (fcntl(2), F_ADD_SEALS), or its receiver could be killed by
-//! SIGBUS. It is sealed against new writable mappings too: a reader cannot change what another reads.
+//! A segment is sealed against shrinking before it is passed (fcntl(2), F_ADD_SEALS), or SIGBUS could kill its
+//! receiver. It is sealed against new writable mappings too: a reader cannot change what another reads.
 #![allow(unsafe_code)]
 
 use std::io;
