@@ -2,7 +2,7 @@
 //!
 //! Arrives: requests of ranks, each with the connection that it came by; connections that ended unclosed.
 //! Leaves: answers, now or once another rank's request allows them; pieces that may be freed.
-//! Must not know: sockets, clocks, memory. A dead peer is a connection that ended: its owner finds out within the lease.
+//! Must not know: sockets, clocks, memory. A dead peer is a connection that ended; links find out within the lease.
 //!
 //! Rules:
 //! - The k-th commit of every writer is of the same version; versions grow.

@@ -3,7 +3,7 @@
 //! Arrives: messages; bytes of a peer. Leaves: bytes; messages, checked. Must not know: sockets.
 //!
 //! A frame is its length (u32, little-endian, at most [`FRAME_MOST`]) and a body: a tag, then fields in the order of
-//! the declaration. Integers are little-endian; a text is its length (u32) and UTF-8; a list is its length (u32) and items.
+//! the declaration. Integers are little-endian; a text is its length (u32) and UTF-8; a list is its length and items.
 //! The bytes of [`Message::Data`] follow its frame, so that they are received straight into the reader's memory.
 
 use crate::directory::{Answer, Piece, Request, Role, Variable, Why, PIECES_MOST, VARIABLES_MOST};
