@@ -78,7 +78,7 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
         "files with the address of a coupled name",
         ("any_text_is_an_address_file_or_none",),
     ),
-    "crates/coupling/src/wire.rs": (
+    "crates/coupling/src/wire_tests.rs": (
         "messages of coupling",
         ("a_damaged_message_is_another_or_none", "any_bytes_are_a_message_or_none"),
     ),

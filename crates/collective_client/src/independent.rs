@@ -13,8 +13,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{argument, Code, Error, Result};
-use crate::file::flags;
 use crate::memory::{Data, Piece, Transfer};
+use crate::open::flags;
 
 /// Most pieces of a call: IOV_MAX of Linux.
 const PIECES_MOST: usize = 1024;

@@ -12,4 +12,5 @@ pub mod file;
 mod independent;
 pub mod memory;
 pub mod node;
+pub mod open;
 mod registry;

@@ -11,4 +11,5 @@ pub mod directory;
 pub mod link;
 pub mod memory;
 pub mod region;
+pub mod request;
 pub mod wire;

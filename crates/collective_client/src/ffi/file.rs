@@ -8,9 +8,10 @@ use super::node::node;
 use super::types::datatype;
 use super::{give, guard, list, number, place, text};
 use crate::error::{argument, Code, Error, Result};
-use crate::file::{File, Open};
+use crate::file::File;
 use crate::memory::Data;
 use crate::node::Node;
+use crate::open::Open;
 use crate::registry::Registry;
 
 static FILES: Registry<File> = Registry::new("open file");
