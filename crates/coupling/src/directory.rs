@@ -67,18 +67,18 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// No rank, no version.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Whether all writers have closed, and no version is held for readers that could come.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.writers.as_ref().is_some_and(Group::is_closed)
             && (self.held.is_empty() || self.readers.as_ref().is_some_and(Group::is_closed))
             && self.members.is_empty()
+    }
+
+    /// Whether no rank has the name open: another run may begin.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.members.is_empty()
     }
 
     /// Versions that have appeared and not left.
@@ -164,6 +164,7 @@ impl Directory {
             (Role::Writer, Request::Commit { version, variables, pieces }) => {
                 Some(self.commit(from, rank, *version, variables, pieces))
             }
+            (Role::Writer, Request::Drain) => self.drain(),
             (Role::Reader, Request::Find { version, variable, region }) => {
                 self.find(*version, variable, region.as_ref())
             }
@@ -240,6 +241,20 @@ impl Directory {
         )
     }
 
+    /// Versions that readers have left behind, all of them closed, are for readers that may come: no writer waits for those.
+    fn drain(&self) -> Option<Answer> {
+        let readers = self.readers.as_ref();
+        if let Some(lost) = self.writers.as_ref().and_then(|group| group.lost) {
+            return failed(Why::Lost, &format!("writer {lost} has died"));
+        }
+        if self.held.is_empty() || readers.is_some_and(Group::is_closed) {
+            return Some(Answer::Done);
+        }
+        let lost = readers.and_then(|group| group.lost)?;
+        let left = self.held.len();
+        failed(Why::Lost, &format!("reader {lost} has died, and {left} versions were not read"))
+    }
+
     /// Whether `version` may be the next that this writer commits.
     fn check_next(&self, from: Connection, version: u64) -> Result<(), Answer> {
         let Some(lost) = self.writers.as_ref().map(|group| group.lost) else { return Ok(()) };
@@ -296,10 +311,15 @@ impl Directory {
             Piece { variable: u32::try_from(place).unwrap_or(u32::MAX), ..piece.clone() }
         }));
         held.committed.insert(rank);
+        let last = self.held.get(&version).is_some_and(|held| self.appeared(held));
         if let Some(member) = self.members.get_mut(&from) {
             member.commits += 1;
         }
-        Answer::Done
+        if last {
+            Answer::Version(version)
+        } else {
+            Answer::Done
+        }
     }
 
     fn check_pieces(

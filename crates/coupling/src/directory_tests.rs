@@ -62,7 +62,7 @@ proptest! {
         writers in 1_u32..4, readers in 1_u32..4, depth in 1_u32..4, versions in 1_u64..6,
         choices in proptest::collection::vec(any::<u8>(), 400),
     ) {
-        let mut directory = Directory::new();
+        let mut directory = Directory::default();
         let whole = Region::whole(&[8]).unwrap();
         let ranks = writers + readers;
         let mut steps: Vec<Step> = Vec::new();
@@ -117,7 +117,7 @@ proptest! {
                 waits[to] = false;
                 steps[to] = match (steps[to], answer) {
                     (Step::Admit, Answer::Done) => Step::Commit,
-                    (Step::Commit, Answer::Done) => {
+                    (Step::Commit, Answer::Done | Answer::Version(_)) => {
                         at[to] += 1;
                         *commits.entry(at[to]).or_default() += 1;
                         if at[to] == versions { Step::Close } else { Step::Admit }
@@ -152,7 +152,7 @@ proptest! {
 }
 
 fn pair(depth: u32) -> Directory {
-    let mut directory = Directory::new();
+    let mut directory = Directory::default();
     join(&mut directory, 0, Role::Writer, 0, 2, depth);
     join(&mut directory, 1, Role::Writer, 1, 2, depth);
     join(&mut directory, 2, Role::Reader, 0, 1, depth);
@@ -168,7 +168,7 @@ fn a_version_appears_only_when_all_writers_have_committed_it() {
     assert_eq!(first, [Action::Answer(0, 1, Answer::Done)]);
     let second = directory.request(1, 1, commit(1, 4, 4, 2));
     assert!(matches!(&second[..],
-        [Action::Answer(1, 1, Answer::Done), Action::Answer(2, 5, Answer::Found(_, pieces))]
+        [Action::Answer(1, 1, Answer::Version(1)), Action::Answer(2, 5, Answer::Found(_, pieces))]
         if pieces.len() == 2));
 }
 
@@ -219,11 +219,25 @@ fn a_hole_another_shape_and_a_version_out_of_turn_are_named() {
 }
 
 #[test]
+fn a_writer_that_drains_waits_for_the_readers_and_not_for_ever() {
+    let mut directory = pair(2);
+    directory.request(0, 1, commit(1, 0, 4, 1));
+    directory.request(1, 1, commit(1, 4, 4, 2));
+    assert!(directory.request(0, 2, Request::Drain).is_empty());
+    let released = directory.request(2, 1, Request::Release { version: 1 });
+    assert!(released.contains(&Action::Answer(0, 2, Answer::Done)));
+    directory.request(0, 3, commit(2, 0, 4, 1));
+    directory.request(1, 3, commit(2, 4, 4, 2));
+    assert!(directory.request(0, 4, Request::Drain).is_empty());
+    assert_eq!(why(&directory.ended(2)), Why::Lost);
+}
+
+#[test]
 fn a_request_that_is_cancelled_is_not_answered() {
     let mut directory = pair(2);
     assert!(directory.request(2, 5, Request::Next { after: None }).is_empty());
     assert!(directory.request(2, 6, Request::Cancel { request: 5 }).is_empty());
     directory.request(0, 1, commit(1, 0, 4, 1));
     let actions = directory.request(1, 1, commit(1, 4, 4, 2));
-    assert_eq!(actions, [Action::Answer(1, 1, Answer::Done)]);
+    assert_eq!(actions, [Action::Answer(1, 1, Answer::Version(1))]);
 }

@@ -7,9 +7,14 @@
 //! [`region`], [`directory`] and [`wire`] are pure. The decision: docs/decisions/0055-coupling-by-name.md.
 
 pub mod address;
+pub mod client;
 pub mod directory;
+pub mod failure;
 pub mod link;
+mod meeting;
 pub mod memory;
+mod owner;
 pub mod region;
 pub mod request;
+pub mod service;
 pub mod wire;

@@ -112,6 +112,8 @@ pub enum Request {
         /// Number of that request.
         request: u64,
     },
+    /// A writer waits until no version is held that readers still need.
+    Drain,
     /// The rank has finished.
     Close,
 }
@@ -127,6 +129,8 @@ pub enum Why {
     NoSuchVariable,
     /// All writers have closed and the version will not come.
     Ended,
+    /// The process of the node may not hold more.
+    Memory,
 }
 
 /// The answer to a request.
@@ -134,7 +138,7 @@ pub enum Why {
 pub enum Answer {
     /// It is done.
     Done,
-    /// The next version.
+    /// The next version; of a commit, the version that it completed.
     Version(u64),
     /// A variable and the pieces of the box asked for.
     Found(Variable, Vec<Piece>),

@@ -246,6 +246,7 @@ fn put_request<'a>(out: &'a mut Out, request: &Request) -> &'a mut Out {
         Request::Release { version } => out.u8(6).u64(*version),
         Request::Cancel { request } => out.u8(7).u64(*request),
         Request::Close => out.u8(8),
+        Request::Drain => out.u8(9),
     }
 }
 
@@ -276,6 +277,7 @@ fn get_request(from: &mut In<'_>) -> Result<Request, Malformed> {
         6 => Request::Release { version: from.u64()? },
         7 => Request::Cancel { request: from.u64()? },
         8 => Request::Close,
+        9 => Request::Drain,
         _ => return Err(Malformed),
     })
 }
@@ -305,6 +307,7 @@ fn why_code(why: Why) -> u8 {
         Why::Lost => 2,
         Why::NoSuchVariable => 3,
         Why::Ended => 4,
+        Why::Memory => 5,
     }
 }
 
@@ -363,10 +366,7 @@ impl Out {
         }
         self
     }
-}
 
-/// Items of lists.
-impl Out {
     fn variable(&mut self, variable: &Variable) -> &mut Self {
         self.text(&variable.name).text(&variable.element).u32(variable.element_bytes);
         self.u8(u8::try_from(variable.shape.len()).unwrap_or(u8::MAX));
@@ -487,6 +487,7 @@ impl<'a> In<'a> {
             2 => Why::Lost,
             3 => Why::NoSuchVariable,
             4 => Why::Ended,
+            5 => Why::Memory,
             _ => return Err(Malformed),
         })
     }

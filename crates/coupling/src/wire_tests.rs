@@ -34,6 +34,7 @@ fn messages() -> Vec<Message> {
         ask(Request::Release { version: 1 }),
         ask(Request::Cancel { request: 1 }),
         ask(Request::Close),
+        ask(Request::Drain),
         reply(Answer::Done),
         reply(Answer::Version(3)),
         reply(Answer::Found(variable, vec![piece])),
@@ -63,7 +64,7 @@ proptest! {
 
     #[test]
     fn a_damaged_message_is_another_or_none(
-        which in 0_usize..27, at in any::<prop::sample::Index>(), byte in any::<u8>(),
+        which in 0_usize..28, at in any::<prop::sample::Index>(), byte in any::<u8>(),
         cut in any::<prop::sample::Index>(),
     ) {
         let mut body = messages().swap_remove(which).frame().split_off(4);
