@@ -204,7 +204,7 @@ impl Coupling {
         Ok(())
     }
 
-    /// A free segment of at least so many bytes.
+    /// A free segment of at least `bytes` bytes.
     fn segment(&mut self, bytes: usize) -> Result<usize> {
         self.reused()?;
         let free = |segment: &&Segment| !segment.used && segment.memory.len() >= bytes;

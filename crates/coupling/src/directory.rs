@@ -241,7 +241,7 @@ impl Directory {
         )
     }
 
-    /// Versions that readers have left behind, all of them closed, are for readers that may come: no writer waits for those.
+    /// Versions that readers left behind, all of them closed, are for readers that may come: no writer waits for that.
     fn drain(&self) -> Option<Answer> {
         let readers = self.readers.as_ref();
         if let Some(lost) = self.writers.as_ref().and_then(|group| group.lost) {

@@ -19,7 +19,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// A process at the other end of `link`.
+    /// The process that `link` leads to.
     pub(crate) fn new(link: Link) -> Self {
         Self { link, segments: HashMap::new() }
     }

@@ -271,7 +271,7 @@ fn more_than_the_memory_is_refused_and_a_foreign_token_too() {
     let mut writer = Coupling::open(scratch.options(Role::Writer, 0, 1, "0")).unwrap();
     put(&mut writer, 1).unwrap();
     assert_eq!(why(put(&mut writer, 2).unwrap_err()), Why::Memory);
-    // A reader that read another token in an address file of its own.
+    // A reader that read another token in its address file.
     let names = scratch.0.join("names");
     let text = std::fs::read_to_string(names.join("flow")).unwrap();
     let last = text.lines().nth(2).unwrap();
