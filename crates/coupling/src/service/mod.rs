@@ -3,7 +3,7 @@
 //! Arrives: connections of this launch's ranks and of readers; segments of shared memory.
 //! Leaves: answers, memory, cells of pieces. Must not know: which library its clients use.
 //!
-//! A thread a connection: it waits for its peer and for nothing else. The directory of a name is a lock and a pure state
+//! A thread a connection: it waits for its peer and nothing else. The directory of a name is a lock and a pure state
 //! machine; its answers are sent after the lock is given back.
 
 mod connection;
