@@ -156,6 +156,55 @@ int ws_io_write_list(ws_io_file *file, int64_t extents, const int64_t *offsets, 
 int ws_io_read_list(ws_io_file *file, int64_t extents, const int64_t *offsets, const int64_t *lengths, void *buffer,
                     int64_t count, const ws_io_type *memory, int64_t *moved);
 
+/* -- coupling by name ---------------------------------------------------------------------------------------------- */
+
+/* Two applications exchange arrays by (name, version, box), without a file. Each rank opens the name; writers put boxes
+ * and commit versions; readers get any boxes of a version once all writers have committed it, and commit (release) it.
+ * At most `depth` versions are held: then writers wait. Versions grow. Nothing here needs MPI. */
+typedef struct ws_io_coupling ws_io_coupling;
+
+enum ws_io_role { WS_IO_WRITER = 0, WS_IO_READER = 1 };
+
+struct ws_io_couple {
+    const char *name;            /* letters, digits, '.', '_', '-' */
+    int role;                    /* of enum ws_io_role */
+    int rank, size;              /* in this application */
+    int depth;                   /* writers: versions that may be held; 0: 2 */
+    int timeout_ms;              /* how long a call waits for other ranks: then WS_IO_TIMEOUT */
+    int lease_ms;                /* silence after which a host is dead: then WS_IO_LOST; 0: 30 s */
+    const char *directory;       /* where names are published; NULL: WAYSTAGE_COUPLING, ~/.waystage/coupling */
+    const char *store;           /* writers: folder for NAME.VARIABLE.VERSION.npy of each version; NULL: not stored */
+    const char *socket, *token;  /* of the node's process; NULL: from the launcher. Readers need none */
+};
+
+/* A box of an array: `counts[d]` cells from `starts[d]` on in each dimension, in C order. `element`: type of an element
+ * as NumPy's dtype.str, e.g. "<f8"; `shape`: of the whole array; ws_io_get ignores it. */
+struct ws_io_box {
+    const char *variable, *element;
+    int64_t element_bytes;
+    int dimensions;
+    const int64_t *shape, *starts, *counts;
+};
+
+int ws_io_couple(const struct ws_io_couple *how, ws_io_coupling **coupling);
+
+/* `memory` describes the cells at `buffer`, e.g. a subarray; NULL: no gaps. The buffer may be used again at once. */
+int ws_io_put(ws_io_coupling *coupling, int64_t version, const struct ws_io_box *box, const void *buffer,
+              const ws_io_type *memory);
+int ws_io_get(ws_io_coupling *coupling, int64_t version, const struct ws_io_box *box, void *buffer,
+              const ws_io_type *memory);
+int ws_io_commit(ws_io_coupling *coupling, int64_t version);
+
+/* The first version above `after`, for -1 the oldest that is held. WS_IO_ENDED: the writers have closed. */
+int ws_io_next(ws_io_coupling *coupling, int64_t after, int64_t *version);
+
+/* Type and shape of a variable. `dimensions`: room in `shape`, then those of the variable. */
+int ws_io_inquire(ws_io_coupling *coupling, int64_t version, const char *variable, char *element, size_t capacity,
+                  int64_t *element_bytes, int *dimensions, int64_t *shape);
+
+/* Closes it; a writer waits until its versions are read, at most `timeout_ms`, and then has WS_IO_TIMEOUT. */
+int ws_io_uncouple(ws_io_coupling *coupling, int timeout_ms);
+
 #ifdef __cplusplus
 }
 #endif

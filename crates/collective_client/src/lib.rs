@@ -14,3 +14,4 @@ pub mod memory;
 pub mod node;
 pub mod open;
 mod registry;
+mod store;

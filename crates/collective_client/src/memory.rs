@@ -69,6 +69,57 @@ impl Data {
         self.bytes
     }
 
+    /// Copies all of it to `to`, one byte after the other.
+    pub fn gather(&self, to: &mut [u8]) {
+        let mut at = 0;
+        self.runs(0..self.bytes, |address, bytes| {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let Some(part) = to.get_mut(at..).and_then(|rest| rest.get_mut(..bytes)) else {
+                return false;
+            };
+            // SAFETY: the caller of `new` vouches for the address.
+            unsafe {
+                std::ptr::copy_nonoverlapping(address as *const u8, part.as_mut_ptr(), bytes);
+            }
+            at += bytes;
+            true
+        });
+    }
+
+    /// Lets `fill` write all bytes, one after the other, and puts them in their places.
+    ///
+    /// # Errors
+    /// Those of `fill`; then nothing is promised of the memory. [`Code::Memory`].
+    pub fn scattered<T>(&self, fill: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+        let size = usize::try_from(self.bytes)
+            .map_err(|_| Error::new(Code::Memory, "more bytes than the address space has"))?;
+        if self.layout.is_none() {
+            if size == 0 {
+                return fill(&mut []);
+            }
+            // SAFETY: the caller of `new` vouches for the memory, and for no other use of it.
+            return fill(unsafe { std::slice::from_raw_parts_mut(self.base as *mut u8, size) });
+        }
+        let mut buffer = Vec::new();
+        buffer
+            .try_reserve_exact(size)
+            .map_err(|_| Error::new(Code::Memory, format!("no memory for {size} bytes")))?;
+        buffer.resize(size, 0);
+        let result = fill(&mut buffer)?;
+        let mut at = 0;
+        self.runs(0..self.bytes, |address, bytes| {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let Some(part) = buffer.get(at..).and_then(|rest| rest.get(..bytes)) else {
+                return false;
+            };
+            // SAFETY: the caller of `new` vouches for the address.
+            unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), address as *mut u8, bytes) };
+            at += bytes;
+            true
+        });
+        Ok(result)
+    }
+
     /// Calls `each(address, bytes)` for the runs of a range of the data, in order, until it returns false.
     pub fn runs(&self, data: Range<u64>, mut each: impl FnMut(usize, u64) -> bool) {
         match &self.layout {

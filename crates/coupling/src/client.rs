@@ -18,9 +18,9 @@ pub use crate::meeting::Options;
 use crate::meeting::{home_of, introduce, node_of, publish};
 use crate::memory::Memory;
 use crate::owner::{copy, Owner};
+use crate::reach::connect;
 use crate::region::Region;
 use crate::request::{Answer, Piece, Request, Role, Variable, Why};
-use crate::service::connect;
 use crate::wire::{Message, Token};
 
 /// An open name.

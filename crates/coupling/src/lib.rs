@@ -14,6 +14,7 @@ pub mod link;
 mod meeting;
 pub mod memory;
 mod owner;
+mod reach;
 pub mod region;
 pub mod request;
 pub mod service;

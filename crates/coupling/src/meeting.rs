@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::address;
 use crate::failure::{gone, refused, Failure, Result};
 use crate::link::{random, Link};
+use crate::reach::connect;
 use crate::request::{Role, Why};
-use crate::service::connect;
 use crate::wire::{Message, Token};
 
 /// How a rank opens a name.

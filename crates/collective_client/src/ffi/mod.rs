@@ -6,6 +6,7 @@
 //! A panic never crosses into C: it is an error. Handles and NULL are checked; other pointers cannot be.
 #![allow(unsafe_code)]
 
+mod coupling;
 mod file;
 mod node;
 mod types;

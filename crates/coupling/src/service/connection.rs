@@ -15,7 +15,7 @@ use crate::memory;
 use crate::region::Region;
 use crate::request::{Request, Why};
 use crate::service::pieces::{Held, Segment};
-use crate::service::{Name, Shared};
+use crate::service::shared::{Name, Shared};
 use crate::wire::{Message, Token, VERSION};
 
 /// How long a client may take to introduce itself.
@@ -250,17 +250,5 @@ impl Client<'_> {
             });
             push(&part);
         })
-    }
-}
-
-impl Shared {
-    /// A connection of a name has ended.
-    fn ended(&self, name: &str, number: u64) {
-        let mut names = self.names.lock();
-        let directory = names.get_mut(name).and_then(|known| known.directory.as_mut());
-        let actions = directory.map(|directory| directory.ended(number)).unwrap_or_default();
-        drop(names);
-        self.act(name, actions);
-        self.sweep(name);
     }
 }

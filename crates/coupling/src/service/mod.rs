@@ -8,69 +8,34 @@
 
 mod connection;
 mod pieces;
+mod shared;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::address::{host, Address};
-use crate::directory::Directory;
+use crate::address::Address;
 use crate::link::Link;
-use crate::request::Action;
-use crate::wire::{Message, Token};
-use pieces::Pieces;
+use crate::reach::connect;
+use crate::wire::Message;
+pub use shared::Options;
+use shared::Shared;
 
 /// Most connections: beyond, a new one is closed.
 const CONNECTIONS_MOST: usize = 16_384;
 
 /// Stack of a connection's thread: it recurses nowhere.
 const STACK_BYTES: usize = 256 << 10;
-
-/// How a service is started.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Path of its unix socket, in a directory of rights 0700.
-    pub socket: PathBuf,
-    /// Where it listens for other hosts; None: it serves this host only.
-    pub listen: Option<SocketAddr>,
-    /// What processes that share memory have in common, see [`crate::address::host`].
-    pub host: String,
-    /// The launch's token: its ranks may hold pieces here.
-    pub token: Token,
-    /// Silence of a peer's kernel after which the peer is dead.
-    pub lease: Duration,
-    /// Most bytes of pieces.
-    pub memory_bytes: u64,
-}
-
-/// A name that is known here.
-struct Name {
-    token: Token,
-    /// The directory, at the process of writer 0.
-    directory: Option<Directory>,
-}
-
-struct Shared {
-    options: Options,
-    address: String,
-    names: Mutex<HashMap<String, Name>>,
-    pieces: Mutex<Pieces>,
-    links: Mutex<HashMap<u64, Arc<Link>>>,
-    next: AtomicU64,
-    stopping: AtomicBool,
-    frees: Sender<(String, String, Vec<u64>)>,
-}
 
 /// A running service; dropping it ends it.
 pub struct Service {
@@ -213,65 +178,6 @@ fn accept(
     }
 }
 
-impl Shared {
-    /// Until when a peer has to take what is sent to it.
-    fn patience(&self) -> Option<Instant> {
-        Some(Instant::now() + self.options.lease)
-    }
-
-    /// Carries out what a directory asked for.
-    fn act(&self, name: &str, actions: Vec<Action>) {
-        for action in actions {
-            match action {
-                Action::Answer(connection, number, answer) => {
-                    let link = self.links.lock().get(&connection).cloned();
-                    if let Some(link) = link {
-                        let reply = Message::Reply { number, answer };
-                        if link.send(&reply, None, self.patience()).is_err() {
-                            link.shut();
-                        }
-                    }
-                }
-                Action::Free { owner, keys } if owner == self.address => self.free(name, &keys),
-                Action::Free { owner, keys } => {
-                    // The thread ends with the service only.
-                    let _ = self.frees.send((name.to_owned(), owner, keys));
-                }
-            }
-        }
-    }
-
-    /// Gives up pieces, and their writers may use the segments again.
-    fn free(&self, name: &str, keys: &[u64]) {
-        let freed = self.pieces.lock().free(name, keys);
-        for (connection, segment) in freed {
-            let link = self.links.lock().get(&connection).cloned();
-            if let Some(link) = link {
-                // A writer that has gone needs no segment.
-                let _ = link.send(&Message::Reuse { segment }, None, self.patience());
-            }
-        }
-    }
-
-    /// Forgets a name that is over.
-    fn sweep(&self, name: &str) {
-        let mut names = self.names.lock();
-        let over = names
-            .get(name)
-            .is_some_and(|known| known.directory.as_ref().is_some_and(Directory::is_over));
-        if over {
-            names.remove(name);
-            drop(names);
-            self.pieces.lock().forget(name);
-        }
-    }
-
-    /// Shares a descriptor of a segment.
-    fn descriptor(held: &pieces::Held) -> io::Result<OwnedFd> {
-        held.memory.as_fd().try_clone_to_owned()
-    }
-}
-
 /// Tells other processes which of their pieces are no longer needed.
 fn free_elsewhere(shared: &Arc<Shared>, freed: &Receiver<(String, String, Vec<u64>)>) {
     let mut peers: HashMap<(String, String), Link> = HashMap::new();
@@ -295,24 +201,4 @@ fn free_elsewhere(shared: &Arc<Shared>, freed: &Receiver<(String, String, Vec<u6
             peers.insert(key, peer);
         }
     }
-}
-
-/// Connects to a process, through shared memory's socket where it is on this host.
-///
-/// # Errors
-/// The kernel's; `PermissionDenied` where the name or the token is unknown there.
-pub fn connect(
-    address: &Address,
-    name: &str,
-    token: &Token,
-    lease: Duration,
-) -> io::Result<(Link, String)> {
-    let near = if address.host == host() { Link::to_path(&address.path).ok() } else { None };
-    let link = match (near, address.tcp) {
-        (Some(link), _) => link,
-        (None, Some(tcp)) => Link::to_address(tcp, lease)?,
-        (None, None) => return Err(io::ErrorKind::HostUnreachable.into()),
-    };
-    let found = link.introduce(name, token, Some(Instant::now() + lease))?;
-    Ok((link, found))
 }
