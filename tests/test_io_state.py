@@ -91,7 +91,7 @@ def test_paces_tell_operations_alone_from_those_beside_others() -> None:
         5 * SECOND,
         1,
     )
-    assert app.alone_ns(500) == SECOND
+    assert folding.state.io.alone_ns(app, 500) == SECOND
 
 
 def test_applications_on_other_storage_do_not_count_as_beside() -> None:

@@ -53,12 +53,15 @@ class ServiceSample(msgspec.Struct, frozen=True, kw_only=True):
 
 class IoServer(msgspec.Struct, kw_only=True):
     """An aggregator of an application. `outs` counts how often a decision left it out, last at `out_ns` and
-    before operation `out_op`; `back_ns` is when it was last taken in again. `lost` is its own state."""
+    before operation `out_op`; `back_ns` is when it was last taken in again. `losses` counts how often it was lost, and
+    it has been up since `up_ns`."""
 
     aggregator: str
     host: str = ""
     agent: str = ""
     lost: bool = False
+    losses: int = 0
+    up_ns: int = 0
     bytes: int = 0
     busy_ns: int = 0
     writes: int = 0
@@ -71,11 +74,13 @@ class IoServer(msgspec.Struct, kw_only=True):
 
 
 class Pace(msgspec.Struct, kw_only=True):
-    """Sums over operations."""
+    """Sums over operations. `share_ns` is the time that they have had of the storage if it is divided among the operations
+    in progress by their weights, and nothing is lost by that: the integral of the share."""
 
     operations: int = 0
     bytes: int = 0
     took_ns: int = 0
+    share_ns: int = 0
 
     @property
     def ns_per_byte(self) -> float:
@@ -86,11 +91,13 @@ class Pace(msgspec.Struct, kw_only=True):
 class IoApplication(msgspec.Struct, kw_only=True):
     """The known facts of an application.
 
-    `hosts` has the ranks of each node, `agents` the agent of each. `map` and `epoch` are what its ranks have adopted,
-    `wanted` what policies asked for, `kept` the version that each node process reports. `requested_ns` is when the
-    operation `op` came to its control point, 0 between operations; `granted_ns`, when it was let go on. `done_op` is
-    the last that has ended. `alone` sums operations during which no other application of the same storage was in one,
-    `shared` all others. `phases` counts phases of I/O, from `first_phase_ns` to `last_phase_ns`, their starts.
+    `hosts` has the ranks of each node, `agents` the agent of each. `map` and `epoch` are what its ranks have
+    adopted, `wanted` what policies asked for, `kept` the version that each node process reports. `requested_ns` is
+    when the operation `op` came to its control point, 0 between operations; `granted_ns`, when it was let go on,
+    and `begun_ns` that of the last one; `moved_ns`, when an aggregator last wrote for it; `share_ns`, its even
+    share of the time from then to `share_at_ns` (see `Pace`). `done_op` is the last that has ended. `alone` sums
+    operations during which no other application of the same storage was in one, `shared` all others. `phases`
+    counts phases of I/O, from `first_phase_ns` to `last_phase_ns`, their starts.
     """
 
     app: str
@@ -109,7 +116,11 @@ class IoApplication(msgspec.Struct, kw_only=True):
     op_bytes: int = 0
     requested_ns: int = 0
     granted_ns: int = 0
+    begun_ns: int = 0
+    moved_ns: int = 0
     overlapped: bool = False
+    share_ns: int = 0
+    share_at_ns: int = 0
     done_op: int = 0
     done_ns: int = 0
     took_ns: int = 0
@@ -134,6 +145,11 @@ class IoApplication(msgspec.Struct, kw_only=True):
         return self.granted_ns > 0
 
     @property
+    def weight(self) -> float:
+        """Of an operation that goes on."""
+        return self.wanted.weight if self.wanted.weight > 0 else 1.0
+
+    @property
     def offered(self) -> tuple[str, ...]:
         """Aggregators that can serve it, in the order of their start."""
         return tuple(name for name, server in self.servers.items() if not server.lost)
@@ -150,10 +166,12 @@ class IoApplication(msgspec.Struct, kw_only=True):
         """Mean time between the starts of successive phases of I/O (w of IO-Sets); 0 before the second."""
         return (self.last_phase_ns - self.first_phase_ns) / (self.phases - 1) if self.phases > 1 else 0.0
 
-    def alone_ns(self, size: int) -> float:
-        """How long an operation of that size takes without others, as far as is known; 0: unknown."""
-        pace = self.alone if self.alone.bytes else self.shared
-        return pace.ns_per_byte * size
+    @property
+    def alone_ns_per_byte(self) -> float:
+        """Of its operations without others, else by the share that they had; 0: unknown."""
+        return self.alone.ns_per_byte or (
+            self.shared.share_ns / self.shared.bytes if self.shared.bytes else 0.0
+        )
 
 
 class IoState(msgspec.Struct, kw_only=True):
@@ -168,6 +186,25 @@ class IoState(msgspec.Struct, kw_only=True):
             other
             for other in self.applications.values()
             if other is not app and (other.storage == app.storage or not other.storage or not app.storage)
+        ]
+
+    def alone_ns(self, app: IoApplication, size: int) -> float:
+        """How long an operation of `app` of that size takes without others; 0: unknown.
+
+        Of an application that has not written yet as long as one of the others on its storage would take.
+        """
+        pace = app.alone_ns_per_byte
+        if not pace:
+            known = [other.alone_ns_per_byte for other in self.beside(app) if other.alone_ns_per_byte]
+            pace = sum(known) / len(known) if known else 0.0
+        return pace * size
+
+    def going_on(self, storage: str) -> list[IoApplication]:
+        """Applications in an operation that was let go on, on this storage; all for an empty one."""
+        return [
+            app
+            for app in self.applications.values()
+            if app.going_on and (app.storage == storage or not storage or not app.storage)
         ]
 
     # -- folding ---------------------------------------------------------------------------------------
@@ -188,10 +225,12 @@ class IoState(msgspec.Struct, kw_only=True):
             wanted = msgspec.structs.replace(before, aggregators=action.aggregators)
         else:
             wanted = msgspec.structs.replace(before, weight=action.weight, until_ns=action.until_ns)
-        if wanted == before:
+        if wanted == before and before.version:
             return
         if isinstance(action, SetServerMap):
             self._note_map(app, action.aggregators, time_ns)
+        elif app.going_on:
+            self._share(app.storage, time_ns)  # with the weights until now
         app.wanted = msgspec.structs.replace(wanted, version=before.version + 1)
         self._let_go_on(app, time_ns)
 
@@ -220,8 +259,8 @@ class IoState(msgspec.Struct, kw_only=True):
         del app.hosts[event.host], app.agents[event.host]
         app.kept.pop(event.host, None)
         for server in app.servers.values():
-            if server.host == event.host and server.agent == event.agent:
-                server.lost = True
+            if server.host == event.host and server.agent == event.agent and not server.lost:
+                server.lost, server.losses = True, server.losses + (event.outcome == "lost")
         if not app.hosts:
             del self.applications[event.app]
 
@@ -230,18 +269,24 @@ class IoState(msgspec.Struct, kw_only=True):
         if app is None or (event.aggregator not in app.servers and len(app.servers) >= SERVERS):
             return
         server = app.servers.setdefault(event.aggregator, IoServer(aggregator=event.aggregator))
-        server.host, server.agent, server.lost = event.host, event.agent, False
+        server.host, server.agent = event.host, event.agent
+        if server.lost or not server.up_ns:
+            server.lost, server.up_ns = False, time_ns
+            server.samples.clear()
 
     def _aggregator_lost(self, event: AggregatorLost, time_ns: int) -> None:
         app = self.applications.get(event.app)
-        if app is not None and event.aggregator in app.servers:
-            app.servers[event.aggregator].lost = True
+        server = app.servers.get(event.aggregator) if app is not None else None
+        if server is not None and not server.lost:  # each node process that misses it says so
+            server.lost, server.losses = True, server.losses + 1
 
     def _report(self, event: AggregatorReport, time_ns: int) -> None:
         for use in event.servers:
             app = self.applications.get(use.app)
             server = app.servers.get(use.aggregator) if app is not None else None
-            if server is not None and server.agent == event.agent:
+            if app is not None and server is not None and server.agent == event.agent:
+                if use.bytes != server.bytes:
+                    app.moved_ns = time_ns
                 _measure(server, use, time_ns)
         for process in event.processes:
             app = self.applications.get(process.app)
@@ -274,7 +319,9 @@ class IoState(msgspec.Struct, kw_only=True):
         app = self.applications.get(event.app)
         if app is None or event.op <= app.done_op:
             return
+        self._share(app.storage, time_ns)
         pace = app.shared if app.overlapped else app.alone
+        pace.share_ns += app.share_ns
         pace.operations += max(1, event.operations)
         pace.bytes += max(0, event.bytes)
         pace.took_ns += max(0, event.took_ns)
@@ -283,7 +330,7 @@ class IoState(msgspec.Struct, kw_only=True):
         app.done_op, app.done_ns = event.op, time_ns
         app.op = max(app.op, event.op)
         app.requested_ns = app.granted_ns = 0
-        app.overlapped = False
+        app.overlapped, app.share_ns = False, 0
         if app.wanted.until_ns and app.wanted.weight > 0:  # a grant is for one operation
             app.wanted = msgspec.structs.replace(app.wanted, weight=0.0, version=app.wanted.version + 1)
 
@@ -299,10 +346,19 @@ class IoState(msgspec.Struct, kw_only=True):
         wanted = app.wanted
         if not app.in_io or app.going_on or (wanted.until_ns > time_ns and wanted.weight <= 0):
             return
-        app.granted_ns = time_ns
-        for other in self.beside(app):
-            if other.going_on:
-                app.overlapped = other.overlapped = True
+        self._share(app.storage, time_ns)
+        for other in self.going_on(app.storage):
+            app.overlapped = other.overlapped = True
+        app.granted_ns = app.begun_ns = app.share_at_ns = time_ns
+        app.share_ns = 0
+
+    def _share(self, storage: str, time_ns: int) -> None:
+        """Bring the shares of all operations on this storage up to date."""
+        going = self.going_on(storage)
+        whole = sum(app.weight for app in going)
+        for app in going:
+            app.share_ns += round(max(0, time_ns - app.share_at_ns) * app.weight / whole)
+            app.share_at_ns = max(time_ns, app.share_at_ns)
 
     def _note_map(self, app: IoApplication, aggregators: tuple[str, ...], time_ns: int) -> None:
         before, after = set(app.serving), set(aggregators) or set(app.offered)

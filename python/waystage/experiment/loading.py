@@ -42,7 +42,7 @@ _FORMS: dict[Kind, _Form] = {
         Experiment,
         "an experiment",
         "name, topology, policies, jobs",
-        frozenset({"bytes", "bytes_per_s", "message", "tmpfs"}),
+        frozenset({"aggregator_bytes_per_s", "buffer", "bytes", "bytes_per_s", "message", "tmpfs"}),
     ),
     "sweep": _Form(
         Sweep,

@@ -12,7 +12,7 @@ from typing import Any
 
 from waystage.experiment.documents import nearest
 from waystage.experiment.problems import Key, Problem
-from waystage.experiment.schema import Experiment, FileSystem, Striped
+from waystage.experiment.schema import CollectiveIo, Experiment, FileSystem, Striped
 from waystage.topology import Topology
 
 
@@ -49,6 +49,13 @@ def check_resources(experiment: Experiment, topology: Topology) -> None:
             raise Problem(("copies", i, "path"), f"there is no wide-area path {copy.path!r}: {known}")
     for key_of, striped in _striped(experiment):
         _check_striped(key_of, striped, systems)
+    jobs = experiment.jobs
+    for key_of, collective in (
+        (("jobs", "collective"), jobs.collective),
+        *((("jobs", "mixes", i, "collective"), mix.collective) for i, mix in enumerate(jobs.mixes)),
+    ):
+        if collective is not None:
+            _check_collective(key_of, collective, systems, jobs.nodes)
 
 
 def slowdown_curve(key: Key, points: Sequence[tuple[float, float]]) -> None:
@@ -84,6 +91,27 @@ def _check_striped(key: Key, what: Striped, systems: dict[str, FileSystem]) -> N
             (*key, "stripes"),
             f"{what.stripes} stripes; {system.name} has {system.targets} targets: give at most that, or all",
         )
+
+
+def _check_collective(key: Key, what: CollectiveIo, systems: dict[str, FileSystem], nodes: int) -> None:
+    striped = Striped(file_system=what.file_system, stripes=what.stripes)
+    _check_striped(key, striped, systems)
+    if what.aggregators != "all" and what.aggregators > nodes:
+        raise Problem(
+            (*key, "aggregators"),
+            f"{what.aggregators} aggregators on {nodes} nodes: give at most that, or all",
+        )
+    count = nodes if what.aggregators == "all" else what.aggregators
+    for i, slow in enumerate(what.slow):
+        if slow.aggregator >= count:
+            raise Problem(
+                (*key, "slow", i, "aggregator"),
+                f"there is no aggregator {slow.aggregator}: they are 0 to {count - 1}",
+            )
+        if slow.end is not None and slow.end <= slow.start:
+            raise Problem((*key, "slow", i, "end"), "is not after start: give a later operation, or none")
+    if count == sum(1 for slow in what.slow if slow.lost):
+        raise Problem((*key, "slow"), "all aggregators are lost: let one live")
 
 
 def _host(key: Key, name: str, topology: Topology) -> None:

@@ -75,6 +75,37 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.stage_in_s + self.stage_out_s
 
 
+class IoRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One collective operation of a job. `waited_s` is for a grant, `took_s` the rest, both in seconds.
+
+    `epoch` counts server maps from 1, `aggregators` is how many the map has.
+    """
+
+    policy: str
+    set: int
+    index: int
+    job_id: str
+    op: int
+    requested_at_s: float
+    waited_s: float = 0.0
+    took_s: float = 0.0
+    bytes: int = 0
+    epoch: int = 0
+    aggregators: int = 0
+
+    @property
+    def io_s(self) -> float:
+        return self.waited_s + self.took_s
+
+
+class AloneRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of this kind without others and without a policy, in seconds: the whole, and its collective I/O."""
+
+    kind: str
+    job_s: float
+    io_s: float
+
+
 class SwitchOver(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One change of paths: `to` is `on` where classes are separated afterwards. Times in milliseconds.
 
@@ -131,6 +162,8 @@ class RunResult(Result, kw_only=True, tag_field="kind", tag="policies"):
     idle_pct: float = 100.0
     lowest_idle_pct: float = 100.0
     jobs: list[JobRecord] = []
+    io: list[IoRecord] = []
+    alone: list[AloneRecord] = []
     switch_overs: list[SwitchOver] = []
     drops: list[Drops] = []
     invalid: list[str] = []

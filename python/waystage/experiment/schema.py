@@ -159,6 +159,42 @@ class ComputeIo(Striped, frozen=True, kw_only=True):
     direction: Literal["read", "write"] = "write"
 
 
+class SlowAggregator(Part, frozen=True, kw_only=True):
+    """A load on aggregator number `aggregator` (from 0, in the order of the job's nodes): `delay_s` more for each buffer.
+
+    From operation `start` on, to before operation `end`; none: to the last. `lost`: it dies in the middle of `start`.
+    """
+
+    aggregator: Whole
+    delay_s: Seconds = 0.0
+    start: Positive = 1
+    end: Positive | None = None
+    lost: bool = False
+
+
+class CollectiveIo(Part, frozen=True, kw_only=True):
+    """A program that computes and writes in phases, in the place of `compute`: `compute_s`, then one collective write.
+
+    `bytes` are those of all ranks in one operation, and the program makes `operations` of them. `aggregators` nodes
+    of the job, the first ones, aggregate; each takes `aggregator_bytes_per_s` into `buffer`s, which it writes over
+    `stripes` targets of `file_system`. `noise` is the sigma of the logarithm of each aggregator's speed, drawn anew for
+    each operation. `start_s` of computation precede the first phase.
+    """
+
+    file_system: str
+    bytes: Bytes
+    operations: Positive = 10
+    compute_s: Seconds = 0.0
+    start_s: Seconds = 0.0
+    stripes: Positive | Literal["all"] = "all"
+    aggregators: Positive | Literal["all"] = "all"
+    aggregator_bytes_per_s: Bytes = 1 << 40
+    buffer: Bytes = 16 << 20
+    noise: Annotated[float, Meta(ge=0, le=2)] = 0.0
+    slow: tuple[SlowAggregator, ...] = ()
+    processes_per_node: Positive = 1
+
+
 class Mix(Part, frozen=True, kw_only=True):
     """A kind of job: `share` of the jobs of a set are of it; what it gives replaces what `jobs` gives."""
 
@@ -168,6 +204,7 @@ class Mix(Part, frozen=True, kw_only=True):
     stage_out: Staging | None = None
     compute: Compute | None = None
     io: ComputeIo | None = None
+    collective: CollectiveIo | None = None
     due_s: Seconds | None = None
 
 
@@ -187,6 +224,7 @@ class Jobs(Part, frozen=True, kw_only=True):
     stage_out: Staging = Staging()
     compute: Compute = Compute()
     io: ComputeIo | None = None
+    collective: CollectiveIo | None = None
     due_s: Seconds = 0.0
     mixes: tuple[Mix, ...] = ()
 
@@ -238,7 +276,8 @@ class SimOptions(Part, frozen=True, kw_only=True):
     program; before the messages of one step; for the confirmation of a notification. `queue_s` is not measured: a
     message that begins on a full link waits that long behind the switch's queue. The lab's queues hold 30 ms, and TCP
     (CUBIC, RFC 9438, which falls back to 70 %) keeps them 85 % full on average. `obey_s` is from a decision to its
-    effect on a flow: engines obey within 100 ms. `alltoall` is the algorithm of
+    effect on a flow: engines obey within 100 ms; `grant_s`, from a decision to what an application that
+    does collective I/O knows at its control points. `alltoall` is the algorithm of
     MPI_Alltoall; `auto` is what `lab.mpirun` selects, and `linear` where it selects none.
     """
 
@@ -250,6 +289,7 @@ class SimOptions(Part, frozen=True, kw_only=True):
     queue_s: Seconds = 0.0255
     notify_s: Seconds = 0.006
     obey_s: Seconds = 0.05
+    grant_s: Seconds = 0.004
     alltoall: Literal["auto", "pairwise", "linear"] = "auto"
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from waystage.experiment.io_summary import io_rows
 from waystage.experiment.results import JobRecord, Point, RunResult, SwitchOver
 from waystage.stats import Spread, reduction_pct, reduction_spread, spread
 
@@ -153,7 +154,7 @@ def table_rows(result: RunResult, summary: Summary) -> list[dict[str, Any]]:
             f"{PAPER_SWITCH_MS[switching.to]:.0f}" if _is(result, switching.policy, "link-separation") else ""
         )
         rows.append(_row(name, switching.policy, switching.total_ms, paper, 1))
-    return rows
+    return rows + io_rows(result)
 
 
 TABLE_COLUMNS = ("quantity", "policy", "ours", "spread", "paper")

@@ -13,7 +13,15 @@ import msgspec
 
 from waystage.events import Direction
 from waystage.experiment.distributions import sampler
-from waystage.experiment.schema import Compute, ComputeIo, Distribution, Experiment, Mix, Staging
+from waystage.experiment.schema import (
+    CollectiveIo,
+    Compute,
+    ComputeIo,
+    Distribution,
+    Experiment,
+    Mix,
+    Staging,
+)
 from waystage.topology import Topology
 
 
@@ -29,6 +37,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     stage_out: Staging
     compute: Compute
     io: ComputeIo | None
+    collective: CollectiveIo | None = None
     due_s: float = 0.0
 
     def amount(self, direction: Direction, nodes: int) -> int:
@@ -60,6 +69,7 @@ def jobs_of_set(experiment: Experiment, topology: Topology, set_index: int) -> t
                 stage_out=(mix and mix.stage_out) or jobs.stage_out,
                 compute=(mix and mix.compute) or jobs.compute,
                 io=(mix and mix.io) or jobs.io,
+                collective=(mix and mix.collective) or jobs.collective,
                 due_s=mix.due_s if mix is not None and mix.due_s is not None else jobs.due_s,
             )
         )

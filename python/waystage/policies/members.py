@@ -3,9 +3,9 @@
 Arrives: entries of an options list. Leaves: built members; what each acts on.
 Must not know: events, decisions.
 
-A policy declares in `acts_on` what its actions set: `paths`, or of flows `rate`, `mode`, `loaders`, `pause`. Two that set
-the same would undo each other's answers for ever, so they cannot be combined. A policy without the declaration cannot
-be a member.
+A policy declares in `acts_on` what its actions set: `paths`, of flows `rate`, `mode`, `loaders`, `pause`, of collective
+I/O `aggregators`, `grants`. Two that set the same would undo each other's answers for ever, so they cannot be combined.
+A policy without the declaration cannot be a member.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from waystage.policies.base import Policy, PolicyError, load_policy, policy_factory
 
-SETTINGS = frozenset({"paths", "rate", "mode", "loaders", "pause"})
+SETTINGS = frozenset({"paths", "rate", "mode", "loaders", "pause", "aggregators", "grants"})
 
 MOST = 16
 """Members of one policy; a forecast of each costs time at every decision."""

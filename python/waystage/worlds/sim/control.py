@@ -27,6 +27,10 @@ from waystage.events import (
     FlowAction,
     FlowAdjusted,
     FlowSettings,
+    IoAction,
+    IoAdjusted,
+    IoCompleted,
+    IoSettings,
     PathPlan,
     PathsChanged,
     PathsRefused,
@@ -63,6 +67,8 @@ class Control:
         later: Later,
         route: Callable[[PathPlan], None],
         adjust: Callable[[str, FlowSettings], None],
+        adjust_io: Callable[[str, IoSettings], None],
+        grant_s: float,
         tell: Callable[[Envelope], None],
     ) -> None:
         self._watched = _Watched(policy, shown)
@@ -71,6 +77,7 @@ class Control:
         self._switch_over_s, self._obey_s = switch_over_s, obey_s
         self._now, self._later, self._tell = now, later, tell
         self._route, self._adjust = route, adjust
+        self._adjust_io, self._grant_s = adjust_io, grant_s
         self._count = 0
         self._chain = 0
 
@@ -105,6 +112,11 @@ class Control:
         flows = dict.fromkeys(action.flow_id for action in actions if isinstance(action, FlowAction))
         for flow in [self.state.flows[flow_id] for flow_id in flows if flow_id in self.state.flows]:
             self._tell_flow(flow.flow_id, flow.settings)
+        applications = dict.fromkeys(action.app for action in actions if isinstance(action, IoAction))
+        if isinstance(event, IoCompleted):
+            applications[event.app] = None  # its grant has ended
+        for name in applications:
+            self._tell_application(name)
 
     def _handle(self, item: Envelope) -> list[Action]:
         actions = self._engine.handle(item)
@@ -123,6 +135,15 @@ class Control:
         """As the actuator of flows: complete settings, which the flow's engine obeys a moment later."""
         self._publish(FlowAdjusted(flow_id=flow_id, settings=settings))
         self._later(self._obey_s, lambda: self._adjust(flow_id, settings))
+
+    def _tell_application(self, name: str) -> None:
+        """As the actuator of collective I/O."""
+        app = self.state.io.applications.get(name)
+        if app is None or not app.wanted.version:
+            return
+        settings = app.wanted
+        self._publish(IoAdjusted(app=name, agent=next(iter(app.agents.values())), settings=settings))
+        self._later(self._grant_s, lambda: self._adjust_io(name, settings))
 
     def _schedule(self, plan: PathPlan, cause_id: str) -> None:
         self._later(self._switch_over_s, lambda: self._change(plan, cause_id))

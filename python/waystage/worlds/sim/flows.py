@@ -43,6 +43,7 @@ class _Moving(msgspec.Struct):
 
     leg: Leg
     left: float
+    index: int = 0
     run: int = -1
     key: int = -1
     since_s: float = 0.0
@@ -54,6 +55,7 @@ class _Active(msgspec.Struct):
     settings: FlowSettings
     later: float
     """Payload of the pieces after this one."""
+    weight: float = 1.0
     piece: float = 0.0
     moving: list[_Moving] = []
     acknowledging: dict[int, int] = {}
@@ -82,6 +84,7 @@ class Flows:
             limiter=self._limiters.pop(),
             settings=FlowSettings(),
             later=float(flow.bytes),
+            weight=flow.weight,
         )
         self._by_id[flow.flow_id] = number
         self._next_piece(number, waits(flow))
@@ -112,6 +115,8 @@ class Flows:
         for moving in active.moving:
             if moving.run == run:
                 moving.run, moving.left = -1, 0.0
+                if active.flow.leg_ended is not None:
+                    active.flow.leg_ended(moving.index)
         if active.acknowledging or any(moving.left for moving in active.moving):
             return False
         self._release(active)
@@ -139,6 +144,31 @@ class Flows:
             self._measure([active])
             self._halt(active)
             self._begin(number)
+
+    def reweigh(self, flow_id: str, weight: float) -> None:
+        """Let its streams have another weight from now on; nothing happens where it has ended."""
+        number = self._by_id.get(flow_id)
+        if number is None or self._active[number].weight == weight:
+            return
+        active = self._active[number]
+        active.weight = weight
+        self._measure([active])
+        self._halt(active)
+        self._begin(number)
+
+    def moved(self, flow_id: str) -> list[float]:
+        """The share of its bytes that each leg of the piece in progress has moved; empty where it has ended."""
+        number = self._by_id.get(flow_id)
+        if number is None:
+            return []
+        active = self._active[number]
+        self._measure([active])
+        return [
+            1 - moving.left / whole
+            if (whole := self._wire_bytes(moving.leg, active.piece * moving.leg.share))
+            else 1.0
+            for moving in active.moving
+        ]
 
     def progress(self) -> tuple[FlowUse, ...]:
         """Of every active flow, with rates since the last call."""
@@ -173,8 +203,8 @@ class Flows:
         active.later -= active.piece
         active.begins_s = self._clock.now + flow.pause_s + waits_s
         active.moving = [
-            _Moving(leg, self._wire_bytes(leg, active.piece * leg.share))
-            for leg in flow.legs
+            _Moving(leg, self._wire_bytes(leg, active.piece * leg.share), index)
+            for index, leg in enumerate(flow.legs)
             if leg.share > 0
         ]
         self._clock.set_capacity(active.limiter, self._limit(active))
@@ -193,7 +223,7 @@ class Flows:
         if active.settings.paused:
             return
         loaders = active.settings.loaders or active.flow.loaders
-        weight = weight_of(active.settings.mode or active.flow.mode)
+        weight = active.weight * weight_of(active.settings.mode or active.flow.mode)
         for moving in active.moving:
             if moving.left <= 0 and active.flow.bytes:
                 continue

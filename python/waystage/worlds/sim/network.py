@@ -90,7 +90,7 @@ class Network:
         self._nowhere = len(capacities)
         capacities.append(0.0)
         beside = dict(resources or {})
-        named = {name: len(capacities) + at for at, name in enumerate(beside)}
+        named = self._named = {name: len(capacities) + at for at, name in enumerate(beside)}
         capacities += [UNLIMITED] * (len(beside) + flows)
         self._full_at = FULL * np.array(capacities)
         self._full_at[self._nowhere :] = np.inf
@@ -150,6 +150,18 @@ class Network:
     def adjust(self, flow_id: str, settings: FlowSettings) -> None:
         """Let a flow keep to `settings` from now on; nothing happens where it has ended."""
         self._movers.adjust(flow_id, settings)
+
+    def reweigh(self, flow_id: str, weight: float) -> None:
+        """Let a flow's streams have another weight from now on; nothing happens where it has ended."""
+        self._movers.reweigh(flow_id, weight)
+
+    def moved(self, flow_id: str) -> list[float]:
+        """The share of its bytes that each leg of a flow has moved; empty where it has ended."""
+        return self._movers.moved(flow_id)
+
+    def set_resource(self, name: str, bytes_per_s: float) -> None:
+        """Give a resource beside links another capacity from now on."""
+        self._clock.set_capacity(self._named[name], bytes_per_s)
 
     def stop(self, number: int) -> float:
         """End it now, with its flows; of a `Flow` the payload that it has moved."""

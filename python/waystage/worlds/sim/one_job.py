@@ -10,7 +10,7 @@ computes, stages out and ends. Staging begins at once when it is notified and do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -26,32 +26,14 @@ from waystage.events import (
     StagingStarted,
 )
 from waystage.experiment.queue import Start
-from waystage.experiment.results import JobRecord
+from waystage.experiment.results import IoRecord, JobRecord
 from waystage.experiment.schema import Limits
 from waystage.experiment.workload import JobRequest
 from waystage.worlds.base import JobFailed, job_record
+from waystage.worlds.sim.collective import Facts, Phases
 from waystage.worlds.sim.programs import Program
 from waystage.worlds.sim.resources import Flow
-
-
-class Pause(msgspec.Struct, frozen=True):
-    """Wait for `seconds`."""
-
-    seconds: float
-
-
-class Run(msgspec.Struct, frozen=True):
-    """Wait until every program has ended, at most `limit_s`; the answer is whether they have.
-
-    `ended` is called with the index of each at its end.
-    """
-
-    programs: tuple[Program | Flow, ...]
-    limit_s: float
-    ended: Callable[[int], None] | None = None
-
-
-Waits = Generator[Pause | Run, bool, None]
+from waystage.worlds.sim.waits import Pause, Run, Waits
 
 
 class Parts(Protocol):
@@ -78,6 +60,7 @@ class Job:
         epoch_ns: int,
         now: Callable[[], float],
         tell: Callable[[Event], None],
+        facts: Facts,
     ) -> None:
         self._request, self._start, self._parts, self._limits = request, start, parts, limits
         self._notify_s = notify_s
@@ -86,6 +69,8 @@ class Job:
         self._took = {"in": 0.0, "compute": 0.0, "out": 0.0}
         self._began = self._ended = now()
         self._cause = ""
+        self._facts = facts
+        self._io: list[IoRecord] = []
 
     def run(self) -> Waits:
         job_id = self._start.job_id
@@ -93,7 +78,7 @@ class Job:
         try:
             yield from self._stage("in")
             yield from self._wait_until_due()
-            yield from self._compute()
+            yield from self._write_in_phases() if self._request.collective else self._compute()
             yield from self._stage("out")
         except JobFailed as failure:
             self._cause = str(failure)
@@ -105,6 +90,19 @@ class Job:
         times = began_s + self._began, began_s + self._ended
         run = {"policy": policy, "set": set_index, "submitted_at_s": began_s + self._request.submit_s}
         return job_record(self._request, self._start, self._cause, times, self._took, **run)
+
+    def operations(self, policy: str, set_index: int, began_s: float) -> list[IoRecord]:
+        """Records of its collective operations."""
+        return [
+            msgspec.structs.replace(
+                record,
+                policy=policy,
+                set=set_index,
+                index=self._request.index,
+                requested_at_s=began_s + record.requested_at_s,
+            )
+            for record in self._io
+        ]
 
     def _notify(self, event: Event) -> Waits:
         """The notifier waits for the controller's word that it has the event."""
@@ -136,6 +134,29 @@ class Job:
         left_s = self._began + self._request.due_s - self._now()
         if left_s > 0:
             yield Pause(left_s)
+
+    def _write_in_phases(self) -> Waits:
+        """A program that computes and writes in phases, with control points around each write."""
+        what, job_id, facts = self._request.collective, self._start.job_id, self._facts
+        assert what is not None
+        began = self._now()
+        phases = Phases(
+            what,
+            job_id,
+            self._start.nodes,
+            storage=facts.storage,
+            links=facts.links,
+            applications=facts.applications,
+            now=self._now,
+            tell=self._tell,
+            limit_s=self._limits.compute_s,
+            seed=f"{facts.seed}/{self._request.index}",
+        )
+        yield from phases.run()
+        self._io = phases.records
+        self._took["compute"] = self._now() - began
+        if phases.failed:
+            raise JobFailed(_late(f"a collective write of job {job_id}", self._limits.compute_s))
 
     def _compute(self) -> Waits:
         """The computation's time includes its I/O: it has ended when both have."""

@@ -21,9 +21,10 @@ from waystage.experiment.queue import Queue, Start
 from waystage.experiment.results import JobRecord
 from waystage.experiment.workload import JobRequest
 from waystage.worlds.sim.network import Network
-from waystage.worlds.sim.one_job import Job, Pause, Run, Waits
+from waystage.worlds.sim.one_job import Job
 from waystage.worlds.sim.programs import Program
 from waystage.worlds.sim.resources import Flow
+from waystage.worlds.sim.waits import Await, Pause, Run, Waits
 
 USE_EVERY_S = 1.0
 """Counters are read as often as in the lab."""
@@ -61,7 +62,8 @@ class _Waiting(msgspec.Struct):
 
 
 class SetRun:
-    """`make_job` builds a job that has got its nodes; `done` is called with each record's job as it ends."""
+    """`make_job` builds a job that has got its nodes; `done` is called with each record's job as it ends,
+    `second` once a second."""
 
     def __init__(
         self,
@@ -73,10 +75,11 @@ class SetRun:
         done: Callable[[Job], JobRecord],
         use: Callable[[Event], None],
         stop_on_failure: bool,
+        second: Callable[[], None],
     ) -> None:
         self._agenda, self._network, self._queue = agenda, network, queue
         self._make_job, self._done, self._use = make_job, done, use
-        self._stop_on_failure = stop_on_failure
+        self._stop_on_failure, self._second = stop_on_failure, second
         self._programs: dict[int, _Waiting] = {}
         self._flows: dict[int, Flow] = {}
         self._copies: dict[int, Flow] = {}
@@ -177,6 +180,10 @@ class SetRun:
         if isinstance(wait, Pause):
             self._agenda.later(wait.seconds, lambda: self._step(job, start, waits, True))
             return
+        if isinstance(wait, Await):
+            # Not from within the registration: a generator cannot be continued while it runs.
+            wait.register(lambda: self._agenda.later(0.0, lambda: self._step(job, start, waits, True)))
+            return
         waiting = _Waiting(waits, start, job, wait, {})
         for index, program in enumerate(wait.programs):
             number = self._start(program)
@@ -222,6 +229,7 @@ class SetRun:
         flows = self._network.progress()
         if flows:
             self._use(FlowProgress(flows=flows))
+        self._second()
         if self._is_open():
             self._read_later()
 

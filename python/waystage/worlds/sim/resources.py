@@ -10,7 +10,7 @@ and share the target with other loaders by its contention curve.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -23,7 +23,7 @@ from waystage.events import (
     TrafficClass,
     WidePathDeclared,
 )
-from waystage.experiment.schema import Experiment, FileSystem, Striped, WideCopy
+from waystage.experiment.schema import CollectiveIo, Experiment, FileSystem, Striped, WideCopy
 from waystage.forecast.curves import table
 from waystage.topology import Topology
 
@@ -47,7 +47,8 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     """A movement with an identity: reported while it runs, and open to actions. Bytes are payload.
 
     Each leg moves its share with `loaders` streams at once. With `piece_bytes` the bytes go piece by piece; a pause of
-    `pause_s` precedes each piece.
+    `pause_s` precedes each piece. `weight` is that of each stream in max-min shares. `leg_ended` is called with the
+    index of each leg at its end.
     """
 
     flow_id: str
@@ -62,6 +63,8 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     mode: str | None = None
     pause_s: float = 0.0
     piece_bytes: int = 0
+    weight: float = 1.0
+    leg_ended: Callable[[int], None] | None = None
 
     @property
     def controls(self) -> tuple[Control, ...]:
@@ -119,6 +122,35 @@ class Resources:
         )
         return legs, FlowEndpoint(host=hosts[targets[0] % len(hosts)], targets=names)
 
+    def operation(
+        self, what: CollectiveIo, app: str, nodes: Sequence[str], servers: Sequence[str]
+    ) -> tuple[Leg, ...]:
+        """Legs of one collective write: the shuffle from every node to every aggregator, and each
+        aggregator's write to every target. Both go on at once, as with double buffering; file domains are equal.
+
+        Shares are of the operation's bytes: those of the writes make 1, as do those of the shuffle.
+        """
+        system = self._systems[what.file_system]
+        hosts = self._hosts(system)
+        count = system.targets if what.stripes == "all" else what.stripes
+        writes = [
+            Leg(
+                host,
+                hosts[target % len(hosts)],
+                1 / (len(servers) * count),
+                (f"{what.file_system}:{target}", aggregator_resource(app, nodes.index(host))),
+            )
+            for host in servers
+            for target in range(count)
+        ]
+        shuffle = [
+            Leg(node, host, 1 / (len(servers) * len(nodes)), ())
+            for host in servers
+            for node in nodes
+            if node != host
+        ]
+        return (*writes, *shuffle)
+
     def copy(self, copy: WideCopy, number: int, flow_id: str) -> Flow:
         """The flow of a wide-area copy. It begins after two round trips of handshake."""
         path, near = self._paths[copy.path], self._near[copy.path]
@@ -145,6 +177,11 @@ class Resources:
 
     def _hosts(self, system: FileSystem) -> tuple[str, ...]:
         return system.hosts or tuple(self._storage)
+
+
+def aggregator_resource(app: str, number: int) -> str:
+    """The name of the speed of an application's aggregator on its node `number` among the resources."""
+    return f"{app} on {number}"
 
 
 def _leg(storage: str, host: str, share: float, direction: Direction, resources: tuple[str, ...]) -> Leg:

@@ -9,22 +9,28 @@ Sets follow each other on one time line, in the order of the lab's, each with it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from waystage.experiment.checks import build_policy
 from waystage.experiment.queue import Start, node_queue
-from waystage.experiment.results import Drops, JobRecord, RunResult
+from waystage.experiment.results import AloneRecord, Drops, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
-from waystage.experiment.workload import JobRequest
+from waystage.experiment.workload import JobRequest, jobs_of_set
+from waystage.policies.base import Policy
+from waystage.policies.null import Null
 from waystage.task import Progress
 from waystage.worlds.base import PolicyRun
+from waystage.worlds.sim.applications import Applications
+from waystage.worlds.sim.collective import Facts
 from waystage.worlds.sim.control import Control
 from waystage.worlds.sim.network import Network
 from waystage.worlds.sim.one_job import Job
 from waystage.worlds.sim.one_set import Agenda, SetRun
 from waystage.worlds.sim.programs import SimParts
-from waystage.worlds.sim.resources import Resources
+from waystage.worlds.sim.resources import Resources, aggregator_resource
 
 NOTE = (
     "simulated: links are shared by max-min fairness, which TCP only approximates; switching times are those of "
@@ -54,6 +60,7 @@ class _Run(PolicyRun):
             self._parts.check(compute, self.experiment.jobs.nodes)
         try:
             self.run_sets()
+            self._run_alone()
         except KeyboardInterrupt:
             self.result.interrupted = True
             raise
@@ -65,22 +72,72 @@ class _Run(PolicyRun):
         return self.result
 
     def run_set(self, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]) -> bool:
-        experiment, begin_s = self.experiment, self._begin_s
-        name = f"{choice.shown}-{number + 1}"
         self.report(choice, number)
         self.recorder.begin(choice.shown, number)
+
+        def done(job: Job, began_s: float) -> JobRecord:
+            record = job.record(choice.shown, number, began_s)
+            self.done(record)
+            self.result.io += job.operations(choice.shown, number, began_s)
+            return record
+
+        policy = build_policy(choice, self.experiment, number)
+        whole = self._simulate(f"{choice.shown}-{number + 1}", policy, choice.shown, number, jobs, done)
+        self.recorder.finish()
+        self.result.drops.append(Drops(policy=choice.shown, set=number))
+        return whole
+
+    def _run_alone(self) -> None:
+        """Each kind of job that does collective I/O, without others and without a policy: what stretches are of."""
+        jobs = jobs_of_set(self.experiment, self.topology, 0)
+        kinds = {request.kind: request for request in reversed(jobs) if request.collective is not None}
+        for kind, request in sorted(kinds.items()):
+            records: list[AloneRecord] = []
+
+            def done(
+                job: Job, began_s: float, kind: str = kind, to: list[AloneRecord] = records
+            ) -> JobRecord:
+                record = job.record("", 0, began_s)
+                io_s = sum(operation.io_s for operation in job.operations("", 0, began_s))
+                to.append(AloneRecord(kind=kind, job_s=record.job_s, io_s=io_s))
+                return record
+
+            alone = msgspec.structs.replace(request, submit_s=0.0)
+            self._simulate(f"alone-{kind}", Null(), "null", 0, (alone,), done, record=False)
+            self.result.alone += records
+
+    def _simulate(
+        self,
+        name: str,
+        policy: Policy,
+        shown: str,
+        number: int,
+        jobs: Sequence[JobRequest],
+        done: Callable[[Job, float], JobRecord],
+        *,
+        record: bool = True,
+    ) -> bool:
+        experiment, begin_s = self.experiment, self._begin_s
+        copies = experiment.copies if record else ()
         agenda = Agenda()
-        flows = len(experiment.copies) + 2 * sum(request.nodes for request in jobs)
+        flows = len(copies) + 2 * sum(request.nodes for request in jobs)
+        speeds: dict[str, float | list[tuple[float, float]]] = {
+            aggregator_resource(f"0/{name}-{request.index + 1}", node): 0.0
+            for request in jobs
+            if request.collective is not None
+            for node in range(request.nodes)
+        }
         network = Network(
             self.topology,
             experiment.sim.queue_s,
             mtu=experiment.sim.mtu,
-            resources=self._resources.capacities,
+            resources=self._resources.capacities | speeds,
             flows=flows,
         )
+        applications = Applications(lambda: round((begin_s + agenda.now) * 1e9), agenda.later)
         control = Control(
-            build_policy(choice, experiment, number),
-            shown=choice.shown,
+            policy,
+            shown=shown,
             source=name,
             switch_over_s=experiment.sim.switch_over_s,
             obey_s=experiment.sim.obey_s,
@@ -88,7 +145,9 @@ class _Run(PolicyRun):
             later=agenda.later,
             route=network.route,
             adjust=network.adjust,
-            tell=self.recorder,
+            adjust_io=applications.adjust,
+            grant_s=experiment.sim.grant_s,
+            tell=self.recorder if record else lambda item: None,
         )
         control.start(self.topology, self._resources.facts())
 
@@ -102,30 +161,26 @@ class _Run(PolicyRun):
                 epoch_ns=round(begin_s * 1e9),
                 now=lambda: agenda.now,
                 tell=control.event,
+                facts=Facts(self._resources, network, applications, f"{experiment.seed}/{number}"),
             )
-
-        def done(job: Job) -> JobRecord:
-            record = job.record(choice.shown, number, begin_s)
-            self.done(record)
-            return record
 
         whole = SetRun(
             agenda,
             network,
             node_queue(self.topology, experiment.jobs.placement, experiment.jobs.concurrent),
             make_job=make_job,
-            done=done,
+            done=lambda job: done(job, begin_s),
             use=control.event,
             stop_on_failure=experiment.limits.on_failure == "stop",
+            second=applications.tick,
         ).run(
             [(f"{name}-{request.index + 1}", request) for request in jobs],
             [
                 (copy.start_s, self._resources.copy(copy, at, f"{name}:{copy.name}"))
-                for at, copy in enumerate(experiment.copies)
+                for at, copy in enumerate(copies)
             ],
         )
-        self.recorder.finish()
-        self.result.drops.append(Drops(policy=choice.shown, set=number))
-        self.result.notes += [note for note in network.problems if note not in self.result.notes]
-        self._begin_s += agenda.now
+        if record:
+            self.result.notes += [note for note in network.problems if note not in self.result.notes]
+            self._begin_s += agenda.now
         return whole
