@@ -87,7 +87,7 @@ def test_a_grant_ends_with_the_application_that_held_it() -> None:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_nobody_waits_for_an_operation_that_hangs_beyond_its_lease(name: str) -> None:
+def test_no_application_waits_for_an_operation_that_hangs_beyond_its_lease(name: str) -> None:
     site = two(name, lease_s=10)
     site.request("a")
     site.request("b")
@@ -195,7 +195,7 @@ def test_calciom_lets_a_long_operation_of_few_ranks_wait_for_one_that_is_nearly_
     assert not is_in(site, "b")
 
 
-def test_fair_shares_are_those_of_applications_and_nobody_waits() -> None:
+def test_fair_shares_are_those_of_applications_and_none_waits() -> None:
     site = IoSite("io-fair", weights={"ada": 3.0})
     site.application("a")
     site.application("b")
@@ -220,7 +220,7 @@ steps = st.lists(
 @pytest.mark.parametrize("name", [*SCHEDULES, "io-fair"])
 @settings(max_examples=40, deadline=None)
 @given(steps=steps, learn=st.booleans())
-def test_in_any_order_of_events_somebody_goes_on_and_every_wait_ends(
+def test_in_any_order_of_events_one_goes_on_and_every_wait_ends(
     name: str, steps: list[tuple[str, str]], learn: bool
 ) -> None:
     site = IoSite(name) if name == "io-fair" else IoSite(name, learn=learn)

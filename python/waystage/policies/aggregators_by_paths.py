@@ -48,7 +48,7 @@ CLIENTS_PER_AGGREGATOR = 16
 """Section V.A: the default ratio of the MPI-IO driver for GPFS."""
 
 BITS = 10**8
-"""Free rates are rounded to it, so that measured noise makes no kinds of its own."""
+"""Free rates are rounded to it, so that measured noise makes no separate kinds."""
 
 
 class _Kind(msgspec.Struct, frozen=True):

@@ -68,7 +68,7 @@ class Applications:
         known.settings = settings
         if known.running is not None and settings.weight > 0:
             known.running()
-        self._look(app)
+        self._ask(app)
 
     def forget(self, app: str) -> None:
         self._of.pop(app, None)
@@ -81,7 +81,7 @@ class Applications:
             return True
         return wanted.weight > 0 and known.used != wanted.version
 
-    def _look(self, app: str) -> None:
+    def _ask(self, app: str) -> None:
         known = self._of.get(app)
         if known is None or known.waiting is None:
             return
@@ -92,6 +92,6 @@ class Applications:
             self._watch(app)
 
     def _watch(self, app: str) -> None:
-        """Look again when the waiting ends."""
+        """Ask again when the waiting ends."""
         left_ns = self._of[app].settings.until_ns - self._now_ns()
-        self._later(max(left_ns, 0) / 1e9 + 1e-6, lambda: self._look(app))
+        self._later(max(left_ns, 0) / 1e9 + 1e-6, lambda: self._ask(app))
