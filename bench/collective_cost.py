@@ -1,0 +1,170 @@
+"""What collective I/O costs where nothing is gained: one node without contention, a view of 10^8 runs, 10^6 extents a rank.
+
+`overhead_pct` is how much longer four ranks of one node take to write a contiguous block each under Waystage than under
+the best of OMPIO, ROMIO and independent writes, on the emulated file system. `view_us` and `view_kib` are time and memory
+of `MPI_File_set_view` with 10^8 runs at a client; OMPIO and ROMIO get 10^6, and `peers` has what that costs them.
+`aggregator_peak_x_buffer` is how much an aggregator's memory grows at most over what `--memory` gives it, while four
+ranks write and read 10^6 interleaved extents each. `wrong_bytes` is Waystage's. `details.core` has the same view without
+MPI, from `crates/collective/examples/set_view.rs`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from _io_nodes import Nodes, nodes
+from _io_programs import SOURCES, Programs, compile_programs, wrong_bytes
+from _io_storage import shape
+
+from waystage.bench import BenchError, BenchOptions, Figures, TurnFailed, run_program, take_turns
+from waystage.worlds.lab import pfs
+
+RANKS = 4
+BYTES_A_RANK, BYTES_A_RANK_QUICK = 16 << 20, 2 << 20
+RUNS, RUNS_OF_PEERS = 100_000_000, 1_000_000
+EXTENTS, EXTENTS_QUICK = 1_000_000, 50_000
+MEMORY_MIB = 64
+LINK_BIT_S = 10_000_000_000
+LIMIT_S = 180.0
+REPOSITORY = Path(__file__).parents[1]
+PEERS = ("ompio", "romio321", "independent")
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    if os.geteuid() != 0:
+        raise BenchError("mounting the emulated file system needs root")
+    with (
+        tempfile.TemporaryDirectory(prefix="waystage-collective-cost-", dir="/dev/shm") as name,
+        nodes(1, LINK_BIT_S) as made,
+    ):
+        folder = Path(name)
+        bench = _Bench(folder, made, compile_programs(folder), options.quick)
+        (folder / "files").mkdir()
+        (folder / "point").mkdir()
+        bench.mounted = pfs.mount(folder / "point", shape(), folder / "files")
+        try:
+            turns = take_turns(
+                options,
+                bench.contestants(),
+                turns=7,
+                quick=1,
+                invalid=lambda found: found.get("emulation") or None,
+            )
+        finally:
+            pfs.unmount(folder / "point", force=True)
+    best = min(turns.medians("write_s").items(), key=lambda item: (item[0][0] == "waystage", item[1]))
+    figures: dict[str, Any] = {}
+    if ("waystage", "contiguous") in turns.names:
+        ours = turns.median(("waystage", "contiguous"), "write_s")
+        peak = turns.median(("waystage", "peak"), "peak_kib")
+        wrong = [
+            *turns.values(("waystage", "contiguous"), "wrong"),
+            *turns.values(("waystage", "peak"), "wrong_read"),
+        ]
+        figures = {
+            "overhead_pct": round(100 * (ours / best[1] - 1), 2),
+            "view_us": round(turns.median(("waystage", "view"), "view_us"), 1),
+            "view_kib": turns.median(("waystage", "view"), "view_kib"),
+            "aggregator_peak_x_buffer": round(peak / (MEMORY_MIB << 10), 3),
+            "wrong_bytes": int(sum(wrong)),
+        }
+    views = {
+        f"{way}_view_{key}_of_1e6_runs": turns.median((way, "view"), f"view_{key}")
+        for way in ("ompio", "romio321")
+        for key in ("us", "kib")
+    }
+    return {
+        "figures": figures,
+        "peers": {"best": f"{best[0][0]} {best[1]:.3f} s"} | views,
+        "details": turns.details() | {"core": _core(options.quick)},
+    }
+
+
+class _Bench:
+    """A node, programs and a mounted file system."""
+
+    mounted: pfs.Mounted
+
+    def __init__(self, folder: Path, made: Nodes, programs: Programs, quick: bool) -> None:
+        self._folder, self._nodes, self._programs = folder, made, programs
+        self._bytes = BYTES_A_RANK_QUICK if quick else BYTES_A_RANK
+        self._extents = EXTENTS_QUICK if quick else EXTENTS
+        self._cost = folder / "cost"
+        run_program(["mpicc", "-std=c11", "-O2", "-Wall", "-Wextra", "-o", self._cost, SOURCES / "cost.c"])
+
+    def contestants(self) -> dict[tuple[str, str], Any]:
+        there = importlib.util.find_spec("waystage.cli.mpi") is not None
+        ours = ("waystage",) if there else ()
+        found: dict[tuple[str, str], Any] = {}
+        for way in (*ours, *PEERS):
+            found[way, "contiguous"] = partial(self._contiguous, way)
+        for way in (*ours, "ompio", "romio321"):
+            found[way, "view"] = partial(
+                self._cost_of, way, "view", RUNS if way == "waystage" else RUNS_OF_PEERS
+            )
+        for way in ours:
+            found[way, "peak"] = partial(self._cost_of, way, "peak", self._extents)
+        return found
+
+    def _contiguous(self, way: str, turn: int) -> Figures:
+        how = "independent" if way == "independent" else "mpiio"
+        file = self._folder / "point" / "file"
+        file.unlink(missing_ok=True)
+        pfs.reset(self.mounted)
+        printed = self._run(way, [self._programs.raw["openmpi"], how, "contiguous", self._bytes, file])
+        counted = pfs.statistics(self.mounted)
+        wrong = wrong_bytes(self._folder / "files" / "file", printed) + printed["wrong_read"]
+        return {
+            "write_s": printed["view_s"] + printed["write_s"] + printed["close_s"],
+            "read_s": printed["read_s"],
+            "open_s": printed["open_s"],
+            "wrong": wrong,
+            "emulation": pfs.why_invalid(counted) or "",
+        }
+
+    def _cost_of(self, way: str, what: str, number: int, turn: int) -> Figures:
+        # Memory and time of processes, not of storage.
+        file = self._folder / "files" / f"{what}.cost"
+        file.unlink(missing_ok=True)
+        return self._run(way, [self._cost, what, number, file])
+
+    def _run(self, way: str, program: list[object]) -> Figures:
+        options = ("--mca", "io", way) if way in ("ompio", "romio321") else ()
+        launch = self._nodes.open_mpi(RANKS, program, options)
+        if way == "waystage":
+            memory = ("--memory", f"{MEMORY_MIB}M")
+            launch = [sys.executable, "-m", "waystage", "mpi", "--io", *memory, "--", *launch]
+        try:
+            found: Figures = json.loads(self._nodes.run(launch, limit_s=LIMIT_S).splitlines()[-1])
+        except (BenchError, ValueError, IndexError) as error:
+            raise TurnFailed(f"{way}: {error}") from None
+        return found
+
+
+def _core(quick: bool) -> dict[str, Any] | None:
+    """The view alone; None where there is no cargo."""
+    cargo = shutil.which("cargo", path=f"{os.environ.get('PATH', '')}:{Path.home() / '.cargo/bin'}")
+    if cargo is None:
+        return None
+    words = [
+        cargo,
+        "run",
+        "-q",
+        "--release",
+        "--locked",
+        "-p",
+        "waystage-collective",
+        "--example",
+        "set_view",
+    ]
+    printed = run_program([*words, "--", RUNS, 11 if quick else 1001], cwd=REPOSITORY)
+    found: dict[str, Any] = json.loads(printed)
+    return found
