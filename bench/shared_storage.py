@@ -1,4 +1,4 @@
-"""Four jobs that read from one emulated file system at once: `storage-shares` against no policy.
+"""Jobs that read from one emulated file system at once: `storage-shares` against no policy, and what was predicted.
 
 Two storage targets of the emulated Nurion (the shape `nurion`, docs/reference/pfs.md). Four jobs, each a `waystage load` of
 the same tree with 64 loaders for each target, which is the best number for a job alone. They report to the flow agent of
@@ -6,7 +6,11 @@ a global controller, whose policy is `null` or `storage-shares` with the shape's
 `makespan_reduction_pct` is how much sooner the last job ends; `worst_job_x_alone`, the slowest job under the policy over
 one alone. `predicted_reduction_pct` is the simulator's, on the same file system.
 
-Times are real ones; the servers are slowed by `DILATION`, so that this machine keeps up. A turn whose emulation was late
+The simulator predicts every case. `prediction_error_pct` is the largest difference from the longest of the loads as
+measured, without the start of their programs; also of `CASES`, with other numbers of jobs, targets and files, other sizes
+and loaders: one turn of each in a full run.
+
+Times are real ones; the servers are slowed by a dilation, so that this machine keeps up. A turn whose emulation was late
 is not valid. It measures the method, and no Lustre.
 """
 
@@ -26,78 +30,125 @@ from typing import Any
 
 import msgspec
 
-from waystage.bench import BenchError, BenchOptions, Figures, take_turns
+from waystage.bench import BenchError, BenchOptions, Figures, Turns, take_turns
 from waystage.catalog import BuildOptions, build
 from waystage.experiment.schema import Compute, Experiment, FileSystem, Jobs, PolicyChoice, Staging
 from waystage.worlds.lab import pfs
 from waystage.worlds.lab.pfs.validity import late_pct
 from waystage.worlds.sim.runner import SimWorld
 
-JOBS, TARGETS, LOADERS = 4, 2, 64
-FILES, FILES_QUICK, SIZE = 300, 60, 1_000_000
-DILATION = 8.0
 LIMIT_S = 600.0
+REQUEST = 1 << 20
+"""Of a FUSE client: see docs/reference/pfs.md."""
+
 SCALE = 100
 """The simulated file system and its bytes are as many times smaller: links of no shipped topology carry the real ones."""
 
-WAYS = {"alone": ("null", 1), "null": ("null", JOBS), "storage-shares": ("storage-shares", JOBS)}
+NONE, OURS = "null", "storage-shares"
+
+
+class Case(msgspec.Struct, frozen=True):
+    """Loads of a tree of `files`, each by one of `jobs` with `loaders` for each target; servers slower by `dilation`."""
+
+    jobs: int = 4
+    targets: int = 2
+    files: int = 300
+    size: int = 1_000_000
+    loaders: int = 64
+    dilation: float = 8.0
+
+    @property
+    def shape(self) -> pfs.shape.Shape:
+        shape = pfs.load("nurion")
+        return msgspec.structs.replace(
+            shape,
+            targets=msgspec.structs.replace(shape.targets, count=self.targets),
+            tree=pfs.shape.Tree(files=self.files, size=self.size, files_per_directory=100),
+            client=msgspec.structs.replace(shape.client, pages="direct"),
+            dilation=self.dilation,
+        )
+
+
+MAIN, QUICK = Case(), Case(dilation=4.0)
+CASES = {
+    "two jobs on one target": Case(jobs=2, targets=1, files=150, dilation=4.0),
+    "six jobs with fewer loaders": Case(jobs=6, targets=3, files=360, size=400_000, loaders=32, dilation=4.0),
+    "three jobs of few large files": Case(jobs=3, files=120, size=3_000_000, loaders=48, dilation=3.0),
+}
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
     if os.geteuid() != 0:
         raise BenchError("mounting the emulated file system needs root")
-    files = FILES_QUICK if options.quick else FILES
+    main = QUICK if options.quick else MAIN
     with tempfile.TemporaryDirectory(prefix="waystage-shared-") as name:
         folder = Path(name)
-        (folder / "point").mkdir()
-        shape = _shape(files)
-        pfs.mount(folder / "point", msgspec.structs.replace(shape, dilation=0.001))
-        try:
-            build(folder / "point", folder / "catalog", BuildOptions())
-        finally:
-            pfs.unmount(folder / "point", force=True)
-        turns = take_turns(
-            options,
-            {way: partial(_once, folder, shape, *WAYS[way]) for way in WAYS},
-            turns=2,
-            quick=1,
-            invalid=lambda figures: figures["emulation"] or None,
-        )
-        predicted = _predict(shape, files, folder / "sim")
-    none, ours = turns.median("null", "makespan_s"), turns.median("storage-shares", "makespan_s")
+        ways = {way: (main, way) for way in (NONE, OURS)} | {
+            "alone": (msgspec.structs.replace(main, jobs=1), NONE)
+        }
+        turns = _turns(options, folder / "main", ways, 2)
+        pairs = [(turns, way, *of) for way, of in ways.items()]
+        if not options.quick:
+            others = {f"{what}: {way}": (case, way) for what, case in CASES.items() for way in (NONE, OURS)}
+            more = _turns(options, folder / "others", others, 1)
+            pairs += [(more, way, *of) for way, of in others.items()]
+        predicted = {
+            way: _predict(case, policy, folder / f"sim-{at}")
+            for at, (_, way, case, policy) in enumerate(pairs)
+        }
+        measured = {way: found.median(way, "makespan_s") for found, way, _, _ in pairs}
+        reading = {way: found.median(way, "reading_s") for found, way, _, _ in pairs}
+    reduction = {
+        name: round(100 * (1 - times[OURS] / times[NONE]), 1)
+        for name, times in {"makespan": measured, "predicted": predicted}.items()
+    }
+    errors = {way: 100 * (predicted[way] / reading[way] - 1) for way in reading}
     return {
         "figures": {
-            "makespan_reduction_pct": round(100 * (1 - ours / none), 1),
-            "worst_job_x_alone": round(ours / turns.median("alone", "makespan_s"), 2),
-            "predicted_reduction_pct": round(100 * (1 - predicted["storage-shares"] / predicted["null"]), 1),
+            "makespan_reduction_pct": reduction["makespan"],
+            "worst_job_x_alone": round(measured[OURS] / measured["alone"], 2),
+            "predicted_reduction_pct": reduction["predicted"],
+            "prediction_error_pct": round(max(map(abs, errors.values())), 1),
         },
-        "peers": {
-            "null_makespan_s": round(none, 2),
-            "storage_shares_makespan_s": round(ours, 2),
-            "alone_s": round(turns.median("alone", "makespan_s"), 2),
-        },
+        "peers": {f"{way} s": round(seconds, 2) for way, seconds in measured.items()},
         "details": turns.details()
         | {
-            "predicted_makespan_s": {way: seconds * DILATION for way, seconds in predicted.items()},
-            "emulated": f"servers are {DILATION:g} times slower than the shape's",
+            "predicted_makespan_s": {way: round(seconds, 2) for way, seconds in predicted.items()},
+            "predicted_over_measured_pct": {way: round(error, 1) for way, error in errors.items()},
+            "emulated": f"servers are {main.dilation:g} times slower than the shape's",
         },
     }
 
 
-def _shape(files: int) -> pfs.shape.Shape:
-    shape = pfs.load("nurion")
-    return msgspec.structs.replace(
-        shape,
-        targets=msgspec.structs.replace(shape.targets, count=TARGETS),
-        tree=pfs.shape.Tree(files=files, size=SIZE, files_per_directory=100),
-        client=msgspec.structs.replace(shape.client, pages="direct"),
-        dilation=DILATION,
+def _turns(options: BenchOptions, folder: Path, ways: dict[str, tuple[Case, str]], turns: int) -> Turns:
+    (folder / "point").mkdir(parents=True)
+    return take_turns(
+        options,
+        {way: partial(_once, folder, case, policy) for way, (case, policy) in ways.items()},
+        turns=turns,
+        quick=1,
+        invalid=lambda figures: figures["emulation"] or None,
     )
 
 
-def _once(folder: Path, shape: pfs.shape.Shape, policy: str, jobs: int, turn: int) -> Figures:
-    """`jobs` loads at once on a new mount, under a controller with the policy: seconds until the last has ended."""
-    point = folder / "point"
+def _catalog(folder: Path, shape: pfs.shape.Shape) -> Path:
+    """Of the shape's tree, which has the same files in every mount."""
+    tree = shape.tree
+    assert tree is not None
+    catalog = folder / f"catalog-{shape.targets.count}-{tree.files}-{tree.size}"
+    if not catalog.exists():
+        pfs.mount(folder / "point", msgspec.structs.replace(shape, dilation=0.001))
+        try:
+            build(folder / "point", catalog, BuildOptions())
+        finally:
+            pfs.unmount(folder / "point", force=True)
+    return catalog
+
+
+def _once(folder: Path, case: Case, policy: str, turn: int) -> Figures:
+    """The case's loads at once on a new mount, under a controller with the policy: seconds until the last has ended."""
+    point, shape = folder / "point", case.shape
+    catalog = _catalog(folder, shape)
     mounted = pfs.mount(point, shape)
     try:
         with (
@@ -105,14 +156,17 @@ def _once(folder: Path, shape: pfs.shape.Shape, policy: str, jobs: int, turn: in
             _controller(Path(name), policy, shape) as environment,
         ):
             began = time.monotonic()
-            words = ["load", folder / "catalog", "--tree", point, "--loaders", LOADERS * TARGETS]
-            loads = [_start([*words, "--job", f"job{job}", "--json"], environment) for job in range(jobs)]
+            words = ["load", catalog, "--tree", point, "--loaders", case.loaders * case.targets]
+            loads = [
+                _start([*words, "--job", f"job{job}", "--json"], environment) for job in range(case.jobs)
+            ]
             ended = [_wait(load, began) for load in loads]
         counted = pfs.statistics(mounted)
     finally:
         pfs.unmount(point, force=True)
     return {
-        "makespan_s": max(ended),
+        "makespan_s": max(seconds for seconds, _ in ended),
+        "reading_s": max(seconds for _, seconds in ended),
         "late_pct": round(late_pct(counted), 2),
         "most_on_a_target": max(target["most_in_service"] for target in counted["targets"]),
         "emulation": pfs.why_invalid(counted) or "",
@@ -149,30 +203,35 @@ def _start(words: list[Any], environment: dict[str, str]) -> subprocess.Popen[st
     return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def _wait(load: subprocess.Popen[str], began: float) -> float:
-    _, errors = load.communicate(timeout=LIMIT_S)
+def _wait(load: subprocess.Popen[str], began: float) -> tuple[float, float]:
+    """Seconds until it ended, and those that it read."""
+    told, errors = load.communicate(timeout=LIMIT_S)
     if load.returncode:
         raise BenchError(f"a load ended with status {load.returncode}: {errors[-500:]}")
-    return time.monotonic() - began
+    return time.monotonic() - began, json.loads(told)["seconds"]
 
 
-def _predict(shape: pfs.shape.Shape, files: int, folder: Path) -> dict[str, float]:
-    """Makespans of the same jobs in the simulator, in emulated seconds."""
-    size = files * SIZE // SCALE
-    stage_in = Staging(bytes=size, file_system="fs", stripes="all", loaders=LOADERS)
+def _predict(case: Case, policy: str, folder: Path) -> float:
+    """The makespan of the same jobs in the simulator, in the emulation's seconds."""
+    targets, size = case.shape.targets, case.size // SCALE
+    # What one loader alone gets: every request of at most 1 MiB costs its latency too.
+    requests = -(-case.size // REQUEST)
+    alone_s = requests * targets.latency_ms / 1e3 + case.size / targets.read_per_s
+    stage_in = Staging(
+        bytes=case.files * size, file_system="fs", stripes="all", loaders=case.loaders, object_bytes=size
+    )
     system = FileSystem(
         name="fs",
-        targets=TARGETS,
-        bytes_per_s=shape.targets.read_per_s // SCALE,
-        slowdown=shape.targets.slowdown,
+        targets=case.targets,
+        bytes_per_s=round(size / alone_s),
+        slowdown=targets.slowdown,
     )
-    names = ("null", "storage-shares")
     experiment = Experiment(
         name="shared-storage",
         topology="sixteen",
-        policies=tuple(PolicyChoice(name=name) for name in names),
+        policies=(PolicyChoice(name=policy),),
         file_systems=(system,),
-        jobs=Jobs(count=JOBS, nodes=1, stage_in=stage_in, compute=Compute(program="none")),
+        jobs=Jobs(count=case.jobs, nodes=1, stage_in=stage_in, compute=Compute(program="none")),
     )
     result = SimWorld().run(experiment, folder, lambda what, share: None)
-    return {name: max(job.stage_in_s for job in result.jobs if job.policy == name) for name in names}
+    return case.dilation * max(job.stage_in_s for job in result.jobs)

@@ -743,6 +743,13 @@ def read_layout(
     Raises OSError where it cannot be opened, LayoutError where the layout cannot be parsed.
     """
 
+def storage_targets(path: Path, *, files: int = 64, entries: int = 1024) -> list[str]:
+    """The names of the storage targets of the tree or file at `path`, as its file system tells, in their order.
+
+    A sample: at most `files` files are opened and `entries` entries read. A tree on a local file system has its device.
+    Of a path that does not exist yet, the device of its nearest directory. Empty where nothing is told.
+    """
+
 class LoadRefused(ValueError):
     """Options, files or a state that a loader cannot use; the message says which."""
 
@@ -987,6 +994,17 @@ class WanServer(Task):
     def address(self) -> str: ...
     def limit(self, bytes_per_s: int | None, users: Mapping[str, int]) -> None:
         """Limit each connection's rate from now on, and that of some users further."""
+
+    def sessions(self) -> list[tuple[int, str, str, tuple[bool, bool, Path], tuple[int, int, str]]]:
+        """The copies and proxies in progress: number; user; client's address; whether the client sends files, whether it
+        is a proxy, and the shared directory of a copy; bytes done, in total (0: unknown), and what limits them.
+        """
+
+    def set_session_rate(self, session: int, bytes_per_s: int | None) -> None:
+        """The control plane's rate of one session, beside that of all. One that has ended takes none."""
+
+    def set_session_paused(self, session: int, paused: bool) -> None:
+        """Pause one session, or let it go on where not all are paused."""
 
     def log(self) -> list[str]:
         """Lines since the last call."""

@@ -25,7 +25,7 @@ from waystage.catalog import BuildOptions, Catalog, build
 from waystage.catalog.difference import Difference, diff
 from waystage.catalog.store import is_catalog, paths_of
 from waystage.display import display
-from waystage.flows import FlowDescription, reported
+from waystage.flows import FlowDescription, reported, storage
 from waystage.task import Progress, follow
 
 ATTRIBUTES = ("type", "size", "mtime", "mode", "uid", "gid", "symlink")
@@ -290,7 +290,12 @@ def read_pairs(
     plain = [(pair.path, pair.content) for pair in pairs]
     reading = TreeComparison(*roots, plain, xattrs=xattrs, threads=threads)
     flow = FlowDescription(
-        "io", "compare", bytes=2 * size, counts=lambda counts: (counts["bytes_read"], 2 * size)
+        "io",
+        "compare",
+        source=storage(roots[0]),
+        destination=storage(roots[1]),
+        bytes=2 * size,
+        counts=lambda counts: (counts["bytes_read"], 2 * size),
     )
     with reported(reading, flow):
         follow(reading, show)

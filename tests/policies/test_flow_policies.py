@@ -105,6 +105,15 @@ def test_more_jobs_than_loaders_get_one_each_and_unknown_targets_are_left_alone(
     assert set(loaders(site).values()) == {1, None}
 
 
+def test_a_copy_is_left_its_share_of_a_target_and_asked_for_nothing() -> None:
+    site = Site("storage-shares")
+    site.see(stage_in("a", "1"))
+    site.see(wide("w"))
+    assert loaders(site) == {"a": 2, "w": None}
+    site.see(FlowFinished(flow_id="w"))
+    assert loaders(site) == {"a": 4}
+
+
 # -- wan-yields ---------------------------------------------------------------------------------------------
 
 

@@ -134,6 +134,34 @@ def test_settings_of_an_older_version_or_of_a_flow_that_ended_change_nothing() -
     made.adjust("unknown", FlowSettings(version=1, paused=True))
 
 
+def test_reads_in_service_end_before_fewer_loaders_go_on() -> None:
+    made = network()
+    # Four loaders share 80 B/s: 20 B/s each. Their four objects of 100 B end at 5 s, and one loader reads the other four.
+    number = made.start(flow("a", 800, loaders=4, object_bytes=100))
+    made.run_until(1.0)
+    made.adjust("a", FlowSettings(version=1, loaders=2))
+    made.adjust("a", FlowSettings(version=2, loaders=1))
+    assert ends(made)[number] == pytest.approx(5 + 400 / 100)
+
+
+def test_a_pause_lets_reads_in_service_end_and_no_other_begin() -> None:
+    made = network()
+    number = made.start(flow("a", 400, object_bytes=100))
+    made.run_until(1.5)
+    made.adjust("a", FlowSettings(version=1, paused=True))
+    assert made.run_until(10.0) == []
+    assert [use.bytes_done for use in made.progress()] == [200]
+    made.adjust("a", FlowSettings(version=2))
+    assert ends(made)[number] == pytest.approx(10 + 2)
+
+
+def test_a_leg_has_no_more_streams_than_objects_left() -> None:
+    made = network()
+    # Four loaders at 80 B/s for four objects, then one loader at 100 B/s for the fifth.
+    number = made.start(flow("a", 500, loaders=4, object_bytes=100))
+    assert ends(made)[number] == pytest.approx(400 / 80 + 1)
+
+
 Change = tuple[float, int, int | None, bool, int]
 
 
@@ -147,12 +175,15 @@ Change = tuple[float, int, int | None, bool, int]
             st.integers(1, 6),
         ),
         max_size=12,
-    )
+    ),
+    st.sampled_from([0, 70, 100, 5000]),
 )
-def test_whatever_is_asked_no_byte_is_lost_or_moved_twice(changes: list[Change]) -> None:
+def test_whatever_is_asked_no_byte_is_lost_or_moved_twice(changes: list[Change], objects: int) -> None:
     """Progress never falls, never passes the total, and each flow ends once when it is let go."""
     made = network()
-    numbers = {made.start(flow(f"f{i}", 500 * (i + 1), piece_bytes=300)) for i in range(3)}
+    numbers = {
+        made.start(flow(f"f{i}", 500 * (i + 1), piece_bytes=300, object_bytes=objects)) for i in range(3)
+    }
     ended: list[int] = []
     seen: dict[str, int] = {}
     for version, (after_s, which, rate, paused, loaders) in enumerate(changes, 1):

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use waystage_pacing::Pace;
+use waystage_pacing::{during, Cause, Pace};
 use waystage_transport::clock::now_ns;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, expect_within, ANSWER_TIME};
@@ -307,24 +307,29 @@ impl Probe {
         let quiet_ms = u32::try_from(quiet.as_millis()).unwrap_or(u32::MAX);
         let (socket, mark) = (self.receiver.socket(), self.receiver.mark());
         let stopped = || self.stopped();
+        let _counted = self.pace.meter.attach();
         let patience = ANSWER_TIME + 2 * train.duration();
         let found = if up {
             self.control.send(kinds::ARM, &asked);
             expect(&self.control, kinds::ARMED)?;
-            let sent = send(socket, mark, number, &train, &self.padding, &stopped);
+            // It leaves at the rate that was chosen, whatever the path carries.
+            let sent =
+                during(Cause::Rate, || send(socket, mark, number, &train, &self.padding, &stopped));
             self.still_on()?;
             self.control.send(kinds::SENT, &messages::sent(&sent, quiet_ms));
-            let body = expect_within(&self.control, kinds::COUNT, patience + quiet)?;
+            let body = during(Cause::Network, || {
+                expect_within(&self.control, kinds::COUNT, patience + quiet)
+            })?;
             (sent, Count::read(&mut Reader(&body)).map_err(|_| protocol_violation())?)
         } else {
             self.receiver.arm(number, train.packets);
             self.control.send(kinds::SEND, &asked);
-            let (sent, _) =
-                messages::read_sent(&expect_within(&self.control, kinds::SENT, patience)?)?;
-            (
-                sent,
-                self.receiver.count(sent.packets, quiet, &stopped, &|left| self.control.wait(left)),
-            )
+            let body = during(Cause::Rate, || expect_within(&self.control, kinds::SENT, patience))?;
+            let (sent, _) = messages::read_sent(&body)?;
+            let come = || {
+                self.receiver.count(sent.packets, quiet, &stopped, &|left| self.control.wait(left))
+            };
+            (sent, during(Cause::Network, come))
         };
         self.pace.moved(u64::from(train.packets) * u64::from(train.bytes));
         self.still_on()?;
@@ -340,7 +345,8 @@ impl Probe {
         *lock() = Some(stream.try_clone().map_err(failed)?);
         self.still_on()?;
         let order = Order { token: self.welcome.token, up, duration, rate: self.most_rate() };
-        let ours = stream::ask(tls, &stream, &order, &|| self.stopped());
+        let _counted = self.pace.meter.attach();
+        let ours = during(Cause::Network, || stream::ask(tls, &stream, &order, &|| self.stopped()));
         *lock() = None;
         let ours = ours?;
         drop(stream);

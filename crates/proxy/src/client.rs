@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use waystage_pacing::{Cause, FlowCounts};
@@ -24,7 +24,7 @@ use waystage_transport::handshake::hello::Purpose;
 use waystage_transport::message::MEMORY_BYTES;
 use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::socket::Socket;
-use waystage_transport::stats::Status;
+use waystage_transport::stats::{Recent, Status};
 use waystage_transport::waker::Waker;
 
 use crate::destination::Destination;
@@ -71,6 +71,7 @@ struct State {
     making: Option<Arc<Control>>,
     notices: VecDeque<Notice>,
     status: Option<Status>,
+    recent: Recent,
     failed: Option<Error>,
     result: Option<Result<(), Error>>,
 }
@@ -121,6 +122,7 @@ impl Proxy {
             making: None,
             notices: VecDeque::new(),
             status: None,
+            recent: Recent::default(),
             failed: None,
             result: None,
         };
@@ -192,11 +194,17 @@ impl Proxy {
 
     /// Bytes of programs so far, in both directions.
     pub fn flow(&self) -> FlowCounts {
+        let counts = &self.shared.counts;
+        let mut state = self.shared.lock();
+        let State { status, recent, .. } = &mut *state;
+        let measured = status
+            .as_ref()
+            .and_then(|status| recent.cause(Instant::now(), &status.held_ns, counts.both()));
         let paused = self.shared.limits.is_paused();
         FlowCounts {
-            bytes_done: self.shared.counts.bytes(),
+            bytes_done: counts.bytes(),
             bytes_total: 0,
-            limited_by: paused.then_some(Cause::Paused),
+            limited_by: if paused { Some(Cause::Paused) } else { measured },
         }
     }
 
@@ -266,7 +274,7 @@ impl Shared {
     fn carry(&self, engine: &mut Engine) -> Result<(), Error> {
         // Sleeps are to end when they should: see docs/decisions/0024-wide-area-sockets.md.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
-        let mut looked = std::time::Instant::now();
+        let mut looked = Instant::now();
         loop {
             engine.clear_wakers();
             let (phase, made, failed) = {
@@ -292,7 +300,7 @@ impl Shared {
                 self.changed.notify_all();
             }
             if looked.elapsed() > STATUS_TIME {
-                looked = std::time::Instant::now();
+                looked = Instant::now();
                 self.lock().status = engine.status();
             }
             let over = failed.is_some() || phase == Phase::Stopping;

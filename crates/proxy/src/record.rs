@@ -74,6 +74,11 @@ impl Counts {
         self.sent_bytes.load(Ordering::Relaxed) + self.received_bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes of programs, there and back.
+    pub(super) fn both(&self) -> (u64, u64) {
+        (self.sent_bytes.load(Ordering::Relaxed), self.received_bytes.load(Ordering::Relaxed))
+    }
+
     pub(super) fn by_name(&self) -> Vec<(&'static str, u64)> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         vec![

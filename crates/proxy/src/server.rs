@@ -5,7 +5,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use waystage_pacing::Cause;
 use waystage_protocol::protect::Side;
 use waystage_transport::control::Control;
 use waystage_transport::control_messages::{expect, kinds, ANSWER_TIME};
@@ -15,6 +17,7 @@ use waystage_transport::flow_limits::FlowLimits;
 use waystage_transport::handshake::client::ClientHandshake;
 use waystage_transport::message_queue::MessageQueue;
 use waystage_transport::parameters::TransportParameters;
+use waystage_transport::stats::Recent;
 use waystage_transport::waker::Waker;
 use waystage_transport::wire::{Read, Reader, Writer};
 
@@ -25,6 +28,9 @@ use crate::record::{Counts, Notice, Record};
 use crate::rules::{Rule, Rules, Verdict};
 use crate::session_transport::SessionTransport;
 use crate::sockets::Sockets;
+
+/// Between two judgements of what limits the session.
+const STATUS_TIME: Duration = Duration::from_millis(500);
 
 /// Reverse forwards of one client at most.
 const MOST_PLACES: usize = 256;
@@ -43,6 +49,8 @@ pub struct Flow<'a> {
     pub limits: &'a FlowLimits,
     /// Is given the bytes that programs sent and received since the last call.
     pub moved: &'a dyn Fn(u64),
+    /// Is given what limits the session, as far as this end knows.
+    pub limited: &'a dyn Fn(Option<Cause>),
 }
 
 /// Addresses with ports, as text.
@@ -128,7 +136,7 @@ pub fn serve(
             }
         }
     };
-    let mut moved = 0;
+    let (mut moved, mut recent, mut judged) = (0, Recent::default(), Instant::now());
     loop {
         engine.clear_wakers();
         let wanted = phase();
@@ -136,6 +144,12 @@ pub fn serve(
         let over = engine.turn(wanted, None);
         let bytes = counts.bytes();
         (flow.moved)(bytes - std::mem::replace(&mut moved, bytes));
+        if judged.elapsed() > STATUS_TIME {
+            judged = Instant::now();
+            let (received, sent) = counts.both();
+            let held = engine.status().map(|status| status.held_ns);
+            (flow.limited)(held.and_then(|held| recent.cause(judged, &held, (sent, received))));
+        }
         told(&mut engine);
         if wanted == Phase::Stopping || (wanted == Phase::Draining && engine.is_drained()) {
             engine.finish("the server is being stopped");

@@ -9,14 +9,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use waystage_catalog::layout::{
     gluster, reader_named, Component, FileSystems, Flags, Layout, LayoutReader, Mirrors, Object,
-    ObjectId, EOF, READERS,
+    ObjectId, Sample, EOF, READERS,
 };
 
 use crate::errors::OrRaise;
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(parse_layout, module)?)?;
-    module.add_function(wrap_pyfunction!(read_layout, module)?)
+    module.add_function(wrap_pyfunction!(read_layout, module)?)?;
+    module.add_function(wrap_pyfunction!(storage_targets, module)?)
 }
 
 /// The layout that `data` says a file of `size` bytes has.
@@ -66,6 +67,14 @@ fn read_layout<'py>(
     let layout = read.or_raise()?;
     let size = size.unwrap_or(if about.is_file() { about.len() } else { 0 });
     layout.map(|layout| describe(py, &layout, size, mirrors, limit)).transpose()
+}
+
+/// The names of the storage targets of a tree or a file, from a sample.
+#[pyfunction]
+#[pyo3(signature = (path, *, files=64, entries=1024))]
+fn storage_targets(py: Python<'_>, path: PathBuf, files: usize, entries: usize) -> Vec<String> {
+    let found = py.detach(|| Sample { files, entries }.targets(&path));
+    found.iter().map(ToString::to_string).collect()
 }
 
 fn open(path: &Path) -> std::io::Result<File> {

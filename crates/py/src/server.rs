@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use waystage_pacing::FlowCounts;
+use waystage_pacing::{Cause, FlowCounts};
 use waystage_probe::Probing;
-use waystage_server::{Account, Server, ServerOptions, SharedRoot, User};
+use waystage_server::{Account, Server, ServerOptions, SessionFlow, SharedRoot, User};
 use waystage_transport::identity::{Identity, PublicKey};
 
 use crate::errors::OrRaise;
@@ -154,6 +154,10 @@ impl Work for Server {
     }
 }
 
+/// Number, user, address; whether the client sends files, whether it is a proxy, the tree; bytes done and in total, and
+/// what limits them.
+type PySession = (u64, String, String, (bool, bool, PathBuf), (u64, u64, &'static str));
+
 /// A server.
 #[pyclass(frozen, extends = Task, module = "waystage._native")]
 struct WanServer(Arc<Server>);
@@ -176,6 +180,29 @@ impl WanServer {
     /// Limit each connection's rate from now on, and that of some users further.
     fn limit(&self, bytes_per_s: Option<u64>, users: HashMap<String, u64>) {
         self.0.limit(bytes_per_s, users);
+    }
+
+    /// Number, user, client's address, whether the client sends files, whether it is a proxy, the tree here, bytes done,
+    /// bytes in total, and what limits it: of each copy and proxy in progress.
+    fn sessions(&self, py: Python<'_>) -> Vec<PySession> {
+        let found = py.detach(|| self.0.sessions());
+        let each = |session: SessionFlow| {
+            let SessionFlow { id, user, from, work, counts } = session;
+            let limit = counts.limited_by.map_or("", Cause::name);
+            let moved = (counts.bytes_done, counts.bytes_total, limit);
+            (id, user, from.to_string(), (work.push, work.proxy, work.tree), moved)
+        };
+        found.into_iter().map(each).collect()
+    }
+
+    /// The rate of one session, beside that of all.
+    fn set_session_rate(&self, py: Python<'_>, session: u64, bytes_per_s: Option<u64>) {
+        py.detach(|| self.0.set_session_rate(session, bytes_per_s));
+    }
+
+    /// Pause one session, or let it go on.
+    fn set_session_paused(&self, py: Python<'_>, session: u64, paused: bool) {
+        py.detach(|| self.0.set_session_paused(session, paused));
     }
 
     /// Lines for the log since the last call.

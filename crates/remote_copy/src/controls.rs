@@ -7,7 +7,6 @@ use std::time::Instant;
 use waystage_pacing::{Cause, FlowCounts};
 use waystage_protocol::congestion::Mode;
 use waystage_transport::flow_limits::CONTROLS_VERSION;
-use waystage_transport::stats::Bottleneck;
 
 use crate::client::{Client, Ends};
 use crate::error::WanError;
@@ -91,12 +90,6 @@ impl Client {
     fn sending_waits_for(&self) -> Option<Cause> {
         let mut progress = self.shared.lock();
         let status = progress.channel.as_ref()?.status();
-        match progress.recent.limit(Instant::now(), &status.held_ns)? {
-            Bottleneck::Source => Some(Cause::Source),
-            Bottleneck::Destination => Some(Cause::Destination),
-            Bottleneck::Cap => Some(Cause::Rate),
-            Bottleneck::Path | Bottleneck::Memory => Some(Cause::Network),
-            Bottleneck::Processor => None,
-        }
+        progress.recent.limit(Instant::now(), &status.held_ns)?.cause()
     }
 }

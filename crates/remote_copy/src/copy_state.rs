@@ -4,12 +4,17 @@
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use crate::error::WanError;
 use parking_lot::Mutex;
 use waystage_copy::state::CopyState as EngineState;
+use waystage_pacing::Cause;
+use waystage_transport::channel::Channel;
 use waystage_transport::error::Error;
 use waystage_transport::flow_limits::FlowLimits;
+use waystage_transport::stats::Recent;
 
 /// The state of a copy at one side: that of the copy engine, and what two hosts need beside it.
 #[derive(Default)]
@@ -23,6 +28,16 @@ pub struct CopyState {
     sum: Mutex<u128>,
     /// Rates, pauses and the mode that hold now.
     pub limits: FlowLimits,
+    waits: Mutex<Waits>,
+}
+
+/// What limits the flow, where its threads are not asked.
+#[derive(Default)]
+struct Waits {
+    /// Carries what this side sends.
+    channel: Weak<Channel>,
+    recent: Recent,
+    told: Option<Cause>,
 }
 
 impl Deref for CopyState {
@@ -34,6 +49,30 @@ impl Deref for CopyState {
 }
 
 impl CopyState {
+    /// What this side sends goes over this channel.
+    pub fn carried_by(&self, channel: &Arc<Channel>) {
+        self.waits.lock().channel = Arc::downgrade(channel);
+    }
+
+    /// What limits a flow that is no copy, as its session finds.
+    pub fn set_limited_by(&self, cause: Option<Cause>) {
+        self.waits.lock().told = cause;
+    }
+
+    /// What limits this side now: a pause before all else; the connections of what it sends; else its threads' waits.
+    pub fn limited_by(&self) -> Option<Cause> {
+        let measured = self.pace.limited_by();
+        if self.limits.is_paused() {
+            return Some(Cause::Paused);
+        }
+        let mut waits = self.waits.lock();
+        if self.moved_bytes.load(Ordering::Relaxed) > 0 {
+            let status = waits.channel.upgrade()?.status();
+            return waits.recent.limit(Instant::now(), &status.held_ns)?.cause();
+        }
+        measured.or(waits.told)
+    }
+
     /// This side pauses the copy, or goes on; the peer hears of it in [`crate::session::exchange`].
     pub fn set_paused(&self, paused: bool) {
         self.limits.set_paused(paused);

@@ -3,6 +3,8 @@
 //! Arrives: a rate, a pause, sessions that begin and end. Leaves: each session's part. Must not know: what sessions do.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use waystage_pacing::{Cause, FlowCounts};
@@ -26,15 +28,98 @@ impl Server {
         self.shared.interrupt();
     }
 
-    /// Bytes of all sessions so far.
+    /// The rate of one session, beside its part of the rate of all. A session that has ended takes none.
+    pub fn set_session_rate(&self, id: u64, bytes_per_s: Option<u64>) {
+        self.ask(id, |asked| asked.0 = bytes_per_s);
+    }
+
+    /// Let one session pause, or go on where not all do.
+    pub fn set_session_paused(&self, id: u64, paused: bool) {
+        self.ask(id, |asked| asked.1 = paused);
+    }
+
+    fn ask(&self, id: u64, change: impl FnOnce(&mut (Option<u64>, bool))) {
+        let mut sessions = self.shared.lock();
+        let Some(session) = sessions.get_mut(&id) else { return };
+        change(&mut session.asked);
+        self.shared.grant(&sessions);
+        if let Some(control) = sessions.get(&id).and_then(|session| session.control.as_ref()) {
+            control.interrupt();
+        }
+    }
+
+    /// The copies and proxies in progress.
+    pub fn sessions(&self) -> Vec<SessionFlow> {
+        let sessions = self.shared.lock();
+        let flow = |(id, session): (&u64, &Session)| {
+            Some(SessionFlow {
+                id: *id,
+                user: session.user.clone()?,
+                from: session.from?,
+                work: session.work.clone()?,
+                counts: counts(session),
+            })
+        };
+        sessions.iter().filter_map(flow).collect()
+    }
+
+    /// Bytes of all sessions so far, and what limits most of those that move.
     pub fn flow(&self) -> FlowCounts {
-        let present: u64 = self.shared.lock().values().map(|each| moved(&each.copy_state)).sum();
+        let sessions = self.shared.lock();
+        let flows: Vec<FlowCounts> = sessions.values().map(counts).collect();
+        let mut found: Vec<(Cause, usize)> = Vec::new();
+        for cause in sessions
+            .values()
+            .zip(&flows)
+            .filter_map(|(session, flow)| session.work.as_ref().and(flow.limited_by))
+        {
+            match found.iter_mut().find(|(other, _)| *other == cause) {
+                Some((_, count)) => *count += 1,
+                None => found.push((cause, 1)),
+            }
+        }
+        let most = found.into_iter().max_by_key(|(_, count)| *count).map(|(cause, _)| cause);
         let paused = self.shared.granted.lock().1;
         FlowCounts {
-            bytes_done: self.shared.past_bytes.load(Ordering::Relaxed) + present,
+            bytes_done: self.shared.past_bytes.load(Ordering::Relaxed)
+                + flows.iter().map(|flow| flow.bytes_done).sum::<u64>(),
             bytes_total: 0,
-            limited_by: paused.then_some(Cause::Paused),
+            limited_by: if paused { Some(Cause::Paused) } else { most },
         }
+    }
+}
+
+/// What a session does.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// Whether its client sends files.
+    pub push: bool,
+    /// Whether it carries connections of programs, in both directions.
+    pub proxy: bool,
+    /// Of a copy: the shared directory that its tree is in.
+    pub tree: PathBuf,
+}
+
+/// A session as a flow.
+#[derive(Debug)]
+pub struct SessionFlow {
+    /// Its number.
+    pub id: u64,
+    /// The user's name in the configuration.
+    pub user: String,
+    /// The client's address.
+    pub from: SocketAddr,
+    /// What it does.
+    pub work: Work,
+    /// Bytes, and what limits them.
+    pub counts: FlowCounts,
+}
+
+fn counts(session: &Session) -> FlowCounts {
+    FlowCounts {
+        bytes_done: moved(&session.copy_state),
+        bytes_total: session.copy_state.report.tally.read().found_bytes,
+        limited_by: session.copy_state.limited_by(),
     }
 }
 
@@ -50,8 +135,10 @@ impl Shared {
         let of_users = || sessions.values().filter(|session| session.user.is_some());
         let count = of_users().count().max(1) as u64;
         for session in of_users() {
-            session.copy_state.limits.set_rate(rate.map(|rate| (rate / count).max(1)));
-            session.copy_state.set_paused(paused);
+            let part = rate.map(|rate| (rate / count).max(1));
+            let (asked, held) = session.asked;
+            session.copy_state.limits.set_rate(part.into_iter().chain(asked).min());
+            session.copy_state.set_paused(paused || held);
         }
     }
 

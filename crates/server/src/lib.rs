@@ -22,5 +22,6 @@ mod shared;
 mod welcome;
 
 pub use account::Account;
+pub use controls::{SessionFlow, Work};
 pub use options::{ServerOptions, SharedRoot, User};
 pub use server::Server;

@@ -237,7 +237,15 @@ fn begin(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
             let _ = stream.shutdown(Shutdown::Both);
         }
         let (copy_state, stream) = (Arc::clone(&copy_state), stream.try_clone().ok());
-        let session = Session { user: None, copy_state, control: None, stream };
+        let session = Session {
+            user: None,
+            copy_state,
+            control: None,
+            stream,
+            from: Some(from),
+            work: None,
+            asked: (None, false),
+        };
         sessions.insert(id, session);
     }
     let running = Arc::clone(shared);

@@ -1,6 +1,7 @@
 //! One client's stay: let in by its key, told what it gets, served within its roots.
 
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +27,8 @@ use waystage_transport::tls::{self, Connection, PacketKeys};
 use waystage_transport::udp::UdpConnection;
 
 use crate::additional_connections::{carry, Offer};
-use crate::dispatch::{service, Dispatcher, Grant, Register, Service, Work};
+use crate::controls::Work;
+use crate::dispatch::{service, Dispatcher, Grant, Register, Service, Work as Asked};
 use crate::options::User;
 use crate::rights::find_root;
 use crate::shared::{admit, Shared};
@@ -129,12 +131,12 @@ impl<'a> SessionHandler<'a> {
         };
         let limit = grant.tls_bytes_per_s;
         let copy = match work {
-            Work::Copy(copy) => copy,
-            Work::Joins(joint) => {
+            Asked::Copy(copy) => copy,
+            Asked::Joins(joint) => {
                 let offer = Offer { welcome, parameters, udp, limit };
                 return carry(control, &joint, offer, self.copy_state);
             }
-            Work::Proxy => {
+            Asked::Proxy => {
                 control.send(kinds::WELCOME, &welcome.encode());
                 let version = welcome.version;
                 return self.proxy((control, incoming, version), (udp, parameters), limit, user);
@@ -153,6 +155,7 @@ impl<'a> SessionHandler<'a> {
         let open = self.shared.copies.open(copy, key, &channel, (group, connections));
         let _open = open.ok_or_else(protocol_violation)?;
         self.copy_state.limits.set_version(welcome.version);
+        self.copy_state.carried_by(&channel);
         control.send(kinds::WELCOME, &welcome.encode());
         self.copy(control, &channel, user)
     }
@@ -180,7 +183,12 @@ impl<'a> SessionHandler<'a> {
         let (control, incoming, version) = way;
         let state = self.copy_state;
         state.limits.set_version(version);
-        let flow = Flow { limits: &state.limits, moved: &|bytes| state.pace.moved(bytes) };
+        self.works(Work { push: false, proxy: true, tree: PathBuf::new() });
+        let flow = Flow {
+            limits: &state.limits,
+            moved: &|bytes| state.pace.moved(bytes),
+            limited: &|cause| state.set_limited_by(cause),
+        };
         serve((control, incoming), datagrams, limit, &rights, &flow, phase, say)
     }
 
@@ -214,6 +222,13 @@ impl<'a> SessionHandler<'a> {
         })
     }
 
+    /// From now on the session is a flow of this kind.
+    fn works(&self, work: Work) {
+        if let Some(session) = self.shared.lock().get_mut(&self.id) {
+            session.work = Some(work);
+        }
+    }
+
     fn copy(&self, control: &Control, channel: &Channel, user: &User) -> Result<String, Error> {
         take_on(user)?;
         let options = &self.shared.options;
@@ -221,6 +236,9 @@ impl<'a> SessionHandler<'a> {
             let (shared_root, path) = find_root(&options.roots, path, user, write)?;
             let root = Root::open(&shared_root.path)
                 .map_err(|error| Error::io("open the server's directory", &error))?;
+            // What the client names below it may be a link to elsewhere.
+            let tree = shared_root.path.clone();
+            self.works(Work { push: write, proxy: false, tree });
             Ok(Granted { root, path, privileged: shared_root.privileged })
         };
         Ok(waystage_remote_copy::serve(&Serving {

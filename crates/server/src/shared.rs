@@ -3,7 +3,7 @@
 //! Arrives: sessions that begin and end, lines for the log. Leaves: counts, lines. Must not know: what a session does.
 
 use std::collections::{HashMap, VecDeque};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use waystage_transport::waker::Waker;
 
 use crate::admission::{Admission, Counts};
 use crate::connection_limits;
+use crate::controls::Work;
 use crate::copies::Copies;
 use crate::options::{ServerOptions, User};
 
@@ -38,6 +39,11 @@ pub(crate) struct Session {
     pub(crate) control: Option<Arc<Control>>,
     /// While it is in its handshake: to throw it out.
     pub(crate) stream: Option<TcpStream>,
+    pub(crate) from: Option<SocketAddr>,
+    /// What it does, once that is granted.
+    pub(crate) work: Option<Work>,
+    /// What the control plane grants to this session alone, and whether it pauses it.
+    pub(crate) asked: (Option<u64>, bool),
 }
 
 /// Make a session one of the user's, if the user gets one more.

@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use waystage_pacing::Cause;
+
 /// How a channel is doing, for statistics and reports.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
@@ -63,6 +65,17 @@ impl Bottleneck {
             Self::Path => "path",
             Self::Memory => "memory",
             Self::Processor => "processor",
+        }
+    }
+
+    /// What this is to a flow; None where its threads compute.
+    pub fn cause(self) -> Option<Cause> {
+        match self {
+            Self::Source => Some(Cause::Source),
+            Self::Destination => Some(Cause::Destination),
+            Self::Cap => Some(Cause::Rate),
+            Self::Path | Self::Memory => Some(Cause::Network),
+            Self::Processor => None,
         }
     }
 }
@@ -131,9 +144,36 @@ pub struct Recent {
     since: Option<Instant>,
     held_ns: [u64; Bottleneck::ALL.len()],
     limit: Option<Bottleneck>,
+    /// Bytes sent and received at the last judgement, and whether more were received since the one before, or none moved.
+    moved: (u64, u64),
+    receives: bool,
+    idle: bool,
 }
 
 impl Recent {
+    /// What limits a flow of both directions at this end, of which `sent` and `received` bytes have moved. Where more
+    /// comes than goes, and this end waits for more to send, it waits for the other host.
+    pub fn cause(
+        &mut self,
+        now: Instant,
+        held_ns: &[u64; Bottleneck::ALL.len()],
+        (sent, received): (u64, u64),
+    ) -> Option<Cause> {
+        let judged = self.since;
+        let limit = self.limit(now, held_ns);
+        if self.since != judged {
+            let (before, after) = self.moved;
+            self.receives = received.saturating_sub(after) > sent.saturating_sub(before);
+            self.idle = (sent, received) == self.moved;
+            self.moved = (sent, received);
+        }
+        match limit {
+            Some(Bottleneck::Source) | None if self.receives => Some(Cause::Network),
+            None if self.idle => Some(Cause::Source),
+            limit => limit.and_then(Bottleneck::cause),
+        }
+    }
+
     /// What held sending back the longest since this was last called, at least in [`RECENT`].
     pub fn limit(
         &mut self,
@@ -168,6 +208,19 @@ mod tests {
         assert_eq!(recent.limit(began + RECENT / 2, &held(100, 50)), Some(Bottleneck::Path));
         assert_eq!(recent.limit(began + RECENT, &held(101, 50)), Some(Bottleneck::Cap));
         assert_eq!(recent.limit(began + 2 * RECENT, &held(101, 50)), None);
+    }
+
+    #[test]
+    fn an_end_that_mostly_receives_waits_for_the_network() {
+        let (mut recent, began) = (Recent::default(), Instant::now());
+        let mut held = [0; Bottleneck::ALL.len()];
+        held[Bottleneck::Source as usize] = 100;
+        assert_eq!(recent.cause(began, &held, (0, 10)), Some(Cause::Network));
+        held[Bottleneck::Source as usize] = 200;
+        assert_eq!(recent.cause(began + RECENT, &held, (50, 20)), Some(Cause::Source));
+        held[Bottleneck::Cap as usize] = 300;
+        assert_eq!(recent.cause(began + 2 * RECENT, &held, (50, 900)), Some(Cause::Rate));
+        assert_eq!(recent.cause(began + 3 * RECENT, &held, (50, 900)), Some(Cause::Source));
     }
 
     #[test]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from waystage._native import Augmentation
 from waystage.augment.options import AugmentOptions, Streamed, images_of, native_columns
 from waystage.catalog.files import TreeFiles
-from waystage.flows import FlowDescription, reported
+from waystage.flows import FlowDescription, reported, storage
 from waystage.ranks import Rank
 
 
@@ -48,7 +48,7 @@ def stream(
     # Closing the iterator ends the block, and with it the threads.
     with (
         Augmentation(files.root, native_columns(files), native) as running,
-        reported(running, FlowDescription("io", "augment")),
+        reported(running, FlowDescription("io", "augment", source=storage(files.root))),
     ):
         while (made := running.next()) is not None:
             yield Streamed(made[0], made[1], made[-1])

@@ -16,7 +16,7 @@ from waystage.catalog.apart import meeting
 from waystage.catalog.files import TreeFiles
 from waystage.catalog.store import is_catalog
 from waystage.display import display
-from waystage.flows import FlowDescription, reported
+from waystage.flows import FlowDescription, reported, storage
 from waystage.ranks import Rank
 from waystage.task import Progress, follow, no_progress
 
@@ -65,7 +65,7 @@ def write(
         progress(f"{done:,} of {found:,} files, {read / 1e6:,.0f} MB", done / max(found, 1))
 
     running = Augmentation(files.root, native_columns(files), native)
-    with reported(running, FlowDescription("io", "augment")):
+    with reported(running, FlowDescription("io", "augment", source=storage(files.root))):
         follow(running, show)
     counts, errors = running.finish()
     return Written(target, counts | {"excluded": files.excluded}, [*files.errors, *errors])

@@ -75,6 +75,10 @@ class TreeFiles:
             self.root, self.table.filter(pa.array(which)), self.excluded, self.errors, self.catalog
         )
 
+    def target_names(self) -> list[str]:
+        """The storage targets of their catalog; none where it has none, or the tree was walked."""
+        return [] if self.catalog is None else [name for _, name in Catalog(self.catalog).manifest.targets]
+
     def once(self) -> TreeFiles:
         """Each file by one of its names: no file is read twice."""
         several = np.flatnonzero(self.table["links"].to_numpy() > 1)

@@ -35,7 +35,7 @@ from waystage.cli.copy_remote import (
 from waystage.cli.many_nodes import nodes_options
 from waystage.cli.reaching import RateSchedule, Session, Trust, memory, server_options, show_key_option
 from waystage.cli.reporting import job_option
-from waystage.flows import HERE, FlowDescription, FlowEnd, copying_class, reported
+from waystage.flows import FlowDescription, FlowEnd, copying_class, reported, storage
 from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
 from waystage.task import Progress, follow
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
@@ -301,7 +301,8 @@ def command(
 
                 def follow(copying: RemoteCopy) -> None:
                     peer = FlowEnd(peer=there.remote.host)
-                    ways = (HERE, peer) if there.push else (peer, HERE)
+                    here = storage(there.local)
+                    ways = (here, peer) if there.push else (peer, here)
                     flow = FlowDescription("wan", "copy", source=ways[0], destination=ways[1], mode=by.mode)
                     with reported(copying, flow) as report:
                         _follow(copying, progress, word, began, lines, schedule)
@@ -319,7 +320,7 @@ def command(
     from waystage.copying.shares import clear_shares
 
     refuse_network(dry_run)
-    flow = FlowDescription(copying_class(), "copy")
+    flow = FlowDescription(copying_class(), "copy", source=storage(source), destination=storage(destination))
     if not dry_run and os.path.isdir(source):
         clear_shares(source, destination)
     # Not as Path, which drops a trailing slash, and that says what the path is to be.

@@ -19,7 +19,7 @@ from waystage.cli.common import ExitCode, Output, UserError, output_options, tab
 from waystage.cli.copy import SHOWN, size_text
 from waystage.cli.quantities import Rate
 from waystage.cli.reporting import job_option
-from waystage.flows import FlowDescription, reported
+from waystage.flows import FlowDescription, reported, storage
 from waystage.task import Progress, follow
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _restripe(
     began = time.monotonic()
     with TreeRestripe(tree, options) as running:
         with output.progress() as progress:
-            with reported(running, FlowDescription("io", "restripe")):
+            with reported(running, FlowDescription("io", "restripe", source=storage(tree))):
                 _follow(running, progress, options.dry_run)
             if catalog is not None and not options.dry_run and running.progress()["files"]:
                 from waystage.catalog import refresh

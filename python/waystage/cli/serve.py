@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -17,6 +18,7 @@ import click
 
 from waystage.cli.combining import given, refuse
 from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
+from waystage.cli.serve_flows import SessionFlows
 from waystage.cli.service import (
     Signals,
     ready_file_option,
@@ -163,14 +165,16 @@ def _changing(rate: Schedule) -> int | None:
 def _serve(server: WanServer, settings: ServeConfig, stop: Signals, log: TextIO) -> None:
     limits = _Limits(server, settings)
     deadline = None
-    while stop.count < 2 and (deadline is None or time.monotonic() < deadline):
-        if server.wait(POLL_S):
-            return
-        if stop.count and deadline is None:
-            server.drain()
-            deadline = time.monotonic() + settings.drain_s
-        limits.look()
-        _write_log(server, log)
+    with closing(SessionFlows(server)) as flows:
+        while stop.count < 2 and (deadline is None or time.monotonic() < deadline):
+            if server.wait(POLL_S):
+                return
+            if stop.count and deadline is None:
+                server.drain()
+                deadline = time.monotonic() + settings.drain_s
+            limits.look()
+            flows.look()
+            _write_log(server, log)
 
 
 def _write_log(server: WanServer, log: TextIO) -> None:

@@ -26,7 +26,7 @@ from waystage.catalog.on_nodes import build_on_nodes
 from waystage.catalog.ranges import Range, Split, opened, paths_apart, paths_in, split
 from waystage.copying.shares import LAST, clear_shares, key_of_file, key_of_range, make_destination, start
 from waystage.display import display
-from waystage.flows import FlowDescription, reported
+from waystage.flows import FlowDescription, reported, storage
 from waystage.nodes import Engine, Here, NodesError, Task, marked, shared_folder
 from waystage.nodes.shared import needed
 from waystage.task import Progress, follow
@@ -228,7 +228,14 @@ def _copy(here: Here, ends: Ends, names: list[bytes], key: str, *, directories: 
         here.progress("copying", min(share, 0.99))
 
     # Each task is a flow of its node, which policies and users pace.
-    about = FlowDescription("staging" if ends.job_id else "io", "copy", job_id=ends.job_id)
+    names = [name for _, name in opened(ends.catalog).manifest.targets]
+    about = FlowDescription(
+        "staging" if ends.job_id else "io",
+        "copy",
+        job_id=ends.job_id,
+        source=storage(ends.source, names),
+        destination=storage(ends.destination),
+    )
     with copying, reported(copying, about) as flow:
         follow(copying, report)
         if not copying.complete:

@@ -17,7 +17,7 @@ from waystage.catalog.apart import meeting
 from waystage.catalog.files import TreeFiles, columns_for_reading, files_of
 from waystage.dedup.report import Report, from_native
 from waystage.display import display
-from waystage.flows import FlowDescription, reported
+from waystage.flows import FlowDescription, reported, storage
 from waystage.native_options.datasets import DedupProfileOptions
 from waystage.ranks import Rank
 from waystage.task import Progress, follow, no_progress
@@ -196,7 +196,13 @@ def _run(
         progress(f"{done:,} of {found:,} files, {read / 1e9:,.1f} GB", min(share, 1.0))
 
     running = DedupProfile(files.root, columns_for_reading(table), native)
-    flow = FlowDescription("io", "dedup", bytes=total, counts=lambda counts: (counts["bytes"], total))
+    flow = FlowDescription(
+        "io",
+        "dedup",
+        source=storage(files.root, files.target_names()),
+        bytes=total,
+        counts=lambda counts: (counts["bytes"], total),
+    )
     with reported(running, flow):
         follow(running, show)
     report, errors = running.finish()

@@ -16,6 +16,7 @@ from waystage.flows.reporter import (
     job_of,
     reported,
     socket_path,
+    storage,
 )
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "job_of",
     "reported",
     "socket_path",
+    "storage",
 ]

@@ -11,13 +11,14 @@ what it asked for is lifted after LIFT_AFTER_S.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,9 @@ LEAVE_S, LEAVE_CONNECTED_S = 0.25, 2.0
 """How long the end of a task may wait for its finish to be sent: an agent that has accepted the connection takes the line
 at once, but on a machine out of processor time the reporter's thread may have to wait for its turn."""
 
+TARGETS_TOLD, NAME_CHARACTERS = 512, 48
+"""Of one end of a flow, as a line of both ends has room for; other names are left out."""
+
 TrafficClass = Literal["mpi", "staging", "io", "wan"]
 
 
@@ -54,14 +58,35 @@ class Moving(Protocol):
 
 @dataclass(frozen=True)
 class FlowEnd:
-    """One end of a flow: a host (empty: this one), storage targets as `FILE_SYSTEM:NUMBER`, or a wide-area peer."""
+    """One end of a flow: a host (empty: this one), storage targets as `FILE_SYSTEM:NUMBER`, or a wide-area peer.
+
+    Without `targets`, those of `path` are looked up by a sample of its files, once an agent listens.
+    """
 
     host: str = ""
     targets: tuple[str, ...] = ()
     peer: str = ""
+    path: str | os.PathLike[str] = ""
 
     def message(self) -> dict[str, Any]:
-        return {"host": self.host, "targets": list(self.targets), "peer": self.peer}
+        return {"host": self.host, "targets": list(self.targets or self._sampled()), "peer": self.peer}
+
+    def _sampled(self) -> list[str]:
+        if not self.path:
+            return []
+        from waystage._native import storage_targets
+
+        return _told(storage_targets(Path(self.path)))
+
+
+def storage(path: str | os.PathLike[str], names: Iterable[str] = ()) -> FlowEnd:
+    """The end that is a tree on this host; `names` are its targets where a catalog knows them."""
+    return FlowEnd(targets=tuple(_told(names)), path=os.path.abspath(path))
+
+
+def _told(names: Iterable[str]) -> list[str]:
+    fit = (name for name in names if name.isprintable() and 0 < len(name) <= NAME_CHARACTERS)
+    return list(itertools.islice(fit, TARGETS_TOLD))
 
 
 HERE = FlowEnd()

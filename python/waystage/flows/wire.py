@@ -23,6 +23,9 @@ from waystage.flows.messages import Count, Message, Name, encoder
 LINE_BYTES = 64 * 1024
 """Longest line of a client; a flow that reads 1,024 storage targets takes 30 kB."""
 
+DEVICE = "device:"
+"""How the targets of file systems of one host begin."""
+
 Targets = Annotated[tuple[Name, ...], Meta(max_length=1024)]
 Controls = Annotated[tuple[Control, ...], Meta(max_length=8)]
 Limit = Literal["", "rate", "source", "destination", "network", "paused"]
@@ -101,8 +104,12 @@ def decode(line: bytes) -> FlowMessage | IoMessage:
 
 
 def endpoint(end: End, host: str) -> FlowEndpoint:
-    """The event's form of one end; `host` is the agent's own."""
-    return FlowEndpoint(host=end.host or ("" if end.peer else host), targets=end.targets, peer=end.peer)
+    """The event's form of one end; `host` is the agent's own, which devices are named by: each host has its own."""
+    at = end.host or ("" if end.peer else host)
+    targets = tuple(
+        f"{at}/{target}" if at and target.startswith(DEVICE) else target for target in end.targets
+    )
+    return FlowEndpoint(host=at, targets=targets, peer=end.peer)
 
 
 def accepted(flow_id: str) -> bytes:

@@ -21,7 +21,7 @@ one in force is asked, and acts alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from waystage.events import (
@@ -88,6 +88,10 @@ BETWEEN = ": "
 
 LEAST_WINDOW_S = 10.0
 """Of a simulation: some exchanges of the computing jobs."""
+
+
+SHORTER = 2 / 3
+"""A window that turns out to be longer than it need be by more than this is simulated again."""
 
 
 class Futures(NamedTuple):
@@ -219,7 +223,7 @@ class Foresee:
             if not held or len(held) == len(flows):
                 continue
             forecast = Forecast(state, horizon_s=futures.window_s, steps=steps, kept=kept)
-            future = forecast.run(_until_one_ends(policy), _holding(policy, actions, held, state))
+            future = forecast.run(_in_turn(policy, shortest, count), _holding(policy, actions, held, state))
             steps -= future.steps
             if not future.complete:
                 break
@@ -265,22 +269,27 @@ class Foresee:
         look = Forecast(state, horizon_s=self._horizon_s, steps=self._steps, kept=kept)
         probe = look.run(self._candidates[first], answers[first], until_moved=True)
         left = self._steps - probe.steps
-        window_s = self._window_s(probe)
-        futures: dict[str, Future] = {}
-        for name, actions in answers.items():
-            forecast = Forecast(state, horizon_s=window_s, steps=left, kept=kept)
-            futures[name] = forecast.run(self._candidates[name], actions)
-            left -= futures[name].steps
-            if not futures[name].complete:
-                return None
-        return Futures(futures, window_s, left)
+        window_s = self._window_s([probe])
+        while True:
+            futures: dict[str, Future] = {}
+            for name, actions in answers.items():
+                forecast = Forecast(state, horizon_s=window_s, steps=left, kept=kept)
+                futures[name] = forecast.run(self._candidates[name], actions)
+                left -= futures[name].steps
+                if not futures[name].complete:
+                    return None
+            shorter_s = self._window_s(futures.values())
+            if shorter_s > SHORTER * window_s:
+                return Futures(futures, window_s, left)
+            window_s = shorter_s
 
-    def _window_s(self, probe: Future) -> float:
-        """Half as long again as the flows go on. Past that only computing jobs are left, of unknown length: a longer
-        window would count them more and more, and the flows that the decision is about less and less.
+    def _window_s(self, futures: Iterable[Future]) -> float:
+        """Half as long again as the flows go on where they end soonest. Past that only computing jobs are left, of
+        unknown length: a longer window would count them more and more, and the flows that the decision is about less
+        and less.
         """
-        ends_s = min(self._horizon_s, max(probe.ends_s.values(), default=0.0))
-        return min(self._horizon_s, max(LEAST_WINDOW_S, 1.5 * ends_s))
+        last_s = min(max(future.ends_s.values(), default=0.0) for future in futures)
+        return min(self._horizon_s, max(LEAST_WINDOW_S, 1.5 * last_s))
 
     def _value(self, future: Future, state: State) -> tuple[float, float]:
         """The objective, and what decides between equal ones."""
@@ -341,11 +350,17 @@ def _holding(policy: Policy, actions: list[Action], held: frozenset[str], state:
     return _difference(state, view)
 
 
-def _until_one_ends(policy: Policy) -> Answer:
-    """The policy, and at the first end foreseen every held flow goes on: what follows is decided then."""
+def _in_turn(policy: Policy, order: Sequence[str], together: int) -> Answer:
+    """The policy, and at every end foreseen the next of the held jobs go on, so that `together` jobs of `order` do."""
 
     def answer(event: Event, state: State) -> Sequence[Action]:
-        going_on = [Resume(flow_id=flow_id) for flow_id, flow in state.flows.items() if flow.wanted.paused]
+        staging = {flow.job_id for flow in state.flows.values() if flow.traffic == "staging"}
+        first = [job_id for job_id in order if job_id in staging][:together]
+        going_on = [
+            Resume(flow_id=flow_id)
+            for flow_id, flow in state.flows.items()
+            if flow.wanted.paused and (flow.job_id in first or flow.job_id not in order)
+        ]
         _fold(going_on, state)  # the forecast's own copy
         return [*going_on, *policy(event, state)]
 

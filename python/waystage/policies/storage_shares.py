@@ -10,8 +10,10 @@ divides that best number among the jobs of a target, max-min fair and by `weight
   flows first, and what they leave elsewhere goes to the others (progressive filling, Bertsekas and Gallager, section
   6.5.2). A job's share is divided among its flows on a target.
 * A share is rounded down and is at least 1: no job starves, also where a target has more jobs than loaders.
-* A paused flow has no loaders, and gets its share when it goes on. Flows that obey no `SetLoaders`, or whose targets are unknown, are left alone. A flow alone on its targets gets the
-  best number. Numbers change when a flow begins or ends, and at no other time: the answer has no effect on itself.
+* A paused flow has no loaders, and gets its share when it goes on. A flow that obeys no `SetLoaders`, such as a copy, is
+  left its share of its targets, and asked for nothing. Flows whose targets are unknown do not count. A flow alone on
+  its targets gets the best number. Numbers change when a flow begins or ends, and at no other time: the answer has no
+  effect on itself.
 * With more than 512 flows the shares are worked out once a second, when their progress is reported.
 """
 
@@ -64,9 +66,7 @@ class StorageShares:
         flows = {
             flow.flow_id: targets
             for flow in state.flows.values()
-            if "loaders" in flow.controls
-            and not flow.settings.paused
-            and (targets := self._targets(flow, state))
+            if not flow.settings.paused and (targets := self._targets(flow, state))
         }
         actions: list[Action] = []
         for flow_id, share in self._shares(flows, state).items():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from waystage.display import display
-from waystage.flows import HERE, FlowDescription, FlowEnd, reported
+from waystage.flows import FlowDescription, FlowEnd, reported, storage
 from waystage.native_options.copies import CopyOptions, RemoteCopyOptions, TreeCopyOptions
 from waystage.staging.mounts import pair_of
 from waystage.staging.paths import resolved, through
@@ -93,7 +93,7 @@ def carry_out(move: Move, reports: Reporter, stopped: Callable[[], bool]) -> dic
 def _flow(asked: Submission) -> FlowDescription:
     """The flow that this node's agent reports, where there is one."""
     source, destination = (
-        FlowEnd(peer=far.host) if (far := parse_remote(end)) else HERE
+        FlowEnd(peer=far.host) if (far := parse_remote(end)) else storage(end)
         for end in (asked.source, asked.destination)
     )
     return FlowDescription(

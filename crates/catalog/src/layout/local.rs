@@ -9,9 +9,13 @@ use super::{Component, Layout, LayoutError, Object, Target};
 #[derive(Clone, Copy, Debug)]
 pub struct Reader;
 
+impl Reader {
+    pub(super) const NAME: &'static str = "local";
+}
+
 impl LayoutReader for Reader {
     fn name(&self) -> &'static str {
-        "local"
+        Self::NAME
     }
 
     fn access(&self) -> Access {

@@ -25,6 +25,7 @@ pub mod lustre;
 mod model;
 pub mod null;
 mod reader;
+mod sample;
 mod shares;
 mod striping;
 mod target;
@@ -36,6 +37,7 @@ pub use file_systems::{reader_at, reader_index, reader_named, FileSystems, READE
 pub use flags::Flags;
 pub use model::{Component, Layout, Planned};
 pub use reader::{Access, LayoutReader, OpenFile};
+pub use sample::Sample;
 pub use shares::{Share, Shares};
 pub use striping::{Place, Striping, EOF, MIN_UNIT};
 pub use target::{Object, ObjectId, Target};

@@ -42,6 +42,9 @@ impl<'a> ClientRecord<'a> {
             copy_state: std::sync::Arc::new(CopyState::default()),
             control: None,
             stream: None,
+            from: None,
+            work: None,
+            asked: (None, false),
         };
         books.sessions.insert(id, session);
         (books.user, books.authenticated) = (None, false);

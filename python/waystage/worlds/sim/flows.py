@@ -7,10 +7,14 @@ Must not know: why a setting changes, jobs, plans.
 Each leg is one run of the clock, with a stream for each loader. A rate limit is a resource of the flow's own, which
 all its legs cross. Other settings change what a run is made of: it is stopped, and started with its remaining bytes.
 Acknowledgements are runs beside the legs and keep to no setting.
+
+A loader that reads object by object (`object_bytes`) does not give up a read in service: with fewer loaders or a pause
+every read in service ends first, at the pace of all of them, and a leg has no more streams than objects left.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -26,6 +30,9 @@ from waystage.worlds.sim.wire import Wire
 UNLIMITED = 1e17
 """Bytes a second of a flow that nothing limits: far more than any link has."""
 
+ROUNDING = 1e-6
+"""Of an object: less than this of it is none."""
+
 HELD = 0.999
 """A flow that moves this share of its rate limit is limited by it."""
 
@@ -39,14 +46,36 @@ class Routes(Protocol):
 
 
 class _Moving(msgspec.Struct):
-    """A leg of the piece in progress: bytes on the wire that it had at its last start, and its run, if it has one."""
+    """A leg of the piece in progress. `left` are the bytes on the wire of its run, at its start or when last measured;
+    `rest`, those that follow it. Its `streams` read objects of `size` bytes; 0: streams share what is left. At the
+    start each had `each` bytes to read, of which `begun` of an object in service.
+    """
 
     leg: Leg
-    left: float
+    rest: float
     index: int = 0
+    size: float = 0.0
+    left: float = 0.0
+    streams: int = 0
+    each: float = 0.0
+    begun: float = 0.0
     run: int = -1
     key: int = -1
     since_s: float = 0.0
+
+    @property
+    def remains(self) -> float:
+        return self.left + self.rest
+
+    def in_service(self) -> float:
+        """Bytes that each stream has left of the object that it reads."""
+        if not self.size or self.run < 0:
+            return 0.0
+        moved = self.each - self.left / self.streams
+        if moved < ROUNDING * self.size:
+            return self.begun
+        left = (self.begun - moved) % self.size
+        return left if ROUNDING < left / self.size < 1 - ROUNDING else 0.0
 
 
 class _Active(msgspec.Struct):
@@ -115,9 +144,11 @@ class Flows:
         for moving in active.moving:
             if moving.run == run:
                 moving.run, moving.left = -1, 0.0
-                if active.flow.leg_ended is not None:
+                if moving.rest and not active.settings.paused:
+                    self._read_on(number, moving)
+                elif not moving.rest and active.flow.leg_ended is not None:
                     active.flow.leg_ended(moving.index)
-        if active.acknowledging or any(moving.left for moving in active.moving):
+        if active.acknowledging or any(moving.remains for moving in active.moving):
             return False
         self._release(active)
         if active.later > 0:
@@ -133,17 +164,11 @@ class Flows:
             return
         active = self._active[number]
         before, active.settings = active.settings, settings
+        loaders = (before.loaders or active.flow.loaders) != (settings.loaders or active.flow.loaders)
         if settings.rate_bps != before.rate_bps:
             self._clock.set_capacity(active.limiter, self._limit(active))
-        runs = (before.paused, before.loaders, before.mode) != (
-            settings.paused,
-            settings.loaders,
-            settings.mode,
-        )
-        if runs:
-            self._measure([active])
-            self._halt(active)
-            self._begin(number)
+        if loaders or (before.paused, before.mode) != (settings.paused, settings.mode):
+            self._start_anew(number)
 
     def reweigh(self, flow_id: str, weight: float) -> None:
         """Let its streams have another weight from now on; nothing happens where it has ended."""
@@ -152,9 +177,7 @@ class Flows:
             return
         active = self._active[number]
         active.weight = weight
-        self._measure([active])
-        self._halt(active)
-        self._begin(number)
+        self._start_anew(number)
 
     def moved(self, flow_id: str) -> list[float]:
         """The share of its bytes that each leg of the piece in progress has moved; empty where it has ended."""
@@ -164,7 +187,7 @@ class Flows:
         active = self._active[number]
         self._measure([active])
         return [
-            1 - moving.left / whole
+            1 - moving.remains / whole
             if (whole := self._wire_bytes(moving.leg, active.piece * moving.leg.share))
             else 1.0
             for moving in active.moving
@@ -203,7 +226,7 @@ class Flows:
         active.later -= active.piece
         active.begins_s = self._clock.now + flow.pause_s + waits_s
         active.moving = [
-            _Moving(leg, self._wire_bytes(leg, active.piece * leg.share), index)
+            self._leg(flow, index, active.piece * leg.share)
             for index, leg in enumerate(flow.legs)
             if leg.share > 0
         ]
@@ -217,24 +240,63 @@ class Flows:
                 active.acknowledging[run] = key
                 self._owner[run] = number
 
+    def _start_anew(self, number: int) -> None:
+        """Stop the runs, and start them with what they have left under the settings and weight of now."""
+        active = self._active[number]
+        self._measure([active])
+        serving = [moving.in_service() for moving in active.moving]
+        self._halt(active)
+        self._drain(number, serving)
+        self._begin(number)
+
+    def _leg(self, flow: Flow, index: int, payload: float) -> _Moving:
+        leg = flow.legs[index]
+        whole = self._wire_bytes(leg, payload)
+        objects = max(1, math.ceil(payload / flow.object_bytes - ROUNDING)) if flow.object_bytes else 0
+        return _Moving(leg, whole, index, whole / objects if objects else 0.0)
+
     def _begin(self, number: int) -> None:
         """Start the legs with the bytes that they have left, unless the flow is paused."""
         active = self._active[number]
         if active.settings.paused:
             return
-        loaders = active.settings.loaders or active.flow.loaders
-        weight = active.weight * weight_of(active.settings.mode or active.flow.mode)
         for moving in active.moving:
-            if moving.left <= 0 and active.flow.bytes:
-                continue
-            if moving.key < 0:
-                extra = [self._named[name] for name in moving.leg.resources]
-                moving.key = self._routes.acquire(
-                    moving.leg, active.flow, (*extra, active.limiter), back=False
-                )
-            moving.run = self._run(active, moving.key, moving.left / loaders, loaders, weight)
-            moving.since_s = max(active.begins_s, self._clock.now)
-            self._owner[moving.run] = number
+            if moving.run < 0 and (moving.rest > 0 or not active.flow.bytes):
+                self._read_on(number, moving)
+
+    def _read_on(self, number: int, moving: _Moving) -> None:
+        """Start what a leg reads next: whole rounds of its loaders, and last a round of fewer."""
+        active = self._active[number]
+        streams = active.settings.loaders or active.flow.loaders
+        size = moving.rest
+        if moving.size:
+            objects = max(1, round(moving.rest / moving.size))
+            streams = min(streams, objects)
+            size = moving.rest * (objects // streams * streams) / objects
+        self._stream(number, moving, streams, size)
+
+    def _drain(self, number: int, serving: Sequence[float]) -> None:
+        """Unless loaders are added, each first ends its read in service, of which `serving` bytes are left."""
+        active = self._active[number]
+        allowed = 0 if active.settings.paused else active.settings.loaders or active.flow.loaders
+        for moving, size in zip(active.moving, serving, strict=True):
+            if size and moving.streams >= allowed:
+                self._stream(number, moving, moving.streams, min(moving.rest, size * moving.streams), size)
+
+    def _stream(self, number: int, moving: _Moving, streams: int, size: float, begun: float = 0.0) -> None:
+        """Start `streams` streams of a leg with `size` of its bytes; each is within an object with `begun` left."""
+        active = self._active[number]
+        if moving.key < 0:
+            extra = [self._named[name] for name in moving.leg.resources]
+            moving.key = self._routes.acquire(moving.leg, active.flow, (*extra, active.limiter), back=False)
+        weight = active.weight * weight_of(active.settings.mode or active.flow.mode)
+        if moving.rest - size <= ROUNDING * moving.size:
+            size = moving.rest
+        moving.streams, moving.left, moving.rest = streams, size, max(0.0, moving.rest - size)
+        moving.each, moving.begun = size / streams, begun
+        moving.run = self._run(active, moving.key, moving.each, streams, weight)
+        moving.since_s = max(active.begins_s, self._clock.now)
+        self._owner[moving.run] = number
 
     def _run(self, active: _Active, key: int, size: float, copies: int, weight: float) -> int:
         program = FlowProgram()
@@ -249,6 +311,7 @@ class Flows:
                 self._clock.cancel(moving.run)
                 del self._owner[moving.run]
                 moving.run = -1
+                moving.left, moving.rest = 0.0, moving.remains
 
     def _release(self, active: _Active) -> None:
         for moving in active.moving:
@@ -276,7 +339,7 @@ class Flows:
     def _done(self, active: _Active) -> float:
         """Payload moved, as of the last measurement."""
         whole = sum(self._wire_bytes(m.leg, active.piece * m.leg.share) for m in active.moving)
-        left = sum(moving.left for moving in active.moving)
+        left = sum(moving.remains for moving in active.moving)
         begun = active.flow.bytes - active.later
         return begun - active.piece * (left / whole if whole else 0.0)
 

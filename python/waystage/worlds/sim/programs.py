@@ -126,6 +126,7 @@ class SimParts:
             destination=near if direction == "in" else far,
             job_id=start.job_id,
             loaders=what.loaders,
+            object_bytes=what.object_bytes or 0,
             pause_s=self._options.transfer_s,
             **about,
         )

@@ -46,9 +46,9 @@ class Leg(msgspec.Struct, frozen=True):
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
     """A movement with an identity: reported while it runs, and open to actions. Bytes are payload.
 
-    Each leg moves its share with `loaders` streams at once. With `piece_bytes` the bytes go piece by piece; a pause of
-    `pause_s` precedes each piece. `weight` is that of each stream in max-min shares. `leg_ended` is called with the
-    index of each leg at its end.
+    Each leg moves its share with `loaders` streams at once, each object by object of `object_bytes` (0: no objects).
+    With `piece_bytes` the bytes go piece by piece; a pause of `pause_s` precedes each piece. `weight` is that of each
+    stream in max-min shares. `leg_ended` is called with the index of each leg at its end.
     """
 
     flow_id: str
@@ -60,6 +60,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     destination: FlowEndpoint
     job_id: str | None = None
     loaders: int = 1
+    object_bytes: int = 0
     mode: str | None = None
     pause_s: float = 0.0
     piece_bytes: int = 0
@@ -171,6 +172,7 @@ class Resources:
             source=far if copy.direction == "in" else here,
             destination=here if copy.direction == "in" else far,
             loaders=copy.loaders,
+            object_bytes=copy.object_bytes or 0,
             mode=copy.mode,
             pause_s=2 * path.rtt_s,
         )
