@@ -64,10 +64,10 @@ class SessionFlows:
         path = socket_path()
         if not self._reported and (path is None or not path.exists()):
             return
-        found = {number: more for number, *more in self._server.sessions()}
-        for number in [number for number in self._reported if number not in found]:
+        found = self._server.sessions()
+        for number in self._reported.keys() - {session[0] for session in found}:
             self._reported.pop(number)[1].close()
-        for number, (_, address, (push, proxy, tree), counts) in found.items():
+        for number, _, address, (push, proxy, tree), counts in found:
             if number not in self._reported and len(self._reported) < MOST:
                 self._begin(number, address, push, proxy, tree)
             if number in self._reported:

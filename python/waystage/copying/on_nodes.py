@@ -228,12 +228,12 @@ def _copy(here: Here, ends: Ends, names: list[bytes], key: str, *, directories: 
         here.progress("copying", min(share, 0.99))
 
     # Each task is a flow of its node, which policies and users pace.
-    names = [name for _, name in opened(ends.catalog).manifest.targets]
+    targets = [name for _, name in opened(ends.catalog).manifest.targets]
     about = FlowDescription(
         "staging" if ends.job_id else "io",
         "copy",
         job_id=ends.job_id,
-        source=storage(ends.source, names),
+        source=storage(ends.source, targets),
         destination=storage(ends.destination),
     )
     with copying, reported(copying, about) as flow:
