@@ -744,10 +744,10 @@ def read_layout(
     """
 
 def storage_targets(path: Path, *, files: int = 64, entries: int = 1024) -> list[str]:
-    """The names of the storage targets of the tree or file at `path`, as its file system tells, in their order.
+    """The names of the storage targets of the tree or file at `path`, as its file system reports them, in order.
 
     A sample: at most `files` files are opened and `entries` entries read. A tree on a local file system has its device.
-    Of a path that does not exist yet, the device of its nearest directory. Empty where nothing is told.
+    Of a path that does not exist yet, the device of its nearest directory. Empty where the file system reports none.
     """
 
 class LoadRefused(ValueError):

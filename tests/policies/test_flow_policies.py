@@ -283,6 +283,16 @@ def test_foresee_lets_one_of_several_equal_stagings_go_first() -> None:
     assert sum(flow.wanted.paused for flow in site.state.flows.values()) == 1
 
 
+def test_jobs_with_other_bottlenecks_go_on_together() -> None:
+    site = Site("foresee", candidates=["null"], hold_s=100)
+    # Jobs 1 and 2 read from one target, and 3 from another: one of the first two goes on beside it.
+    for job, target in (("1", 0), ("2", 0), ("3", 1)):
+        site.see(JobStarted(job_id=job, nodes=(f"c{job}",)))
+        site.see(stage_in(f"f{job}", job, targets=(target,)))
+    held = {flow_id for flow_id, flow in site.state.flows.items() if flow.wanted.paused}
+    assert len(held) == 1 and held < {"f1", "f2"}
+
+
 def test_no_staging_is_held_past_its_limit() -> None:
     site = Site("foresee", candidates=["null"], hold_s=20, every_s=1)
     for job in ("1", "2"):

@@ -136,7 +136,7 @@ def test_settings_of_an_older_version_or_of_a_flow_that_ended_change_nothing() -
 
 def test_reads_in_service_end_before_fewer_loaders_go_on() -> None:
     made = network()
-    # Four loaders share 80 B/s: 20 B/s each. Their four objects of 100 B end at 5 s, and one loader reads the other four.
+    # Four loaders share 80 B/s. Their four objects of 100 B end at 5 s, and one loader reads the other four.
     number = made.start(flow("a", 800, loaders=4, object_bytes=100))
     made.run_until(1.0)
     made.adjust("a", FlowSettings(version=1, loaders=2))

@@ -182,8 +182,7 @@ impl WanServer {
         self.0.limit(bytes_per_s, users);
     }
 
-    /// Number, user, client's address, whether the client sends files, whether it is a proxy, the tree here, bytes done,
-    /// bytes in total, and what limits it: of each copy and proxy in progress.
+    /// The copies and proxies in progress.
     fn sessions(&self, py: Python<'_>) -> Vec<PySession> {
         let found = py.detach(|| self.0.sessions());
         let each = |session: SessionFlow| {

@@ -3,13 +3,12 @@
 //! Arrives: a rate, a pause, sessions that begin and end. Leaves: each session's part. Must not know: what sessions do.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use waystage_pacing::{Cause, FlowCounts};
 use waystage_remote_copy::CopyState;
 
+use crate::flow::SessionFlow;
 use crate::server::Server;
 use crate::shared::{Session, Shared};
 
@@ -87,32 +86,6 @@ impl Server {
             limited_by: if paused { Some(Cause::Paused) } else { most },
         }
     }
-}
-
-/// What a session does.
-#[derive(Clone, Debug)]
-pub struct Work {
-    /// Whether its client sends files.
-    pub push: bool,
-    /// Whether it carries connections of programs, in both directions.
-    pub proxy: bool,
-    /// Of a copy: the shared directory that its tree is in.
-    pub tree: PathBuf,
-}
-
-/// A session as a flow.
-#[derive(Debug)]
-pub struct SessionFlow {
-    /// Its number.
-    pub id: u64,
-    /// The user's name in the configuration.
-    pub user: String,
-    /// The client's address.
-    pub from: SocketAddr,
-    /// What it does.
-    pub work: Work,
-    /// Bytes, and what limits them.
-    pub counts: FlowCounts,
 }
 
 fn counts(session: &Session) -> FlowCounts {

@@ -13,6 +13,7 @@ mod connection_limits;
 mod controls;
 mod copies;
 mod dispatch;
+mod flow;
 mod mode_rules;
 mod options;
 mod rights;
@@ -22,6 +23,6 @@ mod shared;
 mod welcome;
 
 pub use account::Account;
-pub use controls::{SessionFlow, Work};
+pub use flow::{SessionFlow, Work};
 pub use options::{ServerOptions, SharedRoot, User};
 pub use server::Server;

@@ -27,8 +27,8 @@ use waystage_transport::tls::{self, Connection, PacketKeys};
 use waystage_transport::udp::UdpConnection;
 
 use crate::additional_connections::{carry, Offer};
-use crate::controls::Work;
 use crate::dispatch::{service, Dispatcher, Grant, Register, Service, Work as Asked};
+use crate::flow::Work;
 use crate::options::User;
 use crate::rights::find_root;
 use crate::shared::{admit, Shared};

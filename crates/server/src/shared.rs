@@ -20,8 +20,8 @@ use waystage_transport::waker::Waker;
 
 use crate::admission::{Admission, Counts};
 use crate::connection_limits;
-use crate::controls::Work;
 use crate::copies::Copies;
+use crate::flow::Work;
 use crate::options::{ServerOptions, User};
 
 /// What happens in handshakes is said at most so often; it is counted in between.

@@ -144,9 +144,11 @@ pub struct Recent {
     since: Option<Instant>,
     held_ns: [u64; Bottleneck::ALL.len()],
     limit: Option<Bottleneck>,
-    /// Bytes sent and received at the last judgement, and whether more were received since the one before, or none moved.
+    /// Bytes sent and received at the last judgement.
     moved: (u64, u64),
+    /// More were received than sent since the one before.
     receives: bool,
+    /// None moved.
     idle: bool,
 }
 

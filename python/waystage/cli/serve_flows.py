@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from waystage._native import WanServer
 
 MOST = 256
-"""Sessions that are reported, each by a thread; later ones are not while so many are."""
+"""Sessions reported at once, each by a thread; further ones are not reported."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _Counts:
 
 
 class _Session:
-    """One session in the form of a task; its counts are those of the last look."""
+    """One session in the form of a task; its counts are set by `SessionFlows.look`."""
 
     controls = ("rate", "pause")
 

@@ -168,6 +168,17 @@ class Forecast:
         self._finish()
         return self._future
 
+    def seconds_alone(self, first: Sequence[Action] = ()) -> dict[str, dict[int, float]]:
+        """For each job (or flow without one), the seconds that its flows alone would use each resource, after `first`."""
+        self._act(first)
+        found: dict[str, dict[int, float]] = {}
+        for moving in self._moving.values():
+            uses = found.setdefault(moving.owner, {})
+            for left, key in zip(moving.left, moving.keys, strict=True):
+                for resource in self._clock.route(key).tolist():
+                    uses[resource] = uses.get(resource, 0.0) + left / self._resources.best_of(resource)
+        return found
+
     # -- flows -------------------------------------------------------------------------------------------
 
     def _start(self, flow: FlowInfo) -> None:

@@ -9,10 +9,10 @@ asked what it wants, as if nothing had been asked for before, and the next secon
 with the best `objective` is chosen, unless it is less than `gain` better than the one in force. Between decisions the
 one in force is asked, and acts alone.
 
-* `stretch`: the mean slowdown of the jobs, time over the time alone. `makespan`: the end of the last flow. `deadline`:
+* `stretch`: the harmonic mean of the jobs' slowdowns, time over the time alone: the inverse of their mean progress. `makespan`: the end of the last flow. `deadline`:
   the seconds by which stagings come after their jobs are due. Ties go to the smaller stretch, then to the first.
-* With the candidate chosen it also tries whether the shortest stagings should go first and the others be held until
-  something ends. A staging older than `hold_s` is not held, so that none waits for ever; 0 holds none.
+* With the candidate chosen it also tries whether some jobs' stagings should go first, and the others in turn as these
+  end: those first that together end soonest, so that jobs go on together whose bottlenecks differ. A staging older than `hold_s` is not held, so that none waits for ever; 0 holds none.
 * Bounded: `steps` for all candidates together, counted in ends foreseen. Where they do not suffice, or there are more
   than `most_flows`, the `fallback` candidate acts. Nothing is measured in real time, so the same events give the same
   decisions everywhere.
@@ -197,7 +197,7 @@ class Foresee:
         Jobs that stage together over one bottleneck all end late; in turn, the shortest first, all but the last end
         sooner (Schrage, 1968). How many go on together depends on what else holds them: each number is tried.
         """
-        flows = {
+        flows: dict[str, str] = {
             flow.flow_id: flow.job_id
             for flow in state.flows.values()
             if flow.traffic == "staging" and flow.job_id and "pause" in flow.controls
@@ -212,18 +212,16 @@ class Foresee:
         # What is held already stays held unless going on is better: its loss has been taken.
         now = frozenset(flow_id for flow_id in young if state.flows[flow_id].wanted.paused)
         gain, steps = max(self._gain, HOLD_GAIN), futures.steps_left
-        left: dict[str, int] = {}
-        for flow_id, job_id in flows.items():
-            flow = state.flows[flow_id]
-            left[job_id or ""] = left.get(job_id or "", 0) + max(0, flow.bytes - flow.bytes_done)
-        shortest = sorted(left, key=lambda job_id: left[job_id])[:MOST]
-        for count in range(1, len(shortest)):
-            first = shortest[:count]
+        look = Forecast(state, horizon_s=futures.window_s, steps=steps, kept=kept)
+        uses = look.seconds_alone(_holding(policy, actions, frozenset(), state))
+        order = _order({job_id: uses.get(job_id, {}) for job_id in flows.values()})[:MOST]
+        for count in range(1, len(order)):
+            first = order[:count]
             held = frozenset(flow_id for flow_id in young if flows[flow_id] not in first)
             if not held or len(held) == len(flows):
                 continue
             forecast = Forecast(state, horizon_s=futures.window_s, steps=steps, kept=kept)
-            future = forecast.run(_in_turn(policy, shortest, count), _holding(policy, actions, held, state))
+            future = forecast.run(_in_turn(policy, order, count), _holding(policy, actions, held, state))
             steps -= future.steps
             if not future.complete:
                 break
@@ -293,8 +291,9 @@ class Foresee:
 
     def _value(self, future: Future, state: State) -> tuple[float, float]:
         """The objective, and what decides between equal ones."""
-        slowdowns = list(future.slowdown.values())
-        stretch = sum(slowdowns) / len(slowdowns) if slowdowns else 1.0
+        # Progress adds up over jobs, and a job that is held for all of the window has made none: no infinite slowdown.
+        progress = [1 / slowdown for slowdown in future.slowdown.values()]
+        stretch = len(progress) / sum(progress) if progress else 1.0
         if self._objective == "stretch":
             return stretch, 0.0
         if self._objective == "makespan":
@@ -348,6 +347,28 @@ def _holding(policy: Policy, actions: list[Action], held: frozenset[str], state:
         view.record_flow(Pause(flow_id=flow_id) if flow_id in held else Resume(flow_id=flow_id))
     _ask(policy, _occasions(state), view)
     return _difference(state, view)
+
+
+def _order(uses: Mapping[str, Mapping[int, float]]) -> list[str]:
+    """Jobs in the order in which they go: the next is the one with which those so far would end soonest, by the resource
+    that they use longest; of equal ones the shortest.
+    """
+    order: list[str] = []
+    busy: dict[int, float] = {}
+
+    def until(job_id: str) -> tuple[float, float, str]:
+        alone = uses[job_id]
+        together = max((busy.get(resource, 0.0) + s for resource, s in alone.items()), default=0.0)
+        return max(together, *busy.values(), 0.0), max(alone.values(), default=0.0), job_id
+
+    left = set(uses)
+    while left:
+        job_id = min(left, key=until)
+        left.remove(job_id)
+        order.append(job_id)
+        for resource, seconds in uses[job_id].items():
+            busy[resource] = busy.get(resource, 0.0) + seconds
+    return order
 
 
 def _in_turn(policy: Policy, order: Sequence[str], together: int) -> Answer:

@@ -1,4 +1,4 @@
-//! The storage targets of a tree, from a sample of its files: what a flow is told to read or write.
+//! The storage targets of a tree, from a sample of its files: what a flow reads or writes.
 //!
 //! A tree of a file system of this machine has its device, without reading an entry. Of others some files are asked,
 //! in the order of their directories; a file system that deals files to targets in turn shows most of them soon.
