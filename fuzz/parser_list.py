@@ -21,6 +21,10 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
             "what_is_written_is_read_once_and_in_order",
         ),
     ),
+    "crates/aggregator/src/coverage.rs": (
+        "coverage of other nodes",
+        ("foreign_bytes_cover_no_more_than_the_image", "the_union_of_runs_is_that_of_their_bytes"),
+    ),
     "crates/augment/src/integrity/tests.rs": ("PNG and JPEG, to their ends", ("nothing_makes_it_panic",)),
     "crates/augment/src/tests.rs": (
         "images",
@@ -231,6 +235,13 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
 """File -> what is parsed, and its property tests."""
 
 OWN: dict[str, tuple[str, ...]] = {
+    "crates/aggregator/src/room.rs": ("parts_never_overlap_and_all_comes_back",),
+    "crates/aggregator/tests/state_machines.rs": (
+        "a_process_that_is_killed_at_any_moment_loses_nothing_and_no_rank_waits_for_ever",
+        "an_error_of_the_storage_reaches_every_rank_and_the_next_operation_succeeds",
+        "every_byte_is_written_where_its_rank_said_and_no_other_byte_is_touched",
+        "every_rank_reads_its_bytes_and_learns_where_the_file_ends",
+    ),
     "crates/pacing/src/limiter.rs": ("a_wait_is_long_enough", "no_more_goes_than_the_limits_allow"),
     "crates/pacing/src/turns.rs": ("each_task_is_taken_once_within_the_limits_and_none_is_forgotten",),
     "crates/catalog/src/digest.rs": ("which_zeros_are_stored_and_how_bytes_are_cut_makes_no_difference",),

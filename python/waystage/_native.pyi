@@ -7,6 +7,7 @@ from typing import Any, Literal, Self, TypedDict, final
 import numpy as np
 from numpy.typing import NDArray
 
+from waystage.native_options.aggregators import AggregatorOptions
 from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
 from waystage.native_options.datasets import AugmentationOptions, DedupProfileOptions
 from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
@@ -1017,6 +1018,46 @@ def wan_check_rule(line: str) -> bool:
 
     Raises ValueError where `line` is no rule.
     """
+
+class AggregatorError(RuntimeError):
+    """An aggregator process that cannot start or go on; the message says why."""
+
+@final
+class Aggregator(Task):
+    """The aggregator process of a node: serves ranks on a unix socket, other nodes' aggregators over TCP.
+
+    `wait` returns, True, once its last rank has gone or its parent has ended. `progress` has bytes, windows, ranks and
+    operations. Raises AggregatorError where a socket cannot be bound, ValueError on an invalid option.
+    """
+
+    def __new__(cls, options: AggregatorOptions) -> Aggregator: ...
+    @property
+    def address(self) -> str:
+        """Where other nodes' aggregators reach it: `NAME@HOST:PORT`."""
+
+    def status(self) -> dict[str, Any]:
+        """What it does: `address`, `ranks`, `pool_bytes`, `image_bytes`, `files`, `operations`, `lost`;
+
+        `apps`: by application `ranks`, `phase` (idle, waiting, running), `op`, `ops_done`, `op_bytes`, `op_write`,
+        `waited_ns`, `took_ns`, `epoch`, `map`, `path`, `weight`, known where the application's rank 0 is on this node;
+        `served`: by application `bytes`, `busy_ns`, `windows` since the start, and `queue_bytes`.
+        """
+
+    def notices(self) -> list[dict[str, Any]]:
+        """What happened since the last call, each with the key `event`.
+
+        `app_started` and `app_finished` (`app`); `requested` (`app`, `path`, `write`, `bytes`); `completed` (`app`,
+        `write`, `bytes`); `map_adopted` (`app`, `epoch`, `aggregators`); `aggregator_lost` (`address`).
+        """
+
+    def set_server_map(self, app: str, aggregators: Sequence[str]) -> None:
+        """Aggregators of the application's next operations, by name or address; none: the default."""
+
+    def grant(self, app: str, weight: int, until_ns: int) -> None:
+        """Let one operation of the application begin until `until_ns` (CLOCK_MONOTONIC), with this weight."""
+
+    def set_scheduled(self, app: str, scheduled: bool) -> None:
+        """Whether the application's operations wait for grants; to be repeated within 30 s."""
 
 @final
 class WanProxy(Task):

@@ -32,8 +32,8 @@ pub struct FileId(pub [u8; 16]);
 /// Bytes of a text, such as a path, at most.
 pub const MOST_TEXT_BYTES: usize = 4096;
 
-/// Bytes of an encoded view or server map, at most.
-pub const MOST_BLOB_BYTES: usize = 1 << 20;
+/// Bytes of an encoded view, server map or coverage, at most: a bitmap of the largest window.
+pub const MOST_BLOB_BYTES: usize = 4 << 20;
 
 /// Entries of a list, at most: nodes of a file, hints, ranks of a node.
 pub const MOST_ENTRIES: usize = 1 << 17;

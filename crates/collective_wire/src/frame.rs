@@ -4,8 +4,8 @@
 
 use crate::WireError;
 
-/// Bytes of a body, at most: the addresses of 16,384 nodes, or a view.
-pub const MOST_BODY_BYTES: usize = 4 << 20;
+/// Bytes of a body, at most: one field of the largest size, and small ones.
+pub const MOST_BODY_BYTES: usize = (4 << 20) + (64 << 10);
 
 /// The body with its length before it, a u32, little endian.
 pub fn framed(body: &[u8]) -> Vec<u8> {

@@ -98,7 +98,8 @@ messages! {
         9 => Data {
             /// Of the `Pull`.
             pull: u64,
-            /// Coverage list of the node's ranks; None where the aggregator computes it by views.
+            /// What the node's ranks have; None where the aggregator computes it by views. Empty: nothing; else a byte,
+            /// 0 or 1, and a coverage list or a bitmap with a bit for each position, lowest first.
             coverage: Option<Vec<u8>>,
             /// The file offset of the first byte that the node has at or after the window's `hi`; u64::MAX: none.
             next: u64,
@@ -168,6 +169,13 @@ messages! {
             file: FileId,
             /// The epoch.
             epoch: u64,
+        },
+        /// Node to aggregator: end the operation; answered by `OpDone` once no write of it is in progress.
+        18 => Abort {
+            /// The file.
+            file: FileId,
+            /// The operation.
+            op: u64,
         },
     }
 }

@@ -118,6 +118,7 @@ fn peer_samples() -> Vec<Peer> {
         Peer::Suspect { file, address: "h:2".into() },
         Peer::Fence { file, epoch: 3 },
         Peer::Fenced { file, epoch: 3 },
+        Peer::Abort { file, op: 3 },
     ]
 }
 

@@ -20,6 +20,7 @@ macro_rules! exceptions {
 }
 
 exceptions![
+    (AggregatorError, PyRuntimeError, "An aggregator process that cannot start or go on; the message says why."),
     (AugmentError, PyRuntimeError, "Images that cannot be made; the message says why."),
     (CopyError, PyRuntimeError, "A copy that cannot start or continue; `kind` says what a caller can act on."),
     (DedupError, PyRuntimeError, "A deduplication profile that cannot be made; the message says why."),

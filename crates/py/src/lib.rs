@@ -5,6 +5,7 @@
 //! Must not know: anything else. Every function here unwraps, calls and wraps.
 
 mod agent;
+mod aggregator;
 mod augment;
 mod catalog;
 mod check;
@@ -40,6 +41,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         errors::register,
         task::register,
         agent::register,
+        aggregator::register,
         augment::register,
         catalog::register,
         check::register,

@@ -40,6 +40,7 @@ ERRORS: dict[str, ExitCode] = {
     "waystage.catalog.errors.BuildError": ExitCode.FAILED,
     "waystage.loader.errors.LoaderError": ExitCode.BAD_INPUT,
     "waystage.worlds.base.WorldError": ExitCode.FAILED,
+    "waystage._native.AggregatorError": ExitCode.FAILED,
     "waystage._native.LossMeterError": ExitCode.FAILED,
     "waystage._native.CopyError": ExitCode.FAILED,
     "waystage._native.WanError": ExitCode.FAILED,

@@ -47,6 +47,7 @@ SUBCOMMANDS: dict[str, str] = {
     "restripe": "Lay out the files of a tree anew on their storage targets, or suggest how.",
     "stage": "Stage a job's data in before it starts and out after it ended.",
     "stager": "Run the staging daemon.",
+    "aggregator": "Gather and write the collective I/O of a node's MPI ranks.",
     "proxy": "Relay TCP connections over a long or lossy path.",
     "serve": "Serve copies and TCP connections to other hosts.",
     "probe": "Measure the path to another host: RTT, and per direction loss, rate and bottleneck.",

@@ -1,0 +1,421 @@
+//! The aggregator: pulls windows of its file domains from nodes and has them written; or reads them and delivers.
+//!
+//! Arrives: messages of nodes, outcomes of storage requests. Leaves: effects. Must not know: ranks, sockets, clocks.
+//!
+//! At most two windows of an operation have an image at a time, so that one is filled while the other is written
+//! (double buffering); without a free image an operation waits. Nothing is held that grows with ranks or extents.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use waystage_collective::{ServerMap, View};
+use waystage_collective_wire::peer::{Peer, RankRange};
+use waystage_collective_wire::{FileId, Status};
+
+use crate::coverage::Coverage;
+use crate::effect::{Effect, LinkId, Outcome, OWN};
+use crate::room::{union_of, Room};
+
+mod choice;
+mod state;
+mod windows;
+
+use choice::{next_window, prefetch};
+use state::{File, Op, OpWindow, Part, Phase};
+
+/// Windows of an operation that have an image at a time.
+const BUFFERS: usize = 2;
+
+/// Covered ranges of a read that are at most this far apart are read as one: a page.
+const READ_GAP: u64 = 4096;
+
+/// The aggregator's part of a process.
+pub struct Aggregator {
+    files: BTreeMap<FileId, File>,
+    images: Room,
+    /// File of each pull.
+    pulls: HashMap<u64, FileId>,
+    /// File of each storage request, for those that outlive their operation too.
+    jobs: HashMap<u64, Job>,
+    syncs: HashMap<u64, (FileId, LinkId, u64)>,
+    next_number: u64,
+    /// Files whose operation waits for an image.
+    starved: VecDeque<FileId>,
+    fences: Vec<(LinkId, FileId, u64)>,
+    /// Messages of operations that were announced while an older one was being ended.
+    delayed: Vec<(LinkId, Peer)>,
+}
+
+struct Job {
+    file: FileId,
+    pull: u64,
+    image: u64,
+}
+
+impl Aggregator {
+    /// One whose images have this room.
+    pub fn new(images: Room) -> Self {
+        Self {
+            files: BTreeMap::new(),
+            images,
+            pulls: HashMap::new(),
+            jobs: HashMap::new(),
+            syncs: HashMap::new(),
+            next_number: 1,
+            starved: VecDeque::new(),
+            fences: Vec::new(),
+            delayed: Vec::new(),
+        }
+    }
+
+    /// Bytes of images in use.
+    pub fn image_bytes(&self) -> u64 {
+        self.images.taken_bytes()
+    }
+
+    /// Number of files, and of operations in progress.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.files.len(), self.files.values().filter(|file| file.op.is_some()).count())
+    }
+
+    /// A message of a node, unless it is `Data`.
+    pub fn message(&mut self, link: LinkId, message: Peer, out: &mut Vec<Effect>) {
+        match message {
+            Peer::Attach { file, path, flags, app, node, nodes, window_bytes } => {
+                let most = self.images.bytes() / BUFFERS as u64;
+                let known = self.files.entry(file).or_insert_with(|| {
+                    out.push(Effect::Open { file, path: path.clone(), flags });
+                    File {
+                        path,
+                        flags,
+                        app: app.into(),
+                        nodes,
+                        window_bytes: window_bytes.clamp(1, most.max(1)),
+                        links: HashMap::new(),
+                        views: HashMap::new(),
+                        open: None,
+                        op: None,
+                        ended: None,
+                        fenced: 0,
+                        last_read: None,
+                    }
+                });
+                known.links.insert(link, node);
+            }
+            Peer::View { file, view, encoded } => {
+                match (self.files.get_mut(&file), View::decode(&encoded)) {
+                    (Some(file), Ok(found)) => {
+                        file.views.insert((link, view), Arc::new(found));
+                    }
+                    _ => out.push(Effect::DropNode(link, "a view that cannot be read")),
+                }
+            }
+            Peer::Announce { .. } => self.announce(link, message, out),
+            Peer::Abort { file, op } => {
+                let running = self.files.get_mut(&file).and_then(|file| file.op.as_mut());
+                match running.filter(|running| running.number == op) {
+                    Some(running) => {
+                        running.outcome.combine(ended("a node gave the operation up"));
+                        self.advance(file, out);
+                    }
+                    // It has ended, and the node learns it once more.
+                    None => out.push(Effect::ToNode(
+                        link,
+                        done(file, op, &ended("it has ended"), u64::MAX),
+                    )),
+                }
+            }
+            Peer::Sync { file, number } => {
+                let job = self.number();
+                self.syncs.insert(job, (file, link, number));
+                if self.files.contains_key(&file) {
+                    out.push(Effect::Fsync { job, file });
+                } else {
+                    self.synced(
+                        job,
+                        Outcome::failed(Status::Lost, "the file is not attached"),
+                        out,
+                    );
+                }
+            }
+            Peer::Detach { file } => {
+                self.part_with(link, file, out);
+            }
+            Peer::Fence { file, epoch } => {
+                self.fences.push((link, file, epoch));
+                if let Some(known) = self.files.get_mut(&file) {
+                    known.fenced = known.fenced.max(epoch);
+                    if let Some(op) = known.op.as_mut().filter(|op| op.map.epoch <= epoch) {
+                        op.outcome.combine(ended("a new epoch began"));
+                    }
+                }
+                self.advance(file, out);
+            }
+            _ => out.push(Effect::DropNode(link, "a message that no node sends")),
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn announce(&mut self, link: LinkId, message: Peer, out: &mut Vec<Effect>) {
+        let Peer::Announce { file: id, op, ref map, index, write, hull_lo, hull_hi, ref views } =
+            message
+        else {
+            return;
+        };
+        let Some(file) = self.files.get_mut(&id).filter(|file| file.links.contains_key(&link))
+        else {
+            return out
+                .push(Effect::DropNode(link, "an operation on a file that it did not attach"));
+        };
+        if let Some(running) = file.op.as_mut().filter(|running| running.number != op) {
+            if running.number > op {
+                // A latecomer to what was given up.
+                return out
+                    .push(Effect::ToNode(link, done(id, op, &ended("it has ended"), u64::MAX)));
+            }
+            // All nodes have left the older operation, or this one would not be announced.
+            running.outcome.combine(ended("a node began another operation"));
+            self.delayed.push((link, message));
+            return self.advance(id, out);
+        }
+        if let Some((last, outcome)) = file.ended.as_ref().filter(|(last, _)| *last >= op) {
+            let failed = if *last == op && outcome.status != Status::Ok {
+                outcome.clone()
+            } else {
+                ended("it has ended")
+            };
+            return out.push(Effect::ToNode(link, done(id, op, &failed, u64::MAX)));
+        }
+        let Ok(map) = ServerMap::decode(map) else {
+            return out.push(Effect::DropNode(link, "a server map that cannot be read"));
+        };
+        let known = |range: &RankRange| file.views.contains_key(&(link, range.view));
+        let strange = hull_lo > hull_hi
+            || hull_hi > i64::MAX as u64
+            || index as usize >= map.aggregators.len()
+            || views.as_ref().is_some_and(|views| !views.iter().all(known));
+        if strange {
+            return out.push(Effect::DropNode(link, "an operation that makes no sense"));
+        }
+        if map.epoch <= file.fenced {
+            return out
+                .push(Effect::ToNode(link, done(id, op, &ended("its epoch has ended"), u64::MAX)));
+        }
+        let running = file.op.get_or_insert_with(|| Op {
+            number: op,
+            map: map.clone(),
+            index: index as usize,
+            write,
+            parts: BTreeMap::new(),
+            domains: None,
+            at: 0,
+            windows: Vec::new(),
+            outcome: Outcome::ok(),
+            eof: u64::MAX,
+        });
+        if running.map != map || running.index != index as usize || running.write != write {
+            // Nodes that differ would corrupt the file: no node goes on.
+            running.outcome.combine(ended("nodes disagree about it"));
+        }
+        let views = views.clone();
+        running.parts.insert(link, Part { hull: hull_lo..hull_hi, views, reach: hull_lo });
+        self.advance(id, out);
+    }
+
+    /// Go on with a file's operation as far as it can.
+    fn advance(&mut self, id: FileId, out: &mut Vec<Effect>) {
+        self.answer_fences(out);
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some(op) = file.op.as_mut() else {
+            return;
+        };
+        if let Some(failed) = file.open.as_ref().filter(|open| open.status != Status::Ok) {
+            op.outcome.combine(failed.clone());
+        }
+        let failed = op.outcome.status != Status::Ok;
+        if failed && op.outcome.status == Status::Again {
+            // Answers that are missing will not come. An image stays taken while anything writes into it.
+            let unused = |window: &mut OpWindow| {
+                let busy =
+                    window.receiving.iter().chain([&OWN]).any(|link| window.waiting.contains(link));
+                window.phase != Phase::Storage && !busy
+            };
+            for window in op.windows.extract_if(.., unused) {
+                self.images.give(window.image);
+                self.pulls.remove(&window.pull);
+            }
+        }
+        let complete = op.parts.len() >= file.nodes as usize;
+        if !failed && (!complete || file.open.is_none()) {
+            return;
+        }
+        if !failed && op.domains.is_none() {
+            if let Some(hull) = union_of(op.parts.values().map(|part| &part.hull)) {
+                op.at = hull.start;
+                op.domains = op.map.domains(&hull);
+            }
+        }
+        let mut starved = false;
+        while !failed && op.windows.len() < BUFFERS {
+            let Some((window, links)) = next_window(op, file.window_bytes) else {
+                break;
+            };
+            let Some(image) = self.images.take(window.bytes()) else {
+                starved = true;
+                break;
+            };
+            self.next_number += 1;
+            let pull = self.next_number;
+            self.pulls.insert(pull, id);
+            op.at = window.hi;
+            let coverage = Coverage::new(window.bytes());
+            for link in &links {
+                out.push(if *link == OWN {
+                    Effect::PullOwn { file: id, op: op.number, pull, window, image }
+                } else {
+                    Effect::ToNode(*link, Peer::Pull { file: id, op: op.number, pull, window })
+                });
+            }
+            let (waiting, wanted, phase) = (links, HashMap::new(), Phase::Pulling);
+            let receiving = HashSet::new();
+            op.windows.push(OpWindow {
+                pull,
+                window,
+                image,
+                waiting,
+                receiving,
+                coverage,
+                wanted,
+                phase,
+            });
+        }
+        if starved {
+            // With a window in work it goes on when that has ended.
+            if op.windows.is_empty() && !self.starved.contains(&id) {
+                self.starved.push_back(id);
+            }
+            return;
+        }
+        if !op.windows.is_empty() || (!failed && !complete) {
+            return;
+        }
+        let (number, outcome, eof) = (op.number, op.outcome.clone(), op.eof);
+        let links: Vec<LinkId> = op.parts.keys().copied().collect();
+        if !op.write && !failed {
+            if let Some(domains) = &op.domains {
+                prefetch(id, domains.hull().clone(), &mut file.last_read, out);
+            }
+        }
+        file.op = None;
+        file.ended = Some((number, outcome.clone()));
+        for link in links {
+            out.push(Effect::ToNode(link, done(id, number, &outcome, eof)));
+        }
+        self.answer_fences(out);
+        let again: Vec<(LinkId, Peer)> = self
+            .delayed
+            .extract_if(
+                ..,
+                |(_, message)| matches!(message, Peer::Announce { file, .. } if *file == id),
+            )
+            .collect();
+        for (link, message) in again {
+            self.announce(link, message, out);
+        }
+        self.feed(out);
+    }
+
+    /// Give free images to operations that wait for one.
+    fn feed(&mut self, out: &mut Vec<Effect>) {
+        for _ in 0..self.starved.len() {
+            if let Some(id) = self.starved.pop_front() {
+                self.advance(id, out);
+            }
+        }
+    }
+
+    /// A file was opened, or was not.
+    pub fn opened(&mut self, id: FileId, outcome: Outcome, out: &mut Vec<Effect>) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.open = Some(outcome);
+        }
+        self.advance(id, out);
+    }
+
+    /// fsync has ended.
+    pub fn synced(&mut self, job: u64, outcome: Outcome, out: &mut Vec<Effect>) {
+        if let Some((file, link, number)) = self.syncs.remove(&job) {
+            let Outcome { status, message } = outcome;
+            out.push(Effect::ToNode(link, Peer::Synced { file, number, status, message }));
+        }
+    }
+
+    /// A node's connection has ended.
+    pub fn node_lost(&mut self, link: LinkId, out: &mut Vec<Effect>) {
+        let files: Vec<FileId> = self
+            .files
+            .iter()
+            .filter(|(_, file)| file.links.contains_key(&link))
+            .map(|(id, _)| *id)
+            .collect();
+        self.delayed.retain(|(of, _)| *of != link);
+        self.fences.retain(|(of, _, _)| *of != link);
+        for id in files {
+            self.part_with(link, id, out);
+        }
+    }
+
+    fn part_with(&mut self, link: LinkId, id: FileId, out: &mut Vec<Effect>) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        file.links.remove(&link);
+        file.views.retain(|(of, _), _| *of != link);
+        if let Some(op) = file.op.as_mut() {
+            op.outcome.combine(ended("a node was lost"));
+            op.parts.remove(&link);
+            for window in &mut op.windows {
+                window.waiting.remove(&link);
+                window.receiving.remove(&link);
+                window.wanted.remove(&link);
+            }
+        }
+        self.advance(id, out);
+        let unused = |file: &File| file.links.is_empty() && file.op.is_none();
+        let busy = self.jobs.values().any(|job| job.file == id);
+        if !busy && self.files.get(&id).is_some_and(unused) {
+            self.files.remove(&id);
+            self.starved.retain(|of| *of != id);
+            out.push(Effect::Forget(id));
+        }
+    }
+
+    fn answer_fences(&mut self, out: &mut Vec<Effect>) {
+        let writing: HashSet<FileId> = self.jobs.values().map(|job| job.file).collect();
+        for (link, file, epoch) in
+            self.fences.extract_if(.., |(_, file, _)| !writing.contains(file))
+        {
+            out.push(Effect::ToNode(link, Peer::Fenced { file, epoch }));
+        }
+    }
+
+    /// Path and flags of the open files, for a status.
+    pub fn files(&self) -> impl Iterator<Item = (&FileId, &[u8], u32, &str)> {
+        self.files.iter().map(|(id, file)| (id, file.path.as_slice(), file.flags, &*file.app))
+    }
+}
+
+fn ended(why: &str) -> Outcome {
+    Outcome::failed(Status::Again, format!("the operation is to be repeated: {why}"))
+}
+
+fn done(file: FileId, op: u64, outcome: &Outcome, eof: u64) -> Peer {
+    let Outcome { status, message } = outcome.clone();
+    Peer::OpDone { file, op, status, message, eof }
+}

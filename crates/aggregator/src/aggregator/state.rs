@@ -1,0 +1,75 @@
+//! What an aggregator holds of a file and of its operation.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use waystage_collective::{Domains, ServerMap, View};
+use waystage_collective_wire::peer::RankRange;
+use waystage_collective_wire::Window;
+
+use crate::coverage::Coverage;
+use crate::effect::{LinkId, Outcome};
+
+/// A file as nodes attached it.
+pub(super) struct File {
+    pub(super) path: Vec<u8>,
+    pub(super) flags: u32,
+    pub(super) app: Arc<str>,
+    pub(super) nodes: u32,
+    pub(super) window_bytes: u64,
+    pub(super) links: HashMap<LinkId, u32>,
+    pub(super) views: HashMap<(LinkId, u32), Arc<View>>,
+    /// None until it has been opened.
+    pub(super) open: Option<Outcome>,
+    pub(super) op: Option<Op>,
+    /// The last operation that ended, for nodes that announce it late.
+    pub(super) ended: Option<(u64, Outcome)>,
+    /// Operations of these epochs are refused.
+    pub(super) fenced: u64,
+    /// The last read's hull and direction, for what is read ahead.
+    pub(super) last_read: Option<Range<u64>>,
+}
+
+/// What a node announced.
+pub(super) struct Part {
+    pub(super) hull: Range<u64>,
+    pub(super) views: Option<Vec<RankRange>>,
+    /// No byte of the node at or after the windows pulled so far is before this offset.
+    pub(super) reach: u64,
+}
+
+pub(super) struct Op {
+    pub(super) number: u64,
+    pub(super) map: ServerMap,
+    pub(super) index: usize,
+    pub(super) write: bool,
+    pub(super) parts: BTreeMap<LinkId, Part>,
+    pub(super) domains: Option<Domains>,
+    /// Windows before this offset have been pulled.
+    pub(super) at: u64,
+    pub(super) windows: Vec<OpWindow>,
+    pub(super) outcome: Outcome,
+    pub(super) eof: u64,
+}
+
+pub(super) struct OpWindow {
+    pub(super) pull: u64,
+    pub(super) window: Window,
+    pub(super) image: u64,
+    /// Nodes whose answer is missing.
+    pub(super) waiting: HashSet<LinkId>,
+    /// Nodes whose bytes are on their way into the image.
+    pub(super) receiving: HashSet<LinkId>,
+    pub(super) coverage: Coverage,
+    /// Of a read: what each node wants.
+    pub(super) wanted: HashMap<LinkId, Coverage>,
+    pub(super) phase: Phase,
+}
+
+#[derive(PartialEq, Eq, Clone, Copy)]
+pub(super) enum Phase {
+    Pulling,
+    Storage,
+    Delivering,
+}

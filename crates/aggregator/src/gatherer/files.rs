@@ -1,0 +1,265 @@
+//! Files of ranks: attached, viewed, at control points, synced and closed.
+//!
+//! Arrives: messages of ranks, outcomes of opens. Leaves: answers. Must not know: windows.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use waystage_collective::View;
+use waystage_collective_wire::local::{ToNode, ToRank};
+use waystage_collective_wire::peer::Peer;
+use waystage_collective_wire::{FileId, Status};
+
+use super::{File, Gatherer, Member, Sync, CREATE, DELETE_ON_CLOSE, EXCL, MOST_FILES, MOST_VIEWS};
+use crate::control::FileShape;
+use crate::effect::{Effect, Notice, Outcome, RankId};
+use crate::hints::Hints;
+
+impl Gatherer {
+    pub(super) fn attach(
+        &mut self,
+        rank: RankId,
+        message: ToNode,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), &'static str> {
+        let ToNode::Attach {
+            file: id,
+            path,
+            flags,
+            rank: number,
+            size,
+            local_ranks,
+            node,
+            root,
+            addresses,
+            hints,
+        } = message
+        else {
+            return Ok(());
+        };
+        let known = self.ranks.get_mut(&rank).ok_or("no greeting")?;
+        let app = Arc::clone(&known.app);
+        let strange = addresses.is_empty()
+            || node as usize >= addresses.len()
+            || root as usize >= addresses.len()
+            || number >= size
+            || local_ranks == 0
+            || local_ranks > size
+            || !path.starts_with(b"/");
+        if strange {
+            let message =
+                "the open of a collective file has values that do not fit each other".to_owned();
+            let (status, hints) = (Status::Argument, Vec::new());
+            out.push(Effect::ToRank(rank, ToRank::Attached { file: id, status, message, hints }));
+            return Ok(());
+        }
+        if known.files.len() >= MOST_FILES {
+            return Err("more files than a rank may open");
+        }
+        known.files.insert(id);
+        let own = Arc::clone(&self.own);
+        let file = self.files.entry(id).or_insert_with(|| {
+            let mut addresses: Vec<Arc<str>> =
+                addresses.iter().map(|text| Arc::from(text.as_str())).collect();
+            // A process that was restarted may have another address than the ranks gathered.
+            addresses[node as usize] = own;
+            File {
+                path: path.clone(),
+                flags,
+                app,
+                node,
+                root: root as usize,
+                addresses,
+                local_ranks: local_ranks as usize,
+                hints: Hints::read(&hints),
+                members: BTreeMap::new(),
+                views: Vec::new(),
+                map: None,
+                attached: HashMap::new(),
+                dirty: BTreeSet::new(),
+                op: None,
+                sync: None,
+            }
+        });
+        if file.path != path || file.local_ranks != local_ranks as usize || file.node != node {
+            return Err("an open that differs from other ranks'");
+        }
+        file.members.insert(rank, Member { rank: number, views: HashMap::new(), synced: 0 });
+        out.push(Effect::Create {
+            rank,
+            file: id,
+            path,
+            flags: if number == 0 { flags } else { flags & !(CREATE | EXCL) },
+        });
+        Ok(())
+    }
+
+    /// A file was created, or opened to see whether that is possible. `unit` and `targets` are the storage's, if known.
+    pub fn created(
+        &mut self,
+        rank: RankId,
+        id: FileId,
+        outcome: Outcome,
+        stripe: Option<(u64, u32)>,
+        out: &mut Vec<Effect>,
+    ) {
+        let mut hints = Vec::new();
+        if let Some(file) = self.files.get_mut(&id) {
+            file.hints.storage(stripe);
+            hints = file.hints.in_force(file.addresses.len());
+        }
+        if outcome.status != Status::Ok {
+            if let Some(known) = self.ranks.get_mut(&rank) {
+                known.files.remove(&id);
+            }
+            self.leave(rank, id, out);
+        }
+        let Outcome { status, message } = outcome;
+        out.push(Effect::ToRank(rank, ToRank::Attached { file: id, status, message, hints }));
+    }
+
+    pub(super) fn set_view(
+        &mut self,
+        rank: RankId,
+        id: FileId,
+        view: u32,
+        encoded: Vec<u8>,
+    ) -> Result<(), &'static str> {
+        let file = self.member_file(rank, id)?;
+        let number = match file.views.iter().position(|(_, known)| *known == encoded) {
+            Some(known) => known,
+            None if file.views.len() >= MOST_VIEWS => {
+                return Err("more views than a file may have")
+            }
+            None => {
+                let found = View::decode(&encoded).map_err(|_| "a view that cannot be read")?;
+                file.views.push((Arc::new(found), encoded));
+                file.views.len() - 1
+            }
+        };
+        let member = file.members.get_mut(&rank).ok_or("a file that it did not attach")?;
+        if member.views.len() >= MOST_VIEWS {
+            return Err("more views than a rank may have");
+        }
+        member.views.insert(view, u32::try_from(number).unwrap_or(u32::MAX));
+        Ok(())
+    }
+
+    /// Answer the control points that may be answered, once the aggregators that were lost have been tried again.
+    pub fn answer(&mut self, now_ns: u64, out: &mut Vec<Effect>) {
+        let ready = self.control.ready(now_ns);
+        if !ready.is_empty() && self.probing.is_empty() {
+            for address in self.control.dead() {
+                if self.probing.insert(Arc::clone(address)) {
+                    out.push(Effect::Probe(Arc::clone(address)));
+                }
+            }
+        }
+        self.held.extend(ready);
+        if !self.probing.is_empty() {
+            return;
+        }
+        for (app, question) in std::mem::take(&mut self.held) {
+            let Some(file) = self.files.get(&question.file) else {
+                continue;
+            };
+            let shape = FileShape {
+                addresses: &file.addresses,
+                cb_nodes: file.hints.cb_nodes,
+                unit: file.hints.unit(),
+                placement: file.hints.placement(),
+            };
+            let (map, new) = self.control.map(&app, question.file, question.epoch, &shape);
+            if new {
+                let (epoch, aggregators) = (map.epoch, map.aggregators.clone());
+                out.push(Effect::Notice(Notice::MapAdopted { app, epoch, aggregators }));
+            }
+            let (file, map) = (question.file, map.encode());
+            let (status, message) = (Status::Ok, String::new());
+            out.push(Effect::ToRank(question.rank, ToRank::Control { file, status, message, map }));
+        }
+    }
+
+    /// An aggregator that was tried answers.
+    pub fn reached(&mut self, address: &Arc<str>, now_ns: u64, out: &mut Vec<Effect>) {
+        self.control.reached(address);
+        self.probing.remove(address);
+        self.answer(now_ns, out);
+    }
+
+    pub(super) fn sync(
+        &mut self,
+        rank: RankId,
+        id: FileId,
+        number: u64,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), &'static str> {
+        let file = self.member_file(rank, id)?;
+        if let Some(member) = file.members.get_mut(&rank) {
+            member.synced = number;
+        }
+        let sync = file.sync.get_or_insert_with(|| Sync {
+            number,
+            ranks: BTreeSet::new(),
+            left: BTreeSet::new(),
+            running: false,
+            outcome: Outcome::ok(),
+        });
+        if sync.number != number || sync.running {
+            return Err("ranks of one node in different syncs");
+        }
+        sync.ranks.insert(rank);
+        if sync.ranks.len() < file.local_ranks {
+            return Ok(());
+        }
+        sync.running = true;
+        sync.left = file.dirty.clone();
+        for address in &file.dirty {
+            out.push(Effect::ToAggregator(Arc::clone(address), Peer::Sync { file: id, number }));
+        }
+        self.end_sync(id, out);
+        Ok(())
+    }
+
+    pub(super) fn end_sync(&mut self, id: FileId, out: &mut Vec<Effect>) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some(sync) = file.sync.take_if(|sync| sync.running && sync.left.is_empty()) else {
+            return;
+        };
+        let Outcome { status, message } = sync.outcome;
+        if status == Status::Ok {
+            file.dirty.clear();
+        }
+        for rank in sync.ranks {
+            let (number, message) = (sync.number, message.clone());
+            out.push(Effect::ToRank(rank, ToRank::Synced { file: id, number, status, message }));
+        }
+    }
+
+    pub(super) fn close(
+        &mut self,
+        rank: RankId,
+        id: FileId,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), &'static str> {
+        let file = self.member_file(rank, id)?;
+        let root = file.members.get(&rank).is_some_and(|member| member.rank == 0);
+        if root && file.flags & DELETE_ON_CLOSE != 0 {
+            out.push(Effect::Unlink(file.path.clone()));
+        }
+        if let Some(known) = self.ranks.get_mut(&rank) {
+            known.files.remove(&id);
+        }
+        self.leave(rank, id, out);
+        let (status, message) = (Status::Ok, String::new());
+        out.push(Effect::ToRank(rank, ToRank::Closed { file: id, status, message }));
+        Ok(())
+    }
+
+    /// Another node's word that an aggregator was lost.
+    pub fn suspected(&mut self, address: &Arc<str>, now_ns: u64) {
+        self.control.suspected(address, now_ns);
+    }
+}

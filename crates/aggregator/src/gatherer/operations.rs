@@ -1,0 +1,293 @@
+//! Operations: announced by ranks, begun at aggregators, ended or repeated.
+//!
+//! Arrives: announcements of ranks, outcomes of aggregators, losses. Leaves: announcements of the node, outcomes.
+//! Must not know: data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use waystage_collective_wire::local::ToNode;
+use waystage_collective_wire::peer::{Peer, RankRange};
+use waystage_collective_wire::{FileId, Status};
+
+use super::{done, Announced, Gatherer, Op, Phase, Pull, PullKey, CREATE, DELETE_ON_CLOSE, EXCL};
+use crate::effect::{Effect, Notice, Outcome, RankId};
+use crate::room::union_of;
+
+impl Gatherer {
+    pub(super) fn announce(
+        &mut self,
+        rank: RankId,
+        message: ToNode,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), &'static str> {
+        let ToNode::Announce {
+            file: id,
+            op: number,
+            epoch,
+            write,
+            view,
+            data_offset,
+            bytes,
+            hull_lo,
+            hull_hi,
+        } = message
+        else {
+            return Ok(());
+        };
+        let file = self.member_file(rank, id)?;
+        if hull_lo > hull_hi || hull_hi > i64::MAX as u64 {
+            return Err("an operation beyond any file");
+        }
+        let views = &file.members.get(&rank).ok_or("a file that it did not attach")?.views;
+        let view = view
+            .map(|view| views.get(&view).copied().ok_or("a view that it did not set"))
+            .transpose()?;
+        let data_end = data_offset.checked_add(bytes).ok_or("more data than any file has")?;
+        let op = file.op.get_or_insert_with(|| Op {
+            number,
+            epoch,
+            write,
+            ranks: BTreeMap::new(),
+            left: BTreeSet::new(),
+            running: false,
+            aborting: false,
+            outcome: Outcome::ok(),
+            eof: u64::MAX,
+        });
+        if op.number != number || op.running || op.epoch != epoch || op.write != write {
+            let outcome = Outcome::failed(
+                Status::Again,
+                "the ranks of this node are in different operations",
+            );
+            if op.number != number {
+                out.push(Effect::ToRank(rank, done(id, number, &outcome, u64::MAX)));
+            } else {
+                op.outcome.combine(outcome);
+                self.abort(id, out);
+            }
+            return Ok(());
+        }
+        op.ranks
+            .insert(rank, Announced { view, data: data_offset..data_end, hull: hull_lo..hull_hi });
+        if op.ranks.len() < file.local_ranks {
+            return Ok(());
+        }
+        self.begin(id, out);
+        Ok(())
+    }
+
+    /// All ranks of the node are in the operation: announce it to the aggregators.
+    pub(super) fn begin(&mut self, id: FileId, out: &mut Vec<Effect>) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some(op) = file.op.as_mut() else {
+            return;
+        };
+        let Some((map, encoded)) = file.map.as_ref().filter(|(map, _)| map.epoch == op.epoch)
+        else {
+            let why = "this node's process was restarted, or has not adopted the epoch";
+            op.outcome.combine(Outcome::failed(Status::Again, why));
+            return self.end(id, out);
+        };
+        op.running = true;
+        let hull = union_of(op.ranks.values().map(|of| &of.hull)).unwrap_or(0..0);
+        let with_bytes = || op.ranks.values().filter(|of| of.hull.start < of.hull.end);
+        let by_views: Option<Vec<RankRange>> = with_bytes()
+            .map(|of| {
+                let (data_offset, bytes) = (of.data.start, of.data.end - of.data.start);
+                of.view.map(|view| RankRange { view, data_offset, bytes })
+            })
+            .collect();
+        let aggregators: Vec<Arc<str>> =
+            map.aggregators.iter().map(|text| Arc::from(text.as_str())).collect();
+        op.left = aggregators.iter().cloned().collect();
+        for (index, address) in aggregators.into_iter().enumerate() {
+            let known = file.attached.entry(Arc::clone(&address)).or_insert_with(|| {
+                out.push(Effect::ToAggregator(
+                    Arc::clone(&address),
+                    Peer::Attach {
+                        file: id,
+                        path: file.path.clone(),
+                        flags: file.flags & !(CREATE | EXCL | DELETE_ON_CLOSE),
+                        app: file.app.to_string(),
+                        node: file.node,
+                        nodes: u32::try_from(file.addresses.len()).unwrap_or(u32::MAX),
+                        window_bytes: file.hints.window_bytes(),
+                    },
+                ));
+                0
+            });
+            if by_views.is_some() {
+                for (view, (_, encoded)) in file.views.iter().enumerate().skip(*known) {
+                    let (view, encoded) =
+                        (u32::try_from(view).unwrap_or(u32::MAX), encoded.clone());
+                    out.push(Effect::ToAggregator(
+                        Arc::clone(&address),
+                        Peer::View { file: id, view, encoded },
+                    ));
+                }
+                *known = file.views.len();
+            }
+            if op.write {
+                file.dirty.insert(Arc::clone(&address));
+            }
+            out.push(Effect::ToAggregator(
+                address,
+                Peer::Announce {
+                    file: id,
+                    op: op.number,
+                    map: encoded.clone(),
+                    index: u32::try_from(index).unwrap_or(u32::MAX),
+                    write: op.write,
+                    hull_lo: hull.start,
+                    hull_hi: hull.end,
+                    views: by_views.clone(),
+                },
+            ));
+        }
+    }
+
+    /// A message of the aggregator at an address, unless it is `ReadData`.
+    pub fn aggregator_message(&mut self, address: &Arc<str>, message: Peer, out: &mut Vec<Effect>) {
+        match message {
+            Peer::Pull { file, op, pull, window } => {
+                self.unstaged.push_back((Arc::clone(address), file, op, pull, window));
+                self.stage(out);
+            }
+            Peer::OpDone { file: id, op: number, status, message, eof } => {
+                let op = self.files.get_mut(&id).and_then(|file| file.op.as_mut());
+                let Some(op) = op.filter(|op| op.number == number && op.running) else {
+                    return;
+                };
+                op.left.remove(address);
+                op.eof = op.eof.min(eof);
+                op.outcome.combine(Outcome { status, message });
+                let given_up = status != Status::Ok && !op.aborting;
+                if given_up && status == Status::Again {
+                    self.abort(id, out);
+                }
+                self.end(id, out);
+            }
+            Peer::Synced { file, number, status, message } => {
+                let sync = self.files.get_mut(&file).and_then(|file| file.sync.as_mut());
+                if let Some(sync) = sync.filter(|sync| sync.number == number && sync.running) {
+                    sync.left.remove(address);
+                    sync.outcome.combine(Outcome { status, message });
+                    self.end_sync(file, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// End the operation at the aggregators that have not ended it.
+    pub(super) fn abort(&mut self, id: FileId, out: &mut Vec<Effect>) {
+        let Some(op) = self.files.get_mut(&id).and_then(|file| file.op.as_mut()) else {
+            return;
+        };
+        if op.running && !op.aborting {
+            op.aborting = true;
+            for address in &op.left {
+                let message = Peer::Abort { file: id, op: op.number };
+                out.push(Effect::ToAggregator(Arc::clone(address), message));
+            }
+        }
+        self.end(id, out);
+    }
+
+    /// Tell the ranks, where nothing of the operation is left.
+    pub(super) fn end(&mut self, id: FileId, out: &mut Vec<Effect>) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let Some(op) = &file.op else {
+            return;
+        };
+        let of_it = |pull: &Pull| pull.file == id && pull.op == op.number;
+        // Where ranks may still copy, the images are in use.
+        let busy = self
+            .pulls
+            .values()
+            .any(|pull| of_it(pull) && matches!(pull.phase, Phase::Packing | Phase::Unpacking));
+        let over = if op.running { op.left.is_empty() } else { op.outcome.status != Status::Ok };
+        if !over || busy {
+            return;
+        }
+        let Some(op) = file.op.take() else {
+            return;
+        };
+        let mut eof = op.eof;
+        if op.outcome.status != Status::Ok {
+            eof = u64::MAX;
+        }
+        for rank in op.ranks.keys() {
+            out.push(Effect::ToRank(*rank, done(id, op.number, &op.outcome, eof)));
+        }
+        self.unstaged.retain(|(_, file, number, _, _)| *file != id || *number != op.number);
+        let old: Vec<PullKey> = self
+            .pulls
+            .iter()
+            .filter(|(_, pull)| {
+                pull.file == id && pull.op == op.number && pull.phase == Phase::AwaitingData
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in old {
+            self.finish_pull(&key, out);
+        }
+    }
+
+    /// The connection to an aggregator has ended, or none could be made.
+    pub fn aggregator_lost(&mut self, address: &Arc<str>, now_ns: u64, out: &mut Vec<Effect>) {
+        if self.control.lost(address) {
+            out.push(Effect::Notice(Notice::AggregatorLost { address: Arc::clone(address) }));
+        }
+        self.unstaged.retain(|(of, ..)| of != address);
+        let keys: Vec<PullKey> =
+            self.pulls.keys().filter(|(of, _)| of == address).cloned().collect();
+        for key in keys {
+            let idle = self.pulls.get_mut(&key).is_some_and(|pull| {
+                pull.failed = true;
+                matches!(pull.phase, Phase::AwaitingData | Phase::Sending)
+            });
+            if idle {
+                self.finish_pull(&key, out);
+            }
+        }
+        let files: Vec<FileId> = self.files.keys().copied().collect();
+        for id in files {
+            let Some(file) = self.files.get_mut(&id) else {
+                continue;
+            };
+            file.attached.remove(address);
+            let op = file.op.as_mut().filter(|op| op.running && op.left.contains(address));
+            if let Some(op) = op {
+                op.left.remove(address);
+                if let Some(root) = file
+                    .addresses
+                    .get(file.root)
+                    .filter(|root| **root != self.own && *root != address)
+                {
+                    let message = Peer::Suspect { file: id, address: address.to_string() };
+                    out.push(Effect::ToAggregator(Arc::clone(root), message));
+                }
+                let why = format!(
+                    "the aggregator {address} was lost: the operation is to be repeated without it"
+                );
+                op.outcome.combine(Outcome::failed(Status::Again, why));
+                self.abort(id, out);
+            }
+            if let Some(sync) = self.files.get_mut(&id).and_then(|file| file.sync.as_mut()) {
+                if sync.running && sync.left.remove(address) {
+                    let why = format!("the aggregator {address} was lost: whether its data are on disk is unknown");
+                    sync.outcome.combine(Outcome::failed(Status::Lost, why));
+                }
+            }
+            self.end_sync(id, out);
+        }
+        self.probing.remove(address);
+        self.answer(now_ns, out);
+    }
+}

@@ -1,0 +1,120 @@
+//! Hints of MPI-IO, as ROMIO's users know them.
+//!
+//! Arrives: keys and values; what the storage says of its stripes. Leaves: numbers within bounds. Must not know: files.
+//!
+//! A value that makes no sense is as if it had not been given: MPI-4.1, section 14.2.8, lets an implementation ignore
+//! any hint.
+
+use waystage_collective::Placement;
+
+/// `cb_buffer_size` where none is given, as in ROMIO.
+const WINDOW_BYTES: u64 = 16 << 20;
+
+/// Bounds of `cb_buffer_size`: the coverage of a window fits into a message.
+pub const WINDOW_BOUNDS: (u64, u64) = (4 << 10, 32 << 20);
+
+/// Bytes of a unit where neither a hint nor the storage says any.
+const UNIT: u64 = 1 << 20;
+
+/// The hints of a file.
+#[derive(Clone, Debug, Default)]
+pub struct Hints {
+    /// Aggregators at most.
+    pub cb_nodes: Option<usize>,
+    window: Option<u64>,
+    unit: Option<u64>,
+    factor: Option<u32>,
+    cyclic: bool,
+    storage: Option<(u64, u32)>,
+}
+
+impl Hints {
+    /// The hints that are known.
+    pub fn read(given: &[(String, String)]) -> Self {
+        let mut found = Self::default();
+        for (key, value) in given {
+            let number = value.trim().parse::<u64>().ok().filter(|number| *number > 0);
+            match key.as_str() {
+                "cb_nodes" => {
+                    found.cb_nodes = number.and_then(|number| usize::try_from(number).ok())
+                }
+                "cb_buffer_size" => found.window = number,
+                "striping_unit" => found.unit = number.filter(|unit| *unit <= 1 << 40),
+                "striping_factor" => {
+                    found.factor = number.and_then(|number| u32::try_from(number).ok())
+                }
+                "waystage_placement" => found.cyclic = value.trim() == "cyclic",
+                _ => {}
+            }
+        }
+        found
+    }
+
+    /// What the storage says: bytes of a stripe, number of targets.
+    pub fn storage(&mut self, stripe: Option<(u64, u32)>) {
+        self.storage = self.storage.or(stripe.filter(|(unit, _)| *unit > 0));
+    }
+
+    /// Bytes of a window.
+    pub fn window_bytes(&self) -> u64 {
+        self.window.unwrap_or(WINDOW_BYTES).clamp(WINDOW_BOUNDS.0, WINDOW_BOUNDS.1)
+    }
+
+    /// Bytes of a unit, which has one writer: the storage's stripe, or what the hint says.
+    pub fn unit(&self) -> u64 {
+        self.storage.map(|(unit, _)| unit).or(self.unit).unwrap_or(UNIT)
+    }
+
+    /// How units are given to aggregators.
+    pub fn placement(&self) -> Placement {
+        if self.cyclic {
+            Placement::Cyclic
+        } else {
+            Placement::Blocks
+        }
+    }
+
+    /// What is in force on a file of `nodes` nodes, as (key, value).
+    pub fn in_force(&self, nodes: usize) -> Vec<(String, String)> {
+        let mut found = vec![
+            ("cb_nodes", self.cb_nodes.map_or(nodes, |most| most.min(nodes)).to_string()),
+            ("cb_buffer_size", self.window_bytes().to_string()),
+            ("striping_unit", self.unit().to_string()),
+            ("romio_cb_write", "enable".to_owned()),
+            ("romio_cb_read", "enable".to_owned()),
+        ];
+        if let Some(factor) = self.storage.map(|(_, targets)| targets).or(self.factor) {
+            found.push(("striping_factor", factor.to_string()));
+        }
+        if self.cyclic {
+            found.push(("waystage_placement", "cyclic".to_owned()));
+        }
+        found.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_that_makes_no_sense_is_as_if_it_were_not_given() {
+        let given = [
+            ("cb_nodes", "-3"),
+            ("cb_buffer_size", "many"),
+            ("striping_unit", "0"),
+            ("colour", "blue"),
+        ];
+        let given = given.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let (hints, none) = (Hints::read(&given), Hints::default());
+        assert_eq!(hints.in_force(4), none.in_force(4));
+        let huge = Hints::read(&[("cb_buffer_size".to_owned(), u64::MAX.to_string())]);
+        assert_eq!(huge.window_bytes(), WINDOW_BOUNDS.1);
+    }
+
+    #[test]
+    fn more_aggregators_than_nodes_are_as_many_as_there_are_nodes() {
+        let hints = Hints::read(&[("cb_nodes".to_owned(), "99".to_owned())]);
+        assert!(hints.in_force(3).contains(&("cb_nodes".to_owned(), "3".to_owned())));
+    }
+}

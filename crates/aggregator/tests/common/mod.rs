@@ -1,0 +1,500 @@
+//! A cluster of state machines: queues between them, a file, ranks, all moved in an order that a seed decides.
+
+#![allow(clippy::unwrap_used, dead_code, missing_docs)]
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use waystage_aggregator::coverage::Coverage;
+use waystage_aggregator::effect::{Effect, Outcome, Transfer};
+use waystage_aggregator::node::Node;
+use waystage_collective::{Datatype, View};
+use waystage_collective_wire::local::{ToNode, ToRank};
+use waystage_collective_wire::peer::Peer;
+use waystage_collective_wire::{FileId, Status, Window};
+
+mod deliveries;
+mod dice;
+
+use dice::Dice;
+
+pub const FILE: FileId = FileId([7; 16]);
+const POOL: u64 = 1 << 20;
+
+/// A rank's extents of the file, ascending, with its data behind each other.
+#[derive(Clone, Default)]
+pub struct Pieces {
+    pub extents: Vec<(u64, u64)>,
+    pub data: Vec<u8>,
+}
+
+impl Pieces {
+    fn hull(&self) -> (u64, u64) {
+        match (self.extents.first(), self.extents.last()) {
+            (Some(first), Some(last)) => (first.0, last.0 + last.1),
+            _ => (0, 0),
+        }
+    }
+
+    fn view(&self) -> Vec<u8> {
+        let (offsets, blocks): (Vec<i64>, Vec<i64>) = self
+            .extents
+            .iter()
+            .map(|(offset, bytes)| (offset.cast_signed(), bytes.cast_signed()))
+            .unzip();
+        let byte = Datatype::bytes(1).unwrap();
+        let filetype = Datatype::hindexed(&blocks, &offsets, &byte).unwrap();
+        View::new(0, 1, filetype).unwrap().encode(1 << 20).unwrap()
+    }
+
+    /// The parts of the extents in a window: (position, offset in the data, bytes).
+    fn inside(&self, window: &Window) -> Vec<(u64, usize, u64)> {
+        let (mut found, mut at) = (Vec::new(), 0);
+        for (offset, bytes) in &self.extents {
+            for (o, n) in window.ranges(0, window.bytes()) {
+                let (from, to) = (o.max(*offset), (o + n).min(offset + bytes));
+                if from < to {
+                    found.push((window.position(from), at + (from - offset) as usize, to - from));
+                }
+            }
+            at += *bytes as usize;
+        }
+        found
+    }
+}
+
+#[derive(Default)]
+pub struct Rank {
+    pub node: usize,
+    pub number: usize,
+    pub pieces: Pieces,
+    pub by_view: bool,
+    pub result: Option<(Status, u64)>,
+    /// The connection, new after each restart of the node.
+    connection: u64,
+    attached: bool,
+    op: u64,
+}
+
+enum Wire {
+    Message(Peer),
+    Data(Peer, u64, Coverage),
+}
+
+pub struct Process {
+    pub node: Node,
+    pub pool: Vec<u8>,
+    transfers: Vec<Transfer>,
+    other: VecDeque<Effect>,
+}
+
+/// Everything.
+pub struct Cluster {
+    pub dice: Dice,
+    pub processes: Vec<Process>,
+    pub ranks: Vec<Rank>,
+    pub file: Vec<u8>,
+    pub window: u64,
+    pub cyclic: bool,
+    pub cb_nodes: usize,
+    /// Of the storage: a status to fail with.
+    pub fail: Option<Status>,
+    /// Messages from a rank and to it.
+    up: HashMap<u64, VecDeque<ToNode>>,
+    down: HashMap<u64, VecDeque<ToRank>>,
+    /// By node and aggregator: both directions of the connection that the node made, and its link number.
+    out: BTreeMap<(usize, usize), VecDeque<Wire>>,
+    back: BTreeMap<(usize, usize), VecDeque<Wire>>,
+    links: BTreeMap<(usize, usize), u64>,
+    next: u64,
+    pub epoch: u64,
+    map: Vec<u8>,
+    op: u64,
+    dead: HashSet<usize>,
+    pub lists: usize,
+    pub now: u64,
+}
+
+fn address(node: usize) -> Arc<str> {
+    format!("n{node}@h:{node}").into()
+}
+
+fn number(address: &str) -> usize {
+    address[1..].split('@').next().unwrap().parse().unwrap()
+}
+
+impl Cluster {
+    pub fn new(seed: u64, nodes: usize, ranks: usize, window: u64) -> Self {
+        let process = |node| Process {
+            node: Node::new(address(node), POOL),
+            pool: vec![0xee; POOL as usize],
+            transfers: Vec::new(),
+            other: VecDeque::new(),
+        };
+        let rank = |number| Rank { node: number % nodes, number, ..Rank::default() };
+        Self {
+            dice: Dice(seed),
+            processes: (0..nodes).map(process).collect(),
+            ranks: (0..ranks).map(rank).collect(),
+            file: Vec::new(),
+            window,
+            cyclic: false,
+            cb_nodes: nodes,
+            fail: None,
+            up: HashMap::new(),
+            down: HashMap::new(),
+            out: BTreeMap::new(),
+            back: BTreeMap::new(),
+            links: BTreeMap::new(),
+            next: 100,
+            epoch: 0,
+            map: Vec::new(),
+            op: 0,
+            dead: HashSet::new(),
+            lists: 0,
+            now: 1,
+        }
+    }
+
+    fn effects(&mut self, node: usize, effects: Vec<Effect>) {
+        for effect in effects {
+            self.effect(node, effect);
+        }
+    }
+
+    fn effect(&mut self, node: usize, effect: Effect) {
+        match effect {
+            Effect::ToRank(rank, message) => self.down.entry(rank).or_default().push_back(message),
+            Effect::DropRank(_, why) | Effect::DropNode(_, why) => panic!("dropped: {why}"),
+            Effect::ToAggregator(to, message) => {
+                let to = number(&to);
+                if self.dead.contains(&to) {
+                    self.processes[node].other.push_back(Effect::Probe(address(to)));
+                    return;
+                }
+                let next = self.next;
+                self.links.entry((node, to)).or_insert(next);
+                self.next += 1;
+                self.out.entry((node, to)).or_default().push_back(Wire::Message(message));
+            }
+            Effect::ToNode(link, message) => {
+                if let Some(key) = self.link(node, link) {
+                    self.back.entry(key).or_default().push_back(Wire::Message(message));
+                }
+            }
+            Effect::SendData { address, message, image, coverage, .. } => {
+                self.out
+                    .entry((node, number(&address)))
+                    .or_default()
+                    .push_back(Wire::Data(message, image, coverage));
+            }
+            Effect::SendRead { link, message, image, coverage, .. } => {
+                if let Some(key) = self.link(node, link) {
+                    self.back
+                        .entry(key)
+                        .or_default()
+                        .push_back(Wire::Data(message, image, coverage));
+                }
+            }
+            Effect::Transfer(transfer) => self.processes[node].transfers.push(transfer),
+            other => self.processes[node].other.push_back(other),
+        }
+    }
+
+    fn link(&self, aggregator: usize, link: u64) -> Option<(usize, usize)> {
+        self.links
+            .iter()
+            .find(|((_, to), number)| *to == aggregator && **number == link)
+            .map(|(key, _)| *key)
+    }
+
+    /// Every rank connects where it is not connected.
+    fn connect(&mut self) {
+        for index in 0..self.ranks.len() {
+            if self.ranks[index].attached {
+                continue;
+            }
+            self.next += 1;
+            let (connection, node) = (self.next, self.ranks[index].node);
+            let size = self.ranks.len();
+            let local = self.ranks.iter().filter(|rank| rank.node == node).count();
+            let rank = &mut self.ranks[index];
+            (rank.connection, rank.attached) = (connection, true);
+            let joined = self.processes[node].node.rank_joined(connection, "app".into(), self.now);
+            self.effects(node, joined);
+            let mut hints = vec![
+                ("cb_buffer_size".to_owned(), self.window.to_string()),
+                ("striping_unit".to_owned(), "4096".to_owned()),
+                ("cb_nodes".to_owned(), self.cb_nodes.to_string()),
+            ];
+            if self.cyclic {
+                hints.push(("waystage_placement".to_owned(), "cyclic".to_owned()));
+            }
+            let queue = self.up.entry(connection).or_default();
+            queue.push_back(ToNode::Attach {
+                file: FILE,
+                path: b"/f".to_vec(),
+                flags: 4,
+                rank: index as u32,
+                size: size as u32,
+                local_ranks: local as u32,
+                node: node as u32,
+                root: self.ranks[0].node as u32,
+                addresses: (0..self.processes.len())
+                    .map(|node| address(node).to_string())
+                    .collect(),
+                hints,
+            });
+            if !self.map.is_empty() {
+                self.up
+                    .entry(connection)
+                    .or_default()
+                    .push_back(ToNode::Adopt { file: FILE, map: self.map.clone() });
+            }
+        }
+    }
+
+    /// One attempt at a collective operation; every rank's status. `kill`: this process, after this number of steps, is
+    /// killed.
+    fn attempt(&mut self, write: bool, kill: &mut Option<(usize, usize)>) -> Vec<Status> {
+        self.connect();
+        self.ranks.iter_mut().for_each(|rank| rank.result = None);
+        let root = self.ranks[0].connection;
+        let asked = ToNode::ControlPoint { file: FILE, epoch: self.epoch, write, bytes: 0 };
+        self.up.entry(root).or_default().push_back(asked);
+        self.map.clear();
+        let mut steps = 0;
+        while self.map.is_empty() {
+            assert!(self.step(), "stuck at the control point");
+            self.maybe_kill(&mut steps, kill);
+            if !self.ranks[0].attached {
+                self.connect();
+                let root = self.ranks[0].connection;
+                let asked = ToNode::ControlPoint { file: FILE, epoch: self.epoch, write, bytes: 0 };
+                self.up.entry(root).or_default().push_back(asked);
+            }
+        }
+        self.connect();
+        self.epoch = waystage_collective::ServerMap::decode(&self.map).unwrap().epoch;
+        self.op += 1;
+        for index in 0..self.ranks.len() {
+            let (map, op, epoch) = (self.map.clone(), self.op, self.epoch);
+            let rank = &mut self.ranks[index];
+            rank.op = op;
+            let queue = self.up.entry(rank.connection).or_default();
+            queue.push_back(ToNode::Adopt { file: FILE, map });
+            let (hull_lo, hull_hi) = rank.pieces.hull();
+            let bytes = rank.pieces.extents.iter().map(|(_, bytes)| bytes).sum();
+            let view = (rank.by_view && bytes > 0).then_some(op as u32);
+            if view.is_some() {
+                queue.push_back(ToNode::SetView {
+                    file: FILE,
+                    view: op as u32,
+                    encoded: rank.pieces.view(),
+                });
+            }
+            queue.push_back(ToNode::Announce {
+                file: FILE,
+                op,
+                epoch,
+                write,
+                view,
+                data_offset: 0,
+                bytes,
+                hull_lo,
+                hull_hi,
+            });
+        }
+        while self.ranks.iter().any(|rank| rank.result.is_none()) {
+            assert!(self.step(), "stuck in operation {}", self.op);
+            self.maybe_kill(&mut steps, kill);
+        }
+        self.ranks.iter().map(|rank| rank.result.unwrap().0).collect()
+    }
+
+    /// A collective operation, repeated as callers do; the number of attempts and the worst status.
+    pub fn operation(&mut self, write: bool, mut kill: Option<(usize, usize)>) -> (usize, Status) {
+        for attempt in 1..20 {
+            let all = self.attempt(write, &mut kill);
+            let worst = all.into_iter().fold(Status::Ok, Status::worse);
+            if worst != Status::Again {
+                return (attempt, worst);
+            }
+        }
+        panic!("it never ends");
+    }
+
+    fn maybe_kill(&mut self, steps: &mut usize, kill: &mut Option<(usize, usize)>) {
+        *steps += 1;
+        if let Some((node, at)) = *kill {
+            if *steps >= at {
+                *kill = None;
+                self.kill(node);
+            }
+        }
+    }
+
+    /// Kill a process: its peers and ranks notice, and it begins anew.
+    pub fn kill(&mut self, node: usize) {
+        // Requests that the kernel had begun may or may not have reached the file.
+        let transfers = std::mem::take(&mut self.processes[node].transfers);
+        for transfer in transfers {
+            if self.dice.below(2) == 0 {
+                self.store(node, &transfer);
+            }
+        }
+        self.processes[node] = Process {
+            node: Node::new(address(node), POOL),
+            pool: vec![0xdd; POOL as usize],
+            transfers: Vec::new(),
+            other: VecDeque::new(),
+        };
+        let lost: Vec<(usize, usize)> =
+            self.links.keys().filter(|(from, to)| *from == node || *to == node).copied().collect();
+        for key in lost {
+            let link = self.links.remove(&key).unwrap();
+            self.out.remove(&key);
+            self.back.remove(&key);
+            let (from, to) = key;
+            if from == node && to != node {
+                let effects = self.processes[to].node.node_lost(link, self.now);
+                self.effects(to, effects);
+            } else if to == node && from != node {
+                let effects = self.processes[from].node.aggregator_lost(&address(to), self.now);
+                self.effects(from, effects);
+            }
+        }
+        for rank in self.ranks.iter_mut().filter(|rank| rank.node == node) {
+            self.up.remove(&rank.connection);
+            self.down.remove(&rank.connection);
+            rank.attached = false;
+            rank.result = rank.result.or(Some((Status::Again, u64::MAX)));
+        }
+    }
+
+    fn store(&mut self, node: usize, transfer: &Transfer) -> u64 {
+        let mut eof = u64::MAX;
+        let mut coverage = transfer.coverage.clone();
+        for (position, bytes) in coverage.runs() {
+            for at in position..position + bytes {
+                let (offset, place) =
+                    (transfer.window.offset(at) as usize, (transfer.image + at) as usize);
+                if transfer.write {
+                    if self.file.len() <= offset {
+                        self.file.resize(offset + 1, 0);
+                    }
+                    self.file[offset] = self.processes[node].pool[place];
+                } else if offset < self.file.len() {
+                    self.processes[node].pool[place] = self.file[offset];
+                } else {
+                    eof = eof.min(offset as u64);
+                }
+            }
+        }
+        eof
+    }
+
+    /// Something that can happen happens. False where nothing can.
+    fn step(&mut self) -> bool {
+        self.now += 1;
+        let mut choices: Vec<(u8, u64, usize)> = Vec::new();
+        choices.extend(
+            self.up.iter().filter(|(_, queue)| !queue.is_empty()).map(|(rank, _)| (0, *rank, 0)),
+        );
+        choices.extend(
+            self.down.iter().filter(|(_, queue)| !queue.is_empty()).map(|(rank, _)| (1, *rank, 0)),
+        );
+        choices.extend(
+            self.out.iter().filter(|(_, q)| !q.is_empty()).map(|(key, _)| (2, key.0 as u64, key.1)),
+        );
+        choices.extend(
+            self.back
+                .iter()
+                .filter(|(_, q)| !q.is_empty())
+                .map(|(key, _)| (3, key.0 as u64, key.1)),
+        );
+        for (node, process) in self.processes.iter().enumerate() {
+            choices.extend((0..process.transfers.len()).map(|index| (4, node as u64, index)));
+            if !process.other.is_empty() {
+                choices.push((5, node as u64, 0));
+            }
+        }
+        choices.sort_unstable();
+        if choices.is_empty() {
+            return false;
+        }
+        let (kind, a, b) = choices[self.dice.below(choices.len())];
+        match kind {
+            0 => self.rank_to_node(a),
+            1 => self.node_to_rank(a),
+            2 => self.node_to_aggregator((a as usize, b)),
+            3 => self.aggregator_to_node((a as usize, b)),
+            4 => {
+                let transfer = self.processes[a as usize].transfers.swap_remove(b);
+                let (outcome, eof) = match self.fail {
+                    Some(status) => (Outcome::failed(status, "the storage says no"), u64::MAX),
+                    None => (Outcome::ok(), self.store(a as usize, &transfer)),
+                };
+                let effects = self.processes[a as usize].node.transferred(
+                    transfer.job,
+                    outcome,
+                    eof,
+                    self.now,
+                );
+                self.effects(a as usize, effects);
+            }
+            _ => self.other(a as usize),
+        }
+        true
+    }
+
+    /// Deal the bytes of a file of this size to ranks, or to none, in short pieces.
+    pub fn deal(&mut self, bytes: u64, longest: usize, holes: bool) {
+        let ranks = self.ranks.len();
+        self.ranks.iter_mut().for_each(|rank| rank.pieces = Pieces::default());
+        let mut at = 0;
+        while at < bytes {
+            let length = (1 + self.dice.below(longest) as u64).min(bytes - at);
+            let to = self.dice.below(ranks + usize::from(holes));
+            if to < ranks {
+                let data: Vec<u8> = (0..length).map(|_| self.dice.below(256) as u8).collect();
+                let pieces = &mut self.ranks[to].pieces;
+                match pieces.extents.last_mut() {
+                    Some(last) if last.0 + last.1 == at => last.1 += length,
+                    _ => pieces.extents.push((at, length)),
+                }
+                pieces.data.extend(data);
+            }
+            at += length;
+        }
+        for index in 0..ranks {
+            self.ranks[index].by_view = self.dice.below(2) == 0;
+        }
+    }
+
+    /// What the file must hold after the ranks' pieces were written over `before`.
+    pub fn expected(&self, before: &[u8]) -> Vec<u8> {
+        let mut found = before.to_vec();
+        for rank in &self.ranks {
+            let mut at = 0;
+            for (offset, bytes) in &rank.pieces.extents {
+                let (offset, bytes) = (*offset as usize, *bytes as usize);
+                if found.len() < offset + bytes {
+                    found.resize(offset + bytes, 0);
+                }
+                found[offset..offset + bytes].copy_from_slice(&rank.pieces.data[at..at + bytes]);
+                at += bytes;
+            }
+        }
+        found
+    }
+
+    /// Nothing is left of any operation.
+    pub fn at_rest(&mut self) {
+        while self.step() {}
+        for process in &self.processes {
+            assert_eq!(process.node.aggregator.image_bytes(), 0, "an image is still taken");
+            assert_eq!(process.node.gatherer.pulls_in_progress(), 0, "a pull is still open");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The state machines of whole clusters against a byte-by-byte model, in any order of events.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::Cluster;
+use proptest::prelude::*;
+use waystage_collective_wire::Status;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_byte_is_written_where_its_rank_said_and_no_other_byte_is_touched(
+        seed in any::<u64>(),
+        nodes in 1..4_usize,
+        ranks in 1..6_usize,
+        window in prop::sample::select(vec![4096_u64, 8192, 16384]),
+        cyclic in any::<bool>(),
+        cb_nodes in 1..4_usize,
+        longest in prop::sample::select(vec![3_usize, 200, 9000]),
+        bytes in 0..40_000_u64,
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, ranks.max(nodes), window);
+        (cluster.cyclic, cluster.cb_nodes) = (cyclic, cb_nodes);
+        cluster.file = vec![0xaa; 1000];
+        for _ in 0..2 {
+            cluster.deal(bytes, longest, true);
+            let expected = cluster.expected(&cluster.file);
+            prop_assert_eq!(cluster.operation(true, None), (1, Status::Ok));
+            prop_assert!(cluster.file == expected, "wrong bytes");
+            cluster.at_rest();
+        }
+    }
+
+    #[test]
+    fn every_rank_reads_its_bytes_and_learns_where_the_file_ends(
+        seed in any::<u64>(),
+        nodes in 1..4_usize,
+        window in prop::sample::select(vec![4096_u64, 16384]),
+        cyclic in any::<bool>(),
+        longest in prop::sample::select(vec![3_usize, 200, 9000]),
+        bytes in 1..40_000_u64,
+        missing in 0..5000_u64,
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 2, window);
+        cluster.cyclic = cyclic;
+        cluster.deal(bytes, longest, true);
+        let end = bytes.saturating_sub(missing) as usize;
+        let content = (0..end).map(|at| (at % 251) as u8).collect::<Vec<_>>();
+        cluster.file = content.clone();
+        prop_assert_eq!(cluster.operation(false, None), (1, Status::Ok));
+        for rank in &cluster.ranks {
+            let eof = rank.result.unwrap().1;
+            let mut at = 0;
+            for (offset, length) in &rank.pieces.extents {
+                for byte in *offset..offset + length {
+                    prop_assert_eq!(byte >= eof, byte >= end as u64);
+                    if byte < eof {
+                        prop_assert_eq!(rank.pieces.data[at], content[byte as usize]);
+                    }
+                    at += 1;
+                }
+            }
+        }
+        cluster.at_rest();
+    }
+
+    #[test]
+    fn a_process_that_is_killed_at_any_moment_loses_nothing_and_no_rank_waits_for_ever(
+        seed in any::<u64>(),
+        nodes in 1..4_usize,
+        victim in 0..3_usize,
+        moment in 0..400_usize,
+        write in any::<bool>(),
+        cyclic in any::<bool>(),
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 2, 4096);
+        cluster.cyclic = cyclic;
+        cluster.deal(30_000, 3000, true);
+        let first = cluster.expected(&[]);
+        prop_assert_eq!(cluster.operation(true, None).1, Status::Ok);
+        prop_assert!(cluster.file == first);
+        if write {
+            cluster.deal(30_000, 3000, true);
+        }
+        let expected = cluster.expected(&first);
+        let (attempts, status) = cluster.operation(write, Some((victim % nodes, moment)));
+        prop_assert_eq!(status, Status::Ok);
+        prop_assert!(attempts <= 4);
+        prop_assert!(cluster.file == expected, "wrong bytes after {attempts} attempts");
+        cluster.deal(20_000, 500, false);
+        let expected = cluster.expected(&cluster.file);
+        prop_assert_eq!(cluster.operation(true, None).1, Status::Ok);
+        prop_assert!(cluster.file == expected);
+        cluster.at_rest();
+    }
+
+    #[test]
+    fn an_error_of_the_storage_reaches_every_rank_and_the_next_operation_succeeds(
+        seed in any::<u64>(),
+        nodes in 1..4_usize,
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 1, 4096);
+        cluster.deal(20_000, 3000, false);
+        cluster.fail = Some(Status::NoSpace);
+        prop_assert_eq!(cluster.operation(true, None), (1, Status::NoSpace));
+        prop_assert!(cluster.ranks.iter().all(|rank| rank.result.unwrap().0 == Status::NoSpace));
+        cluster.fail = None;
+        let expected = cluster.expected(&[]);
+        prop_assert_eq!(cluster.operation(true, None), (1, Status::Ok));
+        prop_assert!(cluster.file == expected);
+        cluster.at_rest();
+    }
+}

@@ -1,0 +1,133 @@
+"""`waystage aggregator`: the process of collective I/O of a node.
+
+Arrives: a socket, an address; the token of the launch in the environment.
+Leaves: the served process; exit status 0 after its last rank has gone, or after SIGTERM or Ctrl-C.
+Must not know: how bytes are moved.
+"""
+
+from __future__ import annotations
+
+import os
+import socket as sockets
+from pathlib import Path
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError, output_options, take_descriptors
+from waystage.cli.quantities import Size
+from waystage.cli.service import Signals, ready_file_option, removed_at_exit, write_ready
+from waystage.native_options.aggregators import AggregatorOptions
+
+POLL_S = 0.5
+"""A bounded wait, since a signal only counts."""
+
+
+@click.command()
+@click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    envvar="WAYSTAGE_IO_SOCKET",
+    show_envvar=True,
+    required=True,
+    help="Unix socket for the ranks of this node, in a directory of mode 0700.",
+)
+@click.option(
+    "--listen",
+    metavar="ADDRESS:PORT",
+    help="Address for the aggregators of other nodes; port 0: any. Default: this host's address.",
+)
+@click.option(
+    "--name", metavar="NAME", help="Name of the aggregator, HOST or HOST/n. Default: this host's name."
+)
+@click.option(
+    "--memory",
+    type=Size(),
+    default="256Mi",
+    show_default=True,
+    metavar="SIZE",
+    help="Memory shared with the ranks: all buffers of this process (docs/reference/units.md).",
+)
+@click.option(
+    "--lease",
+    "lease_s",
+    type=click.FloatRange(1, 3600),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="An aggregator of which nothing is heard for this long is lost.",
+)
+@click.option(
+    "--linger",
+    "linger_s",
+    type=click.FloatRange(0, 86400),
+    metavar="SECONDS",
+    help="End when the last rank has been gone for this long. Default: never.",
+)
+@click.option("--parent", type=click.IntRange(1), metavar="PID", help="End when this process has ended.")
+@click.option(
+    "--inject-delay-us",
+    type=click.IntRange(0, 10_000_000),
+    default=0,
+    metavar="US",
+    hidden=True,
+    help="Sleep before each window, for tests and benchmarks.",
+)
+@ready_file_option("File to write with the address for other nodes")
+@output_options
+def command(
+    socket: Path,
+    listen: str | None,
+    name: str | None,
+    memory: int,
+    lease_s: float,
+    linger_s: float | None,
+    parent: int | None,
+    inject_delay_us: int,
+    ready_file: Path | None,
+    output: Output,
+) -> None:
+    """Gather the collective I/O of this node's ranks, and write file domains for all nodes.
+
+    A launcher starts one for each node and job. WAYSTAGE_IO_TOKEN has the token of the launch, which ranks and other
+    aggregators must know; WAYSTAGE_IO_APP the name of the application. SIGTERM ends it: operations in progress fail.
+    """
+    from waystage._native import Aggregator
+
+    token = os.environ.get("WAYSTAGE_IO_TOKEN", "")
+    if not token:
+        raise UserError(
+            "WAYSTAGE_IO_TOKEN is not set: the launcher sets it to the token of the launch", ExitCode.USAGE
+        )
+    delay_file = os.environ.get("WAYSTAGE_IO_DELAY_FILE") or None
+    wanted = AggregatorOptions(
+        socket=os.fspath(socket),
+        listen=listen or f"{_own_address()}:0",
+        name=name or sockets.gethostname(),
+        token=token,
+        app=os.environ.get("WAYSTAGE_IO_APP", "") or f"app-{os.getpid()}",
+        memory=memory,
+        lease_s=lease_s,
+        linger_s=linger_s,
+        parent=parent,
+        delay_us=inject_delay_us,
+        delay_file=delay_file,
+    )
+    take_descriptors()
+    signals = Signals()
+    try:
+        process = Aggregator(wanted)
+    except ValueError as error:
+        raise UserError(str(error), ExitCode.USAGE) from None
+    with process, removed_at_exit(ready_file):
+        output.note(f"ready: ranks at {socket}, aggregators at {process.address}")
+        write_ready(ready_file, f"{process.address}\n")
+        while not process.wait(POLL_S) and not signals.count:
+            pass
+
+
+def _own_address() -> str:
+    """The address of this host's name; the loopback interface where it has none."""
+    try:
+        return sockets.gethostbyname(sockets.gethostname())
+    except OSError:
+        return "127.0.0.1"
