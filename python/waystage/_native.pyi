@@ -713,7 +713,7 @@ class CatalogChanges:
         """For each directory, whether some of its entries were checked."""
 
 def shim_sources(library: str) -> list[tuple[str, str]]:
-    """Names and texts of the C sources of a library: "posix". KeyError for any other."""
+    """Names and texts of the C sources of a library: "posix" or "io". KeyError for any other."""
 
 class LayoutError(RuntimeError):
     """A layout that cannot be parsed; the message says why. The file remains readable by its path."""

@@ -72,7 +72,7 @@ def test_each_leaf_knows_json_and_quiet() -> None:
         if not isinstance(command, click.Group)
         and path
         # A script, and other programs' output.
-        not in {("completion",), ("lab", "exec"), ("lab", "wan", "exec"), ("profile",)}
+        not in {("completion",), ("lab", "exec"), ("lab", "wan", "exec"), ("profile",), ("mpi",)}
         and not {"--json", "--quiet"} <= {o for p in command.params for o in p.opts}
     ]
     assert not lacking

@@ -14,7 +14,8 @@ from waystage.patterns.kinds import KINDS, Kind
 from waystage.profiler import build
 
 REPOSITORY = Path(__file__).parents[2]
-SOURCES = REPOSITORY / "shim" / "mpi"
+SHIM = REPOSITORY / "shim"
+SOURCES = SHIM / "mpi"
 
 
 def test_both_tables_of_kinds_are_the_same() -> None:
@@ -36,8 +37,13 @@ def test_the_package_holds_every_source() -> None:
 
 
 def test_the_native_module_holds_the_catalogs_sources_as_they_are() -> None:
-    files = [path for folder in ("include", "posix") for path in (REPOSITORY / "shim" / folder).iterdir()]
+    files = [SHIM / "include" / "waystage_ring.h", *(SHIM / "posix").iterdir()]
     assert dict(shim_sources("posix")) == {path.name: path.read_text(encoding="utf-8") for path in files}
+
+
+def test_the_native_module_holds_the_sources_of_collective_io_as_they_are() -> None:
+    files = [SHIM / "include" / "waystage_io.h", *(SHIM / "io").iterdir()]
+    assert dict(shim_sources("io")) == {path.name: path.read_text(encoding="utf-8") for path in files}
 
 
 def test_no_source_is_too_long_to_read() -> None:

@@ -24,15 +24,25 @@ const POSIX: Sources = sources! {
         "wrap_open.c" "wrap_syscall.c";
 };
 
+const IO: Sources = sources! {
+    "include":
+        "waystage_io.h";
+    "io":
+        "collective.c" "collective.h" "component.c" "file.c" "file.h" "hints.c" "hints.h" "library.c" "library.h"
+        "node.c" "node.h" "ops.c" "ops.h" "real.h" "say.c" "say.h" "start.c" "start.h" "supervise.c" "types.c"
+        "types.h" "view.c" "weak.h" "wrap.c" "wrap.h" "wrap_ops.c";
+};
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shim_sources, module)?)
 }
 
-/// Names and texts of the sources of a library: "posix". KeyError for another.
+/// Names and texts of the sources of a library: "posix" or "io". KeyError for another.
 #[pyfunction]
 fn shim_sources(library: &str) -> PyResult<Vec<(&'static str, &'static str)>> {
     match library {
         "posix" => Ok(POSIX.to_vec()),
+        "io" => Ok(IO.to_vec()),
         _ => Err(PyKeyError::new_err(format!("there is no library {library}"))),
     }
 }

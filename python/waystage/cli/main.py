@@ -39,6 +39,7 @@ SUBCOMMANDS: dict[str, str] = {
     "flows": "List running flows, and pace them.",
     "state": "Show, save and compare the state of a controller.",
     "profile": "Record the communication between the ranks of an MPI program.",
+    "mpi": "Run an MPI program with collective I/O through aggregators, and a profile.",
     "pattern": "Show, convert and merge communication patterns.",
     "catalog": "Catalog a tree and query it without walking it again.",
     "load": "Read all files of a tree or catalog and report the rate of each storage target.",

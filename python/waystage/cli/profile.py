@@ -70,13 +70,14 @@ def command(
         raise UserError(str(error), ExitCode.MISSING) from None
     except ProfilerError as error:
         raise UserError(str(error), ExitCode.FAILED) from None
-    _say(done, output)
+    say(done, output)
     for world in done.spawned:
-        _say(world, output)
+        say(world, output)
     click.get_current_context().exit(done.status)
 
 
-def _say(done: Profiled, output: Output) -> None:
+def say(done: Profiled, output: Output) -> None:
+    """Where the pattern file is, and what is missing from it."""
     if done.problem is not None:
         click.echo(f"waystage: warning: no profile: {done.problem}", err=True)
     elif done.complete:

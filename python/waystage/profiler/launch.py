@@ -12,17 +12,17 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from waystage.mpi_launchers import launcher_of, passing
 from waystage.outputs import refuse_special
 from waystage.patterns import PatternError
 from waystage.patterns.live import is_live
 from waystage.patterns.merge import merge
 from waystage.profiler.errors import ProfilerError
-from waystage.profiler.library import LAUNCHERS, build
+from waystage.profiler.library import build
 from waystage.program import preloading, run_to_end
 
 OF_WORLD = re.compile(r"(?P<world>\.spawned(-[^.]+)?)?(\.(part|live)-\d+|\.draft-\d+-\d+)?")
@@ -68,6 +68,40 @@ def profile(
         raise ProfilerError("there is no program to profile: waystage profile -- mpirun -np 4 PROGRAM")
     if shutil.which(command[0]) is None:
         raise ProfilerError(f"there is no program {command[0]}")
+    launcher = launcher_of(command)
+    recording = record(
+        output, launcher=launcher, interval_s=interval_s, mpicc=mpicc, through_network=through_network
+    )
+    try:
+        status = run_to_end(passing(command, launcher, PASSED_ON), recording.environment)
+    except OSError as error:
+        raise ProfilerError(f"{command[0]} cannot be started: {error.strerror}") from None
+    return recording.collect(status)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a program that is about to start needs, and where its ranks leave their files."""
+
+    environment: Mapping[str, str]
+    library: Path
+    draft: Path
+    output: Path
+
+    def collect(self, status: int) -> Profiled:
+        """Once the program has ended with `status`: the pattern file under its name."""
+        return _collect(self.draft, self.output, status)
+
+
+def record(
+    output: Path,
+    *,
+    launcher: str | None,
+    interval_s: float = 1.0,
+    mpicc: str | None = None,
+    through_network: bool = False,
+) -> Recording:
+    """Prepare the recording of a program that `launcher` starts. Raises ProfilerError."""
     if not output.resolve().parent.is_dir():
         raise ProfilerError(
             f"the folder {output.resolve().parent} does not exist: create it, or name another output"
@@ -76,16 +110,11 @@ def profile(
         refuse_special(output)
     except OSError as error:
         raise ProfilerError(f"{output}: {error.strerror}") from None
-    launcher = command[0] if os.path.basename(command[0]).split(".")[0] in LAUNCHERS else None
     library = build(mpicc, launcher=launcher)
     # Under a temporary name until it is complete: an older file of this name must not pass for this run's.
     draft = output.resolve().with_name(f".{output.name}.{secrets.token_hex(4)}")
     environment = environment_for(library, draft, interval_s) | (THROUGH_NETWORK if through_network else {})
-    try:
-        status = run_to_end(with_environment(command, launcher), environment)
-    except OSError as error:
-        raise ProfilerError(f"{command[0]} cannot be started: {error.strerror}") from None
-    return _collect(draft, output, status)
+    return Recording(environment, library, draft, output)
 
 
 def environment_for(library: Path, output: Path, interval_s: float) -> dict[str, str]:
@@ -95,24 +124,6 @@ def environment_for(library: Path, output: Path, interval_s: float) -> dict[str,
         "WAYSTAGE_PROFILE_OUTPUT": str(output),
         "WAYSTAGE_PROFILE_INTERVAL": repr(interval_s),
     }
-
-
-def with_environment(command: Sequence[str], launcher: str | None) -> list[str]:
-    """Open MPI passes to other hosts only what `-x` names; MPICH and Slurm pass everything."""
-    if launcher is None or not _is_open_mpi(launcher):
-        return list(command)
-    passed = [word for name in PASSED_ON for word in ("-x", name)]
-    return [command[0], *passed, *command[1:]]
-
-
-def _is_open_mpi(launcher: str) -> bool:
-    try:
-        done = subprocess.run(
-            [launcher, "--version"], capture_output=True, text=True, errors="replace", timeout=30, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return "Open MPI" in done.stdout or "OpenRTE" in done.stdout or "PRTE" in done.stdout
 
 
 def _collect(draft: Path, output: Path, status: int) -> Profiled:

@@ -1,0 +1,70 @@
+"""`waystage mpi --io -- mpirun ... PROGRAM`: collective I/O through aggregators, and a profile.
+
+Arrives: a command line after `--`.
+Leaves: the program's output and exit status, and with --profile a pattern file.
+Must not know: how I/O or messages are intercepted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from waystage.cli.common import ExitCode, Output, UserError
+from waystage.cli.profile import say
+from waystage.cli.quantities import Size
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--io", is_flag=True, help="Send collective MPI-IO, also of HDF5 and PnetCDF, through aggregators."
+)
+@click.option(
+    "--profile",
+    "profile",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Record the communication between ranks in a pattern file, as `waystage profile` does.",
+)
+@click.option("--job", metavar="ID", help="Job that the program belongs to. Default: Slurm's.")
+@click.option(
+    "--memory", type=Size(), metavar="SIZE", help="Memory of each node's aggregator for data, e.g. 256M."
+)
+@click.option("--mpicc", metavar="PROGRAM", help="MPI compiler. Default: the one beside the launcher.")
+@click.option(
+    "--verbose", "-v", is_flag=True, help="Say once for each file what does not go through aggregators."
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
+def command(
+    io: bool,
+    profile: Path | None,
+    job: str | None,
+    memory: int | None,
+    mpicc: str | None,
+    verbose: bool,
+    quiet: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND, an MPI program or its launcher, with Waystage's MPI-IO.
+
+    The program needs no change: waystage mpi --io -- mpirun -n 64 ./program. Its output and exit status are
+    passed through. Open MPI, MPICH and srun are known.
+    """
+    from waystage.mpi_io import Missing, MpiIoError, Options, run
+
+    if not io and profile is None:
+        raise UserError("nothing to do: give --io, --profile FILE or both", ExitCode.USAGE)
+    options = Options(io=io, profile=profile, verbose=verbose, job=job, memory=memory, mpicc=mpicc)
+    try:
+        done = run(command, options)
+    except Missing as error:
+        raise UserError(str(error), ExitCode.MISSING) from None
+    except MpiIoError as error:
+        raise UserError(str(error), ExitCode.FAILED) from None
+    if done.profiled is not None:
+        say(done.profiled, Output(quiet=quiet))
+        for world in done.profiled.spawned:
+            say(world, Output(quiet=quiet))
+    click.get_current_context().exit(done.status)

@@ -1,0 +1,143 @@
+"""Starting a program whose ranks find the aggregator of their node, and cleaning up after it.
+
+Arrives: a command line, options.
+Leaves: the program's exit status; no process, socket or folder on this node.
+Must not know: how I/O is intercepted; what a rank does to start its node's aggregator (shim/io/start.c).
+
+The token travels in the environment alone: command lines are public on a node.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from waystage.mpi_io.errors import Missing, MpiIoError
+from waystage.mpi_io.products import Way, build, client_library
+from waystage.mpi_launchers import launcher_of, passing
+from waystage.profiler import Profiled, ProfilerError
+from waystage.profiler.errors import CompilerMissing
+from waystage.profiler.launch import PASSED_ON as PASSED_ON_BY_PROFILER
+from waystage.profiler.launch import record
+from waystage.program import preloading, run_to_end
+
+CLEANED_UP_WITHIN_S = 10.0
+"""A supervisor ends an aggregator within 5 s: GRACE_MS in shim/io/supervise.c."""
+
+AGGREGATOR = (sys.executable, "-m", "waystage", "aggregator", "--quiet")
+"""What a node's supervisor starts; WAYSTAGE_IO_SOCKET and the token are in the environment."""
+
+COMPONENT_PATH = "OMPI_MCA_mca_base_component_path"
+
+PASSED_ON = (
+    "LD_PRELOAD",
+    "WAYSTAGE_IO_AGGREGATOR",
+    "WAYSTAGE_IO_APP",
+    "WAYSTAGE_IO_BASE",
+    "WAYSTAGE_IO_LIBRARY",
+    "WAYSTAGE_IO_LEASE_S",
+    "WAYSTAGE_IO_DELAY_FILE",
+    "WAYSTAGE_IO_TOKEN",
+    "WAYSTAGE_IO_VERBOSE",
+    "WAYSTAGE_IO_WAY",
+    "WAYSTAGE_JOB",
+)
+"""Variables that ranks on other hosts need. Open MPI passes its own, OMPI_MCA_*, itself."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """`memory` is in bytes, of each node's aggregator; `profile` a pattern file to write; `job` the id of the job."""
+
+    io: bool = True
+    profile: Path | None = None
+    verbose: bool = False
+    job: str | None = None
+    memory: int | None = None
+    mpicc: str | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`status` is the program's, as a shell gives it."""
+
+    status: int
+    profiled: Profiled | None = None
+
+
+def run(command: Sequence[str], options: Options) -> Ended:
+    """Run `command` to its end. Raises MpiIoError where it was not started."""
+    if shutil.which(command[0]) is None:
+        raise MpiIoError(f"there is no program {command[0]}")
+    launcher = launcher_of(command)
+    environment: dict[str, str] = {}
+    preloads: list[str] = []
+    passed: tuple[str, ...] = ()
+    recording = None
+    if options.profile is not None:
+        try:
+            recording = record(options.profile, launcher=launcher, mpicc=options.mpicc)
+        except CompilerMissing as error:
+            raise Missing(str(error)) from None
+        except ProfilerError as error:
+            raise MpiIoError(str(error)) from None
+        environment |= recording.environment
+        preloads.append(str(recording.library))
+        passed += PASSED_ON_BY_PROFILER
+    if options.io:
+        way = build(options.mpicc, launcher=launcher)
+        environment |= environment_for(way, options)
+        preloads.append(str(way.preload))
+        passed += tuple(
+            name for name in PASSED_ON if name in environment or name in os.environ or name == "LD_PRELOAD"
+        )
+    environment["LD_PRELOAD"] = preloading(":".join(preloads))
+    try:
+        status = run_to_end(passing(command, launcher, dict.fromkeys(passed)), environment)
+    except OSError as error:
+        raise MpiIoError(f"{command[0]} cannot be started: {error.strerror}") from None
+    if options.io:
+        _wait_for_supervisors(environment["WAYSTAGE_IO_BASE"])
+    return Ended(status, recording.collect(status) if recording is not None else None)
+
+
+def environment_for(way: Way, options: Options) -> dict[str, str]:
+    """Variables to add to a program's environment, but LD_PRELOAD."""
+    job = options.job or os.environ.get("SLURM_JOB_ID") or ""
+    launch = secrets.token_hex(8)
+    arguments = () if options.memory is None else ("--memory", f"{options.memory}B")
+    environment = {
+        # Of a node, and short: a socket's path has at most 108 bytes.
+        "WAYSTAGE_IO_BASE": f"/tmp/waystage-io-{os.geteuid()}-{launch}",
+        "WAYSTAGE_IO_TOKEN": secrets.token_hex(32),
+        "WAYSTAGE_IO_APP": f"{job or 'app'}.{launch[:6]}",
+        "WAYSTAGE_IO_LIBRARY": str(client_library()),
+        "WAYSTAGE_IO_AGGREGATOR": "\n".join((*AGGREGATOR, *arguments)),
+        "WAYSTAGE_IO_WAY": way.name,
+    }
+    if job:
+        environment["WAYSTAGE_JOB"] = job
+    if options.verbose:
+        environment["WAYSTAGE_IO_VERBOSE"] = "1"
+    if way.components is not None:
+        environment[COMPONENT_PATH] = _component_path(way.components, os.environ)
+    return environment
+
+
+def _component_path(folder: Path, environment: Mapping[str, str]) -> str:
+    """Before the user's; else before Open MPI's own folders, by the names that it has for them."""
+    return f"{folder}:{environment.get(COMPONENT_PATH) or 'SYSTEM_DEFAULT:USER_DEFAULT'}"
+
+
+def _wait_for_supervisors(base: str) -> None:
+    """Those of this node see the ranks' end within a second."""
+    until = time.monotonic() + CLEANED_UP_WITHIN_S
+    while glob.glob(f"{glob.escape(base)}-*") and time.monotonic() < until:
+        time.sleep(0.02)

@@ -1,0 +1,226 @@
+#include "file.h"
+#include "node.h"
+#include "say.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct ws_real ws_real;
+
+static struct ws_file *files;
+static pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct ws_file *ws_file_find(MPI_File handle) {
+    pthread_mutex_lock(&files_lock);
+    struct ws_file *file = files;
+    while (file != NULL && file->handle != handle)
+        file = file->next;
+    pthread_mutex_unlock(&files_lock);
+    return file;
+}
+
+void ws_file_say(struct ws_file *file, enum ws_kind kind, const char *why) {
+    unsigned bit = 1u << kind;
+    if (file->rank != 0 || (file->said & bit) != 0)
+        return;
+    file->said |= bit;
+    if (kind == WS_SAID_LOST || ws_verbose())
+        ws_say("%s: %s; %s does it", file->name, why, ws_real.name);
+}
+
+int ws_error_class(int result) {
+    switch (result) {
+    case WS_IO_OK: return MPI_SUCCESS;
+    case WS_IO_NO_SUCH_FILE: return MPI_ERR_NO_SUCH_FILE;
+    case WS_IO_FILE_EXISTS: return MPI_ERR_FILE_EXISTS;
+    case WS_IO_ACCESS: return MPI_ERR_ACCESS;
+    case WS_IO_READ_ONLY: return MPI_ERR_READ_ONLY;
+    case WS_IO_NO_SPACE: return MPI_ERR_NO_SPACE;
+    case WS_IO_QUOTA: return MPI_ERR_QUOTA;
+    case WS_IO_BAD_FILE: return MPI_ERR_BAD_FILE;
+    case WS_IO_ARGUMENT: return MPI_ERR_ARG;
+    case WS_IO_UNSUPPORTED: return MPI_ERR_UNSUPPORTED_OPERATION;
+    case WS_IO_MEMORY: return MPI_ERR_NO_MEM;
+    default: return MPI_ERR_IO;
+    }
+}
+
+/* -- opening and closing ------------------------------------------------------------------------------------------- */
+
+MPI_Comm ws_file_prepare(MPI_Comm comm, int amode, struct ws_hints *hints) {
+    int size, between;
+    if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &between) != MPI_SUCCESS || between)
+        return MPI_COMM_NULL;
+    PMPI_Comm_size(comm, &size);
+    /* One rank has no one to gather with; a sequential file has shared pointers only. */
+    if (size == 1 || (amode & MPI_MODE_SEQUENTIAL) != 0)
+        return MPI_COMM_NULL;
+    MPI_Comm own;
+    if (PMPI_Comm_dup(comm, &own) != MPI_SUCCESS)
+        return MPI_COMM_NULL;
+    PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+    int same = ws_hints_of_rank_0(hints, own);
+    if (!same && ws_verbose())
+        ws_say("hints differ from those of rank 0, which hold for all");
+    return own;
+}
+
+/* The lowest rank on which `ok` is 0, or -1. Collective. */
+static int first_not(MPI_Comm comm, int rank, int ok) {
+    int mine = ok ? INT_MAX : rank, first;
+    PMPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm);
+    return first == INT_MAX ? -1 : first;
+}
+
+/* ROMIO's names of file systems before a path. Another one, like `waystage:NAME`, is no path. */
+static const char *without_file_system(const char *name) {
+    static const char *const prefixes[] = {"ufs:", "nfs:", "xfs:", "lustre:", "gpfs:"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+            return name + strlen(prefixes[i]);
+    return name;
+}
+
+struct rank_0 {
+    int result;
+    unsigned char id[WS_IO_ID_BYTES];
+    char path[PATH_MAX];
+};
+
+static int open_at_aggregators(struct ws_file *f, const struct ws_nodes *nodes, const struct ws_hints *hints,
+                               struct rank_0 *chosen) {
+    const char *texts[2 * WS_MAX_HINTS];
+    for (int i = 0; i < 2 * hints->count; i++)
+        texts[i] = hints->text[i];
+    const char **addresses = malloc(sizeof *addresses * (size_t)nodes->count);
+    if (addresses == NULL)
+        return WS_IO_MEMORY;
+    for (int i = 0; i < nodes->count; i++)
+        addresses[i] = nodes->address[i];
+    struct ws_io_open how = {
+        .path = chosen->path,
+        .flags = (f->amode & MPI_MODE_RDONLY) != 0   ? WS_IO_RDONLY
+                 : (f->amode & MPI_MODE_WRONLY) != 0 ? WS_IO_WRONLY
+                                                     : WS_IO_RDWR,
+        .rank = f->rank,
+        .size = f->size,
+        .nodes = nodes->count,
+        .addresses = addresses,
+        .node_of = nodes->of_rank,
+        .hints = hints->count,
+        .hint = texts,
+    };
+    memcpy(how.id, chosen->id, sizeof how.id);
+    int result = ws_library.open(f->node, &how, &f->file);
+    if (result != WS_IO_OK)
+        f->file = NULL;
+    free(addresses);
+    return result;
+}
+
+/* Rank 0 first: it fails alone where the file cannot be opened at all. */
+static const char *open_together(struct ws_file *f, const struct ws_nodes *nodes, const struct ws_hints *hints) {
+    static struct rank_0 chosen; /* one open at a time: MPI_File_open is collective over f->comm */
+    if (f->rank == 0) {
+        memset(&chosen, 0, sizeof chosen);
+        if (realpath(without_file_system(f->name), chosen.path) == NULL)
+            chosen.result = WS_IO_NO_SUCH_FILE;
+        else
+            chosen.result = ws_library.file_id(chosen.id);
+        if (chosen.result == WS_IO_OK)
+            chosen.result = open_at_aggregators(f, nodes, hints, &chosen);
+    }
+    PMPI_Bcast(&chosen, sizeof chosen, MPI_BYTE, 0, f->comm);
+    if (f->rank != 0 && chosen.result == WS_IO_OK)
+        chosen.result = open_at_aggregators(f, nodes, hints, &chosen);
+    f->path = chosen.result == WS_IO_OK ? strdup(chosen.path) : NULL;
+    return f->path != NULL ? NULL : ws_library.message();
+}
+
+static void release(struct ws_file *f) {
+    if (f->file != NULL)
+        ws_library.close(f->file);
+    ws_node_release(f->node);
+    PMPI_Comm_free(&f->comm);
+    free(f->name);
+    free(f->path);
+    free(f);
+}
+
+static const char *attach(struct ws_file *f, const struct ws_opening *o, int *first) {
+    const char *why = NULL;
+    if (ws_hints_switch(o->hints, "waystage_io", 1) == 0)
+        why = "the hint waystage_io is false";
+    else if (!o->failed && (f->node = ws_node_connect()) == NULL)
+        why = ws_node_why();
+    if ((*first = first_not(f->comm, f->rank, !o->failed && why == NULL)) >= 0)
+        return why;
+    struct ws_nodes nodes;
+    if (!ws_nodes_gather(f->comm, f->node, &nodes)) {
+        *first = 0;
+        return "the addresses of the nodes could not be gathered";
+    }
+    why = open_together(f, &nodes, o->hints);
+    ws_nodes_free(&nodes);
+    *first = first_not(f->comm, f->rank, why == NULL);
+    return why;
+}
+
+void ws_file_attach(const struct ws_opening *opening) {
+    struct ws_file *f = calloc(1, sizeof *f);
+    /* Without memory for this nothing works: the other ranks learn of it as an error of MPI. */
+    if (f == NULL)
+        PMPI_Abort(opening->comm, 1);
+    f->handle = opening->handle;
+    f->comm = opening->comm;
+    f->amode = opening->amode;
+    f->name = strdup(opening->name);
+    f->alone = MPI_FILE_NULL;
+    PMPI_Comm_rank(f->comm, &f->rank);
+    PMPI_Comm_size(f->comm, &f->size);
+    int first;
+    const char *why = attach(f, opening, &first);
+    if (first >= 0) {
+        if (first == f->rank && why != NULL)
+            ws_say("%s: not through aggregators, since on rank %d: %s", opening->name, f->rank, why);
+        release(f);
+        return;
+    }
+    f->no_write = !ws_hints_switch(opening->hints, "romio_cb_write", 1);
+    f->no_read = !ws_hints_switch(opening->hints, "romio_cb_read", 1);
+    f->etype = f->filetype = MPI_BYTE;
+    f->etype_bytes = f->filetype_bytes = 1;
+    f->real_view = 1;
+    /* MPI_MODE_APPEND moved it. */
+    ws_real.get_position(f->handle, &f->position);
+    if (f->rank == 0 && ws_verbose())
+        ws_say("%s: through aggregators", f->name);
+    pthread_mutex_lock(&files_lock);
+    f->next = files;
+    files = f;
+    pthread_mutex_unlock(&files_lock);
+}
+
+static void close_alone(struct ws_file *f) {
+    if (f->alone != MPI_FILE_NULL)
+        PMPI_File_close(&f->alone);
+    f->alone = MPI_FILE_NULL;
+}
+
+void ws_file_detach(MPI_File handle) {
+    struct ws_file *f = ws_file_find(handle);
+    if (f == NULL)
+        return;
+    pthread_mutex_lock(&files_lock);
+    struct ws_file **link = &files;
+    while (*link != f)
+        link = &(*link)->next;
+    *link = f->next;
+    pthread_mutex_unlock(&files_lock);
+    close_alone(f);
+    ws_forget_view(f);
+    release(f);
+}

@@ -1,0 +1,39 @@
+/* The functions of MPI that the wrappers call, as weak symbols: the library is preloaded into launchers and shells too,
+ * and with --as-needed it does not load MPI into them.
+ */
+#pragma weak PMPI_Abort
+#pragma weak PMPI_Allgather
+#pragma weak PMPI_Allgatherv
+#pragma weak PMPI_Allreduce
+#pragma weak PMPI_Bcast
+#pragma weak PMPI_Comm_dup
+#pragma weak PMPI_Comm_free
+#pragma weak PMPI_Comm_rank
+#pragma weak PMPI_Comm_set_errhandler
+#pragma weak PMPI_Comm_size
+#pragma weak PMPI_Comm_test_inter
+#pragma weak PMPI_Error_class
+#pragma weak PMPI_File_call_errhandler
+#pragma weak PMPI_File_set_errhandler
+#pragma weak PMPI_Info_create
+#pragma weak PMPI_Info_free
+#pragma weak PMPI_Info_get
+#pragma weak PMPI_Info_get_nkeys
+#pragma weak PMPI_Info_get_nthkey
+#pragma weak PMPI_Info_set
+#pragma weak PMPI_Query_thread
+#pragma weak PMPI_Reduce
+#pragma weak PMPI_Status_set_cancelled
+#pragma weak PMPI_Status_set_elements_x
+#pragma weak PMPI_Type_commit
+#pragma weak PMPI_Type_contiguous_c
+#pragma weak PMPI_Type_create_keyval
+#pragma weak PMPI_Type_dup
+#pragma weak PMPI_Type_free
+#pragma weak PMPI_Type_get_attr
+#pragma weak PMPI_Type_get_contents
+#pragma weak PMPI_Type_get_envelope
+#pragma weak PMPI_Type_get_envelope_c
+#pragma weak PMPI_Type_get_extent
+#pragma weak PMPI_Type_set_attr
+#pragma weak PMPI_Type_size_x

@@ -1,0 +1,139 @@
+"""What `waystage mpi` does around a program: errors, exit status, cleaning up, killed aggregators and launchers."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mpi_io.conftest import DEADLINE_S, OPEN_MPI, Mpi, run_mpi
+
+WAYSTAGE = [sys.executable, "-m", "waystage"]
+
+
+def folders() -> set[Path]:
+    return set(Path("/tmp").glob(f"waystage-io-{os.geteuid()}-*-*"))
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < until, f"not within {DEADLINE_S} s: {what}"
+        time.sleep(0.02)
+
+
+def aggregators_of(environment: str) -> list[int]:
+    """Processes whose environment has `environment` and that serve a node."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+            if b"aggregator" in command and environment.encode() in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def looping(mpi: Mpi, compiled: Callable[..., Path]) -> Path:
+    return compiled(mpi.compiler("mpicc"), "io_loop.c", name=f"io-loop-{mpi.name}")
+
+
+def test_the_exit_status_is_the_programs() -> None:
+    done = subprocess.run([*WAYSTAGE, "mpi", "--io", "--", "false"], capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+def test_one_sentence_without_a_compiler(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*WAYSTAGE, "mpi", "--io", "--mpicc", "no-such-mpicc", "--", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert done.stderr.count("\n") == 1 and "no-such-mpicc" in done.stderr
+
+
+def test_a_component_that_the_user_left_out_is_said(compiled: Callable[..., Path], tmp_path: Path) -> None:
+    program = compiled("mpicc.openmpi", "io_loop.c", name="io-loop-openmpi")
+    selected = Mpi(OPEN_MPI.name, (*OPEN_MPI.launcher, "--mca", "io", "romio321"))
+    ran = run_mpi(selected, str(program), str(tmp_path / "file"), "1", io=())
+    assert ran.code == 0
+    assert "OMPI_MCA_io=romio321 leaves Waystage out" in ran.err
+
+
+def test_a_killed_aggregator_loses_nothing(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
+    """It is started again, and the operation repeated."""
+    file, tag = tmp_path / "file", f"WAYSTAGE_TEST_TAG={tmp_path}"
+    process = subprocess.Popen(
+        [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, "-n", "3", str(looping), str(file), "400"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WAYSTAGE_TEST_TAG": str(tmp_path)},
+    )
+    try:
+        for killed in range(2):
+            wait_until(lambda done=killed: file.exists() and file.stat().st_size > done * 200_000, "a write")
+            for found in aggregators_of(tag):
+                os.kill(found, signal.SIGKILL)
+        out, err = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, err
+    assert "wrong 0\n" in out
+    assert not aggregators_of(tag)
+
+
+def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
+    before = folders()
+    process = subprocess.Popen(
+        [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, "-n", "2", str(looping), str(tmp_path / "file"), "1000000"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "WAYSTAGE_TEST_TAG": str(tmp_path)},
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: (tmp_path / "file").exists(), "the program's file")
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        process.wait(DEADLINE_S)
+        wait_until(lambda: folders() <= before, "the node's folder is removed")
+        wait_until(lambda: not aggregators_of(f"WAYSTAGE_TEST_TAG={tmp_path}"), "aggregators have ended")
+    finally:
+        process.kill()
+
+
+def test_the_token_is_in_no_command_line(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, "-n", "2", str(looping), str(tmp_path / "file"), "300"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "WAYSTAGE_TEST_TAG": str(tmp_path)},
+    )
+    try:
+        wait_until(lambda: aggregators_of(f"WAYSTAGE_TEST_TAG={tmp_path}"), "an aggregator")
+        aggregator = aggregators_of(f"WAYSTAGE_TEST_TAG={tmp_path}")[0]
+        environment = Path(f"/proc/{aggregator}/environ").read_text(encoding="utf-8")
+        token = re.search(r"WAYSTAGE_IO_TOKEN=([0-9a-f]{64})", environment)
+        assert token is not None
+        for commands in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                assert token[1].encode() not in commands.read_bytes()
+            except OSError:
+                continue
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
