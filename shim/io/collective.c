@@ -103,15 +103,16 @@ static void control_point(struct ws_file *f, int write, const int64_t total[2], 
 static int once(struct ws_file *f, const struct ws_access *a, const struct ws_type *memory, const struct control *c,
                 int64_t *moved) {
     int result = c->result;
-    if (result == WS_IO_OK)
-        result = ws_library.adopt(f->file, c->blob, (size_t)c->length);
     if (result != WS_IO_OK)
-        return result;
+        return result; /* the same on all ranks */
+    /* A rank that cannot adopt takes part all the same: operations are numbered by the calls of each rank. */
+    int adopted = ws_library.adopt(f->file, c->blob, (size_t)c->length);
     int64_t offset = a->offset * f->etype_bytes;
     int64_t count = memory->dense ? a->count * memory->size : a->count;
     const ws_io_type *type = memory->dense ? NULL : memory->type;
-    return a->write ? ws_library.write_all(f->file, offset, a->buffer, count, type, moved)
-                    : ws_library.read_all(f->file, offset, a->buffer, count, type, moved);
+    result = a->write ? ws_library.write_all(f->file, offset, a->buffer, count, type, moved)
+                      : ws_library.read_all(f->file, offset, a->buffer, count, type, moved);
+    return result == WS_IO_OK ? adopted : result;
 }
 
 static void pause_ms(long ms) {

@@ -1,5 +1,6 @@
 #include "start.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -101,13 +102,13 @@ static int again(int status, time_t started, int *failures) {
     return *failures < MAX_FAILURES;
 }
 
+/* What the aggregator put there: the folder is this launch's alone. */
 static void remove_folder(const char *folder) {
-    static const char *const names[] = {"socket", "log", "lock"};
-    char path[WS_FOLDER_BYTES + 16];
-    for (int i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry; entries != NULL && (entry = readdir(entries)) != NULL;)
+        unlinkat(dirfd(entries), entry->d_name, 0);
+    if (entries != NULL)
+        closedir(entries);
     rmdir(folder);
 }
 
