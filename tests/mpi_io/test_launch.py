@@ -98,7 +98,18 @@ def test_a_killed_aggregator_loses_nothing(mpi: Mpi, looping: Path, tmp_path: Pa
 def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
     before = folders()
     process = subprocess.Popen(
-        [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, "-n", "2", str(looping), str(tmp_path / "file"), "1000000"],
+        [
+            *WAYSTAGE,
+            "mpi",
+            "--io",
+            "--",
+            *mpi.launcher,
+            "-n",
+            "2",
+            str(looping),
+            str(tmp_path / "file"),
+            "1000000",
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "WAYSTAGE_TEST_TAG": str(tmp_path)},
@@ -106,7 +117,9 @@ def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, 
     )
     try:
         wait_until(lambda: (tmp_path / "file").exists(), "the program's file")
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
+        children = (
+            Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
+        )
         for child in children:
             os.kill(int(child), signal.SIGKILL)
         process.wait(DEADLINE_S)
@@ -118,7 +131,18 @@ def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, 
 
 def test_the_token_is_in_no_command_line(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, "-n", "2", str(looping), str(tmp_path / "file"), "300"],
+        [
+            *WAYSTAGE,
+            "mpi",
+            "--io",
+            "--",
+            *mpi.launcher,
+            "-n",
+            "2",
+            str(looping),
+            str(tmp_path / "file"),
+            "300",
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "WAYSTAGE_TEST_TAG": str(tmp_path)},
