@@ -48,7 +48,7 @@ def test_a_fortran_program_writes_the_same_file(
         mpi.compiler("mpifort"), "io_fortran.F90", name=f"fortran-{mpi.name}-{module}", flags=flags
     )
     out = goes_through_aggregators(mpi, tmp_path / "io", str(program))
-    assert out.split() == "count 600 wrong 0 bytes 9600 missing T".split()
+    assert out.split() == ["count", "600", "wrong", "0", "bytes", "9600", "missing", "T"]
     assert run_mpi(mpi, str(program), str(tmp_path / "plain"), io=None).out == out
     assert (tmp_path / "io").read_bytes() == (tmp_path / "plain").read_bytes()
 
