@@ -1060,6 +1060,39 @@ class Aggregator(Task):
         """Whether the application's operations wait for grants; to be repeated within 30 s."""
 
 @final
+class CouplingService:
+    """Holds pieces of coupled names, and their directories, for ranks of this launch, until `stop`.
+
+    `socket`: a path in a directory of rights 0700; `token`: the launch's secret; `listen`: address and port for
+    other hosts, None: none; `host`: what processes that share memory have in common, by default this machine and its
+    network namespace. Raises ValueError on an invalid option, OSError where it cannot listen.
+    """
+
+    def __new__(
+        cls,
+        socket: Path,
+        token: str,
+        *,
+        listen: str | None = None,
+        lease_s: float = 30.0,
+        memory_bytes: int = ...,
+        host: str | None = None,
+    ) -> CouplingService: ...
+    @property
+    def address(self) -> str:
+        """Where other processes reach it."""
+
+    @property
+    def clients(self) -> int:
+        """Connections."""
+
+    def status(self) -> tuple[list[tuple[str, list[int]]], int]:
+        """Names with the versions that are held, and the bytes of all pieces."""
+
+    def stop(self) -> None:
+        """Close all connections and give up all pieces."""
+
+@final
 class WanProxy(Task):
     """TCP connections of this host through a server. `wait` also returns, False, where there are notices.
 

@@ -202,7 +202,8 @@ int ws_io_next(ws_io_coupling *coupling, int64_t after, int64_t *version);
 int ws_io_inquire(ws_io_coupling *coupling, int64_t version, const char *variable, char *element, size_t capacity,
                   int64_t *element_bytes, int *dimensions, int64_t *shape);
 
-/* Closes it; a writer waits until its versions are read, at most `timeout_ms`, and then has WS_IO_TIMEOUT. */
+/* Closes it; a writer waits until its versions are read, at most `timeout_ms`, and then has WS_IO_TIMEOUT.
+ * With a negative `timeout_ms` the other ranks see this one die: it leaves after an error. */
 int ws_io_uncouple(ws_io_coupling *coupling, int timeout_ms);
 
 #ifdef __cplusplus

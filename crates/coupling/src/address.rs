@@ -166,6 +166,12 @@ pub fn hex(token: &Token) -> String {
     })
 }
 
+/// The token by which ranks of a launch introduce themselves, of the launch's secret (WAYSTAGE_IO_TOKEN).
+#[must_use]
+pub fn launch_token(secret: &str) -> Token {
+    blake3::derive_key("waystage coupling, ranks of a launch", secret.as_bytes())
+}
+
 /// The token of a text of hexadecimal digits.
 #[must_use]
 pub fn token(text: &str) -> Option<Token> {

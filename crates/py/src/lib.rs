@@ -11,6 +11,7 @@ mod catalog;
 mod check;
 mod contention;
 mod copy;
+mod coupling;
 mod dedup;
 mod emulated_path;
 mod errors;
@@ -47,6 +48,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
         check::register,
         contention::register,
         copy::register,
+        coupling::register,
         dedup::register,
         emulated_path::register,
         flow_load::register,

@@ -99,12 +99,7 @@ fn options(how: &How) -> Result<(Options, Option<PathBuf>)> {
         Some(token) => Some(token.to_owned()),
         None => variable("WAYSTAGE_IO_TOKEN"),
     };
-    let token = token
-        .map(|token| {
-            address::token(&token)
-                .ok_or_else(|| argument("the token is no hexadecimal text of 64 digits"))
-        })
-        .transpose()?;
+    let token = token.map(|secret| address::launch_token(&secret));
     let lease = if how.lease_ms == 0 { LEASE_MS } else { how.lease_ms };
     let options = Options {
         name: text(how.name, "name")?.to_owned(),
@@ -321,6 +316,9 @@ pub extern "C" fn ws_io_inquire(
 pub extern "C" fn ws_io_uncouple(coupling: *mut Mutex<Open>, timeout_ms: c_int) -> c_int {
     guard(|| {
         let open = OPEN.remove(coupling)?;
+        if timeout_ms < 0 {
+            return Ok(());
+        }
         let mut open = open.lock();
         open.coupling.set_timeout(milliseconds(timeout_ms, "timeout_ms")?);
         open.coupling.close().map_err(|failure| error(&failure))
