@@ -36,6 +36,10 @@ struct State {
     flags: u32,
     /// Connection by which the process knows the file.
     generation: u64,
+    /// Each connection after the first is one AGAIN at every rank of the node, whether it was found broken in an
+    /// operation or before: the connection whose AGAIN has been returned. Otherwise one rank would announce to the new
+    /// process what another has announced to the old one, and wait for ever.
+    excused: u64,
     hints: Vec<(String, String)>,
     view: View,
     /// Number of the view, and its encoding where the exchange is view-based.
@@ -66,6 +70,7 @@ impl File {
             path,
             flags: how.flags,
             generation: 0,
+            excused: 0,
             hints: how.hints,
             view_sent: None,
             view,
@@ -78,7 +83,11 @@ impl File {
         };
         let file = Self { node, state: Mutex::new(state) };
         file.set_view(0, 1, None)?;
-        drop(file.attached(&mut file.state.lock())?);
+        {
+            let mut state = file.state.lock();
+            drop(file.attached(&mut state)?);
+            state.excused = state.generation;
+        }
         Ok(file)
     }
 
@@ -201,14 +210,14 @@ impl File {
         let view = state.view.clone();
         let hull = view.hull(&range).ok().flatten().unwrap_or(0..0);
         let transfer = Transfer { view: &view, range: range.clone(), data };
-        let before = state.generation;
         let mut session = self.attached(&mut state)?;
-        if before != state.generation {
+        if session.generation() != state.excused {
+            state.excused = session.generation();
             let text = "the aggregator process of this node was restarted: repeat";
             return Err(Error::new(Code::Again, text));
         }
         let (file, op) = (state.id, state.operation);
-        session.send(&ToNode::Announce {
+        let announced = session.send(&ToNode::Announce {
             file,
             op,
             epoch: state.epoch,
@@ -218,8 +227,13 @@ impl File {
             bytes: range.end - range.start,
             hull_lo: hull.start,
             hull_hi: hull.end,
-        })?;
-        let eof = serve(&mut session, file, op, &transfer)?;
+        });
+        let ended = announced.and_then(|()| serve(&mut session, file, op, &transfer));
+        if session.pool().is_none() {
+            // It ended in this operation: the next connection's AGAIN has been returned.
+            state.excused = session.generation() + 1;
+        }
+        let eof = ended?;
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
