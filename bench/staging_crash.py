@@ -7,8 +7,8 @@ failed or cancelled in the end; `wrong_bytes` counts bytes at the destinations t
 ones included; `stuck` counts requests that have not ended ten minutes after the last kill, engines that outlived their
 stager, and jobs that the controller still believes to be staging.
 
-Where Slurm is installed, as many kills of slurmctld, slurmd and stager follow, under jobs of the lab's Slurm with
-directives (`details.slurm`), and count with the others.
+Where Slurm is installed, as many kills of slurmctld, slurmd, stager, engines and controller follow, under jobs of the
+lab's Slurm with directives (`details.slurm`), and count with the others.
 """
 
 from __future__ import annotations

@@ -144,10 +144,13 @@ def nodes(env: Mapping[str, str] | None = None) -> list[str]:
     return sorted({words[2] for words in lines if len(words) >= 4})
 
 
-def connected_nodes(env: Mapping[str, str] | None = None) -> list[str]:
-    """The filesystem nodes whose gfsd is connected to the metadata server. Raises GfarmError."""
+def connected_nodes(env: Mapping[str, str] | None = None, within: Sequence[str] = ()) -> list[str]:
+    """The filesystem nodes whose gfsd is connected to the metadata server. Raises GfarmError.
+
+    `within` are the words before a command that run it where the metadata server can be reached.
+    """
     try:
-        return sorted({line.strip() for line in _lines(("gfsched",), env)})
+        return sorted({line.strip() for line in _lines((*within, "gfsched"), env)})
     except GfarmError as error:
         if NO_NODE in str(error):
             return []

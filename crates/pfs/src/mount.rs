@@ -21,7 +21,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mount `pfs` on `point` and serve it; `name` is its source, as `mount` shows it.
+    /// Mount `pfs` on `point` and serve it; `name` is its source, as `mount` shows it. Where `pfs` is shared, every
+    /// user may use it, and the kernel checks their rights (`allow_other`, `default_permissions` of mount.fuse(8)).
     ///
     /// # Errors
     /// Where there is no FUSE, or the mount is refused.
@@ -30,6 +31,10 @@ impl Mount {
         config.mount_options =
             vec![MountOption::FSName(name.to_owned()), MountOption::NoSuid, MountOption::NoDev];
         config.acl = SessionACL::Owner;
+        if pfs.shared() {
+            config.acl = SessionACL::All;
+            config.mount_options.push(MountOption::DefaultPermissions);
+        }
         config.n_threads = Some(THREADS);
         config.clone_fd = true;
         let session = Session::new(pfs, point, &config).map_err(PfsError::Mount)?;

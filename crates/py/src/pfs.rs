@@ -50,6 +50,7 @@ struct Shape {
     attributes_s: f64,
     direct: bool,
     folder: Option<PathBuf>,
+    shared: bool,
     files_per_directory: u64,
 }
 
@@ -103,6 +104,7 @@ impl Shape {
             entries_per_message: self.entries_per_message,
             glimpse_ns: self.glimpse_ns,
             dilation: self.dilation,
+            shared: self.shared,
         }
     }
 

@@ -83,10 +83,29 @@ command.add_command(wan)
 )
 @click.option(
     "--global-fs",
-    type=click.Choice(["none", "glusterfs"]),
+    type=click.Choice(["none", "glusterfs", "pfs"]),
     default="none",
     show_default=True,
-    help="With --slurm: a global file system for its jobs. glusterfs: four bricks, with shards.",
+    help="With --slurm: a global file system for its jobs. glusterfs: four bricks, with shards; pfs: an emulated striped "
+    "one, as of `waystage lab pfs`.",
+)
+@click.option(
+    "--global-fs-shape",
+    metavar="SHAPE",
+    help="With --global-fs pfs: shape file, or name of a shipped shape [default: nurion].",
+)
+@click.option(
+    "--far",
+    type=click.Choice(["none", "gfarm", "empty"]),
+    default="none",
+    show_default=True,
+    help="With --slurm: a site at the far end of an emulated wide-area path. gfarm: a Gfarm of two filesystem nodes; "
+    "empty: start what you need with `waystage lab exec far`.",
+)
+@click.option(
+    "--far-path",
+    metavar="PROFILE",
+    help="With --far: profile of the path, a file or a shipped one, as of `waystage lab wan up` [default: wan-10ms].",
 )
 @output_options
 def up(
@@ -97,6 +116,9 @@ def up(
     slurm: bool,
     slurm_hooks: str,
     global_fs: str,
+    global_fs_shape: str | None,
+    far: str,
+    far_path: str | None,
     output: Output,
 ) -> None:
     """Start TOPOLOGY: a GraphML file, or the name of a shipped topology (default: paper).
@@ -107,8 +129,17 @@ def up(
     """
     if global_fs != "none" and not slurm:
         raise UserError("--global-fs is the file system of Slurm's jobs: give --slurm too", ExitCode.USAGE)
+    if far != "none" and not slurm:
+        raise UserError("--far is a site that Slurm's jobs stage from: give --slurm too", ExitCode.USAGE)
+    if global_fs_shape and global_fs != "pfs":
+        raise UserError("--global-fs-shape is for --global-fs pfs", ExitCode.USAGE)
+    if far_path and far == "none":
+        raise UserError("--far-path is for --far gfarm or --far empty", ExitCode.USAGE)
     needs_root("a lab")
     with _lab_errors():
+        # Files that a user wrote are read before anything is started.
+        shape = _shape(global_fs_shape or "nurion") if global_fs == "pfs" else None
+        profile = _profile(far_path or "wan-10ms") if far != "none" else None
         from waystage.interconnect.graphml import read_topology
         from waystage.worlds.lab.controller_process import start_controller
         from waystage.worlds.lab.lab import Lab
@@ -127,7 +158,10 @@ def up(
                     raise
             if slurm:
                 progress("starting Slurm", 0.7)
-                _start_slurm(lab, slurm_hooks, global_fs)
+                _start_slurm(lab, slurm_hooks, global_fs, shape)
+            if profile is not None:
+                progress("starting the far site", 0.9)
+                _start_far(lab, profile, gfarm=far == "gfarm")
             progress("up", 1.0)
         seconds = round(time.monotonic() - started, 2)
     found = _describe(lab) | {"seconds": seconds}
@@ -135,6 +169,8 @@ def up(
     if slurm:
         enter = f"waystage lab exec --name {name} slurmctl --"
         output.note(f"Slurm has {len(found['slurm']['nodes'])} nodes: {enter} sbatch JOB, {enter} squeue")
+        for line in _places(found):
+            output.note(line)
     output.result(
         found,
         f"lab '{name}' is up after {seconds} s: {hosts} hosts, {switches} switches\n"
@@ -171,8 +207,7 @@ def status(name: str, output: Output) -> None:
     text += [table(found["switches"], ["switch", "dpid", "controller", "rules"])]
     if found["slurm"]:
         text += ["", f"Slurm: SLURM_CONF={found['slurm']['conf']}"]
-        if found["slurm"]["global_fs"]:
-            text += [f"global file system: {found['slurm']['global_fs']}"]
+        text += _places(found)
         text += [table(found["slurm"]["nodes"], ["node", "state"])]
     output.result(found, "\n".join(text))
     if found["problem"]:
@@ -192,7 +227,7 @@ def exec_(name: str, host: str, argv: tuple[str, ...]) -> None:
     """Run COMMAND on HOST in this terminal; exits with its status.
 
     The HOST `fabric` is the namespace of the switches, for `ovs-vsctl` and `ovs-ofctl`; with `lab up --slurm`,
-    `slurmctl` is that of slurmctld, for `sbatch` and `squeue`.
+    `slurmctl` is that of slurmctld, for `sbatch` and `squeue`; with `--far`, `far` is the far end of the path.
     """
     needs_root("entering a host")
     with _lab_errors():
@@ -297,11 +332,50 @@ def _describe(lab: Lab) -> dict[str, Any]:
             for switch in topology.switches
         ],
         "slurm": slurm,
+        "far": _describe_far(lab),
         "problem": problem,
     }
 
 
-def _start_slurm(lab: Lab, hooks: Any, global_fs: str) -> None:
+def _shape(source: str) -> Any:
+    from waystage.worlds.lab import pfs
+
+    return pfs.load(source)
+
+
+def _profile(source: str) -> Any:
+    from waystage.worlds.lab import wan
+
+    return wan.load(source)
+
+
+def _start_far(lab: Lab, profile: Any, *, gfarm: bool) -> None:
+    from waystage.worlds.lab.slurm_far import FarSite
+
+    try:
+        site = FarSite(lab, profile)
+        site.up()
+        if gfarm:
+            site.start_gfarm()
+    except BaseException:
+        lab.down()
+        raise
+
+
+def _places(found: dict[str, Any]) -> list[str]:
+    """Where the global file system and the far site are, in lines."""
+    slurm, far = found["slurm"], found["far"]
+    lines = []
+    if slurm and slurm["global_fs"]:
+        lines.append(f"global file system: {slurm['global_fs']}")
+    if far:
+        lines.append(f"far site: {far['address']}, path '{far['path']}' of profile {far['profile']}")
+    if far and far["gfarm"]:
+        lines.append(f"Gfarm: {far['gfarm']} over the path, {far['gfarm_there']} at the far end")
+    return lines
+
+
+def _start_slurm(lab: Lab, hooks: Any, global_fs: str, shape: Any) -> None:
     from waystage.worlds.lab.slurm import LabSlurm
 
     try:
@@ -309,6 +383,8 @@ def _start_slurm(lab: Lab, hooks: Any, global_fs: str) -> None:
         slurm.start(None if hooks == "none" else hooks)
         if global_fs == "glusterfs":
             slurm.start_global_fs()
+        if global_fs == "pfs":
+            slurm.start_emulated_fs(shape)
     except BaseException:
         lab.down()
         raise
@@ -327,6 +403,27 @@ def _describe_slurm(lab: Lab) -> dict[str, Any] | None:
         "conf": str(slurm.folders.conf),
         "global_fs": str(point) if os.path.ismount(point) else None,
         "nodes": nodes,
+    }
+
+
+def _describe_far(lab: Lab) -> dict[str, Any] | None:
+    """None where the lab has no far site."""
+    from waystage.worlds.lab.resources import Far
+
+    far = Far.read(lab.resources.far)
+    if far is None:
+        return None
+    from waystage.worlds.lab.slurm import LabSlurm
+    from waystage.worlds.lab.slurm_far import FAR_ADDRESS
+
+    folders = LabSlurm(lab).folders
+    with_gfarm = os.path.ismount(folders.far_gfarm)
+    return {
+        "path": far.path,
+        "profile": far.profile,
+        "address": FAR_ADDRESS,
+        "gfarm": str(folders.far_gfarm) if with_gfarm else None,
+        "gfarm_there": str(folders.far_gfarm_there) if with_gfarm else None,
     }
 
 

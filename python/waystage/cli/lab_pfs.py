@@ -70,6 +70,9 @@ def pfs() -> None:
     help="Real seconds per emulated second; raise it if this machine is too slow.",
 )
 @click.option("--pages", type=click.Choice(["kept", "direct"]), help="Whether the client caches pages.")
+@click.option(
+    "--allow-other", is_flag=True, help="Let every user use it with their own rights, not root alone."
+)
 @click.option("--foreground", is_flag=True, help="Stay in the foreground until interrupted, then unmount.")
 @output_options
 def mount(
@@ -81,6 +84,7 @@ def mount(
     files_per_directory: int | None,
     dilation: float | None,
     pages: str | None,
+    allow_other: bool,
     foreground: bool,
     output: Output,
 ) -> None:
@@ -96,7 +100,7 @@ def mount(
     try:
         with output.progress() as progress:
             progress(f"mounting {shape.name}", 0.0)
-            made = emulation.mount(point, shape, folder)
+            made = emulation.mount(point, shape, folder, shared=allow_other)
             progress("mounted", 1.0)
         output.result(
             _described(made),

@@ -23,6 +23,9 @@ from waystage.cli.connecting import configuration, connection_options
 TAKE_IN_S = 0.2
 """Between looks for lines that hooks have left: a policy hears of a job's start that much later at most."""
 
+FORGOTTEN_S = 120.0
+"""From a job's setup until a start that slurmctld does not know of is reported: longer than Slurm takes to requeue."""
+
 if TYPE_CHECKING:
     from waystage.slurm.install import FileChange
 
@@ -231,6 +234,8 @@ def watch(
             jobs = commands.jobs()
             found = hooks.reconcile(store, jobs, interval)
             for said in hooks.rescue(state_dir, jobs, 2 * interval):
+                output.note(said)
+            for said in hooks.forgotten_starts(state_dir, jobs, FORGOTTEN_S):
                 output.note(said)
             if found:
                 output.note(f"{found} starts or ends of jobs were reported by no hook")

@@ -34,6 +34,7 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     nodes: str
     user: str = ""
+    reason: str = ""
 
 
 def run(words: Sequence[str], *, limit_s: float | None = LIMIT_S) -> str:
@@ -65,12 +66,13 @@ def last_line(text: str, status: int) -> str:
 
 def jobs() -> list[JobLine]:
     """Every job that squeue shows, tasks of arrays one by one. Raises SlurmError."""
-    words = ["squeue", "--noheader", "--array", "--states=all", "--format=%A|%T|%N|%u"]
+    words = ["squeue", "--noheader", "--array", "--states=all", "--format=%A|%T|%N|%u|%r"]
     found = []
     for line in run(words).splitlines():
-        parts = line.split("|")
-        if len(parts) == 4 and parts[0].isdigit():
-            found.append(JobLine(job_id=parts[0], state=parts[1], nodes=parts[2], user=parts[3]))
+        parts = line.split("|", 4)
+        if len(parts) == 5 and parts[0].isdigit():
+            job_id, state, nodes, user, reason = parts
+            found.append(JobLine(job_id=job_id, state=state, nodes=nodes, user=user, reason=reason))
     return found
 
 

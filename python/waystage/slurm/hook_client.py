@@ -98,6 +98,14 @@ class Stager:
         if ids:
             self.call({"op": "cancel", "ids": ids})
 
+    def wait_stage_out(self, job_id: str) -> None:
+        """Until the job's known stage-outs have ended. Raises HookError where there is none, or one failed."""
+        found = self.call({"op": "status", "job_id": job_id, "ids": None})["requests"]
+        ids = [each["id"] for each in found if each["direction"] == "out"]
+        if not ids:
+            raise HookError(f"no stage-out of job {job_id} is known: submit it by hand, `waystage stage out`")
+        self.wait(ids)
+
     def call(self, asked: dict[str, Any], *, answer_s: float = ANSWER_S) -> dict[str, Any]:
         """The answer, by a new connection where the old one was lost. Raises HookError."""
         line = json.dumps(asked).encode("ascii")
@@ -145,12 +153,14 @@ def progress(stager: Stager, job_id: str) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """`transfer RECORD` with submissions on stdin, `cancel JOB`, `progress [JOB]`, or `who`."""
+    """`transfer RECORD` with submissions on stdin, `again JOB`, `cancel JOB`, `progress [JOB]`, or `who`."""
     try:
         operation, rest = words[0], words[1:]
         if operation == "transfer":
             text = sys.stdin.buffer.read(MOST_BYTES).decode("utf-8", "surrogateescape")
             transfer(Stager(), json.loads(text), rest[0])
+        elif operation == "again":
+            Stager().wait_stage_out(rest[0])
         elif operation == "cancel":
             Stager().cancel_stage_in(rest[0])
         elif operation == "progress":

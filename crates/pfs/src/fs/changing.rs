@@ -15,6 +15,9 @@ use crate::tree::{Changes, Making};
 /// The type of a regular file in a mode (`S_IFREG`).
 const REGULAR: u32 = 0o100_000;
 
+/// The owner's rights to read and write.
+const OWNERS: u32 = 0o600;
+
 impl Pfs {
     pub(super) fn open_flags(&self) -> FopenFlags {
         if self.client.direct {
@@ -48,9 +51,15 @@ impl Pfs {
 
     /// Make a file and open it: one message.
     pub(super) fn make_open(&self, parent: u64, name: &OsStr, mode: u32, reply: ReplyCreate) {
-        let made = self.tree.make(parent, name, Making::Node(REGULAR | mode, 0)).and_then(|attr| {
+        // A file that its owner may not write is open for writing when it is made, and by the owner's rights.
+        let first = REGULAR | mode | OWNERS;
+        let made = self.tree.make(parent, name, Making::Node(first, 0)).and_then(|mut attr| {
             let ino = attr.ino.0;
             let tree_handle = self.tree.open(ino, true)?;
+            if mode & OWNERS != OWNERS {
+                attr =
+                    self.tree.change(ino, &Changes { mode: Some(mode), ..Changes::default() })?;
+            }
             let striping = self.tree.striping(ino)?;
             Ok((attr, self.files.add(OpenFile { ino, tree_handle, striping })))
         });

@@ -9,7 +9,9 @@
 //! a message; entries come many in a message; reads and writes go to the targets alone. What the client knows it
 //! keeps, under the locks that it would hold, for the times of [`Client`].
 
+mod caller;
 mod changing;
+mod client;
 mod handles;
 mod serving;
 
@@ -29,9 +31,10 @@ use fuser::{
 };
 use parking_lot::Mutex;
 
+pub use self::client::Client;
 use self::handles::{Handles, Listing, OpenFile};
 use crate::layout::Template;
-use crate::model::{Model, Ns, Operation};
+use crate::model::{Model, Operation};
 use crate::pump::Pump;
 use crate::tree::{Changes, Making, Tree, ROOT};
 
@@ -46,23 +49,6 @@ const STATISTICS_INO: u64 = u64::MAX - 1;
 
 /// Requests that the kernel may send ahead, such as for reading ahead: as many as many readers need.
 const BACKGROUND: u16 = 1024;
-
-/// How the client behaves.
-#[derive(Clone, Copy, Debug)]
-pub struct Client {
-    /// How long a name stays known, in real time.
-    pub names: Duration,
-    /// How long attributes stay known, in real time.
-    pub attributes: Duration,
-    /// Whether pages are not kept: every read is a request.
-    pub direct: bool,
-    /// Entries in one message of a directory.
-    pub entries_per_message: usize,
-    /// What asking targets for a file's size takes.
-    pub glimpse_ns: Ns,
-    /// Emulated time is real time over this.
-    pub dilation: f64,
-}
 
 /// The file system.
 pub struct Pfs {
@@ -180,6 +166,7 @@ impl Filesystem for Pfs {
             return reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
         }
         let looked_up = self.take_lookup(req.pid()) == Some(ino.0);
+        let _rights = self.caller(req);
         let write = flags.acc_mode() != OpenAccMode::O_RDONLY;
         let opened = self.tree.open(ino.0, write).and_then(|tree_handle| {
             Ok(OpenFile { ino: ino.0, tree_handle, striping: self.tree.striping(ino.0)? })
@@ -246,7 +233,8 @@ impl Filesystem for Pfs {
         reply.ok();
     }
 
-    fn opendir(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _rights = self.caller(req);
         match self.tree.entries(ino.0) {
             Ok(items) => {
                 let handle = self.listings.add(Listing::new(items));
@@ -334,7 +322,7 @@ impl Filesystem for Pfs {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -342,6 +330,7 @@ impl Filesystem for Pfs {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _rights = self.caller(req);
         if ino.0 == ROOT && name == RESET {
             self.reset();
             return reply.ok();
@@ -355,7 +344,8 @@ impl Filesystem for Pfs {
         self.ask(ino.0, Operation::Change, move || done(reply, result));
     }
 
-    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _rights = self.caller(req);
         let result = self.tree.remove_attribute(ino.0, name);
         self.ask(ino.0, Operation::Change, move || done(reply, result));
     }
@@ -379,12 +369,13 @@ impl Filesystem for Pfs {
         reply: ReplyAttr,
     ) {
         self.take_lookup(req.pid());
+        let _rights = self.caller(req);
         self.change(ino.0, &Changes { mode, uid, gid, size, atime, mtime }, reply);
     }
 
     fn mknod(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -392,46 +383,50 @@ impl Filesystem for Pfs {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _rights = self.caller(req);
         self.make(parent.0, name, Making::Node(mode, rdev), reply);
     }
 
     fn mkdir(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
         _umask: u32,
         reply: ReplyEntry,
     ) {
+        let _rights = self.caller(req);
         self.make(parent.0, name, Making::Directory(mode), reply);
     }
 
     fn symlink(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         link_name: &OsStr,
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _rights = self.caller(req);
         self.make(parent.0, link_name, Making::Symlink(target), reply);
     }
 
     fn link(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         newparent: INodeNo,
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _rights = self.caller(req);
         self.make(newparent.0, newname, Making::Link(ino.0), reply);
     }
 
     fn create(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -439,20 +434,23 @@ impl Filesystem for Pfs {
         _flags: i32,
         reply: ReplyCreate,
     ) {
+        let _rights = self.caller(req);
         self.make_open(parent.0, name, mode, reply);
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _rights = self.caller(req);
         self.changed(parent.0, self.tree.remove(parent.0, name, false), reply);
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _rights = self.caller(req);
         self.changed(parent.0, self.tree.remove(parent.0, name, true), reply);
     }
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -460,6 +458,7 @@ impl Filesystem for Pfs {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _rights = self.caller(req);
         let result = self.tree.rename(parent.0, name, newparent.0, newname, flags.bits());
         self.changed(parent.0, result, reply);
     }

@@ -199,7 +199,14 @@ local function transfer(job_id, job_script, direction, node_local)
   local transfers, why = parsed(job_script)
   local record = read_record(job_id)
   local asked
-  if transfers and not record.uid then
+  if transfers and not record.uid and direction == "out" then
+    -- Slurm runs the hook again after a restart: the watch, or this hook before it, has submitted the stage-out.
+    local status, output = stager({ "again", job_id })
+    if status == 0 then
+      return SUCCESS
+    end
+    why = reason_of(output)
+  elseif transfers and not record.uid then
     why = "the job's user is unknown: " .. record_path(job_id) .. " is missing: requeue the job"
   elseif transfers then
     asked, why = submissions(job_id, record, transfers, direction, node_local)
@@ -299,7 +306,7 @@ end
 -- A cancelled job's stage-in ends. A stage-out is never cancelled: it outlives the job and the timeout of its hook.
 -- The record goes first: a hook that submits at this moment then cancels what it submitted.
 function slurm_bb_job_teardown(job_id, _, hurry)
-  for _, ending in ipairs({ "", ".in", ".out", ".nodes", ".new" }) do
+  for _, ending in ipairs({ "", ".in", ".out", ".nodes", ".new", ".told" }) do
     os.remove(record_path(job_id) .. ending)
   end
   if hurry == "true" then

@@ -27,7 +27,7 @@ from pathlib import Path
 
 import msgspec
 
-from waystage.gfarm import GfarmError, connected_nodes, run_tool
+from waystage.gfarm import TIMEOUT_S, GfarmError, connected_nodes, run_tool
 from waystage.outputs import write_whole
 from waystage.worlds.lab.commands import program, require_root, run, why_no_file_system
 from waystage.worlds.lab.errors import LabError, MissingProgram
@@ -115,22 +115,25 @@ def start(
         _until(lambda: _answers(made), "gfmd does not answer", made, "gfmd")
         for index, node in enumerate(made.nodes):
             if register:
-                run_tool(
+                _tool(
+                    made,
                     *("gfhost", "-c", "-a", "x86_64-linux", "-p", str(NODE_PORT), "-n", "2"),
                     node.address,
-                    env=made.environment,
                 )
             start_node(made, index)
         if wait and register:
             wanted = {node.address for node in made.nodes}
             _until(
-                lambda: wanted <= set(connected_nodes(made.environment)), "no gfsd connects", made, "gfsd0"
+                lambda: wanted <= set(connected_nodes(made.environment, _within(made.server.namespace))),
+                "no gfsd connects",
+                made,
+                "gfsd0",
             )
             # Root is root in Gfarm too, and any user of the lab may make files, as in /tmp.
-            run_tool("gfgroup", "-m", "gfarmroot", "root", env=made.environment)
-            run_tool("gfgroup", "-c", "root", "root", env=made.environment)
-            run_tool("gfchown", "root:root", "/", env=made.environment)
-            run_tool("gfchmod", "1777", "/", env=made.environment)
+            _tool(made, "gfgroup", "-m", "gfarmroot", "root")
+            _tool(made, "gfgroup", "-c", "root", "root")
+            _tool(made, "gfchown", "root:root", "/")
+            _tool(made, "gfchmod", "1777", "/")
     except GfarmError as error:
         stop(folder)
         raise LabError(str(error)) from None
@@ -182,9 +185,14 @@ def change_key(made: Gfarm, index: int) -> None:
     key.write_text(re.sub(r"[0-9a-f]{8}", "0badc0de", text[::-1], count=1)[::-1])
 
 
-def mount(made: Gfarm, point: Path, namespace: str | None = None) -> None:
-    """Mount it with gfarm2fs on the directory `point`, seen by all of this machine. Raises LabError."""
-    command = [program("gfarm2fs"), "-o", "allow_other,default_permissions", str(point)]
+def mount(made: Gfarm, point: Path, namespace: str | None = None, *, shared: bool = False) -> None:
+    """Mount it with gfarm2fs on the directory `point`, seen by all of this machine. Raises LabError.
+
+    gfarm2fs gives all files to the user of Gfarm that mounts it. With `shared` every user of this machine may use it
+    as that user, root of the laboratory's Gfarm; otherwise the kernel keeps them from root's files.
+    """
+    options = "allow_other,nosuid,nodev" + ("" if shared else ",default_permissions")
+    command = [program("gfarm2fs"), "-o", options, str(point)]
     done = subprocess.run(
         [*_within(namespace), *command],
         env={**os.environ, **made.environment},
@@ -275,6 +283,12 @@ def _within(namespace: str | None) -> list[str]:
     return [] if namespace is None else [program("nsenter"), f"--net=/run/netns/{namespace}"]
 
 
+def _tool(made: Gfarm, *command: str, timeout_s: float = TIMEOUT_S) -> str:
+    """Run a client's command where the metadata server is. Raises GfarmError."""
+    within = _within(made.server.namespace)
+    return run_tool(*within, *command, env=made.environment, timeout_s=timeout_s)
+
+
 def _launch(made: Gfarm, node: FileNode, *command: object, log: str) -> None:
     name, *rest = map(str, command)
     with (Path(made.folder) / f"{log}.log").open("ab") as output:
@@ -313,7 +327,7 @@ def _record(made: Gfarm) -> None:
 
 def _answers(made: Gfarm) -> bool:
     try:
-        run_tool("gfls", "/", env=made.environment, timeout_s=STOP_S)
+        _tool(made, "gfls", "/", timeout_s=STOP_S)
     except GfarmError:
         return False
     return True

@@ -12,6 +12,7 @@ a runtime to install and nothing that namespaces do not have.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import subprocess
@@ -31,8 +32,9 @@ from waystage.worlds.lab.errors import LabBusy, LabError
 from waystage.worlds.lab.lldp import start_lldp
 from waystage.worlds.lab.lock import LabLock, Owner
 from waystage.worlds.lab.processes import ProcessId, uninterrupted
-from waystage.worlds.lab.resources import SLURM_CONTROLLER, LabResources, netns_is_mounted
+from waystage.worlds.lab.resources import FAR_SITE, SLURM_CONTROLLER, Far, LabResources, netns_is_mounted
 from waystage.worlds.lab.switches import Switches
+from waystage.worlds.lab.wan import paths
 from waystage.worlds.lab.wiring import QUIET_IPV6, Wiring
 
 CONTROLLER_LISTEN = "127.0.0.1:6653"
@@ -180,13 +182,17 @@ class Lab:
 
     def enter(self, host: str) -> tuple[list[str], dict[str, str]]:
         """The words before a command, and the environment, that run it on a host; or, for `fabric`,
-        beside the switches, where the tools of Open vSwitch find them; or, for `slurmctl`, beside slurmctld."""
+        beside the switches, where the tools of Open vSwitch find them; or, for `slurmctl`, beside slurmctld; or, for
+        `far`, at the far end of its wide-area path."""
         if host == "fabric":
             return self.resources.enter_fabric(), environment(self.switches.environment)
         slurm = {"SLURM_CONF": str(self.resources.slurm_conf)} if self.resources.slurm_conf.exists() else {}
         variables = slurm | {"WAYSTAGE_FLOWS": str(self.flow_socket)}
         if host == SLURM_CONTROLLER and slurm:
             return self.resources.enter_slurm(), environment(variables)
+        far = Far.read(self.resources.far)
+        if host == FAR_SITE and far is not None:
+            return paths.enter(far.path, "right"), environment({})
         return self.resources.enter_host(self._known(host)), environment(variables)
 
     def rule_count(self, switch: str) -> int:
@@ -330,8 +336,24 @@ def _remove(resources: LabResources) -> bool:
         return False
     owner = Owner.read(resources.owner)
     unmount = owner is not None and owner.unmount_netns
+    far = Far.read(resources.far)
+    if far is not None:
+        # What has mounts of it comes to its end when they are unmounted, below.
+        paths.down(far.path)
+    if (resources.slurm / "global-data").exists():
+        _end_emulated(resources)
     for _ in range(_REMOVE_ROUNDS):
         resources.remove_all(unmount_netns=unmount)
         if not resources.anything_left:
             break
     return True
+
+
+def _end_emulated(resources: LabResources) -> None:
+    """End the emulated file systems mounted in the lab's folder, whose processes are in none of its namespaces."""
+    from waystage.worlds.lab.pfs import mounts  # numpy: only where there may be one
+
+    for made in mounts.mounted():
+        if Path(made.point).is_relative_to(resources.run_dir):
+            with contextlib.suppress(LabError):  # what is left of it is unmounted with the rest
+                mounts.unmount(Path(made.point), force=True)

@@ -14,6 +14,8 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
+
 from waystage.worlds.lab.commands import mark, program, run
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.processes import end_all, in_namespaces, own_children
@@ -28,9 +30,27 @@ UNMOUNT_ROUNDS = 10
 SLURM_CONTROLLER = "slurmctl"
 """Namespace and host name of slurmctld and munged."""
 
+FAR_SITE = "far"
+"""Name of the far end of a lab's wide-area path, for `waystage lab exec`."""
+
 # No '-': it separates the lab's name from the host's in namespace names. Length: a unix socket's path
 # has at most 107 bytes, and a host's name up to 63 of them.
 _NAME = re.compile(r"^[A-Za-z0-9_]{1,16}$")
+
+
+class Far(msgspec.Struct, frozen=True, kw_only=True):
+    """The site at the far end of a wide-area path: the path's name and profile."""
+
+    path: str
+    profile: str
+
+    @classmethod
+    def read(cls, file: Path) -> Far | None:
+        """None where the lab has none."""
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=cls)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
 
 class LabResources:
@@ -48,6 +68,7 @@ class LabResources:
         self.uts = self.run_dir / "uts"
         self.controller = self.run_dir / "controller"
         self.slurm = self.run_dir / "slurm"
+        self.far = self.run_dir / "far.json"
         self.slurm_conf = self.slurm / "etc" / "slurm.conf"
         self.fabric = f"ws-{name}-fabric"
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from waystage.slurm.errors import SlurmError
 from waystage.slurm.install import apply, plan_install
 from waystage.slurm.settings import Hooks, SlurmSettings
-from waystage.worlds.lab import glusterfs
+from waystage.worlds.lab import glusterfs, pfs
 from waystage.worlds.lab.commands import environment, program, require, run, run_together
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.resources import SLURM_CONTROLLER
@@ -105,6 +105,18 @@ class LabSlurm:
         point.mkdir()
         glusterfs.mount(made, point, self.namespace)
         point.chmod(0o1777)  # as /tmp: each user has their own directories there
+        return point
+
+    def start_emulated_fs(self, shape: pfs.Shape) -> Path:
+        """Mount an emulated striped file system of this shape, which every host and user sees; its mount point.
+
+        What is written is in memory, below the lab's folder. Raises MissingProgram, LabError.
+        """
+        folder, point = self.folders.global_data, self.folders.global_fs
+        for each in (folder, point):
+            each.mkdir()
+        folder.chmod(0o1777)  # as /tmp: each user has their own directories there
+        pfs.mount(point, shape, folder, shared=True)
         return point
 
     @property

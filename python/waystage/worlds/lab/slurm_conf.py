@@ -68,6 +68,26 @@ class SlurmFolders(msgspec.Struct, frozen=True, kw_only=True):
         return self.base / "global"
 
     @property
+    def global_data(self) -> Path:
+        """What an emulated global file system keeps."""
+        return self.base / "global-data"
+
+    @property
+    def gfarm(self) -> Path:
+        """Of the Gfarm at the far end, if the lab has one."""
+        return self.base / "gfarm"
+
+    @property
+    def far_gfarm(self) -> Path:
+        """Mount point of that Gfarm at the near end: its client reaches it over the wide-area path."""
+        return self.base / "far"
+
+    @property
+    def far_gfarm_there(self) -> Path:
+        """Mount point of that Gfarm at the far end."""
+        return self.base / "far-there"
+
+    @property
     def munge(self) -> Path:
         return self.base / "munge"
 

@@ -31,13 +31,14 @@ CHECK_S = 0.2
 def main() -> int:
     # Blocked before there are threads, so that none of them takes a signal.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    os.setgroups([])  # threads that serve a user have no group of root's
     order = msgspec.json.decode(read_order(), type=MountConfig)
     point = Path(order.point)
     folder = None if order.folder is None else Path(order.folder)
     try:
         made_up = sizes(order.shape) if folder is None else None
         name = f"{SOURCE}{order.shape.name}"
-        serving = EmulatedFileSystem(point, name, native(order.shape, folder), made_up)
+        serving = EmulatedFileSystem(point, name, native(order.shape, folder, order.shared), made_up)
     except (PfsError, ExperimentError) as error:
         return report(f"error: {error}")
     if order.shape.client.pages == "kept":

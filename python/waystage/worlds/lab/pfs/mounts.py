@@ -57,8 +57,11 @@ class Mounted(msgspec.Struct, frozen=True, kw_only=True):
         return "serving" if self.process.alive else "stale"
 
 
-def mount(point: Path, shape: Shape, folder: Path | None = None) -> Mounted:
-    """Serve `folder`, or the files that the shape makes up, on `point`. Raises LabError and its subclasses."""
+def mount(point: Path, shape: Shape, folder: Path | None = None, *, shared: bool = False) -> Mounted:
+    """Serve `folder`, or the files that the shape makes up, on `point`. Raises LabError and its subclasses.
+
+    With `shared` every user may use it, with their own rights; otherwise root alone.
+    """
     _check_machine()
     point = _check_point(point)
     if folder is not None:
@@ -67,7 +70,9 @@ def mount(point: Path, shape: Shape, folder: Path | None = None) -> Mounted:
         raise LabError(f"shape {shape.name} makes up no files: give --files and --size, or --folder")
     RECORDS.mkdir(mode=0o755, exist_ok=True)
     log = _record(point).with_suffix(".log")
-    order = MountConfig(point=str(point), shape=shape, folder=None if folder is None else str(folder))
+    order = MountConfig(
+        point=str(point), shape=shape, folder=None if folder is None else str(folder), shared=shared
+    )
     process = None
     try:
         process = daemons.start(

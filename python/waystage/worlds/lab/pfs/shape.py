@@ -122,11 +122,15 @@ class Shape(Part, frozen=True, kw_only=True):
 
 
 class MountConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mount's process serves on `point`: a folder, or the files that the shape generates."""
+    """What a mount's process serves on `point`: a folder, or the files that the shape generates.
+
+    `shared` is whether every user may use it, not root alone.
+    """
 
     point: str
     shape: Shape
     folder: str | None = None
+    shared: bool = False
 
 
 def shipped() -> tuple[str, ...]:
@@ -240,7 +244,7 @@ def _size_file(path: Path) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
     return np.array([r[0] for r in rows], dtype=np.uint64), np.array([r[1] for r in rows])
 
 
-def native(shape: Shape, folder: Path | None) -> dict[str, Any]:
+def native(shape: Shape, folder: Path | None, shared: bool = False) -> dict[str, Any]:
     """The shape as `_native.EmulatedFileSystem` takes it."""
     latency = shape.metadata.latency_ms
     messages = (latency.lookup, latency.open, latency.close, latency.layout, latency.readdir, latency.change)
@@ -269,5 +273,6 @@ def native(shape: Shape, folder: Path | None) -> dict[str, Any]:
         "attributes_s": shape.client.attributes_s,
         "direct": shape.client.pages == "direct",
         "folder": folder,
+        "shared": shared,
         "files_per_directory": shape.tree.files_per_directory if shape.tree is not None else 1,
     }
