@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pwd
 import signal
+import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from harness import ran
 from slurm_support import USER, Cluster, until_true
 from waystage.interconnect.graphml import read_topology
 from waystage.worlds.lab import glusterfs
-from waystage.worlds.lab.commands import program
+from waystage.worlds.lab.commands import environment, program
 from waystage.worlds.lab.daemons import Daemon
 from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab, take_down
@@ -26,6 +29,8 @@ from waystage.worlds.lab.slurm_conf import (
     slurm_conf,
     topology_conf,
 )
+
+CHECK = (sys.executable, "-m", "waystage", "slurm", "check")
 
 lab_test = pytest.mark.lab
 
@@ -123,3 +128,36 @@ def test_the_global_file_system_is_every_users_and_goes_with_the_lab() -> None:
         assert not os.path.ismount(point) and not lab.run_dir.exists()
     finally:
         take_down(name)
+
+
+@lab_test
+def test_a_slurm_user_other_than_root_stages_for_the_users_of_jobs(tmp_path: Path) -> None:
+    if os.geteuid() != 0 or not available() or "slurm" not in {each.pw_name for each in pwd.getpwall()}:
+        pytest.skip("needs root, Slurm and its account")
+    name = f"u{os.getpid()}"
+    with tempfile.TemporaryDirectory(prefix="waystage-slurm-") as text:
+        folder = Path(text)
+        (folder / "archive").write_bytes(b"text")
+        for each in (folder, folder / "archive"):
+            os.chown(each, USER, USER)
+        folder.chmod(0o700)  # SlurmUser cannot look into it
+        try:
+            with Lab(name, read_topology("paper"), host_bytes=64 << 20) as lab:
+                slurm = LabSlurm(lab)
+                try:
+                    slurm.start("burst-buffer", user="slurm")
+                except LabError as error:
+                    if "install Waystage where it can" in str(error):
+                        pytest.skip(str(error))
+                    raise
+                found = Cluster(lab, slurm, folder)
+                job = found.submit(
+                    f"#BB_LUA stage_in source={folder}/archive destination={folder}/in\ncat {folder}/in\n"
+                )
+                found.wait(job, "COMPLETED")
+                assert found.output(job) == "text" and (folder / "in").stat().st_uid == USER
+                assert (slurm.folders.hooks).stat().st_uid == pwd.getpwnam("slurm").pw_uid
+                said = ran([*slurm.enter(), *CHECK, "--conf", str(slurm.folders.conf)], env=environment()).out
+                assert "slurm may submit at" in said, said
+        finally:
+            take_down(name)

@@ -126,3 +126,47 @@ def test_killed_stager_slurmctld_and_slurmd_lose_no_job(site: Cluster, place: Pa
     )
     assert (place / "results/kept/b").read_bytes() == (place / "archive/a").read_bytes()
     site.lab.check()
+
+
+def test_arrays_heterogeneous_jobs_and_dependents_have_their_data(site: Cluster, place: Path) -> None:
+    here = f"{place}/run/%A_%a"
+    task = f"{place}/run/${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
+    array = site.submit(
+        f"#BB_LUA stage_in source={place}/archive destination={here}/in\n"
+        f"#BB_LUA stage_out source={here}/in destination={place}/results/%A_%a\n"
+        f"test -e {task}/in/a\n",
+        "-N1",
+        "--array=3-4",
+    )
+    (place / "het.sh").write_text(
+        "#!/bin/bash\n"
+        + directives(place)
+        + f"cp -r {place}/run/$SLURM_JOB_ID/in {place}/run/$SLURM_JOB_ID/out\n"
+    )
+    options = ("--output", site.folder / "out-%j", "--job-name=het", "-N1", ":", "-N1")
+    submitted = site.run("sbatch", "--parsable", *options, place / "het.sh")
+    assert submitted.code == 0, submitted
+    het = int(submitted.out)
+    follows = site.submit(f"test -e {place}/results/het/a\n", "-N1", f"--dependency=afterburstbuffer:{het}")
+    for result in (f"{array}_3/a", f"{array}_4/a", "het/a"):
+        until_true((place / "results" / result).exists, lambda: site.run("squeue", "--states=all").out)
+    assert site.wait(follows, "COMPLETED", "FAILED")["JobState"] == "COMPLETED"
+
+
+def test_a_requeued_job_stages_anew_and_a_cancelled_one_keeps_its_results(site: Cluster, place: Path) -> None:
+    out = f"{place}/run/$SLURM_JOB_ID/out"
+    job = site.submit(
+        directives(place) + f"mkdir -p {out}; echo $SLURM_RESTART_COUNT >>{out}/runs; sleep 60\n",
+        "-N1",
+        "--job-name=again",
+    )
+    runs = place / f"run/{job}/out/runs"
+    until_true(runs.exists, lambda: site.job(job))
+    assert site.run("scontrol", "requeue", str(job), uid=0).code == 0
+    # Slurm starts a requeued job two minutes later, unless its start time is set.
+    site.wait(job, "PENDING")
+    until_true(lambda: site.run("scontrol", "update", f"JobId={job}", "StartTime=now", uid=0).code == 0)
+    until_true(lambda: len(runs.read_text().splitlines()) == 2, lambda: site.job(job))
+    site.run("scancel", str(job))
+    kept = place / "results/again/runs"
+    until_true(lambda: kept.exists() and len(kept.read_text().splitlines()) == 2, lambda: site.job(job))

@@ -165,6 +165,8 @@ def main(words: Sequence[str]) -> int:
             Stager().cancel_stage_in(rest[0])
         elif operation == "progress":
             _say(sys.stdout, progress(Stager(patience_s=LOOK_S), rest[0] if rest else ""))
+        elif operation == "help":
+            _say(sys.stdout, "transfer RECORD, again JOB, cancel JOB, progress [JOB], who")
         else:
             _say(sys.stdout, json.dumps(Stager(patience_s=LOOK_S).call({"op": "who"})))
     except HookError as error:

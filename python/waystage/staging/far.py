@@ -54,7 +54,13 @@ def copy_far(
             if server.through_ssh:
                 udp_wait_s = 0.0
         else:
-            key = own_key(Path(reach.identity) if reach.identity else None)
+            try:
+                key = own_key(Path(reach.identity) if reach.identity else None)
+            except OSError as error:
+                why = (
+                    f"{error.strerror}: this user has no key for copies between hosts there: give --identity"
+                )
+                raise OSError(error.errno, why, error.filename) from None
             known = (reach.server_key if " " in reach.server_key else "") or (
                 "" if reach.server_key else hosts.find(host, port) or ""
             )

@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from waystage.slurm import hook_client
 from waystage.slurm.errors import SlurmError
-from waystage.slurm.install import apply, plan_install
+from waystage.slurm.install import apply, plan_install, slurm_user
 from waystage.slurm.settings import Hooks, SlurmSettings
 from waystage.worlds.lab import glusterfs, pfs
 from waystage.worlds.lab.commands import environment, program, require, run, run_together
@@ -72,20 +73,22 @@ class LabSlurm:
         *,
         extra_conf: str = "",
         beside: Mapping[str, str] | None = None,
+        user: str = "root",
     ) -> None:
         """Bring Slurm up, with these hooks of Waystage, and wait until every node is idle.
 
+        `user` is SlurmUser, which slurmctld and its hooks run as: it must be able to read the installation of Waystage.
         `extra_conf` is appended to slurm.conf, and `beside` are more files in its folder, by name. Raises MissingProgram, LabError; what has been started by then ends
         with the lab.
         """
         require(*_PROGRAMS)
-        self._make_folders()
+        self._make_folders(user)
         self._connect_hosts()
-        self._write_conf(extra_conf)
+        self._write_conf(extra_conf, user)
         for name, text in (beside or {}).items():
             (self.folders.conf.parent / name).write_text(text, encoding="utf-8")
         if hooks is not None:
-            self._install(hooks)
+            self._install(hooks, user)
         self._start_munged()
         self.start_controller()
         for host in self.nodes:
@@ -136,7 +139,7 @@ class LabSlurm:
         """Start slurmctld; also again, after it was killed."""
         return self._watched(
             "slurmctld",
-            [*self.enter(), program("slurmctld"), "-D", "-f", str(self.folders.conf)],
+            [*self.enter(), *self._become(), program("slurmctld"), "-D", "-f", str(self.folders.conf)],
         )
 
     def start_node(self, host: str) -> subprocess.Popen[Any]:
@@ -156,6 +159,7 @@ class LabSlurm:
         folders = self.folders
         words = ["stager", "--state-dir", str(folders.stager), "--socket", str(folders.stager_socket)]
         words += ["--endpoint", self._lab.backplane_endpoint]
+        words += ["--submitter", user] if (user := self._user()) != "root" else []
         stager = self._watched("stager", [*self.enter(), *_WAYSTAGE, *words])
         self._wait_for(folders.stager_socket, stager, "stager")
         return stager
@@ -167,11 +171,25 @@ class LabSlurm:
 
     # -- below -------------------------------------------------------------------------------
 
-    def _make_folders(self) -> None:
+    def _user(self) -> str:
+        return slurm_user(self.folders.conf.read_text(encoding="utf-8"))
+
+    def _become(self) -> list[str]:
+        """The words before a command that run it as SlurmUser."""
+        user = self._user()
+        return (
+            []
+            if user == "root"
+            else [program("setpriv"), "--reuid", user, "--regid", user, "--clear-groups", "--"]
+        )
+
+    def _make_folders(self, user: str) -> None:
         folders = self.folders
         for folder in (folders.base, folders.conf.parent, folders.spool, folders.logs, folders.munge):
             folder.mkdir(mode=0o755, parents=True)
         folders.state.mkdir(mode=0o700)  # job scripts of all users
+        for folder in (folders.state, folders.logs):
+            shutil.chown(folder, user)
         for host in self.nodes:
             (folders.spool / host).mkdir(mode=0o755)
 
@@ -199,7 +217,7 @@ class LabSlurm:
         run(["ip", "-n", self.namespace, "-batch", "-"], text_in="\n".join(here) + "\n")
         run_together(there)
 
-    def _write_conf(self, extra: str) -> None:
+    def _write_conf(self, extra: str, user: str) -> None:
         page = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
         topology, folders = self._lab.topology, self.folders
         text = slurm_conf(
@@ -207,6 +225,7 @@ class LabSlurm:
             folders,
             name=f"ws_{self._lab.name}",
             memory_mib=max(page - _MEMORY_KEPT_MIB, page // 2),
+            user=user,
         )
         beside = folders.conf.parent
         (beside / "topology.conf").write_text(topology_conf(topology), encoding="utf-8")
@@ -224,20 +243,46 @@ class LabSlurm:
         munged = self._watched("munged", [*self.enter(), *words])
         self._wait_for(self.folders.munge_socket, munged, "munged")
 
-    def _install(self, hooks: Hooks) -> None:
+    def _install(self, hooks: Hooks, user: str) -> None:
         """What `waystage slurm install` does on a site."""
         folders = self.folders
         settings = SlurmSettings(
             command=_WAYSTAGE,
+            client=self._client(user),
             hooks=hooks,
             state_dir=str(folders.hooks),
             stager=str(folders.stager_socket),
             endpoint=self._lab.backplane_endpoint,
         )
         try:
-            apply(plan_install(folders.conf, settings), settings, "root")
+            apply(plan_install(folders.conf, settings), settings, user)
         except SlurmError as error:
             raise LabError(f"the hooks of lab '{self._lab.name}' cannot be installed: {error}") from None
+
+    def _client(self, user: str) -> tuple[str, ...]:
+        """The hooks' client by an interpreter that `user` can run, of this installation or the system's."""
+        own = hook_client.program()
+        if user == "root":
+            return own
+        system = shutil.which("python3", path="/usr/bin:/bin")
+        for words in (own, (system or own[0], *own[1:])):
+            try:
+                done = subprocess.run(
+                    [*words, "help"],
+                    capture_output=True,
+                    cwd="/",
+                    check=False,
+                    user=user,
+                    group=user,
+                    extra_groups=[],
+                )
+            except PermissionError:
+                continue
+            if b"who" in done.stdout:
+                return words
+        raise LabError(
+            f"SlurmUser {user} cannot run {own[0]} or read {own[-1]}: install Waystage where it can"
+        )
 
     def _wait_for(self, socket: Path, process: subprocess.Popen[Any], name: str) -> None:
         deadline = time.monotonic() + READY_LIMIT_S

@@ -103,14 +103,16 @@ def management_address(index: int) -> str:
     return str(MANAGEMENT.network_address + 1 + index)
 
 
-def slurm_conf(topology: Topology, folders: SlurmFolders, *, name: str, memory_mib: int) -> str:
+def slurm_conf(
+    topology: Topology, folders: SlurmFolders, *, name: str, memory_mib: int, user: str = "root"
+) -> str:
     """The text of slurm.conf: computing hosts are nodes of one partition, storage hosts are none."""
     lines = [
         f"ClusterName={name.lower()}",
         f"SlurmctldHost={SLURM_CONTROLLER}({management_address(0)})",
         f"SlurmctldPort={CONTROLLER_PORT}",
         f"SlurmdPort={NODE_PORT}",
-        "SlurmUser=root",
+        f"SlurmUser={user}",
         "SlurmdUser=root",
         "AuthType=auth/munge",
         "CredType=cred/munge",
