@@ -43,7 +43,9 @@ class Nodes:
     def contained(self, command: Sequence[object]) -> list[str]:
         """`command` on the first node, in a separate process namespace: killing it leaves no process behind."""
         apart = ["unshare", "--pid", "--mount-proc", "--fork", "--kill-child=KILL", "--"]
-        return [*self.enter(self.names[0]), *apart, *map(str, command)]
+        # Names of nodes are known inside alone: the mount belongs to the new namespace.
+        named = ["sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(self.folder / "hosts")]
+        return [*self.enter(self.names[0]), *apart, *named, *map(str, command)]
 
     def open_mpi(self, ranks: int, program: Sequence[object], options: Sequence[str] = ()) -> list[str]:
         """An mpirun of Open MPI with its ranks spread over the nodes in blocks, over TCP between them."""
@@ -173,6 +175,9 @@ def _build(made: Nodes, link_bit_s: int) -> None:
         _do("tc", "-n", hub, "qdisc", "add", "dev", port, *limit)
         (made.folder / f"{name}.uts").touch()
         _do("unshare", f"--uts={made.folder}/{name}.uts", "hostname", name)
+    base = SUBNET.rsplit(".", 1)[0]
+    lines = [f"{base}.{index + 1} {name}" for index, name in enumerate(made.names)]
+    (made.folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *lines, ""]), encoding="ascii")
     agent = made.folder / "agent"
     spaces = f"--net=/run/netns/{made.prefix}$host --uts={made.folder}/$host.uts"
     agent.write_text(

@@ -1,8 +1,8 @@
 //! Datatypes against the MPI libraries of this machine: random ones have the same bounds and bytes in the same order.
 //!
 //! A recipe is a line of commands on a stack: `b N` bytes, `c N` contiguous, `v COUNT BLOCK STRIDE` hvector,
-//! `i N BLOCKS PLACES` hindexed, `k N BLOCK PLACES` hindexed_block, `s N BLOCKS PLACES` struct, `r LOWER EXTENT` resized,
-//! `a` and `A` subarray, `d` and `D` darray in C and Fortran order.
+//! `i N BLOCKS PLACES` hindexed, `k N BLOCK PLACES` hindexed_block, `s N BLOCKS PLACES` struct, `r LOWER EXTENT`
+//! resized, `a` and `A` subarray, `d` and `D` darray in C and Fortran order.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something it relies on fails")]
 
