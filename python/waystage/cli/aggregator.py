@@ -92,6 +92,7 @@ def command(
     aggregators must know; WAYSTAGE_IO_APP the name of the application. SIGTERM ends it: operations in progress fail.
     """
     from waystage._native import Aggregator
+    from waystage.collective import reported
 
     token = os.environ.get("WAYSTAGE_IO_TOKEN", "")
     if not token:
@@ -118,7 +119,7 @@ def command(
         process = Aggregator(wanted)
     except ValueError as error:
         raise UserError(str(error), ExitCode.USAGE) from None
-    with process, removed_at_exit(ready_file):
+    with process, reported(process, wanted.name), removed_at_exit(ready_file):
         output.note(f"ready: ranks at {socket}, aggregators at {process.address}")
         write_ready(ready_file, f"{process.address}\n")
         while not process.wait(POLL_S) and not signals.count:

@@ -7,8 +7,8 @@ one that is: each aggregator's service time per byte is measured and reported. W
 them take s(m) / m, where s(m) is the service of the slowest of those. The policy takes the m with the least.
 
 * All aggregators that are equally slow give the least time together: where the storage is slow, nothing is removed.
-* Noise and bursts: the last two reports count, for an aggregator that might leave the better of them, for one that
-  stays the worse. One report is enough where a mistake costs little, that is up to `mistake` of the speed.
+* Noise and bursts: the last two operations count, for an aggregator that might leave the better of them, for one that
+  stays the worse. One is enough where a mistake costs little, that is up to `mistake` of the speed.
 * What was left out is tried again when the speed that is lost without it has cost half as much as one more slow
   operation would, and twice as late each time it fails: neither trials nor a burst long past cost much.
 * New aggregators are used at once, and those that were lost, when they have been up for a while (`failed-aggregator`).
@@ -31,7 +31,7 @@ RELEVANT = (AggregatorLost, AggregatorReport, AggregatorStarted, IoCompleted)
 
 
 class ElasticIo:
-    """`gain`: how many times shorter an operation must become; `mistake`: the loss of speed that one report may risk;
+    """`gain`: how many times shorter an operation must become; `mistake`: the loss of speed that one operation may risk;
     `again`: operations before what was left out is tried again, at least; `stable_s` is as in `failed-aggregator`."""
 
     name = "elastic-io"
@@ -103,7 +103,7 @@ class ElasticIo:
         return []
 
     def _slowest(self, measured: Mapping[str, Sequence[float]], count: int, *, sure: bool) -> list[str]:
-        """`sure`: from two reports of each that leaves; else from the last ones, where a mistake costs little."""
+        """`sure`: from two operations of each that leaves; else from the last one, where a mistake costs little."""
         most = {name: max(found) for name, found in measured.items()}
         least = {name: min(found) if sure else found[-1] for name, found in measured.items()}
         order = sorted(measured, key=lambda name: (least[name], name))
@@ -138,9 +138,16 @@ class ElasticIo:
         return bool(app.done_op + 1 - server.out_op >= wait * 2 ** min(server.outs - 1, 10))
 
 
-def _services(server: IoServer, after_ns: int = 0) -> list[float]:
-    """Nanoseconds a byte of its last two reports since it was taken in, the latest last; none where that is too old."""
-    since = server.back_ns
-    if not server.samples or server.samples[-1].at_ns < after_ns:
+def _services(server: IoServer, begun_ns: int = 0) -> list[float]:
+    """Nanoseconds a byte, of the operation before and of the one that began at `begun_ns`; none without the latter.
+
+    Reports of one operation are one witness: what slows an aggregator for a moment is in all of them. Without a time,
+    that of its last report.
+    """
+    samples = [sample for sample in server.samples if sample.at_ns > server.back_ns]
+    now = [sample for sample in samples if sample.at_ns > begun_ns] if begun_ns else samples[-1:]
+    if not now:
         return []
-    return [s.busy_ns / s.bytes for s in server.samples if s.at_ns > since][-2:]
+    before = [sample for sample in samples if sample.at_ns <= begun_ns][-1:]
+    found = [sample.busy_ns / sample.bytes for sample in before]
+    return [*found, sum(sample.busy_ns for sample in now) / sum(sample.bytes for sample in now)]

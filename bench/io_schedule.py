@@ -1,0 +1,222 @@
+"""Applications that compute and write in phases share a file system: does a schedule help, and never hurt?
+
+After Isaila et al., "CLARISSE", section V.C, in the simulator, with a live controller for the cost of a grant.
+
+- `write_speedup`: mean time of a write with its wait, without a policy over `io-fcfs`: two equal instances of S-IOR,
+  ten phases, I/O about a quarter of the computation (`write_speedup_four`: four instances).
+- `interference_i`, `cost_c`: I/O time of an application by that of the same application alone, without and with
+  `io-fcfs`, two instances.
+- `set10_stretch_x_fair`: mean I/O stretch (I/O time by that alone) of `io-set10` over that of `io-fair`, for frequent,
+  medium and rare writers (experiments/io-schedule-sets.yaml).
+- `worst_run_x_none`: mean time of the jobs without a policy over that with one, the worst of all schedules and of all
+  cases: two, four, I/O longer than computation, a large beside a small application, storage that one
+  application cannot fill, one file system per application, and the sets. `worst_job_x_none`: the same of one job.
+- `grant_ms`: START_IO to GRANT_IO of an operation that need not wait, through the unix socket, the flow agent, the
+  backplane and a controller with `io-fcfs`, median. `overhead_pct`: that by the time of a write of two instances.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from waystage.bench import BenchError, BenchOptions
+from waystage.experiment.io_summary import io_figures
+from waystage.experiment.loading import load
+from waystage.experiment.results import RunResult
+from waystage.experiment.schema import Experiment, Mix
+from waystage.local_client import LocalClient
+from waystage.stats import median, percentile
+from waystage.worlds.sim.runner import SimWorld
+
+FOLDER = Path(__file__).parents[1] / "experiments"
+SCHEDULES = ("io-fcfs", "io-set10", "io-calciom", "io-min-dilation", "io-fair")
+GRANTS, GRANTS_QUICK = 400, 20
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    two, _ = load(FOLDER / "io-schedule-2.yaml")
+    sets, _ = load(FOLDER / "io-schedule-sets.yaml")
+    cases = _cases(two) | {"sets": msgspec.structs.replace(sets, sets=1) if options.quick else sets}
+    results: dict[str, RunResult] = {}
+    for at, (name, experiment) in enumerate(cases.items()):
+        options.progress(f"simulating {name}", 0.8 * at / len(cases))
+        results[name] = _simulated(experiment)
+    options.progress("grants of a controller", 0.85)
+    grants_ms = _grants(GRANTS_QUICK if options.quick else GRANTS)
+    figures_of = {name: io_figures(result) for name, result in results.items()}
+    runs = {name: _runs(result) for name, result in results.items()}
+    both = figures_of["two"]
+    stretch = {policy: figures_of["sets"][policy].factor or 0.0 for policy in figures_of["sets"]}
+    grant_ms = median(grants_ms)
+    figures = {
+        "write_speedup": both["null"].io_s / both["io-fcfs"].io_s,
+        "write_speedup_four": figures_of["four"]["null"].io_s / figures_of["four"]["io-fcfs"].io_s,
+        "interference_i": both["null"].factor or 0.0,
+        "cost_c": both["io-fcfs"].factor or 0.0,
+        "set10_stretch_x_fair": stretch["io-set10"] / stretch["io-fair"],
+        "worst_run_x_none": min(run["mean"] for of in runs.values() for run in of.values()),
+        "worst_job_x_none": min(run["worst"] for of in runs.values() for run in of.values()),
+        "grant_ms": grant_ms,
+        "overhead_pct": 100 * grant_ms / 1000 / both["io-fcfs"].write_s,
+    }
+    return {
+        "figures": {name: round(value, 4) for name, value in figures.items()},
+        "peers": {
+            "paper_write_speedup": "1.32 to 1.98",
+            "paper_overhead_pct": 0.02,
+            "boito_set10_x_fair": 0.67,
+        },
+        "details": {
+            "runs_x_none": {n: {p: _rounded(r) for p, r in of.items()} for n, of in runs.items()},
+            "operations": {
+                name: {policy: _rounded(msgspec.to_builtins(found)) for policy, found in of.items()}
+                for name, of in figures_of.items()
+            },
+            "grant_ms_p99": round(percentile(grants_ms, 99), 3),
+        },
+    }
+
+
+def _cases(two: Experiment) -> dict[str, Experiment]:
+    what = two.jobs.collective
+    if what is None:
+        raise BenchError("io-schedule-2.yaml has no jobs.collective")
+    change = msgspec.structs.replace
+
+    def jobs(**changes: Any) -> Experiment:
+        return change(two, jobs=change(two.jobs, **changes))
+
+    fast = change(two.file_systems[0], bytes_per_s=25_000_000)
+    small = change(what, bytes=what.bytes // 10, compute_s=4.0, operations=40)
+    other = change(two.file_systems[0], name="other")
+    apart = jobs(
+        mixes=(
+            Mix(name="one", collective=what),
+            Mix(name="two", collective=change(what, file_system="other")),
+        )
+    )
+    return {
+        "two": two,
+        "four": jobs(count=4, nodes=3, collective=change(what, aggregators=3)),
+        "heavy": jobs(collective=change(what, compute_s=2.0)),
+        "large and small": jobs(
+            mixes=(Mix(name="large", collective=what), Mix(name="small", collective=small))
+        ),
+        "links": change(two, file_systems=(fast,)),
+        "apart": change(apart, file_systems=(*two.file_systems, other)),
+    }
+
+
+def _simulated(experiment: Experiment) -> RunResult:
+    with tempfile.TemporaryDirectory(prefix="waystage-io-") as name:
+        return SimWorld().run(experiment, Path(name), lambda text, part: None)
+
+
+def _runs(result: RunResult) -> dict[str, dict[str, float]]:
+    """By schedule: jobs' times without a policy over those with it, of the mean and of the worst job."""
+    times: dict[str, dict[tuple[int, int], float]] = defaultdict(dict)
+    for job in result.jobs:
+        times[job.policy][job.set, job.index] = job.job_s
+    none = times["null"]
+    return {
+        policy: {
+            "mean": sum(none.values()) / sum(times[policy].values()),
+            "worst": min(none[key] / times[policy][key] for key in none),
+        }
+        for policy in SCHEDULES
+    }
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def _grants(count: int) -> list[float]:
+    """Milliseconds from START_IO to GRANT_IO, of two applications that never meet."""
+    with tempfile.TemporaryDirectory(prefix="waystage-grants-") as name:
+        folder = Path(name)
+        ready, log = folder / "ready", folder / "controller.log"
+        words = [sys.executable, "-m", "waystage", "controller", "--ready-file", str(ready), "--quiet"]
+        words += [
+            "--listen",
+            f"unixsock-stream/{folder}/backplane.sock",
+            "--state-dir",
+            str(folder / "state"),
+        ]
+        words += ["--policy", "io-fcfs:learn=false"]
+        with open(log, "wb") as out:
+            process = subprocess.Popen(words, env=os.environ.copy(), stdout=out, stderr=out)
+        try:
+            until = time.monotonic() + 60
+            while not ready.exists():
+                if process.poll() is not None or time.monotonic() > until:
+                    raise BenchError(f"no controller: {log.read_text()[-500:]}")
+                time.sleep(0.05)
+            return _measured(folder / "flows.sock", count)
+        finally:
+            process.terminate()
+            process.wait(60)
+            shutil.rmtree(folder / "state", ignore_errors=True)
+
+
+def _measured(path: Path, count: int) -> list[float]:
+    found: list[float] = []
+    clients = [LocalClient(path) for _ in range(2)]
+    for number, client in enumerate(clients):
+        _say(
+            client,
+            type="io-start",
+            app=f"app{number}",
+            host=f"c{number}",
+            ranks=4,
+            aggregators=[f"c{number}"],
+        )
+    version = [0, 0]
+    for number, client in enumerate(clients):  # both write once, so that the controller knows their storage
+        _say(client, type="io-request", op=1, bytes=1 << 30, storage="fs")
+        _say(client, type="io-complete", op=1, bytes=1 << 30, took_ns=4 * 10**9)
+        version[number] = _settled(client)
+    for op in range(2, count // 2 + 2):
+        for number, client in enumerate(clients):
+            began = time.perf_counter()
+            _say(client, type="io-request", op=op, bytes=1 << 30, storage="fs")
+            while True:
+                line = client.receive(10.0)
+                if line is None:
+                    raise BenchError(f"no grant for operation {op}")
+                message = json.loads(line)
+                if message["version"] > version[number] and message["weight"] > 0:
+                    break
+            found.append(1000 * (time.perf_counter() - began))
+            version[number] = message["version"]
+            _say(client, type="io-report", version=version[number])
+            _say(client, type="io-complete", op=op, bytes=1 << 30, took_ns=4 * 10**9)
+            version[number] = _settled(client)
+            time.sleep(0.15)  # no faster than the agent takes lines
+    for client in clients:
+        client.close()
+    return found
+
+
+def _settled(client: LocalClient) -> int:
+    """Until nothing comes for a moment; the last version."""
+    version, wait_s = 0, 5.0
+    while (line := client.receive(wait_s)) is not None:
+        version, wait_s = json.loads(line)["version"], 0.1
+    _say(client, type="io-report", version=version)
+    return version
+
+
+def _say(client: LocalClient, **message: Any) -> None:
+    client.send(json.dumps(message).encode())
