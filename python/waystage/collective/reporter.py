@@ -84,7 +84,6 @@ class _Reporter:
         self._process, self._name, self._path = process, name, path
         self._host = name.partition("/")[0]
         self._applications: dict[str, _Application] = {}
-        self._lost: set[str] = set()
         self._status: Mapping[str, Any] = {}
         self._storage: dict[bytes, str] = {}
         self._ended = threading.Event()
@@ -163,18 +162,16 @@ class _Reporter:
     def _notice(self, notice: Mapping[str, Any]) -> None:
         kind = notice["event"]
         if kind == "aggregator_lost":
-            name = str(notice["address"]).partition("@")[0]
-            self._lost.add(name)
-            for app in self._applications.values():
-                self._say(
-                    app,
-                    {"type": "io-server", "aggregator": name, "lost": True, "reason": "it does not answer"},
-                )
+            lost = str(notice["address"]).partition("@")[0]
+            message = {"type": "io-server", "aggregator": lost, "lost": True, "reason": "it does not answer"}
+            for known in self._applications.values():
+                self._say(known, message)
             return
-        app = self._applications.get(notice["app"])
-        if app is None:
-            app = self._applications[notice["app"]] = _Application(notice["app"], self._process)
-            self._connect(app)
+        name = notice["app"]
+        if name not in self._applications:
+            self._applications[name] = _Application(name, self._process)
+            self._connect(self._applications[name])
+        app = self._applications[name]
         if kind == "requested":
             app.op += 1
             app.open = {
