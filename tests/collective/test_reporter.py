@@ -1,4 +1,4 @@
-"""The I/O process and the flow agent: what is told, what is applied, and that neither needs the other."""
+"""The I/O process and the flow agent: what is reported, what is applied, and that neither needs the other."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def agent(tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield running
 
 
-def test_an_application_and_its_operations_are_told(agent: FlowAgent, heard: Heard) -> None:
+def test_an_application_and_its_operations_are_reported(agent: FlowAgent, heard: Heard) -> None:
     process = Process()
     process.served["a"] = {"bytes": 100, "busy_ns": 7, "windows": 2, "queue_bytes": 0}
     with reported(process, "c1/2"):
@@ -94,7 +94,7 @@ def test_an_application_and_its_operations_are_told(agent: FlowAgent, heard: Hea
     assert heard.next(events.IoApplicationFinished).outcome == "done"
 
 
-def test_operations_that_follow_each_other_fast_are_told_together_and_none_is_left_out(
+def test_operations_that_follow_each_other_fast_are_reported_together_and_none_is_left_out(
     agent: FlowAgent, heard: Heard
 ) -> None:
     process = Process()

@@ -6,7 +6,7 @@ Must not know: the backplane, policies, how bytes are moved.
 
 One thread for the process, one connection for each application. Without an agent the process does its work alone.
 Nothing here makes an operation fail: an agent that is gone costs one line in the log, and what it asked for is lifted
-after LIFT_AFTER_S. Operations that are faster than the agent takes lines are told together.
+after LIFT_AFTER_S. Operations that are faster than the agent takes lines are reported together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLL_S, POLL_SCHEDULED_S = 0.02, 0.002
 RECONNECT_S = 1.0
 TIMEOUT_S = 1.0
 BURST_S = 0.2
-"""Operations without a grant that follow each other faster than this are told together: the agent takes 20 lines a
+"""Operations without a grant that follow each other faster than this are reported together: the agent takes 20 lines a
 second."""
 
 
@@ -63,7 +63,7 @@ def reported(process: Aggregating, name: str) -> Iterator[None]:
 
 
 class _Application:
-    """What is told of one application, and its connection to the agent."""
+    """What is reported of one application, and its connection to the agent."""
 
     def __init__(self, name: str, process: Steered) -> None:
         self.name = name
