@@ -115,6 +115,29 @@ def test_jobs_stage_compute_and_are_compared_in_a_report(tmp_path: Path) -> None
     assert list((folder / "logs").glob("controller-*.log"))
 
 
+def test_foresee_holds_one_of_two_stagings_in_the_lab_and_lets_it_go_on(tmp_path: Path) -> None:
+    text = SMALL.replace("[link-separation]", "[{name: foresee, options: {candidates: [ecmp], hold_s: 60}}]")
+    text = text.replace("{distribution: fixed, mean_s: 1.0}", "{distribution: together}")
+    text = text.replace("  stage_in: {bytes: 2 MB}", "  stage_in: {bytes: 30 MB}")
+    code, _, err = run(tmp_path, text)
+    assert code in (0, 7), err
+    folder = tmp_path / "out"
+    assert [job.status for job in results.load(folder).jobs] == ["done"] * 2
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    bodies = {kind: [e["body"] for e in events if e["type"] == kind] for kind in {e["type"] for e in events}}
+    into = {f["flow_id"]: f for f in bodies["FlowStarted"] if f["source"]["host"] == "storage"}
+    assert {f["destination"]["host"] for f in into.values()} == {"c4", "c6"}
+    assert {f["job_id"] for f in into.values()} == {"foresee-1-1", "foresee-1-2"}
+    assert all(f["traffic"] == "staging" and set(f["controls"]) == {"rate", "pause"} for f in into.values())
+    # Over one link both would end late: one is paused until the other has ended.
+    adjusted = [(e["flow_id"], e["settings"].get("paused", False)) for e in bodies["FlowAdjusted"]]
+    held = adjusted[0][0]
+    assert held in into and adjusted[:2] == [(held, True), (held, False)]
+    ends = [f["flow_id"] for f in bodies["FlowFinished"] if f["flow_id"] in into]
+    assert len(ends) == 2 and ends[1] == held
+    assert all(f.get("outcome", "done") == "done" for f in bodies["FlowFinished"])
+
+
 def test_a_program_that_crashes_and_one_that_hangs_are_failed_jobs_and_the_set_goes_on(
     tmp_path: Path,
 ) -> None:

@@ -139,10 +139,13 @@ def copying_class(peer: str = "") -> TrafficClass:
 
 
 @contextmanager
-def reported(task: Moving, about: FlowDescription) -> Iterator[Report]:
-    """Report `task` while the block runs; KeyboardInterrupt makes it a cancelled flow, an exception a failed one."""
+def reported(task: Moving, about: FlowDescription, agent: Path | None = None) -> Iterator[Report]:
+    """Report `task` while the block runs; KeyboardInterrupt makes it a cancelled flow, an exception a failed one.
+
+    `agent` is another socket than this host's.
+    """
     report = Report()
-    path = socket_path()
+    path = agent or socket_path()
     if path is None or not path.exists():
         yield report
         return

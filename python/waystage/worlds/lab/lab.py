@@ -155,6 +155,11 @@ class Lab:
         return f"unixsock-stream/{self.run_dir}/backplane.sock"
 
     @property
+    def flow_agent(self) -> Path:
+        """The socket of the controller's flow agent, which is there while a controller runs."""
+        return self.run_dir / "flows.sock"
+
+    @property
     def flow_socket(self) -> Path:
         """Where engines on any host report to the flow agent of the lab's controller."""
         return self.run_dir / "flows.sock"

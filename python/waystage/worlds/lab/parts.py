@@ -74,7 +74,7 @@ class LabParts:
             raise JobFailed(str(error)) from None
         finally:
             for transfer in transfers:
-                if not transfer.ended():
+                if not transfer.is_over:
                     transfer.kill()
 
     def compute(self, request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:

@@ -11,6 +11,7 @@ namespaces: no process is started for a transfer, whose time is the network's.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -26,6 +27,7 @@ import msgspec
 
 from waystage._native import FileServer, FileTransfer, TransferError
 from waystage.events import Direction
+from waystage.flows import FlowDescription, FlowEnd, reported
 from waystage.interconnect.marks import DEFAULT_MARKS
 from waystage.worlds.lab.errors import LabError
 
@@ -114,13 +116,26 @@ class StagingServices:
 
 
 class Transfer:
-    """A running transfer. `wait` verifies; an early end removes what arrived in part."""
+    """A running transfer, and a flow that the lab's agent knows. `wait` verifies; an early end removes what arrived in
+    part.
+    """
 
-    def __init__(self, label: str, moving: FileTransfer, wanted: dict[Path, int], partial: Path) -> None:
+    def __init__(
+        self,
+        label: str,
+        moving: FileTransfer,
+        wanted: dict[Path, int],
+        partial: Path,
+        flow: tuple[FlowDescription, Path],
+    ) -> None:
         self._label = label
         self._moving = moving
         self._wanted = wanted
         self._partial = partial
+        self.is_over = False
+        """Whether `wait` has returned or raised for good, or it was killed."""
+        self._reporting = contextlib.ExitStack()
+        self._report = self._reporting.enter_context(reported(moving, *flow))
 
     def ended(self, within_s: float = 0.0) -> bool:
         """Whether it ends, well or not, within that time."""
@@ -134,6 +149,7 @@ class Transfer:
         try:
             ended = self._moving.wait(timeout)
         except TransferError as error:
+            self._over("failed")
             self._discard()
             if error.kind == "no-space":
                 reason = "no space left on the receiving host: raise its tmpfs limit or stage less"
@@ -142,6 +158,7 @@ class Transfer:
             raise LabError(f"{self._label}: {reason}") from None
         if not ended:
             raise subprocess.TimeoutExpired(self._label, timeout or 0.0)
+        self._over("done")
         for path, size in self._wanted.items():
             missing = _missing(path, size)
             if missing is not None:
@@ -151,9 +168,14 @@ class Transfer:
         return Moved(bytes=moved, seconds=seconds)
 
     def kill(self) -> None:
-        """End it now, and remove what arrived."""
+        """End it now where it runs, and remove what arrived."""
         self._moving.cancel()
+        self._over("cancelled")
         self._discard()
+
+    def _over(self, outcome: Literal["done", "failed", "cancelled"]) -> None:
+        self.is_over, self._report.outcome = True, outcome
+        self._reporting.close()
 
     def _discard(self) -> None:
         for _ in range(_DISCARD_ROUNDS):
@@ -191,7 +213,7 @@ def stage(
     label = f"stage-{direction} of job {job_id} from {sender} to {receiver}"
     if len({source.name for source in sources}) != len(sources):
         raise LabError(f"{label}: two of the files have the same name")
-    return _start(lab, label, "staging", node, direction, storage, [(sources, 1)], target)
+    return _start(lab, label, "staging", node, direction, storage, [(sources, 1)], target, job_id)
 
 
 def job_io(
@@ -215,7 +237,7 @@ def job_io(
         steps.append(([source_file(lab, sender, IO_PIECE_BYTES, 0)], pieces))
     if rest:
         steps.append(([source_file(lab, sender, rest, 0)], 1))
-    return _start(lab, label, "io", node, way, storage, steps, target)
+    return _start(lab, label, "io", node, way, storage, steps, target, job_id)
 
 
 def job_dir(lab: Lab, host: str, job_id: str) -> Path:
@@ -267,14 +289,17 @@ def _start(
     storage: str,
     steps: list[_Step],
     target: Path,
+    job_id: str,
 ) -> Transfer:
     if storage not in lab.topology.storage_hosts:
         known = ", ".join(lab.topology.storage_hosts) or "none"
         raise LabError(f"{ascii(storage)[:80]} is no storage host of the lab: there are {known}")
     root = lab.host_dir(storage)
     wanted: dict[Path, int] = {}
-    asked = []
+    asked, total = [], 0
     for sources, times in steps:
+        # Without an end it has no total.
+        total += sum(source.stat().st_size for source in sources) * (times or 0)
         wanted |= {target / source.name: source.stat().st_size for source in sources}
         # On the node a file is a path, on the storage host a name that its server knows.
         if way == "in":
@@ -292,7 +317,18 @@ def _start(
         )
     except TransferError as error:
         raise LabError(f"{label}: {error}") from None
-    return Transfer(label, moving, wanted, target)
+    ends = FlowEnd(host=storage), FlowEnd(host=node)
+    source, destination = ends if way == "in" else ends[::-1]
+    about = FlowDescription(
+        service,
+        "transfer",
+        job_id=job_id,
+        source=source,
+        destination=destination,
+        bytes=total,
+        counts=lambda counts: (counts["bytes"], total),
+    )
+    return Transfer(label, moving, wanted, target, (about, lab.flow_agent))
 
 
 def _missing(path: Path, size: int) -> str | None:
