@@ -84,6 +84,16 @@ impl Layouts {
         all
     }
 
+    /// Whether files on the file system of this open directory are striped over targets that are cheap to ask for.
+    pub fn are_cheap(directory: BorrowedFd<'_>) -> bool {
+        let file_systems = FileSystems::new();
+        // A file system that FUSE hides is known once its directory has answered.
+        let _ = file_systems.layout_of(directory);
+        let device = rustix::fs::fstat(directory).map(|stat| stat.st_dev);
+        let served = device.ok().and_then(|device| file_systems.known(device));
+        matches!(served, Some(Served::By(reader)) if reader.is_cheap())
+    }
+
     /// The objects of an open file of `size` bytes; None where the file system discloses no layout.
     pub fn of_open(&self, file: BorrowedFd<'_>, size: u64) -> Result<Option<Objects>, LayoutError> {
         Ok(self.file_systems.layout_of(file)?.map(|layout| self.objects(&layout, size)))

@@ -13,7 +13,8 @@ use twox_hash::XxHash3_64;
 use waystage_catalog::check::Recorded;
 
 use crate::error::LoadError;
-use extents::{groups, Group, Object};
+use extents::Group;
+pub(crate) use extents::{groups, Object};
 
 mod extents;
 

@@ -7,6 +7,7 @@
 //! The decisions ([`configure`]) are pure: they open no file and read no clock, so that every node computes the same
 //! without communication, and a test or a simulation calls the same code as a run.
 
+pub mod binding;
 pub mod buffer;
 pub mod chunking;
 pub mod configure;
@@ -20,5 +21,6 @@ pub mod read;
 pub mod schedule;
 pub mod simulate;
 mod stream;
+pub mod stripes;
 #[cfg(test)]
 mod testing;

@@ -15,19 +15,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::binding::{Bindings, PIECE_BYTES};
 use crate::files::Files;
-use crate::plan::{bound_to, Delivery};
+use crate::plan::Delivery;
 use crate::progress::Progress;
 use crate::stream::{Item, Source, Stream};
 
-/// Whether loaders leave their target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Binding {
-    /// Never: the paper's way.
-    Strict,
-    /// Where another target would end later than their own.
-    Steal,
-}
+pub use crate::binding::Binding;
 
 /// How to schedule.
 #[derive(Clone, Debug)]
@@ -52,18 +46,6 @@ pub struct Rules {
 
 /// What an item costs besides its bytes: its place in queues, its path, its buffer's head.
 const ITEM_BYTES: u64 = 512;
-
-/// What beginning a piece costs, as bytes read in the same time: opening takes as long as reading some dozen KiB.
-const PIECE_BYTES: u64 = 64 << 10;
-
-/// How much later a straggler must end than a loader's own target for the loader to leave it.
-const WORTH_LEAVING: f64 = 1.1;
-
-/// A target without readers counts as read by half a loader: it ends late, but not never.
-const IDLE_READERS: f64 = 0.5;
-
-/// The weight of the newest measurement of a target's pace.
-const NEWEST: f64 = 0.1;
 
 /// A piece for a loader to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,20 +83,6 @@ struct Target {
     queue: VecDeque<Piece>,
     /// As items come, its own ones that were not let in yet.
     own: Stream,
-    /// Bytes that are not read yet, with [`PIECE_BYTES`] for each unit.
-    remaining: u64,
-    readers: u32,
-    most_readers: u32,
-    /// Nanoseconds that one of its readers takes for a byte.
-    pace: Option<f64>,
-}
-
-/// The work in progress of one loader.
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    target: u16,
-    bytes: u64,
-    since_ns: u64,
 }
 
 /// The scheduler of one process and one epoch.
@@ -124,8 +92,7 @@ pub struct Scheduler {
     units: Vec<u32>,
     delivered: Progress,
     targets: Vec<Target>,
-    homes: Vec<Vec<u16>>,
-    reading: Vec<Option<Reading>>,
+    bindings: Bindings,
     in_order: Stream,
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
@@ -133,7 +100,6 @@ pub struct Scheduler {
     sequence: u64,
     /// The target that waits for memory and would end last.
     starving: Option<(usize, u64)>,
-    stolen: u64,
     queued: u64,
 }
 
@@ -142,8 +108,8 @@ impl Scheduler {
     #[must_use]
     pub fn new(files: &Files, units: Vec<u32>, delivered: Progress, rules: Rules) -> Self {
         let count = files.targets().len();
-        let loaders = rules.loaders.max(1);
-        let mut remaining = vec![0_u64; count];
+        let mut bindings = Bindings::new(rules.loaders, rules.binding, rules.most_readers);
+        bindings.set_targets(count);
         let mut own: Vec<Vec<u32>> = vec![Vec::new(); count];
         for (position, &unit) in (0_u32..).zip(&units) {
             if delivered.has(position) {
@@ -156,30 +122,15 @@ impl Scheduler {
             if !rules.ordered {
                 own[usize::from(target)].push(position);
             }
-            remaining[usize::from(target)] += PIECE_BYTES + bytes;
+            bindings.add_work(usize::from(target), PIECE_BYTES + bytes);
             if rules.delivery == Delivery::Files {
                 for (target, bytes) in files.held_by_targets(unit) {
-                    remaining[usize::from(target)] += bytes;
+                    bindings.add_work(usize::from(target), bytes);
                 }
             }
         }
-        let mut homes = vec![Vec::new(); loaders as usize];
-        let mut targets = Vec::with_capacity(count);
-        for (index, (remaining, own)) in remaining.into_iter().zip(own).enumerate() {
-            let mut bound = 0;
-            for loader in bound_to(index, count, loaders) {
-                homes[loader as usize].push(u16::try_from(index).unwrap_or(u16::MAX));
-                bound += 1;
-            }
-            targets.push(Target {
-                queue: VecDeque::new(),
-                own: Stream::new(own),
-                remaining,
-                readers: 0,
-                most_readers: rules.most_readers.unwrap_or(2 * bound).max(1),
-                pace: None,
-            });
-        }
+        let stream = |own| Target { queue: VecDeque::new(), own: Stream::new(own) };
+        let targets = own.into_iter().map(stream).collect();
         let all =
             if rules.ordered { 0..u32::try_from(units.len()).unwrap_or(u32::MAX) } else { 0..0 };
         Self {
@@ -187,15 +138,13 @@ impl Scheduler {
             units,
             delivered,
             targets,
-            homes,
-            reading: vec![None; loaders as usize],
+            bindings,
             in_order: Stream::new(all.collect()),
             slots: Vec::new(),
             free: Vec::new(),
             held: 0,
             sequence: 0,
             starving: None,
-            stolen: 0,
             queued: 0,
         }
     }
@@ -209,7 +158,7 @@ impl Scheduler {
     /// Pieces that were read by a loader bound to another target.
     #[must_use]
     pub fn stolen(&self) -> u64 {
-        self.stolen
+        self.bindings.stolen()
     }
 
     /// Bytes held.
@@ -235,23 +184,12 @@ impl Scheduler {
         if self.rules.ordered {
             self.let_in_order(files);
         }
-        let own = self.home(loader);
-        let away = match self.rules.binding {
-            Binding::Strict => None,
-            Binding::Steal => self.latest(own),
-        };
-        // A loader leaves its target where it is needed more elsewhere, or where it finds nothing at home.
-        let leave = match (own, away) {
-            (Some(own), Some(away)) => self.ends(away) > WORTH_LEAVING * self.ends(own),
-            _ => false,
-        };
-        let ways = if leave { [away, own] } else { [own, away] };
-        for target in ways.into_iter().flatten() {
+        for target in self.bindings.first(loader).into_iter().flatten() {
             if let Some(piece) = self.piece_of(target, files) {
                 return self.give(loader, piece, now_ns);
             }
         }
-        for target in self.by_end(loader) {
+        for target in self.bindings.by_end(loader) {
             if let Some(piece) = self.piece_of(target, files) {
                 return self.give(loader, piece, now_ns);
             }
@@ -273,14 +211,7 @@ impl Scheduler {
         used: Option<u64>,
         now_ns: u64,
     ) -> Option<(Arc<Item>, u64, u64)> {
-        if let Some(reading) = self.reading[loader as usize].take() {
-            let target = &mut self.targets[usize::from(reading.target)];
-            target.readers -= 1;
-            let work = reading.bytes + PIECE_BYTES;
-            target.remaining = target.remaining.saturating_sub(reading.bytes);
-            let pace = now_ns.saturating_sub(reading.since_ns) as f64 / work as f64;
-            target.pace = Some(target.pace.map_or(pace, |old| old + NEWEST * (pace - old)));
-        }
+        self.bindings.ended(loader, now_ns);
         let slot = self.slots[piece.slot].as_mut()?;
         if let Some(used) = used {
             self.held = self.held - slot.held + used + ITEM_BYTES;
@@ -306,67 +237,26 @@ impl Scheduler {
         self.held <= self.rules.memory_bytes / 8 * 7
     }
 
-    /// The loader's own target: of several, the one that would end last and has work.
-    fn home(&self, loader: u32) -> Option<usize> {
-        let homes = self.homes.get(loader as usize)?.iter().map(|index| usize::from(*index));
-        let busy = homes.filter(|index| self.takes_readers(*index));
-        busy.max_by(|a, b| self.ends(*a).total_cmp(&self.ends(*b)))
-    }
-
-    fn takes_readers(&self, index: usize) -> bool {
-        let target = &self.targets[index];
-        let work = target.remaining > 0 || !target.queue.is_empty();
-        work && target.readers < target.most_readers
-    }
-
-    /// The target, other than `own`, that would end last and takes another reader.
-    fn latest(&self, own: Option<usize>) -> Option<usize> {
-        let others = (0..self.targets.len()).filter(|index| Some(*index) != own);
-        let open = others.filter(|index| self.takes_readers(*index));
-        open.max_by(|a, b| self.ends(*a).total_cmp(&self.ends(*b)))
-    }
-
-    /// All targets that a loader may read from, those first that would end last.
-    fn by_end(&self, loader: u32) -> Vec<usize> {
-        let mut open: Vec<usize> =
-            self.reach(loader).into_iter().filter(|index| self.takes_readers(*index)).collect();
-        open.sort_by(|a, b| self.ends(*b).total_cmp(&self.ends(*a)));
-        open
-    }
-
-    fn reach(&self, loader: u32) -> Vec<usize> {
-        match self.rules.binding {
-            Binding::Steal => (0..self.targets.len()).collect(),
-            Binding::Strict => {
-                self.homes[loader as usize].iter().map(|index| usize::from(*index)).collect()
-            }
-        }
-    }
-
-    /// In how many nanoseconds a target would end with its present readers.
-    fn ends(&self, index: usize) -> f64 {
-        let target = &self.targets[index];
-        let pace = target.pace.unwrap_or(1.0);
-        let readers = if target.readers == 0 { IDLE_READERS } else { f64::from(target.readers) };
-        target.remaining as f64 * pace / readers
-    }
-
     fn give(&mut self, loader: u32, piece: Piece, now_ns: u64) -> Turn {
-        let index = usize::from(piece.target);
-        self.targets[index].readers += 1;
         self.queued -= 1;
         let bytes = self.item(piece.slot).map_or(0, |item| item.extents[piece.extent].length);
-        self.reading[loader as usize] =
-            Some(Reading { target: piece.target, bytes, since_ns: now_ns });
-        if !self.homes[loader as usize].contains(&piece.target) {
-            self.stolen += 1;
-        }
+        self.bindings.began(loader, usize::from(piece.target), bytes, now_ns);
         Turn::Read(piece)
+    }
+
+    fn pop(&mut self, index: usize) -> Option<Piece> {
+        let piece = self.targets[index].queue.pop_front()?;
+        self.bindings.taken(index);
+        Some(piece)
+    }
+
+    fn ends(&self, index: usize) -> f64 {
+        self.bindings.ends(index)
     }
 
     /// The next piece of a target, letting in its next item where nothing waits.
     fn piece_of(&mut self, index: usize, files: &Files) -> Option<Piece> {
-        if let Some(piece) = self.targets[index].queue.pop_front() {
+        if let Some(piece) = self.pop(index) {
             return Some(piece);
         }
         if self.rules.ordered {
@@ -381,7 +271,7 @@ impl Scheduler {
             self.starving = self.starving.filter(|(starving, _)| *starving != index);
             self.let_in(item);
             // Its first piece is this target's.
-            return self.targets[index].queue.pop_front();
+            return self.pop(index);
         }
         if let Some(bytes) = bytes {
             let later = |(other, _)| other == index || self.ends(index) > self.ends(other);
@@ -429,11 +319,11 @@ impl Scheduler {
         for (extent, of) in item.extents.iter().enumerate() {
             let piece = Piece { slot, extent, target: of.target };
             self.targets[usize::from(of.target)].queue.push_back(piece);
+            self.bindings.queued(usize::from(of.target));
         }
         if item.part == 0 {
             let first = item.extents.first().map_or(0, |extent| usize::from(extent.target));
-            let target = &mut self.targets[first];
-            target.remaining = target.remaining.saturating_sub(PIECE_BYTES);
+            self.bindings.drop_work(first, PIECE_BYTES);
         }
         let left = item.extents.len();
         self.queued += left as u64;
@@ -443,7 +333,7 @@ impl Scheduler {
 
     /// Whether nothing will ever be there for a loader.
     fn over_for(&mut self, loader: u32, files: &Files) -> bool {
-        let all = self.reach(loader);
+        let all = self.bindings.reach(loader);
         if all.iter().any(|index| !self.targets[*index].queue.is_empty()) {
             return false;
         }

@@ -43,6 +43,11 @@ impl LayoutReader for Reader {
         Access::Open
     }
 
+    // True where an answer names storage targets and costs little beside a look-up: copies then ask for each file.
+    fn is_cheap(&self) -> bool {
+        false
+    }
+
     // Pure, and total: the bytes come from a file system that may be damaged or hostile. Check every length before
     // use, allocate no more than the input justifies, and never panic; `fuzz/parser_list.py` wants a property test.
     //

@@ -45,6 +45,12 @@ pub trait LayoutReader: Sync {
         Access::Open
     }
 
+    /// Whether a copy that was given no catalog asks for the layout of each file, to read target by target: the answer
+    /// names targets, and costs little beside the look-up of the file.
+    fn is_cheap(&self) -> bool {
+        false
+    }
+
     /// The layout that an answer of the file system describes. The bytes are foreign: they may be damaged or hostile.
     ///
     /// # Errors

@@ -13,11 +13,11 @@ pub struct Extent {
 
 /// Bytes of a file on one target, as one of `count` objects that take turns, `unit` bytes each time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Object {
-    pub(super) offset: u64,
-    pub(super) length: u64,
-    pub(super) unit: u64,
-    pub(super) count: usize,
+pub(crate) struct Object {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) unit: u64,
+    pub(crate) count: usize,
 }
 
 impl Object {
@@ -35,14 +35,29 @@ impl Object {
             empty: offset == 0 && length == 0,
         }
     }
+
+    /// What of its runs lies from `start` to before `end`, as first byte and end.
+    pub(crate) fn runs(self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let Self { offset, length, unit, count } = self;
+        let unit = unit.max(1);
+        let round = unit.saturating_mul(count as u64);
+        let first = start.saturating_sub(offset) / round;
+        (first..length.div_ceil(unit))
+            .map_while(move |turn| {
+                let from = offset.saturating_add(turn.saturating_mul(round));
+                let to = from.saturating_add(unit.min(length - turn * unit));
+                (from < end).then_some((from.max(start), to.min(end)))
+            })
+            .filter(|(from, to)| from < to)
+    }
 }
 
 /// Objects that take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) first: usize,
-    pub(super) count: usize,
-    pub(super) unit: u64,
+pub(crate) struct Group {
+    pub(crate) first: usize,
+    pub(crate) count: usize,
+    pub(crate) unit: u64,
 }
 
 /// How the objects of a file of `size` bytes take turns, from the first byte and the length of each; None where they
@@ -51,7 +66,7 @@ pub(super) struct Group {
 /// A catalog keeps two numbers of an object, and they suffice: the objects of a group are those whose lengths add up
 /// to where the next one begins. A smaller number of them never does, because the first holds more than one run
 /// wherever a second round has begun.
-pub(super) fn groups(offsets: &[i64], lengths: &[i64], size: u64) -> Option<Vec<Group>> {
+pub(crate) fn groups(offsets: &[i64], lengths: &[i64], size: u64) -> Option<Vec<Group>> {
     let mut found = Vec::new();
     let mut first = 0;
     let mut start = 0;

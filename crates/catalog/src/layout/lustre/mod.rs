@@ -38,6 +38,11 @@ impl LayoutReader for Reader {
         Access::Attribute(c"lustre.lov")
     }
 
+    // The client caches the attribute with those of the look-up.
+    fn is_cheap(&self) -> bool {
+        true
+    }
+
     fn parse(&self, bytes: &[u8]) -> Result<Layout, LayoutError> {
         parse(bytes)
     }
