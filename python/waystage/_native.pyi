@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, final
+from typing import Any, Literal, Self, TypeAlias, TypedDict, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from waystage.native_options.aggregators import AggregatorOptions
-from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
+from waystage.native_options.copies import FillOptions, RemoteCopyOptions, TreeCopyOptions
 from waystage.native_options.datasets import AugmentationOptions, DedupProfileOptions
 from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
 from waystage.native_options.peers import Peer
@@ -869,10 +869,22 @@ COPY_LIST_BYTES: int
 class NameList:
     """The names of the entries to copy, one a line, or each terminated by a NUL. ValueError on an invalid one."""
 
-    def __new__(cls, list: bytes, nul: bool) -> NameList: ...
+    def __new__(
+        cls, list: bytes, nul: bool, objects: tuple[bytes, bytes, bytes, bytes] | None = None
+    ) -> NameList:
+        """`objects` are the storage targets of the names, as bytes of columns: where those of each name begin (uint32, one
+        more than there are names), target (uint32), first byte in the file (uint64), bytes (uint64)."""
+
     def __len__(self) -> int: ...
     def names(self) -> list[bytes]:
         """In order, a directory directly before its contents; the root's own is empty."""
+
+    def asks_for(self, paths: Sequence[bytes], directories: Sequence[bool]) -> list[bool]:
+        """Whether the list names each path, a directory above it or, for a directory, an entry below it."""
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether storage targets of the names are known."""
 
 @final
 class TreeCopy(Task):
@@ -891,6 +903,28 @@ class TreeCopy(Task):
 
     def limit(self, bytes_per_s: int | None) -> None:
         """The user's own limit from now on, beside that of `set_rate`: the lower one holds."""
+
+    def divided(self) -> list[Divided]:
+        """Large files that were prepared for `FileFill`."""
+
+Divided: TypeAlias = tuple[tuple[bytes, bytes, bytes, bytes], tuple[int, int, tuple[int, int]], list[int]]
+"""Path at the source, directory at the destination, temporary name, name of the map of written extents; inode, size, mtime
+as seconds and nanoseconds; missing extents of 32 MiB."""
+
+@final
+class FileFill(Task):
+    """Writes extents of one large file that a `TreeCopy` with `divide` has prepared, perhaps on another host.
+
+    Raises ValueError on an invalid option.
+    """
+
+    def __new__(cls, source: str | Path, destination: str | Path, options: FillOptions) -> FileFill: ...
+    @property
+    def complete(self) -> bool:
+        """Whether all its extents are written, once it has ended."""
+
+    def problems(self) -> list[tuple[bytes, str, str]]:
+        """(path, kind, text)."""
 
 @final
 class TreeRestripe(Task):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import polars
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from harness import Waystage
+from harness import Waystage, wait_until
 from nodes_support import DaskCluster, dask_cluster, doomed_cluster
 from waystage.catalog import BuildOptions, Catalog, build
 from waystage.catalog import on_nodes as catalog_on_nodes
@@ -103,6 +107,43 @@ def test_a_walk_that_gives_away_what_it_has_not_begun_leaves_no_entry_out_and_no
     assert rows(tmp_path / "many")[0].equals(rows(tmp_path / "one")[0])
 
 
+KILLED = """
+import os, sys
+from pathlib import Path
+from waystage.catalog import BuildOptions
+from waystage.catalog import on_nodes
+from waystage.nodes import Where, join
+
+on_nodes.FIRST_S = on_nodes.LONGEST_S = on_nodes.JOURNAL_S = 0.0
+address, tree, target = sys.argv[1:]
+
+def progress(what, share):
+    if not what.startswith("0 entries"):
+        os.kill(os.getpid(), 9)
+
+with join(Where(address)) as engine:
+    on_nodes.build_on_nodes(engine, Path(tree), Path(target), BuildOptions(threads=1), progress)
+"""
+
+
+def test_a_build_that_was_killed_goes_on_from_its_finished_parts(
+    waystage: Waystage, cluster: DaskCluster, large: Path, tmp_path: Path
+) -> None:
+    wait_until(lambda: time.time() - os.lstat(large).st_ctime > 3)
+    words = [sys.executable, "-c", KILLED, cluster.address, str(large), str(tmp_path / "many")]
+    assert subprocess.run(words, check=False).returncode == -9
+    (large / "b3/l3/new").write_text("since")
+    again = ("catalog", "build", large, "many", "--scheduler", cluster.address, "--json")
+    built = waystage(*again).expect().json
+    assert built["resumed"] and 0 < built["kept"] < built["entries"]
+    build(large, tmp_path / "one")
+    # The entry of the changed directory is in one that was not read again: `refresh` renews it, as for one machine.
+    which = ["directory", "name", "type", "inode", "links"]
+    assert rows(tmp_path / "many")[0].select(which).equals(rows(tmp_path / "one")[0].select(which))
+    assert rows(tmp_path / "many")[1].equals(rows(tmp_path / "one")[1])
+    assert "new" in str(Catalog(tmp_path / "many").entries(["name"])["name"].to_pylist())
+
+
 def test_patterns_and_its_own_folder_are_left_out_on_every_node(
     waystage: Waystage, cluster: DaskCluster, large: Path
 ) -> None:
@@ -139,3 +180,44 @@ def test_duckdb_and_polars_read_a_catalog_as_one_data_set_of_one_or_many_nodes(
     assert totals[0] == totals[1] and totals[0][0] == 12 * 8 * 25 + 2
     found = waystage("catalog", "query", "many", "--sql", "SELECT count(*) FROM entries", "--json").expect()
     assert str(found.json).count("2") >= 1
+
+
+SPARK_READS = {
+    "BOOLEAN/None",
+    "BYTE_ARRAY/None",
+    "BYTE_ARRAY/String",
+    "INT32/None",
+    "INT64/None",
+    "INT32/Int(bitWidth=8, isSigned=true)",
+    "INT32/Int(bitWidth=16, isSigned=false)",
+    "INT32/Int(bitWidth=32, isSigned=false)",
+    "INT64/Int(bitWidth=64, isSigned=false)",
+    "INT64/Timestamp(isAdjustedToUTC=true, timeUnit=nanoseconds, is_from_converted_type=false, force_set_converted_type=false)",
+}
+"""Types that Spark 3.4's ParquetSchemaConverter takes, the last with `spark.sql.legacy.parquet.nanosAsLong`."""
+
+SPARK_DECODES = {
+    "PLAIN",
+    "RLE",
+    "PLAIN_DICTIONARY",
+    "RLE_DICTIONARY",
+    "DELTA_BINARY_PACKED",
+    "DELTA_BYTE_ARRAY",
+}
+"""Encodings of its VectorizedColumnReader since 3.3."""
+
+
+def test_the_files_have_no_type_encoding_or_compression_that_spark_refuses(
+    large: Path, tmp_path: Path
+) -> None:
+    build(large, tmp_path / "one")
+    for path in (tmp_path / "one").glob("*.parquet"):
+        metadata = pq.read_metadata(path)
+        for index in range(len(metadata.schema)):
+            column = metadata.schema.column(index)
+            assert f"{column.physical_type}/{column.logical_type}" in SPARK_READS, (path, column)
+        for group in range(metadata.num_row_groups):
+            for index in range(metadata.num_columns):
+                chunk = metadata.row_group(group).column(index)
+                assert set(chunk.encodings) <= SPARK_DECODES, (path, chunk.path_in_schema, chunk.encodings)
+                assert chunk.compression in ("ZSTD", "UNCOMPRESSED")

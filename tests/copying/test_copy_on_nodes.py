@@ -14,8 +14,10 @@ from copying_trees import make_everything, snapshot
 from harness import Waystage, command, wait_until
 from nodes_support import DaskCluster, dask_cluster, doomed_cluster
 from waystage.catalog import ranges
+from waystage.copying import on_nodes
 from waystage.copying.shares import FOLDER, key_of_range, start
-from waystage.task import no_progress
+from waystage.nodes import Where, join
+from waystage.task import Progress, no_progress
 
 
 @pytest.fixture
@@ -143,9 +145,9 @@ def test_a_catalog_saves_the_walk_and_must_be_of_the_source(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--dry-run"], "--dry-run: no effect with --scheduler"),
+        (["--statistics", "lines"], "--statistics: no effect with --scheduler"),
+        (["--dry-run=network"], "measures the path to another host"),
         (["--slurm", "2"], "give one"),
-        (["--files-from", "from/a/program"], "--files-from: no effect"),
     ],
 )
 def test_options_that_have_no_effect_are_named(
@@ -163,3 +165,80 @@ def test_a_scheduler_that_does_not_answer_and_a_lone_catalog_are_one_sentence(
     refused = waystage("copy", "from", "to", "--scheduler", "127.0.0.1:9", timeout=90).expect(1)
     assert "no Dask scheduler answers at tcp://127.0.0.1:9" in refused.err and refused.err.count("\n") <= 2
     assert "--catalog needs" in waystage("copy", "from", "to", "--catalog", "c").expect(2).err
+
+
+def test_a_list_and_a_dry_run_on_many_nodes_are_those_of_one(
+    waystage: Waystage, cluster: DaskCluster, tmp_path: Path
+) -> None:
+    make_large(tmp_path / "from")
+    (tmp_path / "list").write_text("d1\nd2/f3\nbig\nno-such-name\n")
+    nodes = ("--scheduler", cluster.address)
+    tried = waystage("copy", "from", "many", "--files-from", "list", "--dry-run", *nodes, "--json").expect(8)
+    wanted = waystage("copy", "from", "one", "--files-from", "list", "--dry-run", "--json").expect(8)
+    assert not (tmp_path / "many").exists()
+    assert {entry["path"] for entry in tried.json["would_copy"]} == {
+        entry["path"] for entry in wanted.json["would_copy"]
+    }
+    many = waystage("copy", "from", "many", "--files-from", "list", *nodes, "--json").expect(8)
+    waystage("copy", "from", "one", "--files-from", "list", "--json").expect(8)
+    assert snapshot(tmp_path / "many") == snapshot(tmp_path / "one")
+    assert [problem["path"] for problem in many.json["problems"]] == ["no-such-name"]
+    assert "not at the source" in many.json["problems"][0]["text"]
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_nodes, "DIVIDED_BYTES", ranges.LARGE_BYTES)
+    monkeypatch.setattr(on_nodes, "FILL_EXTENTS", 2)
+
+
+def copied(address: str, source: Path, target: Path, progress: Progress = no_progress) -> on_nodes.Copied:
+    with join(Where(address)) as engine:
+        return on_nodes.copy_on_nodes(
+            engine, source, str(target), {"verify": "cached"}, progress, directory=source.parent
+        )
+
+
+def large_file(top: Path) -> Path:
+    top.mkdir()
+    with open(top / "big", "wb") as file:
+        for _ in range(9):
+            file.write(os.urandom(1 << 20) * 32)
+    return top
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_many_nodes_write_one_large_file(cluster: DaskCluster, tmp_path: Path) -> None:
+    source = large_file(tmp_path / "from")
+    made = copied(cluster.address, source, tmp_path / "to")
+    assert made.complete and made.problems() == [] and made.counts["files"] == 1
+    # The task that names the file writes one extent again.
+    assert made.counts["bytes"] == 10 * 32 << 20
+    assert snapshot(tmp_path / "to") == snapshot(source)
+    again = copied(cluster.address, source, tmp_path / "to")
+    assert again.counts["bytes"] == 0 and again.counts["same"] == 1
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_extents_that_nodes_have_written_are_not_written_again_after_a_kill(
+    cluster: DaskCluster, tmp_path: Path
+) -> None:
+    source = large_file(tmp_path / "from")
+
+    class Killed(Exception):
+        pass
+
+    def map_of(target: Path) -> bytes:
+        return b"".join(path.read_bytes() for path in target.glob(".waystage-copy-*ffff.part"))
+
+    def progress(what: str, share: float) -> None:
+        if map_of(tmp_path / "to").count(1) >= 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        copied(cluster.address, source, tmp_path / "to", progress)
+    written = map_of(tmp_path / "to").count(1)
+    assert written >= 2 and not (tmp_path / "to/big").exists()
+    made = copied(cluster.address, source, tmp_path / "to")
+    assert made.complete and made.counts["bytes"] <= (10 - written) * 32 << 20
+    assert snapshot(tmp_path / "to") == snapshot(source)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from waystage import _native, native_options
-from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
+from waystage.native_options.copies import FillOptions, RemoteCopyOptions, TreeCopyOptions
 from waystage.native_options.datasets import AugmentationOptions, DedupProfileOptions
 from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
 from waystage.native_options.peers import Peer
@@ -84,6 +84,10 @@ NO_FILES = (*NO_IMAGES, NO_U64, NO_U32, NO_U32)
 
 CALLS: dict[str, tuple[Any, Callable[[Any], object]]] = {
     "TreeCopyOptions": (TreeCopyOptions(workers=1), lambda o: _native.TreeCopy(ABSENT, ABSENT / "to", o)),
+    "FillOptions": (
+        FillOptions(names=(b"", b"", b"", b""), seen=(0, 0, (0, 0)), extents=[], workers=1),
+        lambda o: _native.FileFill(ABSENT, ABSENT, o),
+    ),
     "RestripeOptions": (restripe(), lambda o: _native.TreeRestripe(ABSENT, o)),
     "SizeClass": (
         SizeClass(parts=[StripePart()]),

@@ -55,7 +55,7 @@ def same(tree: Path) -> bool:
 
 def test_a_pause_in_a_large_file_stops_its_bytes_and_resuming_ends_with_identical_ones(large: Path) -> None:
     with copying(large, rate=80 * MIB) as copy:
-        assert copy.controls == ("rate", "pause")
+        assert copy.controls == ("rate", "loaders", "pause")
         until_moving(copy)
         copy.pause()
         assert stands_still(copy)
@@ -144,7 +144,7 @@ def test_a_paused_copy_is_cancelled_at_once_and_the_same_copy_goes_on(large: Pat
 
 def test_a_control_that_a_task_lacks_is_named_with_those_it_has(large: Path) -> None:
     with copying(large, rate=MIB) as copy:
-        with pytest.raises(ValueError, match=r'no control "mode": its controls are rate, pause'):
+        with pytest.raises(ValueError, match=r'no control "mode": its controls are rate, loaders, pause'):
             copy.set_mode("modest")
         with pytest.raises(ValueError, match=r'no control "loaders"'):
             copy.set_loaders(2)

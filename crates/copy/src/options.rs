@@ -43,6 +43,17 @@ pub enum Verify {
     Storage,
 }
 
+/// In which order contents are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Target by target where files are striped over storage targets and the list or the file system names them, else
+    /// as the walk finds files.
+    #[default]
+    Auto,
+    /// As the walk finds files.
+    Walk,
+}
+
 /// One of several processes, on any hosts, that copy entries of one source into one destination at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
@@ -61,6 +72,10 @@ pub struct Options {
     pub destination: PathBuf,
     /// Threads that copy, at least one.
     pub workers: usize,
+    /// In which order they read.
+    pub order: Order,
+    /// How many of them read from one storage target at once; None for about as many as there are for each.
+    pub readers_per_target: Option<u32>,
     /// Left out.
     pub exclude: Exclude,
     /// Where given, files that match none of these are left out as well.
@@ -77,6 +92,9 @@ pub struct Options {
     pub verify: Verify,
     /// Bytes a second of all workers together; None for no limit.
     pub rate_bytes_per_s: Option<u64>,
+    /// Only prepare files of more than an extent, for other processes to write (see [`crate::Fill`]); what is prepared
+    /// is completed by the same copy without this.
+    pub divide: bool,
     /// Only say what would be done.
     pub dry_run: bool,
     /// In a dry run, read the contents that would be copied, to see how fast that goes.

@@ -54,6 +54,13 @@ pub fn large_name(session: u64, key: u64) -> Vec<u8> {
     format!("{prefix}-{session:016x}-large-{key:016x}.part").into_bytes()
 }
 
+/// The name of the map of a large file whose extents several processes write: a byte each, 1 for a written one.
+#[must_use]
+pub fn map_name(session: u64, key: u64) -> Vec<u8> {
+    let prefix = String::from_utf8_lossy(OWN_PREFIX);
+    format!("{prefix}-{session:016x}-large-{key:016x}ffff.part").into_bytes()
+}
+
 /// Whether a copy to the destination that `session` stands for, of this version or an earlier one, has given this name.
 pub(crate) fn is_of_session(name: &[u8], session: u64) -> bool {
     split(name).is_some_and(|(of, _)| of == format!("{session:016x}").as_bytes())
@@ -155,6 +162,8 @@ mod tests {
         assert!(is_part(&fresh) && is_small_of_session(&fresh, 5) && !is_of_session(&fresh, 6));
         let large = large_name(5, 7);
         assert!(is_part(&large) && is_of_session(&large, 5) && !is_small_of_session(&large, 5));
+        let map = map_name(5, 7);
+        assert!(is_part(&map) && is_of_session(&map, 5) && !is_small_of_session(&map, 5));
         assert!(is_of_session(b".waystage-copy-0000000000000005-12.part", 5), "of version 1");
         for other in [
             &b".waystage-copy"[..],

@@ -83,6 +83,12 @@ impl PartSet {
         true
     }
 
+    /// The first one.
+    #[must_use]
+    pub fn first(&self) -> Option<u32> {
+        Some(*self.runs.first_key_value()?.0)
+    }
+
     /// Take the first one out.
     pub fn pop_first(&mut self) -> Option<u32> {
         let first = *self.runs.first_key_value()?.0;

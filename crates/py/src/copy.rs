@@ -7,21 +7,52 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use waystage_catalog::Exclude;
+use waystage_catalog::{Exclude, ObjectRange};
+use waystage_copy::sink::DividedFile;
+use waystage_copy::stat::FileState;
 use waystage_copy::{
-    Comparison, Copy, Fsync, Names, Options, Pair, Planned, Problem, Share, Update, Verify,
-    MOST_LIST_BYTES,
+    Comparison, Copy, CopyJob, Engine, Fill, FillJob, FillOptions, Fsync, Job, Names, Options,
+    Order, Pair, Planned, Problem, Share, Time, Update, Verify, MOST_LIST_BYTES,
 };
-use waystage_pacing::FlowCounts;
+use waystage_pacing::{FlowCounts, Gate};
 
 use crate::errors::OrRaise;
-use crate::task::{one_of, Control, Task, Work};
+use crate::task::{one_of, Loaders, Paced, Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("COPY_LIST_BYTES", MOST_LIST_BYTES)?;
     module.add_class::<NameList>()?;
     module.add_class::<TreeCopy>()?;
+    module.add_class::<FileFill>()?;
     module.add_class::<TreeComparison>()
+}
+
+/// Where the objects of each name begin, and their columns: target, first byte in the file, bytes. Little-endian, as
+/// Arrow has them.
+#[derive(FromPyObject)]
+struct PyNamedObjects(Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>);
+
+impl PyNamedObjects {
+    fn read(self) -> PyResult<(Vec<u32>, Vec<ObjectRange>)> {
+        fn numbers<const N: usize, T: 'static>(
+            bytes: &[u8],
+            of: fn([u8; N]) -> T,
+        ) -> impl ExactSizeIterator<Item = T> + '_ {
+            bytes.chunks_exact(N).map(move |chunk| of(chunk.try_into().unwrap_or([0; N])))
+        }
+        let Self(first, target, offset, length) = &self;
+        let (targets, offsets, lengths) = (
+            numbers(target, u32::from_le_bytes),
+            numbers(offset, u64::from_le_bytes),
+            numbers(length, u64::from_le_bytes),
+        );
+        if targets.len() != offsets.len() || targets.len() != lengths.len() {
+            return Err(PyValueError::new_err("columns of objects have different lengths"));
+        }
+        let each = targets.zip(offsets).zip(lengths);
+        let objects = each.map(|((target, offset), length)| ObjectRange { target, offset, length });
+        Ok((numbers(first, u32::from_le_bytes).collect(), objects.collect()))
+    }
 }
 
 /// The entries to copy, by a list of their names.
@@ -32,13 +63,38 @@ pub(crate) struct NameList(Names);
 impl NameList {
     /// ValueError where a name is not acceptable.
     #[new]
-    fn new(py: Python<'_>, list: &[u8], nul: bool) -> PyResult<Self> {
-        let parsed = py.detach(|| Names::parse(list, nul));
+    #[pyo3(signature = (list, nul, objects=None))]
+    fn new(
+        py: Python<'_>,
+        list: &[u8],
+        nul: bool,
+        objects: Option<PyNamedObjects>,
+    ) -> PyResult<Self> {
+        let objects = objects.map(PyNamedObjects::read).transpose()?;
+        let parsed = py.detach(|| {
+            let names = Names::parse(list, nul)?;
+            match objects {
+                Some((first, objects)) => names.with_objects(first, objects),
+                None => Ok(names),
+            }
+        });
         parsed.map(Self).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Whether storage targets of the names are known.
+    #[getter]
+    fn has_objects(&self) -> bool {
+        self.0.have_objects()
     }
 
     fn __len__(&self) -> usize {
         self.0.len()
+    }
+
+    /// Which of these paths the list asks for; `directories` says which are directories.
+    fn asks_for(&self, paths: Vec<Vec<u8>>, directories: Vec<bool>) -> Vec<bool> {
+        let each = paths.iter().zip(directories);
+        each.map(|(path, is_directory)| self.0.ask_for(path, is_directory)).collect()
     }
 
     /// The names in order, as bytes; the root's own is empty.
@@ -85,17 +141,23 @@ impl CopyOptions<'_> {
     }
 
     pub(crate) fn verify(&self) -> PyResult<Verify> {
-        let known =
-            [("none", Verify::None), ("cached", Verify::Cached), ("storage", Verify::Storage)];
-        one_of("verify", &self.verify, &known)
+        verify_of(&self.verify)
     }
+}
+
+fn verify_of(word: &str) -> PyResult<Verify> {
+    let known = [("none", Verify::None), ("cached", Verify::Cached), ("storage", Verify::Storage)];
+    one_of("verify", word, &known)
 }
 
 /// What `waystage.native_options.copies.TreeCopyOptions` adds.
 #[derive(FromPyObject)]
 struct TreeCopyOptions {
     workers: usize,
+    order: String,
+    readers_per_target: Option<u32>,
     rate_bytes_per_s: Option<u64>,
+    divide: bool,
     dry_run: bool,
     read_sources: bool,
     /// The key as 32 hexadecimal digits, and whether attributes of directories are set.
@@ -109,7 +171,31 @@ fn share((key, directories): (String, bool)) -> PyResult<Share> {
     Ok(Share { key, directories })
 }
 
-impl Work for Copy {
+/// Jobs of the copy engine as Python sees them.
+pub(crate) trait EngineJob: Job {
+    /// Whether its readers of each storage target can be limited.
+    const HAS_LOADERS: bool = false;
+
+    /// Limit them.
+    fn set_loaders(_engine: &Engine<Self>, _loaders: &Loaders)
+    where
+        Self: Sized,
+    {
+    }
+}
+
+impl EngineJob for CopyJob {
+    const HAS_LOADERS: bool = true;
+
+    fn set_loaders(engine: &Engine<Self>, loaders: &Loaders) {
+        match loaders {
+            Loaders::Each(each) => engine.limit_readers(*each),
+            Loaders::By(by) => engine.limit_readers_of(by),
+        }
+    }
+}
+
+impl<J: EngineJob> Paced for Engine<J> {
     fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
         self.wait(timeout).map(|ended| ended.map(|()| true).or_raise())
     }
@@ -122,20 +208,19 @@ impl Work for Copy {
         self.stop();
     }
 
-    fn controls(&self) -> &'static [Control] {
-        &[Control::Rate, Control::Pause]
-    }
-
-    fn set_rate(&self, bytes_per_s: Option<u64>) {
-        self.gate().set_rate(bytes_per_s);
-    }
-
-    fn set_paused(&self, paused: bool) {
-        self.gate().set_paused(paused);
+    fn gate(&self) -> &Gate {
+        self.gate()
     }
 
     fn flow(&self) -> FlowCounts {
         self.flow()
+    }
+
+    const HAS_LOADERS: bool = J::HAS_LOADERS;
+
+    fn set_loaders(&self, loaders: &Loaders) -> PyResult<()> {
+        J::set_loaders(self, loaders);
+        Ok(())
     }
 }
 
@@ -157,6 +242,8 @@ impl TreeCopy {
             source,
             destination,
             workers: more.workers,
+            order: one_of("order", &more.order, &[("auto", Order::Auto), ("walk", Order::Walk)])?,
+            readers_per_target: more.readers_per_target,
             exclude: Exclude::new(how.exclude.clone()),
             include: how.include.clone().map(Exclude::new),
             names: how.names(),
@@ -165,6 +252,7 @@ impl TreeCopy {
             fsync: how.fsync()?,
             verify: how.verify()?,
             rate_bytes_per_s: more.rate_bytes_per_s,
+            divide: more.divide,
             dry_run: more.dry_run,
             read_sources: more.read_sources,
             restart: how.restart,
@@ -196,6 +284,88 @@ impl TreeCopy {
     /// Limit the rate from now on; None for no limit.
     fn limit(&self, bytes_per_s: Option<u64>) {
         self.0.gate().set_limit(bytes_per_s);
+    }
+
+    /// Large files that were prepared for `FileFill`.
+    fn divided<'py>(&self, py: Python<'py>) -> Vec<PyDivided<'py>> {
+        let bytes = |text: &[u8]| PyBytes::new(py, text);
+        let each = self.0.divided().into_iter().map(|file| {
+            let seen = &file.seen;
+            let mtime = (seen.mtime.seconds, seen.mtime.nanoseconds);
+            (
+                (
+                    bytes(&file.path),
+                    bytes(&file.directory),
+                    bytes(&file.temporary),
+                    bytes(&file.map),
+                ),
+                (seen.inode, seen.size, mtime),
+                file.missing.iter().collect(),
+            )
+        });
+        each.collect()
+    }
+}
+
+/// Path, directory at the destination, temporary name and that of the map; inode, size and time; missing extents.
+type PyDivided<'py> = (
+    (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>),
+    (u64, u64, (i64, u32)),
+    Vec<u32>,
+);
+
+/// `waystage.native_options.copies.FillOptions`.
+#[derive(FromPyObject)]
+struct PyFillOptions {
+    names: (Vec<u8>, Vec<u8>, Vec<u8>, Vec<u8>),
+    seen: (u64, u64, (i64, u32)),
+    extents: Vec<u32>,
+    workers: usize,
+    verify: String,
+    rate_bytes_per_s: Option<u64>,
+}
+
+impl EngineJob for FillJob {}
+
+/// Extents of a large file being written.
+#[pyclass(frozen, extends = Task, module = "waystage._native")]
+struct FileFill(Arc<Fill>);
+
+#[pymethods]
+impl FileFill {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        source: PathBuf,
+        destination: PathBuf,
+        options: PyFillOptions,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let (path, directory, temporary, map) = options.names;
+        let (inode, size, (seconds, nanoseconds)) = options.seen;
+        let mtime = Time { seconds, nanoseconds };
+        let seen = FileState { device: 0, inode, size, mtime, ctime: mtime };
+        let missing = options.extents.into_iter().collect();
+        let request = FillOptions {
+            source,
+            destination,
+            file: DividedFile { path, directory, temporary, map, seen, missing },
+            workers: options.workers,
+            verify: verify_of(&options.verify)?,
+            rate_bytes_per_s: options.rate_bytes_per_s,
+        };
+        let fill = py.detach(|| Fill::start(request)).or_raise()?;
+        Ok(Task::handle(fill, Self))
+    }
+
+    /// Whether all its extents are written, as far as it has come.
+    #[getter]
+    fn complete(&self) -> bool {
+        self.0.counts().complete()
+    }
+
+    /// (path, kind, text) of what could not be written.
+    fn problems<'py>(&self, py: Python<'py>) -> Vec<PyProblem<'py>> {
+        py_problems(py, py.detach(|| self.0.problems()))
     }
 }
 

@@ -19,11 +19,11 @@ use waystage_load::plan::{units, Delivery, Share, Uneven};
 use waystage_load::progress::Progress;
 use waystage_load::read::{Delivered, Loading, Next, TargetCounts};
 use waystage_load::schedule::{Binding, Rules};
-use waystage_pacing::FlowCounts;
+use waystage_pacing::{FlowCounts, Gate};
 
 use crate::check::Strings;
 use crate::errors::{trouble_name, IntoPyErr, LoadRefused, OrRaise};
-use crate::task::{wait, Control, Loaders, Task, Work};
+use crate::task::{wait, Loaders, Paced, Task};
 
 /// Failures whose reason is kept; later ones are only counted.
 const KEPT_FAILURES: usize = 1000;
@@ -251,7 +251,7 @@ impl Running {
     }
 }
 
-impl Work for Running {
+impl Paced for Running {
     fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
         let mut ended = self.ended.lock();
         self.changed.wait_while_for(&mut ended, |ended| !*ended, timeout);
@@ -283,17 +283,11 @@ impl Work for Running {
         self.end();
     }
 
-    fn controls(&self) -> &'static [Control] {
-        &[Control::Rate, Control::Loaders, Control::Pause]
+    fn gate(&self) -> &Gate {
+        &self.loading.pace().gate
     }
 
-    fn set_rate(&self, bytes_per_s: Option<u64>) {
-        self.loading.pace().gate.set_rate(bytes_per_s);
-    }
-
-    fn set_paused(&self, paused: bool) {
-        self.loading.pace().gate.set_paused(paused);
-    }
+    const HAS_LOADERS: bool = true;
 
     fn set_loaders(&self, loaders: &Loaders) -> PyResult<()> {
         let (of, each) = match loaders {

@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use waystage_pacing::FlowCounts;
+use waystage_pacing::{FlowCounts, Gate};
 use waystage_probe::{Count, Echo, Probe, ProbeRequest, Reached, Sent, Streamed, Train};
 use waystage_transport::{Error, Peer};
 
 use crate::errors::OrRaise;
 use crate::peer::PyPeer;
-use crate::task::{by_name, duration, wait, Control, Task, Work};
+use crate::task::{by_name, duration, wait, Paced, Task};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<WanProbe>()
@@ -28,7 +28,7 @@ type PyEcho = (u32, u64, u64, i64, i64);
 #[pyclass(frozen, extends = Task, module = "waystage._native")]
 struct WanProbe(Arc<Probe>);
 
-impl Work for Probe {
+impl Paced for Probe {
     fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
         self.wait(timeout).then_some(Ok(true))
     }
@@ -41,16 +41,8 @@ impl Work for Probe {
         self.stop();
     }
 
-    fn controls(&self) -> &'static [Control] {
-        &[Control::Rate, Control::Pause]
-    }
-
-    fn set_rate(&self, bytes_per_s: Option<u64>) {
-        self.pace().gate.set_rate(bytes_per_s);
-    }
-
-    fn set_paused(&self, paused: bool) {
-        self.pace().gate.set_paused(paused);
+    fn gate(&self) -> &Gate {
+        &self.pace().gate
     }
 
     fn flow(&self) -> FlowCounts {

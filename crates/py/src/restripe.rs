@@ -2,21 +2,19 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use waystage_catalog::layout::EOF;
 use waystage_catalog::Exclude;
 use waystage_copy::restripe::{
-    Restripe, RestripeOptions, SizeClass, StripeLayout, StripePart, ALL,
+    Restripe, RestripeJob, RestripeOptions, SizeClass, StripeLayout, StripePart, ALL,
 };
 use waystage_copy::Verify;
-use waystage_pacing::FlowCounts;
 
-use crate::copy::{py_planned, py_problems, PyPlanned, PyProblem};
+use crate::copy::{py_planned, py_problems, EngineJob, PyPlanned, PyProblem};
 use crate::errors::OrRaise;
-use crate::task::{one_of, Control, Task, Work};
+use crate::task::{one_of, Task};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<TreeRestripe>()
@@ -65,35 +63,7 @@ impl PySizeClass {
     }
 }
 
-impl Work for Restripe {
-    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
-        self.wait(timeout).map(|ended| ended.map(|()| true).or_raise())
-    }
-
-    fn progress(&self) -> Vec<(&'static str, u64)> {
-        self.counts().by_name().into_iter().collect()
-    }
-
-    fn cancel(&self) {
-        self.stop();
-    }
-
-    fn controls(&self) -> &'static [Control] {
-        &[Control::Rate, Control::Pause]
-    }
-
-    fn set_rate(&self, bytes_per_s: Option<u64>) {
-        self.gate().set_rate(bytes_per_s);
-    }
-
-    fn set_paused(&self, paused: bool) {
-        self.gate().set_paused(paused);
-    }
-
-    fn flow(&self) -> FlowCounts {
-        self.flow()
-    }
-}
+impl EngineJob for RestripeJob {}
 
 /// A restriping in progress.
 #[pyclass(frozen, extends = Task, module = "waystage._native")]

@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::PyClass;
-use waystage_pacing::{Cause, FlowCounts as Counts, Pace};
+use waystage_pacing::{Cause, FlowCounts as Counts, Gate, Pace};
 
 /// A condition variable does not wake for a signal, and Python runs handlers only where the interpreter is asked to.
 const SIGNAL_ROUND: Duration = Duration::from_millis(100);
@@ -53,6 +53,74 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// Bytes, and what limits them.
     fn flow(&self) -> Counts {
         Counts::default()
+    }
+}
+
+/// [`Work`] whose rate is limited at a gate, where it also pauses, and whose bytes are counted.
+pub(crate) trait Paced: Send + Sync + 'static {
+    /// As [`Work::wait`].
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>>;
+
+    /// As [`Work::progress`].
+    fn progress(&self) -> Vec<(&'static str, u64)>;
+
+    /// As [`Work::cancel`].
+    fn cancel(&self);
+
+    /// Where it is limited and paused.
+    fn gate(&self) -> &Gate;
+
+    /// Bytes, and what limits them.
+    fn flow(&self) -> Counts;
+
+    /// Whether its loaders of each storage target can be limited.
+    const HAS_LOADERS: bool = false;
+
+    /// Limit them.
+    fn set_loaders(&self, _loaders: &Loaders) -> PyResult<()> {
+        Ok(())
+    }
+}
+
+impl<T: Paced> Work for T {
+    fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
+        Paced::wait(self, timeout)
+    }
+
+    fn progress(&self) -> Vec<(&'static str, u64)> {
+        Paced::progress(self)
+    }
+
+    fn cancel(&self) {
+        Paced::cancel(self);
+    }
+
+    fn controls(&self) -> &'static [Control] {
+        paced_controls(T::HAS_LOADERS)
+    }
+
+    fn set_rate(&self, bytes_per_s: Option<u64>) {
+        self.gate().set_rate(bytes_per_s);
+    }
+
+    fn set_paused(&self, paused: bool) {
+        self.gate().set_paused(paused);
+    }
+
+    fn set_loaders(&self, loaders: &Loaders) -> PyResult<()> {
+        Paced::set_loaders(self, loaders)
+    }
+
+    fn flow(&self) -> Counts {
+        Paced::flow(self)
+    }
+}
+
+fn paced_controls(has_loaders: bool) -> &'static [Control] {
+    if has_loaders {
+        &[Control::Rate, Control::Loaders, Control::Pause]
+    } else {
+        &[Control::Rate, Control::Pause]
     }
 }
 
@@ -297,11 +365,7 @@ impl<T: Profile> Work for Running<T> {
     }
 
     fn controls(&self) -> &'static [Control] {
-        if T::HAS_LOADERS {
-            &[Control::Rate, Control::Loaders, Control::Pause]
-        } else {
-            &[Control::Rate, Control::Pause]
-        }
+        paced_controls(T::HAS_LOADERS)
     }
 
     fn set_rate(&self, bytes_per_s: Option<u64>) {

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use waystage_pacing::FlowCounts;
+use waystage_pacing::{FlowCounts, Gate};
 use waystage_staging::{Direction, Module, Request, Server, Step, Transfer};
 
 use crate::errors::OrRaise;
-use crate::task::{Control, Task, Work};
+use crate::task::{Paced, Task, Work};
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<FileServer>()?;
@@ -64,7 +64,7 @@ impl FileServer {
     }
 }
 
-impl Work for Transfer {
+impl Paced for Transfer {
     fn wait(&self, timeout: Duration) -> Option<PyResult<bool>> {
         self.wait(Some(timeout)).map(|outcome| outcome.map(|_| true).or_raise())
     }
@@ -77,16 +77,8 @@ impl Work for Transfer {
         self.cancel();
     }
 
-    fn controls(&self) -> &'static [Control] {
-        &[Control::Rate, Control::Pause]
-    }
-
-    fn set_rate(&self, bytes_per_s: Option<u64>) {
-        self.pace().gate.set_rate(bytes_per_s);
-    }
-
-    fn set_paused(&self, paused: bool) {
-        self.pace().gate.set_paused(paused);
+    fn gate(&self) -> &Gate {
+        &self.pace().gate
     }
 
     fn flow(&self) -> FlowCounts {

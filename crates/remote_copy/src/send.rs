@@ -207,6 +207,7 @@ impl Sender<'_> {
             include: self.include.as_ref(),
             one_file_system: self.options.one_file_system,
             walkers: WALKERS,
+            with_targets: false,
         };
         let mut offers = Offers { sender: self, group: Vec::new(), linked };
         let produced = produce(&self.origin.source, &selection, self.copy_state, &mut offers)

@@ -398,6 +398,7 @@ mod tests {
             sparse: false,
             symlink: Vec::new(),
             clamped: false,
+            objects: Box::default(),
         }
     }
 

@@ -7,19 +7,26 @@ Must not know: where the finished catalog goes, how tasks reach nodes.
 A task walks its subtrees for some seconds, gives away the directories that it has not begun, and reads those in
 progress to their end. So every directory is read by one task, and no subtree is too large. Names of directories stay
 on the shared storage: a task receives a piece of a list.
+
+The journal names the parts of finished tasks. An interrupted build resumes from it as one machine's build does: the
+tree is walked again, and a directory that the parts have, and whose times are unchanged, is not read.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from waystage.catalog.build import AS_USUAL, Built, Record, build
 from waystage.catalog.errors import BuildError
-from waystage.catalog.kept import Known
+from waystage.catalog.kept import Known, known_directories
 from waystage.catalog.manifest import private
 from waystage.catalog.options import JOURNAL, UNFINISHED, BuildOptions, own_patterns
 from waystage.catalog.parts import new_tag
@@ -31,7 +38,7 @@ from waystage.nodes import Engine, Here, Mark, Task, marked
 from waystage.nodes.shared import needed
 from waystage.task import Progress, no_progress
 
-FIRST_S = 1.0
+FIRST_S = 0.25
 LONGEST_S = 30.0
 """A task walks for this long before it gives away what is left: short at first, so that all nodes soon have work, then
 twice as long with each generation."""
@@ -45,8 +52,12 @@ LISTED_ERRORS = 10_000
 PARTS_A_TASK = 64
 """Numbers kept for the parts of a task: enough for 256 million entries."""
 
-JOURNAL_S = 30.0
-"""Between two records of finished parts, for a later build on one machine to resume from."""
+JOURNAL_S = 10.0
+"""Between two records of finished parts: what a killed build reads again, besides the tasks in progress."""
+
+EARLIER = "_earlier-"
+"""Begins the name of the journal of an interrupted build, as the workers read it. The rest is random: workers keep what
+they have read, also from one build to the next."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,17 @@ class Walked:
     recorded: Recorded
     targets: list[tuple[int, str]]
     rest: list[Piece]
+    unchanged: str | None = None
+    """A file with the directories that were not read, since earlier parts have them, each ended by NUL."""
+
+
+@dataclass(frozen=True)
+class Following:
+    """Work on the entries while the walk goes on: `tasks` makes the tasks of a finished part in its folder, `finished` takes
+    their results, from which further tasks follow."""
+
+    tasks: Callable[[Path, Part], list[Task]]
+    finished: Callable[[Task, Any], list[Task]]
 
 
 def build_on_nodes(
@@ -83,15 +105,17 @@ def build_on_nodes(
     options: BuildOptions = AS_USUAL,
     progress: Progress = no_progress,
     marks: Iterable[Mark] = (),
+    following: Following | None = None,
 ) -> Built:
-    """Catalogue `tree` at `target`, as `waystage.catalog.build` does, by the workers of `engine`.
+    """Catalogue `tree` at `target`, as `waystage.catalog.build` does, by the workers of `engine`, and do what follows from
+    each of its parts; what follows from parts of an interrupted build is not done again.
 
-    Begins anew where an earlier build was interrupted. Raises what that raises, and NodesError.
+    Resumes an interrupted build, on whichever machines it began. Raises what that raises, and NodesError.
     """
-    return build(tree, target, replace(options, restart=True), progress, _on(engine, tuple(marks)))
+    return build(tree, target, options, progress, _on(engine, tuple(marks), following))
 
 
-def _on(engine: Engine, marks: tuple[Mark, ...]) -> Record:
+def _on(engine: Engine, marks: tuple[Mark, ...], following: Following | None) -> Record:
     def record(
         folder: Path,
         manifest: Manifest,
@@ -99,12 +123,12 @@ def _on(engine: Engine, marks: tuple[Mark, ...]) -> Record:
         options: BuildOptions,
         progress: Progress | None,
     ) -> Recorded:
-        del known
         folder = Path(os.path.abspath(folder))
         try:
             with marked(folder) as mark:
                 there = (needed(Path(manifest.root)), replace(mark, shown=str(folder.parent)), *marks)
-                return _Walk(engine, folder, manifest, options).run(progress or no_progress, there)
+                walk = _Walk(engine, folder, manifest, options, following, resumes=known is not None)
+                return walk.run(progress or no_progress, there)
         except OSError as error:
             raise BuildError(f"{folder} cannot be written: {error.strerror or error}") from None
 
@@ -112,21 +136,41 @@ def _on(engine: Engine, marks: tuple[Mark, ...]) -> Record:
 
 
 class _Walk:
-    def __init__(self, engine: Engine, folder: Path, manifest: Manifest, options: BuildOptions) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        folder: Path,
+        manifest: Manifest,
+        options: BuildOptions,
+        following: Following | None,
+        *,
+        resumes: bool,
+    ) -> None:
+        self._following = following
         self._engine, self._folder, self._manifest, self._options = engine, folder, manifest, options
         target = folder.with_name(folder.name.removesuffix(UNFINISHED))
         left_out = (*manifest.exclude, *own_patterns(Path(manifest.root), target))
         self._how = Manifest(manifest.root, list(left_out), manifest.one_file_system, manifest.layouts)
         self._recorded = Recorded()
-        self._tasks = 0
-        self._saved = time.monotonic()
+        # Parts are told apart by random tags; their numbers say in which order they are.
+        self._tasks = 1 + max((part.number for part in manifest.parts), default=-1) // PARTS_A_TASK
+        self._earlier = ""
+        if resumes:
+            earlier = folder / f"{EARLIER}{new_tag()}{new_tag()}"
+            manifest.save(earlier)
+            self._earlier = str(earlier)
+        self._saved = -JOURNAL_S
 
     def run(self, progress: Progress, marks: tuple[Mark, ...]) -> Recorded:
         def show(what: str, share: float) -> None:
             progress(f"{self._recorded.rows:,} entries; {what}", share)
 
         first = self._task(Piece(None, 0, 0), FIRST_S)
-        self._engine.run([first], self._finished, show, marks=marks)
+        try:
+            self._engine.run([first], self._finished, show, marks=marks)
+        finally:
+            # Whatever ended it: the next build goes on from here.
+            self._manifest.save(self._folder / JOURNAL)
         return self._recorded
 
     def _task(self, piece: Piece, seconds: float) -> Task:
@@ -139,14 +183,21 @@ class _Walk:
             piece,
             seconds,
             self._options,
+            self._earlier,
         )
-        return Task(f"walk {number}", walk_piece, arguments)
+        # Walks come first: what they find is work for the other nodes.
+        return Task(f"walk {number}", walk_piece, arguments, first=True)
 
-    def _finished(self, task: Task, walked: Walked) -> list[Task]:
+    def _finished(self, task: Task, walked: Any) -> list[Task]:
+        if not isinstance(walked, Walked):
+            return [] if self._following is None else self._following.finished(task, walked)
         manifest, recorded = self._manifest, self._recorded
         manifest.parts += walked.parts
         manifest.targets = sorted({*manifest.targets, *walked.targets})
         recorded.rows += walked.recorded.rows
+        if walked.unchanged is not None:
+            paths = Path(walked.unchanged).read_bytes().split(b"\0")[:-1]
+            recorded.unchanged.append(pa.array(paths, pa.binary()))
         recorded.errors = [*recorded.errors, *walked.recorded.errors][:LISTED_ERRORS]
         for name, count in walked.recorded.counts.items():
             recorded.counts[name] = recorded.counts.get(name, 0) + count
@@ -154,7 +205,11 @@ class _Walk:
             manifest.save(self._folder / JOURNAL)
             self._saved = time.monotonic()
         seconds = min(LONGEST_S, 2 * task.arguments[4])
-        return [self._task(piece, seconds) for piece in walked.rest]
+        tasks = [self._task(piece, seconds) for piece in walked.rest]
+        if self._following is not None:
+            for part in walked.parts:
+                tasks += self._following.tasks(self._folder, part)
+        return tasks
 
 
 def walk_piece(
@@ -165,11 +220,13 @@ def walk_piece(
     piece: Piece,
     seconds: float,
     options: BuildOptions,
+    earlier: str = "",
 ) -> Walked:
     """In a worker: walk the directories of `piece` for about `seconds`, into parts numbered from `first` on.
 
     What it has not begun by then becomes at most PIECES further ones. A second run of the same piece writes parts of
-    other names, and only those that are reported are of the catalog. Raises BuildError, OSError.
+    other names, and only those that are reported are of the catalog. `earlier` is the journal of an interrupted build.
+    Raises BuildError, CatalogError, OSError.
     """
     own = Manifest(how.root)
     recorder = Recorder(Path(folder), own, journal=False, first=first)
@@ -181,6 +238,7 @@ def walk_piece(
             exclude=[os.fsencode(pattern) for pattern in how.exclude],
             one_file_system=how.one_file_system,
             layouts=how.layouts,
+            known=_known(earlier) if earlier else None,
             tops=piece.tops(),
         ),
     )
@@ -200,7 +258,27 @@ def walk_piece(
         recorder.abandon()
         raise
     recorder.done.counts = walk.progress()
-    return Walked(own.parts, recorder.done, walk.targets(), _listed(Path(folder), rest))
+    unchanged, recorder.done.unchanged = recorder.done.unchanged, []
+    rest_of_it = _listed(Path(folder), rest)
+    return Walked(own.parts, recorder.done, walk.targets(), rest_of_it, _kept_at(Path(folder), unchanged))
+
+
+@functools.lru_cache(maxsize=1)
+def _known(earlier: str) -> Known | None:
+    """The directories of an interrupted build, kept between the tasks of a worker. Raises CatalogError."""
+    path = Path(earlier)
+    return known_directories(path.parent, Manifest.load(path)).known
+
+
+def _kept_at(folder: Path, unchanged: list[pa.Array]) -> str | None:
+    """A file with these paths; None without any."""
+    if not unchanged:
+        return None
+    path = folder / f"_unchanged-{new_tag()}{new_tag()}"
+    with open(path, "xb", opener=private) as file:
+        for paths in unchanged:
+            file.write(b"".join(name + b"\0" for name in paths.to_pylist()))
+    return str(path)
 
 
 def _listed(folder: Path, rest: list[bytes]) -> list[Piece]:

@@ -4,14 +4,15 @@ Arrives: a catalog, a number of tasks that suits.
 Leaves: ranges, each some rows of one row group; large files, hard links and directories apart from them.
 Must not know: what is done with entries.
 
-A range is named by numbers: the task that works on them reads the rows themselves.
+A range is named by numbers: the task that works on them reads the rows themselves. The parts of a catalog that is being
+made can be cut as they come, so that work on them begins while the walk goes on.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from waystage.catalog.store import Catalog, damage_named, paths_of
+from waystage.catalog.schema import ENTRIES
+from waystage.catalog.sealed import HeldFile
+from waystage.catalog.store import Catalog, Part, damage_named, held, paths_of
+from waystage.catalog.summary import Summary
+from waystage.catalog.targets import Objects, Targets
 
 ENTRY_COST = 1 << 16
 """Bytes whose transfer takes about as long as the metadata of one entry."""
@@ -43,6 +48,8 @@ class Range:
     first: int
     end: int
     cost: float
+    loose: tuple[str, Part] | None = None
+    """The folder and the part, where the catalog is not finished."""
 
 
 @dataclass
@@ -67,44 +74,77 @@ def split(catalog: Catalog, threads: int, *, links_apart: bool, report: Callable
     Directories, large files and, with `links_apart`, entries with several hard links are in no range's work.
     Raises CatalogError.
     """
-    most = _cost_of_a_range(catalog, threads)
+    summary = catalog.summary()
+    most = _cost_of_a_range(summary, catalog.rows, TASKS_A_THREAD * max(1, threads))
     found = Split()
     for part, file in enumerate(catalog.held_entries()):
-        for group in range(file.groups):
-            report()
-            with damage_named(catalog.path):
-                table = file.read([group], columns=["type", "size", "links"], words=["type"])
-            taken, large = _selected(table, links_apart)
-            size = table["size"].to_numpy()
-            is_file = _is(table, "f")
-            found.entries += table.num_rows
-            found.bytes += int(size[is_file].sum())
-            found.directories += int(_is(table, "d").sum())
-            found.linked += int((~_is(table, "d") & ~taken & ~large).sum())
-            cost = np.where(taken, ENTRY_COST + np.where(is_file, size, 0), 0).astype(np.float64)
-            found.ranges += [Range(part, group, *bounds) for bounds in _cut(cost, most)]
-            if large.any():
-                with damage_named(catalog.path):
-                    names = file.read([group], columns=["directory", "name"], words=["directory"])
-                paths = paths_of(names.filter(pa.array(large))).to_pylist()
-                found.large += zip(paths, size[large].tolist(), strict=True)
+        _cut_file(found, file, catalog.path, part, most, links_apart=links_apart, report=report)
     return found
 
 
-def paths_in(catalog: Catalog, of: Range, *, links_apart: bool) -> list[bytes]:
-    """The paths of a range's work. Raises CatalogError."""
-    table = _rows(catalog, of, ["directory", "name", "type", "size", "links"])
+def split_part(folder: Path, part: Part, threads: int, *, links_apart: bool) -> Split:
+    """As `split`, of one part of a catalog in `folder` that is not finished. Raises CatalogError."""
+    summary = None if part.summary is None else Summary.whole([Summary.of(part.summary)])
+    # Nobody knows how much is to come: enough for all threads.
+    most = _cost_of_a_range(summary, part.rows, 2 * max(1, threads))
+    found = Split()
+    loose = (str(folder), replace(part, summary=None))
+    file = held(part.entries, ENTRIES, part, folder)
+    _cut_file(found, file, folder, 0, most, links_apart=links_apart, report=lambda: None, loose=loose)
+    return found
+
+
+def _cut_file(
+    found: Split,
+    file: HeldFile,
+    path: Path,
+    part: int,
+    most: float,
+    *,
+    links_apart: bool,
+    report: Callable[[], None],
+    loose: tuple[str, Part] | None = None,
+) -> None:
+    for group in range(file.groups):
+        report()
+        with damage_named(path):
+            table = file.read([group], columns=["type", "size", "links"], words=["type"])
+        taken, large = _selected(table, links_apart)
+        size = table["size"].to_numpy()
+        is_file = _is(table, "f")
+        found.entries += table.num_rows
+        found.bytes += int(size[is_file].sum())
+        found.directories += int(_is(table, "d").sum())
+        found.linked += int((~_is(table, "d") & ~taken & ~large).sum())
+        cost = np.where(taken, ENTRY_COST + np.where(is_file, size, 0), 0).astype(np.float64)
+        found.ranges += [Range(part, group, *bounds, loose) for bounds in _cut(cost, most)]
+        if large.any():
+            with damage_named(path):
+                names = file.read([group], columns=["directory", "name"], words=["directory"])
+            paths = paths_of(names.filter(pa.array(large))).to_pylist()
+            found.large += zip(paths, size[large].tolist(), strict=True)
+
+
+def paths_in(catalog: str, of: Range, *, links_apart: bool) -> tuple[list[bytes], Objects | None]:
+    """The paths of a range's work, of the catalog at this path, and their storage targets where these are several. Raises
+    CatalogError."""
+    table = _rows(catalog, of, ["directory", "name", "type", "size", "links", "objects"])
     taken, _ = _selected(table, links_apart)
-    paths: list[bytes] = paths_of(table.filter(pa.array(taken))).to_pylist()
-    return paths
+    table = table.filter(pa.array(taken))
+    paths: list[bytes] = paths_of(table).to_pylist()
+    targets = Targets()
+    targets.add(table)
+    return paths, targets.objects()
 
 
-def paths_apart(catalog: Catalog, *, links_apart: bool) -> Iterator[list[bytes]]:
-    """The paths of all directories, and with `links_apart` of all entries with several hard links."""
+def paths_apart(catalog: Catalog, *, links_apart: bool) -> Iterator[tuple[list[bytes], list[bool]]]:
+    """The paths of all directories, and with `links_apart` of all entries with several hard links; whether each is a
+    directory."""
     for batch in catalog.batches(["directory", "name", "type", "size", "links"]):
         table = pa.Table.from_batches([batch])
         taken, large = _selected(table, links_apart)
-        yield paths_of(table.filter(pa.array(~taken & ~large))).to_pylist()
+        apart = table.filter(pa.array(~taken & ~large))
+        yield paths_of(apart).to_pylist(), _is(apart, "d").tolist()
 
 
 @functools.lru_cache(maxsize=2)
@@ -113,9 +153,14 @@ def opened(path: str) -> Catalog:
     return Catalog(Path(path))
 
 
-def _rows(catalog: Catalog, of: Range, columns: list[str]) -> pa.Table:
-    file = catalog.held_entries()[of.part]
-    with damage_named(catalog.path):
+def _rows(catalog: str, of: Range, columns: list[str]) -> pa.Table:
+    if of.loose is None:
+        path = Path(catalog)
+        file = opened(catalog).held_entries()[of.part]
+    else:
+        path, part = Path(of.loose[0]), of.loose[1]
+        file = held(part.entries, ENTRIES, part, path)
+    with damage_named(path):
         table = file.read([of.group], columns=columns, words=["directory", "type"])
     return table.slice(of.first, of.end - of.first)
 
@@ -134,11 +179,10 @@ def _is(table: pa.Table, letter: str) -> NDArray[np.bool_]:
     return found
 
 
-def _cost_of_a_range(catalog: Catalog, threads: int) -> float:
-    summary = catalog.summary()
+def _cost_of_a_range(summary: Summary | None, rows: int, tasks: int) -> float:
     by_type = None if summary is None else summary.by["type"]
     size = 0 if by_type is None else by_type.get("f", [0, 0])[1]
-    cost = (size + ENTRY_COST * catalog.rows) / (TASKS_A_THREAD * max(1, threads))
+    cost = (size + ENTRY_COST * rows) / tasks
     return float(min(max(cost, LEAST_COST), MOST_COST))
 
 

@@ -77,7 +77,7 @@ def build(
 ) -> None:
     """Walk TREE and write CATALOG, a directory.
 
-    The same command resumes an interrupted build; on many nodes, it begins anew. Symbolic links are recorded and not followed. A PATTERN without a
+    The same command resumes an interrupted build, also on other nodes. Symbolic links are recorded and not followed. A PATTERN without a
     slash matches names, one with a slash matches paths below TREE; `**` matches across slashes.
     """
     from waystage.catalog import BuildOptions

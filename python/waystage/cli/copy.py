@@ -139,6 +139,18 @@ PARTS = (
     help="Number of copy threads. Default: two per core, at most 16.",
 )
 @click.option(
+    "--order",
+    type=click.Choice(["auto", "walk"]),
+    default="auto",
+    show_default=True,
+    help="Order of reads on one machine: by storage target where SRC is striped, or as the walk finds files.",
+)
+@click.option(
+    "--readers-per-target",
+    type=click.IntRange(1, 1024),
+    help="Number of copy threads that read from one storage target at once, as `waystage profile-targets` measures it.",
+)
+@click.option(
     "--connections",
     type=click.IntRange(1, 32),
     default=1,
@@ -206,6 +218,8 @@ def command(
     fsync: str,
     schedule: Schedule | None,
     workers: int | None,
+    order: str,
+    readers_per_target: int | None,
     connections: int,
     memory: int,
     retry_for: float,
@@ -267,10 +281,17 @@ def command(
     word = WORDS.get(dry_run or "", "copied")
     if nodes is not None:
         refuse_on_nodes(ends is not None)
-        options.pop("names")
+        refuse_network(dry_run)
+        names = options.pop("names")
+        # Values of a dry run, and of reads, that are this machine's alone.
+        options |= {"dry_run": dry_run is not None, "read_sources": dry_run == "disk"}
+        options |= {"order": order, "readers_per_target": readers_per_target}
         rate = schedule.now()
-        found = copy_on_nodes(nodes, source, destination, options, output, catalog, exclude, workers, rate)
-        _say(found, source, destination, time.monotonic() - began, output, {"dry_run": False}, "", [])
+        found = copy_on_nodes(
+            nodes, source, destination, options, output, catalog, exclude, names, workers, rate
+        )
+        more, paths = about_dry_run(found, dry_run)
+        _say(found, source, destination, time.monotonic() - began, output, more, "", paths)
         return ExitCode.OK if found.complete else ExitCode.PARTIAL
     if catalog is not None:
         raise UserError("--catalog needs --scheduler or --slurm", ExitCode.USAGE)
@@ -329,6 +350,8 @@ def command(
         destination,
         TreeCopyOptions(
             workers=workers or min(16, 2 * len(os.sched_getaffinity(0))),
+            order=order,
+            readers_per_target=readers_per_target,
             rate_bytes_per_s=schedule.now(),
             dry_run=dry_run is not None,
             read_sources=dry_run == "disk",

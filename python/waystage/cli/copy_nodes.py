@@ -15,10 +15,11 @@ from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.many_nodes import joined
 
 if TYPE_CHECKING:
+    from waystage._native import NameList
     from waystage.copying.on_nodes import Copied
     from waystage.nodes import Where
 
-NOT_ON_NODES = ("listing", "dry_run", "statistics")
+NOT_ON_NODES = ("statistics",)
 
 
 def refuse_on_nodes(is_remote: bool) -> None:
@@ -39,6 +40,7 @@ def copy_on_nodes(
     output: Output,
     catalog: Path | None,
     exclude: tuple[str, ...],
+    names: NameList | None,
     workers: int | None,
     rate_bytes_per_s: int | None,
 ) -> Copied:
@@ -62,6 +64,7 @@ def copy_on_nodes(
             directory=nodes.directory,
             catalog=catalog,
             exclude=exclude,
+            names=names,
             workers=workers,
             rate_bytes_per_s=rate_bytes_per_s,
             job_id=job_of(None),

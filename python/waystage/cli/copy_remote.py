@@ -81,8 +81,14 @@ AT_A_SERVER = ("port", "identity", "known_hosts", "server_key", "trust_new")
 """Options for reaching a running server."""
 
 
+ON_ONE_MACHINE = ("order", "readers_per_target")
+"""Options for reads from a mounted file system."""
+
+
 def refuse_idle(ends: FarEnds | None, by_ssh: bool) -> None:
     """Refuse options without effect. Raises UserError."""
+    if ends is not None:
+        refuse(ON_ONE_MACHINE, "for copies on one machine, and this copy is between hosts: omit it")
     if ends is None:
         why = "for copies between hosts, and this copy is local: omit it, or give HOST:PATH"
         return refuse(BETWEEN, why)

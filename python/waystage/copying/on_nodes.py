@@ -1,41 +1,75 @@
 """A copy by many nodes: ranges of a catalog as tasks, then hard links and attributes of directories in a last one.
 
-Arrives: a tree, or its catalog; a destination; an engine.
+Arrives: a tree, or its catalog; perhaps a list of names; a destination; an engine.
 Leaves: files complete or absent, as each task's copy leaves them; counts and problems of all tasks together.
 Must not know: how bytes are moved, how tasks reach nodes.
 
 Each task has its own journal at the destination, by its key. A task that is run again resumes from it, and one that
-runs twice at once waits for its other self.
+runs twice at once waits for its other self. Where the tree is walked, files are copied as soon as their part of the walk is
+there.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from waystage._native import COPY_LIST_BYTES
+from waystage._native import COPY_LIST_BYTES, FileFill, NameList
 from waystage.catalog import BuildOptions, Catalog
 from waystage.catalog.apart import same_entry
 from waystage.catalog.errors import CatalogError
 from waystage.catalog.listing import hold_lists_apart
-from waystage.catalog.on_nodes import build_on_nodes
-from waystage.catalog.ranges import Range, Split, opened, paths_apart, paths_in, split
+from waystage.catalog.on_nodes import Following, build_on_nodes
+from waystage.catalog.ranges import Range, Split, opened, paths_apart, paths_in, split, split_part
+from waystage.catalog.store import Part
+from waystage.catalog.targets import Objects
 from waystage.copying.shares import LAST, clear_shares, key_of_file, key_of_range, make_destination, start
 from waystage.display import display
 from waystage.flows import FlowDescription, reported, storage
+from waystage.native_options.copies import FillOptions
 from waystage.nodes import Engine, Here, NodesError, Task, marked, shared_folder
 from waystage.nodes.shared import needed
 from waystage.task import Progress, follow
 
+if TYPE_CHECKING:
+    from waystage._native import Divided
+
 LISTED = 10_000
 """Problems that are listed, as one copy lists them; all are counted."""
 
-INCOMPLETE = ("errors", "changed", "vanished", "lost")
-"""Counts of entries that were not copied as they are."""
+DIVIDED_BYTES = 1 << 30
+"""A file from this size on is divided among nodes."""
+
+FILL_EXTENTS = 8
+"""Extents of 32 MiB that one task writes, at least."""
+
+USUAL_FILLERS = 4
+"""Threads that write extents of one file at a node: most file systems let few write to a file at a time."""
+
+CHECKED_BYTES = 1 << 20
+"""Of the list of names that one task looks for."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one task has copied."""
+
+    counts: dict[str, int]
+    problems: list[tuple[bytes, str, str]] = field(default_factory=list)
+    planned: list[tuple[bytes, str, int]] = field(default_factory=list)
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A large file whose extents any node may write."""
+
+    file: Divided
 
 
 @dataclass
@@ -45,13 +79,15 @@ class Copied:
     counts: dict[str, int] = field(default_factory=dict)
     listed: list[tuple[bytes, str, str]] = field(default_factory=list)
     complete: bool = True
+    would_copy: list[tuple[bytes, str, int]] = field(default_factory=list)
 
-    def add(self, counts: Mapping[str, int], listed: list[tuple[bytes, str, str]], complete: bool) -> None:
-        """Those of one task."""
-        for name, count in counts.items():
+    def add(self, found: Result) -> None:
+        """That of one task."""
+        for name, count in found.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
-        self.listed = [*self.listed, *listed][:LISTED]
-        self.complete &= complete
+        self.listed = [*self.listed, *found.problems][:LISTED]
+        self.would_copy = sorted([*self.would_copy, *found.planned])[:LISTED]
+        self.complete &= found.complete
 
     def progress(self) -> dict[str, int]:
         return self.counts
@@ -60,8 +96,8 @@ class Copied:
         return self.listed
 
     def planned(self) -> list[tuple[bytes, str, int]]:
-        """Nothing: many nodes make no dry run."""
-        return []
+        """What a dry run would make, the first ten thousand paths."""
+        return self.would_copy
 
 
 @dataclass(frozen=True)
@@ -76,6 +112,14 @@ class Ends:
     rate_bytes_per_s: int | None
     job_id: str | None
     options: dict[str, Any]
+    names: str | None = None
+    """A file with the names that are wanted, each ended by NUL."""
+    targets: tuple[str, ...] = ()
+    """Storage targets of the source, where its catalog names them."""
+
+    @property
+    def dry_run(self) -> bool:
+        return bool(self.options.get("dry_run"))
 
 
 def copy_on_nodes(
@@ -88,114 +132,257 @@ def copy_on_nodes(
     directory: Path,
     catalog: Path | None = None,
     exclude: tuple[str, ...] = (),
+    names: NameList | None = None,
     workers: int | None = None,
     rate_bytes_per_s: int | None = None,
     job_id: str | None = None,
 ) -> Copied:
     """Copy the tree `source` into `destination` by the workers of `engine`.
 
-    `options` are those of `waystage.native_options.copies.CopyOptions`; `directory` takes lists that all nodes read;
-    `catalog` of `source` saves its walk, and entries that are not in it are not copied; `job_id` is of the job that the
-    data is for. Raises CopyError, CatalogError,
-    BuildError and NodesError.
+    `options` are those of `waystage.native_options.copies.TreeCopyOptions`, `dry_run` among them; `directory` takes lists
+    that all nodes read; `catalog` of `source` saves its walk, and entries that are not in it are not copied; with `names`
+    only these are copied, and directories of them with their contents; `job_id` is of the job that the data is for.
+    Raises CopyError, CatalogError, BuildError and NodesError.
     """
     root = Path(os.path.realpath(source))
+    dry_run = bool(options.get("dry_run"))
     hold_lists_apart(root, directory)
-    make_destination(root, destination)
+    make_destination(root, destination, dry_run=dry_run)
     with ExitStack() as held:
         folder, listing_mark = held.enter_context(shared_folder(directory))
+        marks = [needed(root), listing_mark]
         # Its end is before the last task, which gives the root its time.
         marking = ExitStack()
         held.callback(marking.close)
-        mark = marking.enter_context(marked(Path(destination)))
-        marks = [mark, needed(root), listing_mark]
-        listing = folder / "listing"
-        done = Copied()
-        if catalog is None:
-            one_file_system = bool(options.get("one_file_system"))
-            how = BuildOptions(exclude=exclude, one_file_system=one_file_system, layouts=None)
-            build_on_nodes(engine, root, listing, how, _said(progress, "listing: "), marks)
-        else:
-            listing = Path(os.path.abspath(catalog))
-            marks.append(needed(listing))
-        listed = Catalog(listing)
-        if not same_entry(listed.root, root):
-            raise CatalogError(
-                f"{catalog} is a catalog of {display(str(listed.root))}, not of {display(str(source))}: name one of the source"
-            )
-        links_apart = bool(options.get("hard_links", True))
-        work = split(
-            listed, engine.threads(), links_apart=links_apart, report=lambda: progress("listing", 0.0)
-        )
-        share = rate_bytes_per_s and max(1, rate_bytes_per_s // max(1, engine.threads()))
+        there = [] if dry_run else [marking.enter_context(marked(Path(destination)))]
+        threads = max(1, engine.threads())
         ends = Ends(
             str(root),
             os.path.abspath(destination),
-            str(listing),
+            os.path.abspath(catalog or folder / "listing"),
             workers,
-            links_apart,
-            share,
+            bool(options.get("hard_links", True)),
+            rate_bytes_per_s and max(1, rate_bytes_per_s // threads),
             job_id,
             options,
+            None if names is None else _written(folder / "names", names),
+            () if catalog is None else tuple(name for _, name in Catalog(catalog).manifest.targets),
         )
-
-        def finished(task: Task, found: tuple[dict[str, int], list[tuple[bytes, str, str]], bool]) -> None:
-            done.add(*found)
-
-        engine.run(_tasks(ends, work), finished, _said(progress, ""), marks=marks, total=work.cost)
+        whole = _Whole(engine, ends)
+        if catalog is None:
+            one_file_system = bool(options.get("one_file_system"))
+            how = BuildOptions(exclude=exclude, one_file_system=one_file_system, layouts=None)
+            following = Following(whole.tasks_of_part, whole.finished)
+            listing = Path(ends.catalog)
+            build_on_nodes(engine, root, listing, how, progress, [*there, *marks], following)
+            whole.walked(Catalog(listing))
+        else:
+            marks.append(needed(catalog))
+            tasks = whole.tasks_of_catalog(catalog, source, progress)
+            engine.run(tasks, whole.finished, progress, marks=[*there, *marks], total=whole.work.cost)
         marking.close()
-        last = Task("directories and hard links", copy_last, (ends,))
-        engine.run([last], finished, _said(progress, "directories and hard links: "), marks=marks[1:])
-    _settle(done, listed, work, catalog is None)
-    return done
+        last = [Task("directories and hard links", copy_last, (ends,)), *_checks(ends)]
+        engine.run(last, whole.finished, _said(progress, "directories and hard links: "), marks=marks)
+    return whole.done
 
 
-def _tasks(ends: Ends, work: Split) -> list[Task]:
-    """The large files first: the last tasks to end are then small."""
-    large = sorted(work.large, key=lambda one: (-one[1], one[0]))
-    tasks = [
-        Task(f"copy of {display(path)}", copy_file, (ends, path), weight=float(size)) for path, size in large
-    ]
-    for number, of in enumerate(work.ranges):
-        tasks.append(Task(f"copy of range {number}", copy_range, (ends, number, of), weight=of.cost))
-    return tasks
+@dataclass
+class _Filling:
+    """A large file whose extents are written by so many tasks that have not ended."""
+
+    path: bytes
+    left: int
 
 
-def _settle(done: Copied, listed: Catalog, work: Split, walked: bool) -> None:
-    """Counts of entries found are the catalog's: tasks count directories on their ways again and again."""
-    done.counts["found"], done.counts["found_bytes"] = work.entries, work.bytes
-    if walked:
+class _Whole:
+    """A copy as its tasks come and end."""
+
+    def __init__(self, engine: Engine, ends: Ends) -> None:
+        self._engine, self._ends = engine, ends
+        self.done = Copied()
+        self.work = Split()
+        self._tasks = 0
+        self._fills: dict[str, _Filling] = {}
+
+    def finished(self, task: Task, found: Result | Begun) -> list[Task]:
+        if isinstance(found, Begun):
+            return self._filling(found)
+        self.done.add(found)
+        filling = self._fills.get(task.name)
+        if filling is None:
+            return []
+        filling.left -= 1
+        # What could not be written is said, and tried again by the task that completes the file.
+        return [] if filling.left else [self._completing(filling.path, 0.0)]
+
+    def _filling(self, begun: Begun) -> list[Task]:
+        """Tasks that write the extents of a file, or the one that completes it where nothing is missing."""
+        names, seen, missing = begun.file
+        path, size = names[0], float(seen[1])
+        if not missing:
+            return [self._completing(path, size)]
+        each = max(FILL_EXTENTS, -(-len(missing) // (2 * max(1, self._engine.threads()))))
+        shown = f"extents of {display(path)}"
+        starts = range(0, len(missing), each)
+        self._fills[shown] = _Filling(path, len(starts))
+        weight = size / len(starts)
+        parts = [(names, seen, missing[start : start + each]) for start in starts]
+        return [Task(shown, fill, (self._ends, part), weight=weight) for part in parts]
+
+    def _completing(self, path: bytes, weight: float) -> Task:
+        return Task(f"copy of {display(path)}", copy_file, (self._ends, path), weight=weight)
+
+    def tasks_of_part(self, folder: Path, part: Part) -> list[Task]:
+        """Those of a part of the walk, which goes on."""
+        threads = self._engine.threads()
+        return self._tasks_of(split_part(folder, part, threads, links_apart=self._ends.links_apart))
+
+    def tasks_of_catalog(self, catalog: Path, source: Path, progress: Progress) -> list[Task]:
+        """Raises CatalogError where the catalog is another tree's."""
+        listed = Catalog(catalog)
+        if not same_entry(listed.root, Path(self._ends.source)):
+            raise CatalogError(
+                f"{catalog} is a catalog of {display(str(listed.root))}, not of {display(str(source))}: name one of the source"
+            )
+        threads, links_apart = self._engine.threads(), self._ends.links_apart
+
+        def report() -> None:
+            progress("listing", 0.0)
+
+        self.work = split(listed, threads, links_apart=links_apart, report=report)
+        return self._tasks_of(self.work)
+
+    def _tasks_of(self, work: Split) -> list[Task]:
+        """The large files first: the last tasks to end are then small."""
+        large = sorted(work.large, key=lambda one: (-one[1], one[0]))
+        ends = self._ends
+        if ends.names is not None and large:
+            asked = _wanted(ends.names).asks_for([path for path, _ in large], [False] * len(large))
+            large = [one for one, is_asked in zip(large, asked, strict=True) if is_asked]
+        divides = self._engine.threads() > 1 and not ends.dry_run
+        tasks = [
+            Task(f"beginning of {display(path)}", begin_file, (ends, path), weight=0.0, first=True)
+            if divides and size >= DIVIDED_BYTES
+            else self._completing(path, float(size))
+            for path, size in large
+        ]
+        for of in work.ranges:
+            number = self._tasks
+            self._tasks += 1
+            tasks.append(Task(f"copy of range {number}", copy_range, (ends, number, of), weight=of.cost))
+        return tasks
+
+    def walked(self, listed: Catalog) -> None:
+        """What the walk itself has met."""
         for name in ("excluded", "vanished"):
-            done.counts[name] = done.counts.get(name, 0) + listed.manifest.counts.get(name, 0)
+            self.done.counts[name] = self.done.counts.get(name, 0) + listed.manifest.counts.get(name, 0)
         errors = [(os.fsencode(path), "error", f"source: {text}") for path, text in listed.manifest.errors]
         counts = {"errors": listed.manifest.counts.get("errors", 0)}
-        done.add(counts, errors, not counts["errors"] and not listed.manifest.counts.get("vanished"))
+        whole = not counts["errors"] and not listed.manifest.counts.get("vanished")
+        self.done.add(Result(counts, errors, complete=whole))
 
 
 def _said(progress: Progress, before: str) -> Progress:
     return lambda what, share: progress(before + what, share)
 
 
-Result = tuple[dict[str, int], list[tuple[bytes, str, str]], bool]
+def _written(path: Path, names: NameList) -> str:
+    """The names in a file that all nodes read. Raises OSError."""
+    path.write_bytes(b"".join(name + b"\0" for name in names.names()))
+    return str(path)
 
 
-def copy_range(here: Here, ends: Ends, number: int, of: Range) -> Result:
+@functools.lru_cache(maxsize=1)
+def _wanted(file: str) -> NameList:
+    """The names in a file, kept between the tasks of a worker."""
+    return NameList(Path(file).read_bytes(), True)
+
+
+def _checks(ends: Ends) -> list[Task]:
+    """Tasks that look whether the names of the list are there."""
+    if ends.names is None:
+        return []
+    text = Path(ends.names).read_bytes()
+    bounds = [0]
+    while bounds[-1] < len(text):
+        bounds.append(text.find(b"\0", min(bounds[-1] + CHECKED_BYTES, len(text) - 1)) + 1)
+    pairs = pairwise(bounds)
+    return [Task("the names of the list", check_names, (ends, start, end)) for start, end in pairs]
+
+
+def check_names(here: Here, ends: Ends, start: int, end: int) -> Result:
+    """In a worker: which names of the list, bytes `start` to `end` of its file, are not at the source."""
+    problems: list[tuple[bytes, str, str]] = []
+    missing = 0
+    assert ends.names is not None
+    with open(ends.names, "rb") as file:
+        file.seek(start)
+        names = file.read(end - start).split(b"\0")[:-1]
+    for name in names:
+        try:
+            os.lstat(os.path.join(os.fsencode(ends.source), name))
+        except (FileNotFoundError, NotADirectoryError):
+            missing += 1
+            if len(problems) < LISTED:
+                problems.append((name, "error", "is in the list and not at the source"))
+        except OSError as error:
+            missing += 1
+            problems.append((name, "error", f"source: {error.strerror}"))
+    return Result({"errors": missing}, problems, complete=not missing)
+
+
+def copy_range(here: Here, ends: Ends, number: int, of: Range) -> Result | Begun:
     """In a worker: copy the entries of a range. Raises CopyError, CatalogError."""
-    names = paths_in(opened(ends.catalog), of, links_apart=ends.links_apart)
-    return _copy(here, ends, names, key_of_range(number))
+    names, objects = paths_in(ends.catalog, of, links_apart=ends.links_apart)
+    if ends.names is not None:
+        asked = _wanted(ends.names).asks_for(names, [False] * len(names))
+        # The targets are those of all names, in order: without them the order is that of the list.
+        names, objects = [name for name, is_asked in zip(names, asked, strict=True) if is_asked], None
+    return _copy(here, ends, names, key_of_range(number), objects=objects)
 
 
-def copy_file(here: Here, ends: Ends, path: bytes) -> Result:
+def copy_file(here: Here, ends: Ends, path: bytes) -> Result | Begun:
     """In a worker: copy one large file, from where an earlier attempt has left it. Raises CopyError."""
     return _copy(here, ends, [path], key_of_file(path))
 
 
-def copy_last(here: Here, ends: Ends) -> Result:
+def begin_file(here: Here, ends: Ends, path: bytes) -> Result | Begun:
+    """In a worker: prepare a large file, so that all nodes write its extents. Raises CopyError."""
+    return _copy(here, ends, [path], key_of_file(path), divide=True)
+
+
+def fill(here: Here, ends: Ends, part: Divided) -> Result:
+    """In a worker: write some extents of a large file that was begun."""
+    names, seen, extents = part
+    options = FillOptions(
+        names=names,
+        seen=seen,
+        extents=extents,
+        workers=here.threads(ends.workers, USUAL_FILLERS),
+        verify=ends.options.get("verify", "none"),
+        rate_bytes_per_s=ends.rate_bytes_per_s,
+    )
+
+    def report(counts: dict[str, int]) -> None:
+        here.progress("copying", min(counts["objects"] / len(extents), 0.99))
+
+    with FileFill(ends.source, ends.destination, options) as filling, reported(filling, _flow(ends)) as flow:
+        follow(filling, report)
+        if not filling.complete:
+            flow.outcome = "failed"
+        # A problem here is one of the task that completes the file, which meets it again.
+        return Result({"bytes": filling.progress()["bytes"]})
+
+
+def copy_last(here: Here, ends: Ends) -> Result | Begun:
     """In a worker, when all other tasks are done: hard links, empty directories, attributes of all directories, and
     what killed tasks of earlier copies have left. Raises CopyError, CatalogError."""
     names: list[bytes] = []
     size = 0
-    for some in paths_apart(opened(ends.catalog), links_apart=ends.links_apart):
+    for some, folders in paths_apart(opened(ends.catalog), links_apart=ends.links_apart):
+        if ends.names is not None:
+            asked = _wanted(ends.names).asks_for(some, folders)
+            some = [name for name, is_asked in zip(some, asked, strict=True) if is_asked]
         names += some
         size += sum(map(len, some)) + len(some)
         here.progress("reading the catalog", 0.0)
@@ -204,11 +391,21 @@ def copy_last(here: Here, ends: Ends) -> Result:
             f"{display(ends.source)}: paths of directories and hard links take more than {COPY_LIST_BYTES >> 20} MiB:"
             " copy the tree in parts"
         )
-    clear_shares(ends.source, ends.destination)
+    if not ends.dry_run:
+        clear_shares(ends.source, ends.destination)
     return _copy(here, ends, names, LAST, directories=True)
 
 
-def _copy(here: Here, ends: Ends, names: list[bytes], key: str, *, directories: bool = False) -> Result:
+def _copy(
+    here: Here,
+    ends: Ends,
+    names: list[bytes],
+    key: str,
+    *,
+    directories: bool = False,
+    divide: bool = False,
+    objects: Objects | None = None,
+) -> Result | Begun:
     usual = min(16, 2 * len(os.sched_getaffinity(0)))
     copying = start(
         ends.source,
@@ -217,6 +414,8 @@ def _copy(here: Here, ends: Ends, names: list[bytes], key: str, *, directories: 
         key,
         here.progress,
         directories=directories,
+        objects=objects,
+        divide=divide,
         workers=here.threads(ends.workers, usual),
         rate_bytes_per_s=ends.rate_bytes_per_s,
         **ends.options,
@@ -227,17 +426,23 @@ def _copy(here: Here, ends: Ends, names: list[bytes], key: str, *, directories: 
         share = max(moved / max(counts["found_bytes"], 1), counts["files"] / max(counts["found"], 1))
         here.progress("copying", min(share, 0.99))
 
-    # Each task is a flow of its node, which policies and users pace.
-    targets = [name for _, name in opened(ends.catalog).manifest.targets]
-    about = FlowDescription(
-        "staging" if ends.job_id else "io",
-        "copy",
-        job_id=ends.job_id,
-        source=storage(ends.source, targets),
-        destination=storage(ends.destination),
-    )
-    with copying, reported(copying, about) as flow:
+    with copying, reported(copying, _flow(ends)) as flow:
         follow(copying, report)
         if not copying.complete:
             flow.outcome = "failed"
-        return copying.progress(), copying.problems(), copying.complete
+        if begun := copying.divided():
+            return Begun(begun[0])
+        # A task counts the directories on its way, which are those of many tasks.
+        counts = copying.progress() | {"found": len(names)}
+        return Result(counts, copying.problems(), copying.planned(), copying.complete)
+
+
+def _flow(ends: Ends) -> FlowDescription:
+    """Each task is a flow of its node, which policies and users pace."""
+    return FlowDescription(
+        "staging" if ends.job_id else "io",
+        "copy",
+        job_id=ends.job_id,
+        source=storage(ends.source, ends.targets),
+        destination=storage(ends.destination),
+    )

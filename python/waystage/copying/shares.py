@@ -46,11 +46,12 @@ def start(
     progress: Callable[[str, float], None],
     *,
     directories: bool = False,
+    objects: tuple[bytes, bytes, bytes, bytes] | None = None,
     **options: Any,
 ) -> TreeCopy:
-    """Start a copy of these entries only. Waits while another process works under this key: a worker that its
+    """Start a copy of these entries only, with their storage targets where these are known. Waits while another process works under this key: a worker that its
     scheduler has lost may still be alive. Raises CopyError."""
-    listed = NameList(b"".join(name + b"\0" for name in names), True)
+    listed = NameList(b"".join(name + b"\0" for name in names), True, objects)
     while True:
         try:
             made = TreeCopyOptions(names=listed, share=(key, directories), **options)
@@ -80,8 +81,8 @@ def clear_shares(source: str, destination: str) -> None:
                 raise
 
 
-def make_destination(source: Path, destination: str) -> None:
+def make_destination(source: Path, destination: str, *, dry_run: bool = False) -> None:
     """Check both ends as a copy does, and make the destination's directory. Raises CopyError."""
-    options = TreeCopyOptions(names=NameList(b"", True), share=(LAST, False), workers=1)
+    options = TreeCopyOptions(names=NameList(b"", True), share=(LAST, False), workers=1, dry_run=dry_run)
     with TreeCopy(str(source), destination, options) as nothing:
         nothing.wait()

@@ -45,13 +45,33 @@ class TreeCopyOptions(CopyOptions):
 
     workers: int
     """Threads that copy, at least 1."""
+    order: str = "auto"
+    """`auto`: by storage target where files are striped and the list or the file system names their targets; `walk`: as
+    files are found."""
+    readers_per_target: int | None = None
+    """Threads that read from one storage target at once; None for about as many as there are for each."""
     rate_bytes_per_s: int | None = None
+    divide: bool = False
+    """Only prepare files of more than an extent, for `FileFill`; the same copy without this completes them."""
     dry_run: bool = False
     read_sources: bool = False
     """In a dry run, read the files that would be copied."""
     share: tuple[str, bool] | None = None
     """Where several processes copy different `names` to one destination at once: the key of this one, 32 hexadecimal
     digits, and whether it sets the attributes of directories. Directories among the names are then only themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillOptions:
+    """Options of `FileFill`, of which the first two are as `TreeCopy.divided` gives them."""
+
+    names: tuple[bytes, bytes, bytes, bytes]
+    seen: tuple[int, int, tuple[int, int]]
+    extents: Sequence[int]
+    """Those that this process writes."""
+    workers: int
+    verify: str = "none"
+    rate_bytes_per_s: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

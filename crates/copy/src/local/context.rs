@@ -9,7 +9,7 @@ use super::queue::Queue;
 use crate::error::{CopyError, Failure};
 use crate::options::Options;
 use crate::plan::Policy;
-use crate::sink::Sink;
+use crate::sink::{DividedFile, Sink};
 use crate::source::{Item, Source};
 use crate::stat::Metadata;
 use crate::state::CopyState;
@@ -20,10 +20,14 @@ pub(super) struct Context {
     pub(super) sink: Sink,
     pub(super) state: Arc<CopyState<CopyError>>,
     pub(super) queue: Queue,
+    /// Whether contents are read target by target, where targets are known.
+    pub(super) by_target: bool,
     pub(super) mover: ContentMover,
     pub(super) policy: Policy,
     /// Directories, whose attributes come last.
     pub(super) directories: Mutex<Vec<(Vec<u8>, Metadata)>>,
+    /// Large files that were prepared for other processes.
+    pub(super) divided: Mutex<Vec<DividedFile>>,
     pub(super) root_metadata: Metadata,
 }
 

@@ -1,37 +1,34 @@
 //! A copy from start to end: contents first, then links to them, then the attributes of directories.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-use waystage_catalog::Root;
-use waystage_pacing::{FlowCounts, Gate};
+use parking_lot::Mutex;
+use waystage_catalog::{LayoutMethod, Layouts, Root};
 
 use super::contents::ContentMover;
 use super::context::Context;
+use super::grouper::Grouper;
 use super::queue::{Queue, Task};
 use super::worker::Worker;
 use crate::attributes::Attributes;
-use crate::counts::{Counts, Planned, Problem};
+use crate::counts::Counts;
 use crate::ends::{ends, Ends};
+use crate::engine::{Engine, Job};
 use crate::error::{join_lost, At, CopyError, End, Failure};
-use crate::options::Options;
+use crate::file_io::open_file;
+use crate::options::{Options, Order};
 use crate::plan::Policy;
-use crate::sink::{Sink, SinkOptions};
-use crate::source::{produce, Consumer, Item, Selection, Source};
+use crate::sink::{DividedFile, Sink, SinkOptions};
+use crate::source::{produce, Item, Names, Selection, Source};
 use crate::stat::{stat_fd, Metadata};
 use crate::state::CopyState;
 
 /// Bytes of an extent: the most that a crash makes be sent again, per worker; at 1 GB/s a thirtieth of a second.
-const EXTENT_BYTES: u64 = 32 << 20;
-
-/// Entries that one worker takes at once: enough that opening their directory costs nothing, few enough that no worker
-/// is left with all.
-const GROUP: usize = 128;
+pub(super) const EXTENT_BYTES: u64 = 32 << 20;
 
 /// Threads that walk: on local storage one keeps several copiers busy.
 const WALKERS: usize = 4;
@@ -39,17 +36,32 @@ const WALKERS: usize = 4;
 /// What earlier runs left takes at most this memory, in bytes: about a million large files in progress.
 const MOST_RECOVERED_BYTES: usize = 1 << 30;
 
-#[derive(Default)]
-struct Outcome {
-    result: Mutex<Option<Result<(), CopyError>>>,
-    changed: Condvar,
-}
-
 /// A copy in progress. Dropping it stops it; what it has done stays, and the same copy goes on from there.
-pub struct Copy {
-    context: Arc<Context>,
-    outcome: Arc<Outcome>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+pub type Copy = Engine<CopyJob>;
+
+/// A copy of a tree on one machine.
+pub struct CopyJob(Context);
+
+impl Job for CopyJob {
+    const NAME: &'static str = "copy";
+
+    fn state(&self) -> &CopyState<CopyError> {
+        &self.0.state
+    }
+
+    fn run(&self) -> Result<(), CopyError> {
+        run(&self.0)
+    }
+
+    fn stop(&self) {
+        self.0.stop();
+    }
+
+    fn counts(&self) -> Counts {
+        let counts = self.0.state.report.tally.read();
+        // A dry run makes none: its tally counts directories as the walk finds them.
+        Counts { directories: counts.directories + self.0.sink.destination.made(), ..counts }
+    }
 }
 
 impl Copy {
@@ -58,69 +70,22 @@ impl Copy {
     /// # Errors
     /// Where source or destination cannot be used, do not fit together, or another process copies to the destination.
     pub fn start(options: Options) -> Result<Self, CopyError> {
-        let context = Arc::new(prepare(options)?);
-        let outcome = Arc::new(Outcome::default());
-        let (running, ended) = (Arc::clone(&context), Arc::clone(&outcome));
-        let thread = std::thread::Builder::new()
-            .name("copy".to_owned())
-            .spawn(move || {
-                let result = run(&running);
-                *ended.result.lock() = Some(result);
-                ended.changed.notify_all();
-            })
-            .map_err(|error| CopyError::Failed(error.to_string()))?;
-        Ok(Self { context, outcome, thread: Mutex::new(Some(thread)) })
+        Self::of(CopyJob(prepare(options)?))
     }
 
-    /// How it ended; None where it has not within `timeout`.
-    pub fn wait(&self, timeout: Duration) -> Option<Result<(), CopyError>> {
-        let mut result = self.outcome.result.lock();
-        self.outcome.changed.wait_while_for(&mut result, |result| result.is_none(), timeout);
-        result.clone()
+    /// The large files that were prepared for other processes.
+    pub fn divided(&self) -> Vec<DividedFile> {
+        self.job.0.divided.lock().clone()
     }
 
-    /// How far it is.
-    pub fn counts(&self) -> Counts {
-        let counts = self.context.state.report.tally.read();
-        // A dry run makes none: its tally counts directories as the walk finds them.
-        Counts { directories: counts.directories + self.context.sink.destination.made(), ..counts }
+    /// Let at most `each` workers read from one storage target.
+    pub fn limit_readers(&self, each: u32) {
+        self.job.0.queue.limit_readers(each);
     }
 
-    /// What could not be copied and why, the first ten thousand.
-    pub fn problems(&self) -> Vec<Problem> {
-        self.context.state.report.problems()
-    }
-
-    /// What a dry run would make, the first ten thousand paths.
-    pub fn planned(&self) -> Vec<Planned> {
-        self.context.state.report.planned()
-    }
-
-    /// Where the rate is limited and the copy paused.
-    pub fn gate(&self) -> &Gate {
-        &self.context.state.pace.gate
-    }
-
-    /// Bytes moved and found, and what limits it.
-    pub fn flow(&self) -> FlowCounts {
-        let state = &self.context.state;
-        state.pace.counts(state.report.tally.read().found_bytes)
-    }
-
-    /// End it; its threads and unfinished small files are gone when this returns.
-    pub fn stop(&self) {
-        self.context.stop();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
-            // A thread that panicked has written to the process's stderr.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        self.stop();
+    /// Let at most so many workers read from storage targets, by their numbers.
+    pub fn limit_readers_of(&self, most: &HashMap<u32, u32>) {
+        self.job.0.queue.limit_readers_of(most);
     }
 }
 
@@ -134,6 +99,10 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
     let root = Root::open(&path).map_err(|error| unreadable(&options, &error))?;
     let top = root.directory(b"").and_then(|top| stat_fd(top.as_fd()));
     let top = top.map_err(|errno| unreadable(&options, &errno.into()))?;
+    let named = options.names.as_ref();
+    let by_target = options.order == Order::Auto
+        && (named.is_some_and(Names::have_objects)
+            || root.directory(b"").is_ok_and(|top| Layouts::are_cheap(top.as_fd())));
     let (rename, single) = single.map_or((None, None), |(item, name)| (Some(name), Some(item)));
     let state = Arc::new(CopyState::default());
     let from = origin(&path, single.as_ref());
@@ -161,14 +130,39 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
             extent_bytes: EXTENT_BYTES,
             compares_extents: false,
         },
-        source: Source { root, path, single },
+        source: Source {
+            single: single.map(|item| with_targets(&root, item, by_target)),
+            root,
+            path,
+        },
         sink,
         state,
-        queue: Queue::default(),
+        queue: Queue::new(options.workers, options.readers_per_target),
+        by_target,
         directories: Mutex::default(),
+        divided: Mutex::default(),
         root_metadata: Metadata::of(&top),
         options,
     })
+}
+
+/// One file that is the source, with its storage targets.
+fn with_targets(root: &Root, mut item: Item, wanted: bool) -> Item {
+    if wanted {
+        let layouts = Layouts::new(LayoutMethod::PerFileSystem);
+        let opened = root.directory(b"").map_err(|errno| Failure::Call {
+            end: End::Source,
+            doing: "open directory",
+            errno,
+        });
+        let file = opened.and_then(|top| open_file(top.as_fd(), &item.name, End::Source));
+        // Where it cannot be opened the copy says so.
+        let found = file.ok().map(|file| layouts.of_open(file.as_fd(), item.seen.size));
+        if let Some(Ok(Some(objects))) = found {
+            item.objects = objects.objects.into();
+        }
+    }
+    item
 }
 
 fn unreadable(options: &Options, error: &std::io::Error) -> CopyError {
@@ -218,6 +212,10 @@ fn run(context: &Context) -> Result<(), CopyError> {
     if !copied {
         return Err(context.state.verdict());
     }
+    if !context.divided.lock().is_empty() {
+        // The journal stays, as after a kill: a later run completes what others write.
+        return Ok(());
+    }
     context.sink.finish(&context.state.report)?;
     let sets_root = context.options.share.is_none_or(|share| share.directories);
     if sets_root && !context.options.dry_run && context.source.single.is_none() {
@@ -237,8 +235,9 @@ fn copy(context: &Context) -> Result<bool, CopyError> {
         include: context.options.include.as_ref(),
         one_file_system: context.options.one_file_system,
         walkers: context.options.workers.min(WALKERS),
+        with_targets: context.by_target,
     };
-    let mut grouper = Grouper { context, group: Vec::new(), linked: BTreeMap::new() };
+    let mut grouper = Grouper::of(context);
     let produced = produce(&context.source, &selection, &context.state, &mut grouper)
         .map_err(|error| unreadable(&context.options, &error))?;
     let queue = &context.queue;
@@ -257,36 +256,6 @@ fn copy(context: &Context) -> Result<bool, CopyError> {
         && several.all(|items| queue.push(Task::Links(items)))
         && queue.drain()
         && directories(context))
-}
-
-/// Makes groups of entries of one directory.
-struct Grouper<'a> {
-    context: &'a Context,
-    group: Vec<Item>,
-    /// Names of one file, by device and inode, in the order of their paths: the same in every run.
-    linked: BTreeMap<(u64, u64), Vec<Item>>,
-}
-
-impl Consumer for Grouper<'_> {
-    fn entry(&mut self, item: Item) -> bool {
-        let has_links = matches!(item.letter, b'f' | b'l' | b'p' | b'b' | b'c') && item.links > 1;
-        if has_links && self.context.options.hard_links {
-            self.linked.entry((item.seen.device, item.seen.inode)).or_default().push(item);
-            return true;
-        }
-        let is_full = self.group.len() >= GROUP
-            || self.group.first().is_some_and(|first| first.directory != item.directory);
-        if is_full && !self.flush() {
-            return false;
-        }
-        self.group.push(item);
-        true
-    }
-
-    fn flush(&mut self) -> bool {
-        let group = std::mem::take(&mut self.group);
-        group.is_empty() || self.context.queue.push(Task::Items(group))
-    }
 }
 
 /// Attributes of directories, the deepest first: those above may close the way to them.

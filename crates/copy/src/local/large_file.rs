@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use rustix::fs::{openat, Mode, OFlags, CWD};
 
 use super::direct::{DirectEnds, IoMode};
+use super::striped::StripedFile;
 use crate::part_set::PartSet;
 use crate::sink::{Expected, Folder, LargeFile};
 use crate::source::Item;
@@ -16,6 +17,8 @@ use crate::source::Item;
 pub(super) struct Large {
     pub(super) item: Item,
     pub(super) file: LargeFile,
+    /// Where it is read target by target.
+    pub(super) striped: Option<StripedFile>,
     todo: Mutex<PartSet>,
     /// Extents not yet written.
     pub(super) left: AtomicU32,
@@ -39,15 +42,24 @@ pub(super) struct Opened {
 }
 
 impl Large {
-    pub(super) fn new(item: Item, expected: Expected) -> Self {
+    /// `by_target` where the targets that the item names decide who reads what.
+    pub(super) fn new(item: Item, expected: Expected, extent_bytes: u64, by_target: bool) -> Self {
         let Expected { file, mut missing, opened } = expected;
         if missing.is_empty() {
             // Only its name is missing. Writing one extent again costs little and needs no case for it.
             missing.insert(0);
         }
         let left = AtomicU32::new(u32::try_from(missing.len()).unwrap_or(u32::MAX));
+        let objects: Vec<_> = item
+            .objects
+            .iter()
+            .map(|object| (object.target, object.offset, object.length))
+            .collect();
+        let striped = by_target
+            .then(|| StripedFile::new(&objects, &missing, extent_bytes, item.seen.size))
+            .flatten();
         let (todo, phase) = (Mutex::new(missing), Mutex::new(Phase::Waiting(opened)));
-        Self { item, file, todo, left, phase }
+        Self { item, file, striped, todo, left, phase }
     }
 
     /// Whether there are extents that no worker has taken.
@@ -63,6 +75,9 @@ impl Large {
     /// Nothing more is done of it.
     pub(super) fn end(&self) {
         *self.todo.lock() = PartSet::default();
+        if let Some(striped) = &self.striped {
+            striped.end();
+        }
         *self.phase.lock() = Phase::Over;
     }
 }

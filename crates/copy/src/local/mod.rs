@@ -2,12 +2,17 @@
 //!
 //! Arrives: two paths and options. Leaves: a copy. Must not know: transports, the other hosts of a copy.
 
+mod by_target;
 mod contents;
 mod context;
 mod direct;
 mod engine;
+mod fill;
+mod grouper;
 mod large_file;
 mod queue;
+mod striped;
 mod worker;
 
-pub use engine::{not_a_directory, Copy};
+pub use engine::{not_a_directory, Copy, CopyJob};
+pub use fill::{Fill, FillJob, FillOptions};

@@ -5,14 +5,12 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use rustix::fs::futimens;
 use waystage_catalog::walk::{Known, Options as WalkOptions, Walk};
 use waystage_catalog::{Batch, Root};
-use waystage_pacing::{FlowCounts, Gate};
 
 use super::context::{Class, Context, DirectoryTimes};
 use super::file::restripe;
@@ -23,7 +21,8 @@ use super::stripes::{Current, Shape};
 use super::temporary::{remove_leftover, Live};
 use super::RestripeOptions;
 use crate::attributes::AttributePreserver;
-use crate::counts::{add, Counts, Planned, Problem, ProblemKind};
+use crate::counts::{add, ProblemKind};
+use crate::engine::{Engine, Job};
 use crate::error::CopyError;
 use crate::own_names::is_part;
 use crate::source::Item;
@@ -40,17 +39,22 @@ const BATCH_ROWS: usize = 2048;
 const WALKERS: usize = 4;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-#[derive(Default)]
-struct Outcome {
-    result: Mutex<Option<Result<(), CopyError>>>,
-    changed: Condvar,
-}
-
 /// A restriping in progress. Dropping it stops it; files that are done stay done.
-pub struct Restripe {
-    context: Arc<Context>,
-    outcome: Arc<Outcome>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+pub type Restripe = Engine<RestripeJob>;
+
+/// A tree whose files are laid out anew.
+pub struct RestripeJob(Context);
+
+impl Job for RestripeJob {
+    const NAME: &'static str = "restripe";
+
+    fn state(&self) -> &CopyState<CopyError> {
+        &self.0.state
+    }
+
+    fn run(&self) -> Result<(), CopyError> {
+        run(&self.0)
+    }
 }
 
 impl Restripe {
@@ -59,72 +63,13 @@ impl Restripe {
     /// # Errors
     /// Where the tree cannot be used, its file system takes no layouts or not these, or another process restripes it.
     pub fn start(options: RestripeOptions) -> Result<Self, CopyError> {
-        let context = Arc::new(prepare(options)?);
-        let outcome = Arc::new(Outcome::default());
-        let (running, ended) = (Arc::clone(&context), Arc::clone(&outcome));
-        let thread = std::thread::Builder::new()
-            .name("restripe".to_owned())
-            .spawn(move || {
-                let result = run(&running);
-                *ended.result.lock() = Some(result);
-                ended.changed.notify_all();
-            })
-            .map_err(|error| CopyError::Failed(error.to_string()))?;
-        Ok(Self { context, outcome, thread: Mutex::new(Some(thread)) })
-    }
-
-    /// How it ended; None where it has not within `timeout`.
-    pub fn wait(&self, timeout: Duration) -> Option<Result<(), CopyError>> {
-        let mut result = self.outcome.result.lock();
-        self.outcome.changed.wait_while_for(&mut result, |result| result.is_none(), timeout);
-        result.clone()
-    }
-
-    /// How far it is.
-    pub fn counts(&self) -> Counts {
-        self.context.state.report.tally.read()
+        Self::of(RestripeJob(prepare(options)?))
     }
 
     /// Whether no file was left as it was, as far as it has come.
     pub fn is_complete(&self) -> bool {
         let counts = self.counts();
         counts.errors + counts.changed + counts.lost == 0
-    }
-
-    /// Files that were left as they were and why, the first ten thousand.
-    pub fn problems(&self) -> Vec<Problem> {
-        self.context.state.report.problems()
-    }
-
-    /// What a dry run would lay out anew, the first ten thousand paths.
-    pub fn planned(&self) -> Vec<Planned> {
-        self.context.state.report.planned()
-    }
-
-    /// Where its rate is limited, and where it is paused.
-    pub fn gate(&self) -> &Gate {
-        &self.context.state.pace.gate
-    }
-
-    /// Bytes moved and found, and what limits it.
-    pub fn flow(&self) -> FlowCounts {
-        let state = &self.context.state;
-        state.pace.counts(state.report.tally.read().found_bytes)
-    }
-
-    /// End it; its threads and temporary files are gone when this returns.
-    pub fn stop(&self) {
-        self.context.state.stop();
-        if let Some(thread) = self.thread.lock().take() {
-            // A thread that panicked has written to the process's stderr.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Restripe {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

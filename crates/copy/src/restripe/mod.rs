@@ -22,7 +22,7 @@ mod probe;
 mod stripes;
 mod temporary;
 
-pub use engine::Restripe;
+pub use engine::{Restripe, RestripeJob};
 pub use journal::{parse as parse_journal, Group};
 pub use stripes::{StripeLayout, StripePart, ALL};
 

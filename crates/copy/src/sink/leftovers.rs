@@ -7,7 +7,7 @@ use rustix::fs::{unlinkat, AtFlags, Dir, FileType};
 use super::destination::{Destination, Folder};
 use super::journal::{PartialFile, Recovered};
 use crate::counts::{add, Report};
-use crate::own_names::{is_of_session, is_small_of_session, large_name};
+use crate::own_names::{is_of_session, is_small_of_session, large_name, map_name};
 use crate::stat::{letter, stat_at, stat_fd};
 
 /// Remove the temporary files that workers of earlier runs may have left, where each was last.
@@ -33,6 +33,8 @@ pub(super) fn of_large_file(
     // Where its directory was removed, it was removed with it.
     if let Ok(Some(folder)) = destination.find(&partial.directory) {
         remove(&folder, &large_name(session, partial.key), report);
+        // Most have none.
+        let _ = unlinkat(folder.fd(), &map_name(session, partial.key)[..], AtFlags::empty());
     }
 }
 

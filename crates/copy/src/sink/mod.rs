@@ -4,6 +4,7 @@
 //! journal from which the next run continues. Must not know: where contents come from, transports.
 
 mod destination;
+pub(crate) mod extent_map;
 mod hard_link;
 pub mod journal;
 mod large_file;
@@ -38,7 +39,7 @@ use journal::{Journal, JournalOf, PartialFile, Record, Recovered};
 
 pub use destination::{Destination, Folder};
 pub use hard_link::Linked;
-pub use large_file::{Expected, LargeFile};
+pub use large_file::{DividedFile, Expected, LargeFile};
 pub use new_file::NewFile;
 pub(crate) use special::open_path;
 pub use special::Special;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::Statx;
 use rustix::io::Errno;
-use waystage_catalog::Batch;
+use waystage_catalog::{Batch, ObjectRange};
 
 use crate::stat::{has_holes, letter, stat_at, FileState, Metadata};
 use crate::time::{may_be_clamped, Time};
@@ -31,6 +31,8 @@ pub struct Item {
     pub symlink: Vec<u8>,
     /// Whether the walk may not have been able to say its times: see [`Item::look_again`].
     pub clamped: bool,
+    /// Its storage targets, where they are known.
+    pub objects: Box<[ObjectRange]>,
 }
 
 impl Item {
@@ -62,6 +64,7 @@ impl Item {
             sparse: has_holes(size, e.blocks[index].unsigned_abs()),
             symlink: e.symlink.get(index).to_vec(),
             clamped: times.into_iter().any(may_be_clamped),
+            objects: objects_of(batch, index),
         }
     }
 
@@ -77,6 +80,7 @@ impl Item {
             sparse: has_holes(stat.stx_size, stat.stx_blocks),
             symlink: Vec::new(),
             clamped: false,
+            objects: Box::default(),
         }
     }
 
@@ -101,4 +105,16 @@ impl Item {
     pub fn renewed(&self, stat: &Statx) -> Self {
         Self { links: self.links, ..Self::file(stat, &self.directory, &self.name) }
     }
+}
+
+fn objects_of(batch: &Batch, index: usize) -> Box<[ObjectRange]> {
+    let e = &batch.entries;
+    let place = |at: usize| e.objects.get(at).and_then(|place| usize::try_from(*place).ok());
+    let (Some(from), Some(to)) = (place(index), place(index + 1)) else { return Box::default() };
+    let object = |at: usize| ObjectRange {
+        target: e.object_target[at],
+        offset: e.object_offset[at].unsigned_abs(),
+        length: e.object_length[at].unsigned_abs(),
+    };
+    (from..to).map(object).collect()
 }

@@ -37,7 +37,7 @@ pub fn listed(
 ) -> Option<Vec<Vec<u8>>> {
     let mut tops: Vec<Vec<u8>> = Vec::new();
     let mut mover = ContentMover { root, folder: None, visited: Vec::new() };
-    for name in names.iter() {
+    for (position, name) in names.iter().enumerate() {
         if name.is_empty() {
             tops.push(Vec::new());
             continue;
@@ -54,7 +54,10 @@ pub fn listed(
                 Err(NOT_THERE) if only_named => visit(Listed::Vanished(name.to_vec())),
                 Err(failure) => visit(Listed::Failed(name.to_vec(), failure)),
                 Ok(_) if covered => true,
-                Ok(items) => {
+                Ok(mut items) => {
+                    if let Some(item) = items.last_mut() {
+                        item.objects = names.objects(position).into();
+                    }
                     if items.last().is_some_and(|item| item.letter == b'd') {
                         let list = if only_named { &mut mover.visited } else { &mut tops };
                         list.push(name.to_vec());

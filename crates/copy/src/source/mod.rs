@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use waystage_catalog::walk::{Known, Options as WalkOptions, Walk};
-use waystage_catalog::{Batch, Exclude, Root};
+use waystage_catalog::{Batch, Exclude, LayoutMethod, Layouts, Root};
 
 use crate::counts::{add, ProblemKind};
 use crate::error::{At, End, Failure};
@@ -58,6 +58,8 @@ pub struct Selection<'a> {
     pub one_file_system: bool,
     /// Threads that walk.
     pub walkers: usize,
+    /// Whether the walk asks for the storage targets of files.
+    pub with_targets: bool,
 }
 
 /// Takes the entries of a source.
@@ -161,7 +163,7 @@ impl<E: Fatal, C: Consumer> Producer<'_, E, C> {
             batch_rows: BATCH_ROWS,
             exclude: self.selection.exclude.clone(),
             one_file_system: self.selection.one_file_system,
-            layouts: None,
+            layouts: self.selection.with_targets.then(|| Layouts::new(LayoutMethod::PerFileSystem)),
             known: Known::default(),
             tops,
         })?;

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use waystage_catalog::ObjectRange;
+
 /// Lists are not longer: their places are numbers of 32 bits, and they are held in memory.
 pub const MOST_LIST_BYTES: usize = 1 << 30;
 
@@ -30,6 +32,9 @@ pub struct Names {
     bytes: Vec<u8>,
     /// Where each begins and ends, and which of the list it was.
     places: Vec<(u32, u32, u32)>,
+    /// Storage targets, where they are known: of number n of the list from `first[n - 1]` to before `first[n]`.
+    objects: Vec<ObjectRange>,
+    first: Vec<u32>,
 }
 
 impl fmt::Debug for Names {
@@ -85,7 +90,7 @@ impl Names {
             }
             names.places.push((place(start), place(names.bytes.len()), place(number)));
         }
-        let Self { bytes, places } = &mut names;
+        let Self { bytes, places, .. } = &mut names;
         let parts = |place: &(u32, u32, u32)| {
             bytes[place.0 as usize..place.1 as usize].split(|byte| *byte == b'/')
         };
@@ -102,6 +107,41 @@ impl Names {
             )));
         }
         Ok(names)
+    }
+
+    /// With the storage targets of each: name n of the list, from 0, has the objects from `first[n]` to before
+    /// `first[n + 1]`. What does not fit is an error.
+    pub fn with_objects(
+        mut self,
+        first: Vec<u32>,
+        objects: Vec<ObjectRange>,
+    ) -> Result<Self, NamesError> {
+        let rises = first.windows(2).all(|pair| pair[0] <= pair[1]);
+        let ends = first.last().is_none_or(|last| *last as usize <= objects.len());
+        let listed = self.places.iter().map(|place| place.2 as usize).max().unwrap_or(0);
+        if !rises || !ends || first.len() <= listed {
+            let text = "storage targets of names: their places are not those of the list";
+            return Err(NamesError(text.to_owned()));
+        }
+        (self.first, self.objects) = (first, objects);
+        Ok(self)
+    }
+
+    /// Whether storage targets are known.
+    #[must_use]
+    pub fn have_objects(&self) -> bool {
+        !self.objects.is_empty()
+    }
+
+    /// The storage targets of the name at this position in order; none where they are not known.
+    #[must_use]
+    pub fn objects(&self, position: usize) -> &[ObjectRange] {
+        let found = self.places.get(position).and_then(|(_, _, number)| {
+            let number = *number as usize;
+            let (from, to) = (self.first.get(number.checked_sub(1)?)?, self.first.get(number)?);
+            self.objects.get(*from as usize..*to as usize)
+        });
+        found.unwrap_or(&[])
     }
 
     /// The names in order; the root's own is empty.

@@ -117,6 +117,7 @@ fn item(body: &[u8]) -> Read<Item> {
         links,
         sparse,
         clamped,
+        objects: Box::default(),
         symlink: entry.symlink,
     })
 }

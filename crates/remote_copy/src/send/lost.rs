@@ -50,6 +50,7 @@ mod tests {
             sparse: false,
             symlink: Vec::new(),
             clamped: false,
+            objects: Box::default(),
         }
     }
 

@@ -3,9 +3,9 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rustix::fs::fdatasync;
+use rustix::fs::{fadvise, fdatasync, Advice};
 use waystage_pacing::{during, Cause};
 
 use super::Worker;
@@ -15,6 +15,7 @@ use crate::error::{At, End, Failure};
 use crate::file_io::{forget, open_file, SHRUNK};
 use crate::local::direct::{DualFile, IoMode};
 use crate::local::large_file::{Large, Opened, Phase};
+use crate::local::striped::Part;
 use crate::options::{Fsync, Verify};
 use crate::sink::journal::Record;
 use crate::stat::{stat_fd, FileState};
@@ -22,9 +23,38 @@ use crate::stat::{stat_fd, FileState};
 impl Worker<'_> {
     /// Write one extent; after the last one the file gets its name.
     pub(super) fn extent(&mut self, large: &Arc<Large>, index: u32) {
-        let done = self.opened(large).and_then(|opened| match opened {
-            Some(opened) => self.extent_of(large, &opened, index),
-            None => Ok(()),
+        let extent_bytes = self.context.policy.extent_bytes;
+        let start = u64::from(index) * extent_bytes;
+        let range = (start, (start + extent_bytes).min(large.item.seen.size));
+        self.write(large, index, &[range], || true);
+    }
+
+    /// Write what one storage target holds of an extent.
+    pub(super) fn part(&mut self, large: &Arc<Large>, part: Part) {
+        let Some(striped) = &large.striped else { return };
+        self.write(large, part.extent, &striped.runs(part), || striped.written(part));
+    }
+
+    /// Write ranges of an extent, which then may be `complete`.
+    fn write(
+        &mut self,
+        large: &Large,
+        index: u32,
+        ranges: &[(u64, u64)],
+        complete: impl FnOnce() -> bool,
+    ) {
+        let done = self.opened(large).and_then(|opened| {
+            let Some(opened) = opened else { return Ok(()) };
+            let digest = self.ranges(large, &opened, ranges)?;
+            if !complete() {
+                return Ok(());
+            }
+            let context = self.context;
+            context.sink.record(&Record::Extent { id: large.file.id, index, digest })?;
+            if large.left.fetch_sub(1, Ordering::SeqCst) > 1 {
+                return Ok(());
+            }
+            self.finish(large, &opened, context.options.verify != Verify::None)
         });
         if let Err(failure) = done {
             if !failure.is_resumable() {
@@ -51,6 +81,10 @@ impl Worker<'_> {
         if FileState::of(&now) != item.seen {
             return Err(Failure::Changed("it was changed before it could be copied"));
         }
+        if large.striped.is_some() {
+            // Read-ahead goes on at the next target, where others read.
+            let _ = fadvise(&source, 0, None, Advice::Random);
+        }
         let (folder, temporary) = match resumed {
             Some(resumed) => resumed,
             None => context.sink.create_large(&large.file)?,
@@ -60,13 +94,16 @@ impl Worker<'_> {
         Ok(Some(opened))
     }
 
-    fn extent_of(&mut self, large: &Large, opened: &Opened, index: u32) -> Result<(), Failure> {
+    /// Copy ranges of a large file; the digest of the last one, where contents are read back.
+    fn ranges(
+        &mut self,
+        large: &Large,
+        opened: &Opened,
+        ranges: &[(u64, u64)],
+    ) -> Result<u128, Failure> {
         let context = self.context;
         let (source, temporary) = (opened.source.as_fd(), opened.temporary.as_fd());
         let verified = context.options.verify != Verify::None;
-        let extent_bytes = context.policy.extent_bytes;
-        let start = u64::from(index) * extent_bytes;
-        let range = (start, (start + extent_bytes).min(large.item.seen.size));
         let sparse = large.item.sparse;
         let mover = &context.mover;
         let began = Instant::now();
@@ -79,28 +116,33 @@ impl Worker<'_> {
         let from =
             DualFile { cached: source, direct: direct.and_then(|ends| ends.source_for(mode)) };
         let to = DualFile { cached: temporary, direct: direct.map(|ends| ends.temporary.as_fd()) };
-        let buffer = match direct {
-            Some(_) => self.aligned.bytes(),
-            None => &mut self.buffer,
+        // Without read-ahead a request is as long as the buffer.
+        let buffer = match direct.is_some() || large.striped.is_some() {
+            true => self.aligned.bytes(),
+            false => &mut self.buffer[..],
         };
-        let moved = mover.copy(buffer, from, to, range, sparse, verified)?;
+        let (mut bytes, mut held) = (0, Duration::ZERO);
+        let mut digests = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let moved = mover.copy(buffer, from, to, *range, sparse, verified)?;
+            bytes += moved.bytes;
+            held += moved.held;
+            digests.push(moved.digest);
+        }
         if context.options.verify == Verify::Storage {
             during(Cause::Destination, || forget(temporary))?;
         } else if context.options.fsync == Fsync::Each {
             during(Cause::Destination, || fdatasync(temporary)).at(End::Destination, "sync")?;
         }
-        if verified && mover.digest(buffer, to, source, range, sparse)? != moved.digest {
-            return Err(Failure::Damaged);
+        for (range, digest) in ranges.iter().zip(&digests).filter(|_| verified) {
+            if mover.digest(buffer, to, source, *range, sparse)? != *digest {
+                return Err(Failure::Damaged);
+            }
         }
-        mover.modes.took(mode, moved.bytes, began.elapsed().saturating_sub(moved.held));
-        let record = Record::Extent { id: large.file.id, index, digest: moved.digest };
-        context.sink.record(&record)?;
-        add(&context.state.report.tally.bytes, moved.bytes);
+        mover.modes.took(mode, bytes, began.elapsed().saturating_sub(held));
+        add(&context.state.report.tally.bytes, bytes);
         add(&context.state.report.tally.objects, 1);
-        if large.left.fetch_sub(1, Ordering::SeqCst) > 1 {
-            return Ok(());
-        }
-        self.finish(large, opened, verified)
+        Ok(digests.last().copied().unwrap_or_default())
     }
 
     fn finish(&mut self, large: &Large, opened: &Opened, verified: bool) -> Result<(), Failure> {

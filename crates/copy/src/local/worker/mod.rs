@@ -35,7 +35,7 @@ impl<'a> Worker<'a> {
     }
 
     pub(super) fn run(mut self) {
-        while let Some(task) = self.context.queue.take() {
+        while let Some(task) = self.context.queue.take(self.number) {
             let mut large = None;
             match task {
                 Task::Items(items) => self.items(items),
@@ -44,8 +44,9 @@ impl<'a> Worker<'a> {
                     self.extent(&file, index);
                     large = Some(file);
                 }
+                Task::Part(file, part) => self.part(&file, part),
             }
-            self.context.queue.done(large.as_ref());
+            self.context.queue.done(self.number, large.as_ref());
         }
     }
 
@@ -133,7 +134,12 @@ impl<'a> Worker<'a> {
                 let planned = (missing, resume);
                 let expected =
                     sink.expect_large(path, &item.seen, extent_bytes, planned, report)?;
-                context.queue.push_large(Arc::new(Large::new(item, expected)));
+                if context.options.divide {
+                    context.divided.lock().push(sink.divide(expected)?);
+                    return Ok(());
+                }
+                let large = Large::new(item, expected, extent_bytes, context.by_target);
+                context.queue.push_large(Arc::new(large));
             }
             (Action::Copy(Transfer::Small) | Action::Compare(_), Some(folder)) => {
                 self.enter(&item.directory)?;
