@@ -99,6 +99,51 @@ def test_a_far_end_that_is_gone_is_waited_for_and_resumed(stage: Stage, tmp_path
         site.close()
 
 
+def test_a_far_end_that_is_away_for_an_hour_costs_no_byte_that_had_arrived(
+    stage: Stage, tmp_path: Path
+) -> None:
+    site = Site(tmp_path)
+    try:
+        site.serve()
+        port, key = site.port, site.server_key
+        for number in range(4):
+            (site.given / f"{number}").write_bytes(os.urandom(40 << 20))
+        identity = stage.data / "client.key"
+        identity.write_bytes((tmp_path / "client.key").read_bytes())
+        identity.chmod(0o600)
+        stage.give(identity)
+        # The clock of attempts alone: engines, server and connections live in the machine's time.
+        stage.start(clock_speed=240.0)
+        number = stage.submit(
+            *("in", f"127.0.0.1:{site.given}", stage.data / "copy", "--port", port, "--identity", identity),
+            *("--server-key", key, "--bandwidth-limit", "40M"),
+        )
+        wait_until(lambda: stage.status(number)[0]["bytes_done"] > 40 << 20, stage.process)
+        site.end(signal.SIGKILL)
+        wait_until(lambda: stage.state(number) == "queued", stage.process)
+        before = stage.status(number)[0]
+
+        def away_s() -> float:
+            row = stage.row(number)
+            return (
+                float(row["not_before_ns"] - row["fruitless_since_ns"]) / 1e9 if row["not_before_ns"] else 0.0
+            )
+
+        wait_until(lambda: away_s() >= 3600.0, stage.process)
+        during = stage.status(number)[0]
+        assert during["state"] in ("queued", "running") and during["attempts"] >= before["attempts"] + 2
+        shown = stage.stage("status", number).expect().out
+        assert "cannot be reached" in shown or "does not answer" in shown or "attempt" in shown
+        # What had arrived is neither lost nor shown as lost.
+        assert during["bytes_done"] >= before["bytes_done"] > 40 << 20
+        site.serve()
+        [found] = stage.wait(number)
+        assert found["state"] == "done" and same(site.given, stage.data / "copy")
+        assert found["error"] == ""
+    finally:
+        site.close()
+
+
 def test_a_far_end_is_given_up_after_the_time_that_the_site_sets(stage: Stage) -> None:
     stage.start("--retry-for", "1")
     number = stage.submit("in", "127.0.0.1:/x", stage.data / "copy", "--port", "9", *stage.identity())

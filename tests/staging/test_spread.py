@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from harness import command, wait_until
 from staging_support import ROOT, Stage, same
-from waystage.staging.spread import Item, divided, items_of, rounds
+from waystage.staging.spread import Item, divided, items_of, rounds, tree_rounds
 
 
 @given(some.integers(1, 70))
@@ -53,17 +53,7 @@ def test_names_of_one_file_stay_together_and_empty_directories_are_kept(tmp_path
 @pytest.mark.skipif(not ROOT, reason="needs root, for a mount namespace for each node")
 def test_a_tree_is_spread_over_nodes_with_one_read_of_storage(stage: Stage) -> None:
     nodes = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
-    rsh = stage.folder / "rsh"
-    local = stage.folder / "local"
-    local.mkdir()
-    for node in nodes:
-        (stage.folder / node).mkdir()
-    # Each node has another directory at the same path, as local disks are.
-    rsh.write_text(
-        "#!/bin/sh\n"
-        f'exec unshare --mount sh -c \'mount --bind {stage.folder}/$0 {local} && exec sh -c "$1"\' "$1" "$2"\n'
-    )
-    rsh.chmod(0o755)
+    rsh, local = local_storage(stage, nodes)
     source = stage.tree("source", files=30, size=30_000)
     (source / "deep" / "empty").mkdir(parents=True)
     stage.start("--rsh", rsh, "--remote-waystage", " ".join(command()))
@@ -86,6 +76,61 @@ def test_a_tree_is_spread_over_nodes_with_one_read_of_storage(stage: Stage) -> N
     stage.wait(again.json["id"])
     choices = {each["what"]: each for each in stage.status(again.json["id"], explain=True)[0]["choices"]}
     assert choices["storage"]["chosen"] == "0 bytes read", "what is complete is not copied again"
+
+
+@given(some.integers(1, 300))
+def test_one_file_is_read_once_and_doubles_in_each_round(nodes: int) -> None:
+    have: set[int] = set()
+    for steps in tree_rounds(nodes):
+        before = set(have)
+        assert all(step.by is None or step.by in before for step in steps)
+        assert len({step.by for step in steps}) == len(steps), "a node sends one copy at a time"
+        have |= {step.to for step in steps}
+    assert have == set(range(nodes)) and len(tree_rounds(nodes)) <= (nodes - 1).bit_length() + 1
+    assert sum(step.by is None for steps in tree_rounds(nodes) for step in steps) == 1
+
+
+def local_storage(stage: Stage, nodes: list[str]) -> tuple[Path, Path]:
+    """A command that runs programs on nodes, each of which has another directory at the same path; that path."""
+    rsh, local = stage.folder / "rsh", stage.folder / "local"
+    local.mkdir()
+    for node in nodes:
+        (stage.folder / node).mkdir()
+    rsh.write_text(
+        "#!/bin/sh\n"
+        f'exec unshare --mount sh -c \'mount --bind {stage.folder}/$0 {local} && exec sh -c "$1"\' "$1" "$2"\n'
+    )
+    rsh.chmod(0o755)
+    return rsh, local
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root, for a mount namespace for each node")
+def test_one_file_reaches_every_node_and_results_come_back_from_each(stage: Stage) -> None:
+    nodes = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+    rsh, local = local_storage(stage, nodes)
+    (stage.folder / nodes[0] / "there").mkdir()
+    source = stage.data / "input"
+    source.write_bytes(os.urandom(300_000))
+    stage.start("--rsh", rsh, "--remote-waystage", " ".join(command()))
+    on = ("--job", "7", "--user", "root", "--nodes", ",".join(nodes), "--node-local", "--json")
+    for destination, found in ((local / "new" / "name", "new/name"), (local / "there", "there/input")):
+        done = stage.stage("in", source, destination, "--verify", *on).expect()
+        [request] = stage.wait(done.json["id"])
+        assert request["state"] == "done", request
+        for node in nodes:
+            assert (stage.folder / node / found).read_bytes() == source.read_bytes()
+        choices = {each["what"]: each for each in stage.status(request["id"], explain=True)[0]["choices"]}
+        assert choices["storage"]["chosen"] == "300,000 bytes read"
+    for node in nodes:
+        (stage.folder / node / "out").mkdir()
+        (stage.folder / node / "out" / "result").write_text(node)
+    done = stage.stage("out", local / "out", stage.data / "results", *on).expect()
+    [request] = stage.wait(done.json["id"])
+    assert request["state"] == "done", request
+    for node in nodes:
+        assert (stage.data / "results" / node / "result").read_text() == node
+    refused = stage.stage("out", local / "out", stage.data / "results", *on, "--dry-run")
+    assert refused.code != 0 and "does not look at the local storage" in refused.out
 
 
 def test_a_node_that_cannot_be_reached_is_named(stage: Stage) -> None:

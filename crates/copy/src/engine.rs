@@ -1,4 +1,4 @@
-//! An engine: a job that runs in a thread of its own until it ends or is stopped.
+//! An engine: a job that runs in a separate thread until it ends or is stopped.
 //!
 //! Arrives: a job. Leaves: how it ended, counts, problems, its gate. Must not know: what the job does.
 

@@ -152,7 +152,7 @@ class _Walk:
         left_out = (*manifest.exclude, *own_patterns(Path(manifest.root), target))
         self._how = Manifest(manifest.root, list(left_out), manifest.one_file_system, manifest.layouts)
         self._recorded = Recorded()
-        # Parts are told apart by random tags; their numbers say in which order they are.
+        # Random tags distinguish parts; their numbers say in which order they are.
         self._tasks = 1 + max((part.number for part in manifest.parts), default=-1) // PARTS_A_TASK
         self._earlier = ""
         if resumes:

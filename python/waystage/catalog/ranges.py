@@ -85,7 +85,7 @@ def split(catalog: Catalog, threads: int, *, links_apart: bool, report: Callable
 def split_part(folder: Path, part: Part, threads: int, *, links_apart: bool) -> Split:
     """As `split`, of one part of a catalog in `folder` that is not finished. Raises CatalogError."""
     summary = None if part.summary is None else Summary.whole([Summary.of(part.summary)])
-    # Nobody knows how much is to come: enough for all threads.
+    # How much is to come is unknown: enough for all threads.
     most = _cost_of_a_range(summary, part.rows, 2 * max(1, threads))
     found = Split()
     loose = (str(folder), replace(part, summary=None))

@@ -31,7 +31,7 @@ class Targets:
         self._columns.append(tuple(np.asarray(held.field(name)).astype(kind) for name, kind in FIELDS))
 
     def without(self, names: int) -> None:
-        """None of so many names."""
+        """None, of this number of names."""
         self._counts.append(np.zeros(names, np.int64))
 
     def objects(self) -> Objects | None:

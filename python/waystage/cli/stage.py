@@ -189,6 +189,11 @@ def stage_in(**values: Any) -> int:
 
 
 @command.command("out")
+@click.option(
+    "--node-local",
+    is_flag=True,
+    help="SOURCE is local to each of --nodes: each copies it to DESTINATION/NODE, which all nodes reach.",
+)
 @_submitting
 def stage_out(**values: Any) -> int:
     """Stage SOURCE out to DESTINATION; the job may have ended.
@@ -196,7 +201,7 @@ def stage_out(**values: Any) -> int:
     One of both may be [USER@]HOST:PATH, as for `waystage copy`. Missing directories above DESTINATION are made. Prints
     the number of the request.
     """
-    return _submit("out", node_local=False, **values)
+    return _submit("out", **values)
 
 
 def _submit(

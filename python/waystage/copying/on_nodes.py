@@ -188,7 +188,7 @@ def copy_on_nodes(
 
 @dataclass
 class _Filling:
-    """A large file whose extents are written by so many tasks that have not ended."""
+    """A large file, and how many tasks that write its extents have not ended."""
 
     path: bytes
     left: int

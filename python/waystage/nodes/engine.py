@@ -49,6 +49,8 @@ class Task:
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     weight: float = 1.0
+    first: bool = False
+    """Whether it runs before others that follow from results."""
 
 
 Finished = Callable[[Task, Any], Iterable[Task] | None]
@@ -127,7 +129,8 @@ class Engine:
                     self._look()
                     self._tell(run)
                     continue
-                more.extend(self._take(run, key))
+                for task in self._take(run, key):
+                    (more.appendleft if task.first else more.append)(task)
                 self._tell(run)
         except BaseException:
             self._cancel(run)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from waystage.local_rpc import Connection, Peer
+from waystage.staging import clock
 from waystage.staging.errors import Invalid, QuotaExceeded, Refused, StagingError, kind_of
 from waystage.staging.queue import Queue
 from waystage.staging.requests import Request, Submission, checked, shown
@@ -159,7 +160,7 @@ class Answers:
                 raise Refused(
                     f"request {found.id} was submitted with the same --key and is a different one: use another key"
                 )
-            return {"request": shown(found, time.time_ns()), "repeated": True}
+            return {"request": shown(found, clock.now_ns()), "repeated": True}
         owner = queue.owner(submission.job_id)
         if owner not in (None, account.uid) and not self._powerful(peer):
             raise Refused(
@@ -180,10 +181,10 @@ class Answers:
                 user=account.name,
                 key=submission.key,
                 submission=submission,
-                submitted_ns=time.time_ns(),
+                submitted_ns=clock.now_ns(),
             )
         )
-        return {"request": shown(request, time.time_ns())}
+        return {"request": shown(request, clock.now_ns())}
 
     def _account(self, user: str, peer: Peer) -> Account:
         if os.geteuid() != 0:
@@ -249,7 +250,7 @@ class Answers:
 
 
 def _listing(requests: Sequence[Request], explain: bool) -> dict[str, Any]:
-    now = time.time_ns()
+    now = clock.now_ns()
     return {"requests": [shown(each, now, explain=explain) for each in requests]}
 
 

@@ -24,6 +24,7 @@ import msgspec
 
 from waystage.backplane import BackplaneConfig, statefile
 from waystage.local_rpc import Bounds, LocalServer
+from waystage.staging import clock
 from waystage.staging.answers import Answers
 from waystage.staging.errors import StagingError
 from waystage.staging.inbox import Inbox
@@ -176,7 +177,7 @@ class Stager:
             self._prune_at = time.monotonic() + PRUNE_S
             limits = self.settings.limits
             with self.queue.transaction():
-                self.queue.prune(time.time_ns() - int(limits.retain_s * 1e9), limits.finished_per_user)
+                self.queue.prune(clock.now_ns() - int(limits.retain_s * 1e9), limits.finished_per_user)
 
     def _sleep_s(self) -> float:
         if self.inbox.waiting() or self.ledger.dirty:
@@ -187,7 +188,7 @@ class Stager:
         if self.engines:
             waits.append(1.0)
         if self._wake_ns:
-            waits.append((self._wake_ns - time.time_ns()) / 1e9)
+            waits.append(clock.seconds_until(self._wake_ns))
         return max(0.0, min(waits))
 
     _wake_ns = 0
@@ -209,12 +210,12 @@ class Stager:
 
     def _start(self) -> None:
         if not self.ledger.dirty:
-            if self._wake_ns and time.time_ns() >= self._wake_ns:
+            if self._wake_ns and clock.now_ns() >= self._wake_ns:
                 self.ledger.dirty = True
             else:
                 return
         self.ledger.dirty = False
-        now = time.time_ns()
+        now = clock.now_ns()
         decision = decide(list(self.queue.open.values()), self.settings.limits, now, self._last_start)
         self._wake_ns = decision.wake_ns if decision.wake_ns < 2**63 else 0
         for number, reason in decision.reasons.items():

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from typing import Any
 
 import msgspec
 
 from waystage.display import display
 from waystage.events import StagingFinished, StagingStarted
+from waystage.staging import clock
 from waystage.staging.queue import Queue, Sample
 from waystage.staging.rates import estimate
 from waystage.staging.requests import Choice, Request
@@ -126,7 +126,7 @@ class Ledger:
 
     def settle(self, request: Request, ended: Ended, counts: dict[str, int] | None = None) -> None:
         """What becomes of a request whose engine has ended."""
-        now = time.time_ns()
+        now = clock.now_ns()
         began_ns = self.began.pop(request.id, now)
         with self.queue.transaction():
             request.engine_pid = 0
@@ -172,7 +172,7 @@ class Ledger:
         """The end of a request; within a transaction."""
         asked = request.submission
         request.state, request.error, request.reason = state, error, ""
-        request.finished_ns = time.time_ns()
+        request.finished_ns = clock.now_ns()
         request.engine_pid = 0
         self.queue.write(request)
         self.dirty = True

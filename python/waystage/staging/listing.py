@@ -32,6 +32,8 @@ class Listed:
     count: int
     directories: int
     read_again: int
+    objects: tuple[bytes, bytes, bytes, bytes] | None = None
+    """The storage targets of the names, as `NameList` takes them, where there are several."""
 
 
 def listed(catalog: str, source: str) -> Listed:
@@ -42,6 +44,7 @@ def listed(catalog: str, source: str) -> Listed:
 
         from waystage.catalog import Catalog, CatalogError
         from waystage.catalog.store import paths_of
+        from waystage.catalog.targets import Targets
     except (ImportError, OSError) as error:
         raise NoListing(f"the reader of catalogs cannot be loaded: {error}") from None
     try:
@@ -52,21 +55,26 @@ def listed(catalog: str, source: str) -> Listed:
         if opened.manifest.exclude or opened.manifest.one_file_system:
             raise NoListing("it was built with --exclude or --one-file-system, and lacks entries")
         names: list[bytes] = []
+        targets = Targets()
         used: set[bytes] = set()
         empty = {path for path, same in known.items() if same and path}
         changed = [path for path, same in known.items() if not same]
         kept = pa.array([_joined(below, path) for path, same in known.items() if same], pa.binary())
-        for batch in opened.batches(["directory", "name", "type"]):
+        for batch in opened.batches(["directory", "name", "type", "objects"]):
             table = pa.Table.from_batches([batch])
             table = table.filter(pc.is_in(table["directory"].cast(pa.binary()), kept))
+            listed_rows: list[bool] = []
             for path, kind in zip(
                 paths_of(table).to_pylist(), table["type"].cast(pa.string()).to_pylist(), strict=True
             ):
                 name = _relative(path, below)
                 used.add(os.path.dirname(name))
                 # A directory that the catalog could not read, or hides from this user, is walked by the copy.
-                if kind != "d" or name not in known:
+                listed_rows.append(kind != "d" or name not in known)
+                if listed_rows[-1]:
                     names.append(name)
+            targets.add(table.filter(pa.array(listed_rows, pa.bool_())))
+        from_catalog = len(names)
         for folder in changed:
             for name, is_directory in _entries(source, folder):
                 used.add(folder)
@@ -75,11 +83,13 @@ def listed(catalog: str, source: str) -> Listed:
                     names.append(name)
         # A directory without entries is a name itself.
         names += [path for path in (*empty, *changed) if path and path not in used]
+        targets.without(len(names) - from_catalog)
     except (CatalogError, OSError, ValueError) as error:
         raise NoListing(str(error)) from None
     if not names:
         raise NoListing("it has no entry below the source")
-    return Listed(b"".join(name + b"\0" for name in names), len(names), len(known), len(changed))
+    text = b"".join(name + b"\0" for name in names)
+    return Listed(text, len(names), len(known), len(changed), targets.objects())
 
 
 def _below(root: str, source: str) -> bytes:

@@ -19,7 +19,10 @@ MOUNTS = "/proc/self/mountinfo"
 
 def pair_of(asked: Submission) -> str:
     """`SOURCE -> DESTINATION`, e.g. `/scratch (lustre) -> login1`."""
-    to = "local to its nodes" if asked.node_local else _end(asked.destination)
+    local = "local to its nodes"
+    if asked.node_local and asked.direction == "out":
+        return f"{local} -> {_end(asked.destination)}"
+    to = local if asked.node_local else _end(asked.destination)
     return f"{_end(asked.source)} -> {to}"
 
 

@@ -7,7 +7,6 @@ Must not know: the stager, the queue.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import stat
@@ -29,6 +28,7 @@ from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
     from waystage._native import NameList, RemoteCopy, TreeCopy
+    from waystage.staging.spread import Spread
 
 PLANNED_SHOWN = 100
 
@@ -82,7 +82,8 @@ def carry_out(move: Move, reports: Reporter, stopped: Callable[[], bool]) -> dic
     _explain(asked, reports)
     copying: TreeCopy | RemoteCopy
     if asked.node_local and not asked.dry_run:
-        return _to_nodes(move, reports, report)
+        between = _to_nodes if asked.direction == "in" else _from_nodes
+        return between(move, reports, report)
     if far[0] is not None or far[1] is not None:
         copying, names = _far(move, options, far[0] or far[1], follow, push=far[1] is not None)  # type: ignore[arg-type]
     else:
@@ -122,7 +123,7 @@ def _listing(move: Move, reports: Reporter) -> NameList | None:
     for catalog in given if os.path.isdir(asked.source) else ():
         try:
             found = listed(catalog, asked.source)
-            names = NameList(found.names, True)
+            names = NameList(found.names, True, found.objects)
         except (NoListing, ValueError) as error:
             why = f"catalog {display(catalog)} is not used: {error}"
             continue
@@ -133,6 +134,10 @@ def _listing(move: Move, reports: Reporter) -> NameList | None:
                 f"of {found.directories:,} directories, {found.read_again:,} changed since, and were read again",
             )
         )
+        if names.has_objects:
+            reports.choose(
+                Choice("order", "by storage target", "the catalog names the targets of striped files")
+            )
         return names
     reports.choose(Choice("listing", "walk of the source", why))
     return None
@@ -183,35 +188,23 @@ def _far(
 
 
 def _to_nodes(move: Move, reports: Reporter, report: Callable[[dict[str, int]], None]) -> dict[str, Any]:
-    """Spread a directory over the nodes, or copy a file to each."""
-    from waystage.staging.spread import rounds, spread
+    """Spread a directory or a file over the nodes."""
+    from waystage.staging.spread import Way, rounds, spread, tree_rounds
 
     asked = move.submission
     source, name = resolved(asked.source)
     os.close(source)
-    if name:
-        raise NotADirectoryError(
-            errno.ENOTDIR,
-            "is no directory, and node-local destinations take one: name its directory",
-            asked.source,
-        )
     count = len(asked.nodes)
+    steps, how = (tree_rounds, "binomial tree") if name else (rounds, "scatter, recursive doubling")
     reports.choose(
         Choice(
             "destination",
-            f"local storage of {count} nodes, in {len(rounds(count))} rounds",
-            "each file is read once from storage, then nodes copy from each other (scatter, recursive doubling)",
+            f"local storage of {count} nodes, in {len(steps(count))} rounds",
+            f"each file is read once from storage, then nodes copy from each other ({how})",
         )
     )
-    state = spread(
-        asked.source,
-        asked.destination,
-        asked.nodes,
-        rsh=move.rsh,
-        waystage=move.remote_waystage,
-        verify=asked.verify,
-        report=report,
-    )
+    way = Way(move.rsh, move.remote_waystage, asked.verify)
+    state = spread(asked.source, asked.destination, asked.nodes, way=way, report=report)
     reports.choose(
         Choice(
             "storage",
@@ -219,6 +212,21 @@ def _to_nodes(move: Move, reports: Reporter, report: Callable[[dict[str, int]], 
             f"{state.written:,} bytes were written on {count} nodes",
         )
     )
+    return _spread_end(state)
+
+
+def _from_nodes(move: Move, reports: Reporter, report: Callable[[dict[str, int]], None]) -> dict[str, Any]:
+    """Copy from the local storage of each node to a directory of its name."""
+    from waystage.staging.spread import Way, gather
+
+    asked = move.submission
+    chosen = f"{asked.destination.rstrip('/')}/NODE, for each of {len(asked.nodes)} nodes"
+    reports.choose(Choice("destination", chosen, "nodes may have files of the same name"))
+    way = Way(move.rsh, move.remote_waystage, asked.verify)
+    return _spread_end(gather(asked.source, asked.destination, asked.nodes, way=way, report=report))
+
+
+def _spread_end(state: Spread) -> dict[str, Any]:
     warning = (
         f"attributes were not preserved, or the kind is not copied, of {state.lost:,} entries"
         if state.lost

@@ -128,9 +128,7 @@ def checked(submission: Submission) -> Submission:
     if len(submission.nodes) > MOST_NODES:
         raise Invalid(f"{len(submission.nodes)} nodes: at most {MOST_NODES} can be given")
     if submission.node_local and not submission.nodes:
-        raise Invalid("--node-local needs --nodes: on which nodes is the data wanted?")
-    if submission.node_local and submission.direction == "out":
-        raise Invalid("--node-local is for stage in: of several nodes, each would write the same destination")
+        raise Invalid("--node-local needs --nodes: on which nodes is the data?")
     if len(submission.key.encode("utf-8", "surrogateescape")) > MOST_KEY_BYTES:
         raise Invalid(f"--key has more than {MOST_KEY_BYTES} bytes: use a shorter one")
     if not 0 <= submission.due_ns < 2**63:
@@ -140,7 +138,9 @@ def checked(submission: Submission) -> Submission:
     if submission.node_local and parse_remote(submission.source) is not None:
         raise Invalid("--node-local takes a SOURCE that every node reaches: stage in to shared storage first")
     if submission.node_local and parse_remote(submission.destination) is not None:
-        raise Invalid("--node-local takes a DESTINATION on the nodes: a path without a host")
+        raise Invalid("--node-local takes a DESTINATION that the nodes have: a path without a host")
+    if submission.node_local and submission.direction == "out" and submission.dry_run:
+        raise Invalid("--dry-run does not look at the local storage of nodes: omit it, or --node-local")
     if any(name.startswith("-") for name in submission.nodes):
         raise Invalid("the name of a node begins with a dash: give names of hosts")
     reach = submission.reach
@@ -189,9 +189,9 @@ class Place(msgspec.Struct, frozen=True):
 
 def places(submission: Submission) -> tuple[Place, Place]:
     """Source and destination."""
-    return _place(submission.source, ""), _place(
-        submission.destination, "nodes" if submission.node_local else ""
-    )
+    local = "nodes" if submission.node_local else ""
+    hosts = ("", local) if submission.direction == "in" else (local, "")
+    return _place(submission.source, hosts[0]), _place(submission.destination, hosts[1])
 
 
 def _place(end: str, host: str) -> Place:

@@ -8,7 +8,9 @@ Scatter and allgather by recursive doubling (Thakur, Rabenseifner and Gropp, "Op
 Operations in MPICH", IJHPCA 2005): each of M nodes, M the greatest power of two, first copies 1/M of the bytes from the
 source; in round k it then copies from its partner, M XOR 2^k places away, all shares that the partner has by then. Each
 node so receives every byte once, storage is read once, and log2 M rounds suffice. The nodes beyond M copy everything
-from a partner at the end.
+from a partner at the end. A single file goes along a binomial tree: it has no shares.
+
+Back from the nodes, each copies its tree to a directory at the destination, which has the node's name.
 """
 
 from __future__ import annotations
@@ -21,12 +23,15 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
 POLL_S = 0.1
 MOST_STDERR_BYTES = 1000
+
+MOST_AT_ONCE = 64
+"""Nodes that copy to one destination at the same time."""
 
 
 class NodeFailed(RuntimeError):
@@ -138,20 +143,55 @@ def rounds(nodes: int) -> list[list[Step]]:
     return made
 
 
+def tree_rounds(nodes: int) -> list[list[Step]]:
+    """The steps by which one file reaches all nodes: the first reads it, then those that have it double in each round."""
+    made = [[Step(0, None, (0,))]]
+    have = 1
+    while have < nodes:
+        made.append([Step(node, node - have, (0,)) for node in range(have, min(2 * have, nodes))])
+        have *= 2
+    return made
+
+
+@dataclass(frozen=True)
+class Way:
+    """How commands run on nodes: a command that starts programs there, `waystage` there, whether copies are read back."""
+
+    rsh: Sequence[str]
+    waystage: str
+    verify: str
+
+    @property
+    def options(self) -> str:
+        return {"none": "", "cached": " --verify", "storage": " --verify --from-storage"}[self.verify]
+
+    def copy(self, source: str, destination: str, by: str | None = None) -> str:
+        """The shell's words that copy `source`, of node `by`, and make the directories above."""
+        words = f"{self.waystage} copy"
+        if by is None:
+            words += f" {shlex.quote(source)}"
+        else:
+            words += f" {shlex.quote(f'{by}:{source}')} --rsh {shlex.quote(shlex.join(self.rsh))}"
+            words += f" --remote-waystage {shlex.quote(self.waystage)}"
+        # The directories above are the user's to make, as for other destinations.
+        above = shlex.quote(os.path.dirname(destination.rstrip("/")) or "/")
+        return f"mkdir -p {above} && {words} {shlex.quote(destination)} --json{self.options}"
+
+
 def spread(
     source: str,
     destination: str,
     nodes: Sequence[str],
     *,
-    rsh: Sequence[str],
-    waystage: str,
-    verify: str,
+    way: Way,
     report: Callable[[dict[str, int]], None],
 ) -> Spread:
-    """Spread the directory `source` to `destination` on each of `nodes`. Raises OSError and NodeFailed.
+    """Spread the directory or file `source` to `destination` on each of `nodes`. Raises OSError and NodeFailed.
 
     `report` is called with the counts about ten times a second; an exception of it ends all commands.
     """
+    if not os.path.isdir(source):
+        return _spread_file(source, destination, nodes, way, report)
     items = items_of(source)
     power = 1 << (len(nodes).bit_length() - 1)
     shares = divided(items, power)
@@ -159,53 +199,96 @@ def spread(
         found=sum(len(item.names) for item in items) * len(nodes),
         found_bytes=sum(item.bytes for item in items) * len(nodes),
     )
-    options = {"none": "", "cached": " --verify", "storage": " --verify --from-storage"}[verify]
-    try:
+    with _ended(state):
         for steps in rounds(len(nodes)):
-            _run_round(steps, shares, source, destination, nodes, rsh, waystage, options, state, report)
+            commands = []
+            for step in steps:
+                names = [name for share in step.shares for item in shares[share] for name in item.names]
+                if names:
+                    by = None if step.by is None else nodes[step.by]
+                    words = way.copy(source if by is None else destination, destination, by)
+                    commands.append((step, f"{words} --files-from - -0", names))
+            _run(commands, nodes, way, state, report)
+    return state
+
+
+def _spread_file(
+    source: str,
+    destination: str,
+    nodes: Sequence[str],
+    way: Way,
+    report: Callable[[dict[str, int]], None],
+) -> Spread:
+    """One file: under its own name where `destination` is a directory on the first node, or ends with a slash."""
+    size = os.stat(source).st_size
+    state = Spread(found=len(nodes), found_bytes=size * len(nodes))
+    target = destination.rstrip("/")
+    asks = f"test -d {shlex.quote(destination)}"
+    if destination.endswith("/") or subprocess.run([*way.rsh, nodes[0], asks], check=False).returncode == 0:
+        target = os.path.join(target or "/", os.path.basename(source))
+    with _ended(state):
+        for steps in tree_rounds(len(nodes)):
+            commands: list[Command] = []
+            for step in steps:
+                by = None if step.by is None else nodes[step.by]
+                commands.append((step, way.copy(source if by is None else target, target, by), []))
+            _run(commands, nodes, way, state, report)
+    return state
+
+
+def gather(
+    source: str,
+    destination: str,
+    nodes: Sequence[str],
+    *,
+    way: Way,
+    report: Callable[[dict[str, int]], None],
+) -> Spread:
+    """Copy `source` of each node to `destination`/NODE, which every node reaches. Raises NodeFailed; `report` as above."""
+    state = Spread()
+    with _ended(state):
+        for first in range(0, len(nodes), MOST_AT_ONCE):
+            commands: list[Command] = []
+            for number in range(first, min(first + MOST_AT_ONCE, len(nodes))):
+                words = way.copy(source, os.path.join(destination, nodes[number]))
+                commands.append((Step(number, None, ()), words, []))
+            _run(commands, nodes, way, state, report)
+    return state
+
+
+@contextlib.contextmanager
+def _ended(state: Spread) -> Iterator[None]:
+    """No command of it runs after the block."""
+    try:
+        yield
     finally:
         for process in state.running:
             process.kill()
             process.wait()
-    return state
 
 
-def _run_round(
-    steps: Sequence[Step],
-    shares: Sequence[Sequence[Item]],
-    source: str,
-    destination: str,
+Command = tuple[Step, str, Sequence[bytes]]
+"""A step, the words of its shell, and what it reads from its standard input."""
+
+
+def _run(
+    commands: Sequence[Command],
     nodes: Sequence[str],
-    rsh: Sequence[str],
-    waystage: str,
-    options: str,
+    way: Way,
     state: Spread,
     report: Callable[[dict[str, int]], None],
 ) -> None:
+    """Run commands of a round at the same time."""
     with contextlib.ExitStack() as held:
         waiting: list[tuple[Step, subprocess.Popen[bytes], IO[bytes], IO[bytes]]] = []
-        for step in steps:
-            names = [name for share in step.shares for item in shares[share] for name in item.names]
-            if not names:
-                continue
+        for step, words, names in commands:
             files: list[IO[bytes]] = [held.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
             listing, out, err = files
             listing.write(b"".join(name + b"\0" for name in names))
             listing.seek(0)
-            words = f"{waystage} copy"
-            if step.by is None:
-                words += f" {shlex.quote(source)}"
-            else:
-                words += (
-                    f" {shlex.quote(f'{nodes[step.by]}:{destination}')} --rsh {shlex.quote(shlex.join(rsh))}"
-                )
-                words += f" --remote-waystage {shlex.quote(waystage)}"
-            # The directories above are the user's to make, as for other destinations.
-            above = shlex.quote(os.path.dirname(destination.rstrip("/")) or "/")
-            command = (
-                f"mkdir -p {above} && {words} {shlex.quote(destination)} --files-from - -0 --json{options}"
+            process = subprocess.Popen(
+                [*way.rsh, nodes[step.to], words], stdin=listing, stdout=out, stderr=err
             )
-            process = subprocess.Popen([*rsh, nodes[step.to], command], stdin=listing, stdout=out, stderr=err)
             state.running.append(process)
             waiting.append((step, process, out, err))
         while waiting:

@@ -43,7 +43,7 @@ impl LayoutReader for Reader {
         Access::Open
     }
 
-    // True where an answer names storage targets and costs little beside a look-up: copies then ask for each file.
+    // True where an answer names storage targets and costs little beside stat(2): copies then ask for each file.
     fn is_cheap(&self) -> bool {
         false
     }

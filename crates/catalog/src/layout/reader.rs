@@ -46,7 +46,7 @@ pub trait LayoutReader: Sync {
     }
 
     /// Whether a copy that was given no catalog asks for the layout of each file, to read target by target: the answer
-    /// names targets, and costs little beside the look-up of the file.
+    /// names targets, and costs little beside stat(2) of the file.
     fn is_cheap(&self) -> bool {
         false
     }

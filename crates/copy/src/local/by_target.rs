@@ -9,7 +9,7 @@ use std::sync::Arc;
 use waystage_load::binding::{Binding, Bindings, PIECE_BYTES};
 
 use super::large_file::Large;
-use super::queue::Task;
+use super::task::Task;
 use crate::source::Item;
 
 /// Entries that may wait, all targets together: some 40 MB of memory. The walk runs so far ahead that all targets have

@@ -12,7 +12,8 @@ use waystage_catalog::{LayoutMethod, Layouts, Root};
 use super::contents::ContentMover;
 use super::context::Context;
 use super::grouper::Grouper;
-use super::queue::{Queue, Task};
+use super::queue::Queue;
+use super::task::Task;
 use super::worker::Worker;
 use crate::attributes::Attributes;
 use crate::counts::Counts;
@@ -83,7 +84,7 @@ impl Copy {
         self.job.0.queue.limit_readers(each);
     }
 
-    /// Let at most so many workers read from storage targets, by their numbers.
+    /// Let at most this number of workers read from each of these storage targets.
     pub fn limit_readers_of(&self, most: &HashMap<u32, u32>) {
         self.job.0.queue.limit_readers_of(most);
     }

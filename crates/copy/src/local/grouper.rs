@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::context::Context;
-use super::queue::Task;
+use super::task::Task;
 use crate::source::{Consumer, Item};
 
 /// Entries that one worker takes at once: enough that opening their directory costs nothing, few enough that no worker

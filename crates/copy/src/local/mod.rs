@@ -12,6 +12,7 @@ mod grouper;
 mod large_file;
 mod queue;
 mod striped;
+mod task;
 mod worker;
 
 pub use engine::{not_a_directory, Copy, CopyJob};

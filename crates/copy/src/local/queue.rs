@@ -9,23 +9,11 @@ use waystage_pacing::{during, Cause};
 
 use super::by_target::ByTarget;
 use super::large_file::Large;
-use super::striped::Part;
+use super::task::Task;
 use crate::source::Item;
 
 /// Groups of files that may wait: the walk must not run ahead of the copy by more than memory for some thousands.
 const WAITING: usize = 64;
-
-/// A piece of work.
-pub(super) enum Task {
-    /// Entries of one directory.
-    Items(Vec<Item>),
-    /// Names of one file: the first is there, the others are to become links to it.
-    Links(Vec<Item>),
-    /// One extent of a large file.
-    Extent(Arc<Large>, u32),
-    /// The part of an extent on one storage target.
-    Part(Arc<Large>, Part),
-}
 
 struct State {
     waiting: VecDeque<Task>,
@@ -152,7 +140,7 @@ impl Queue {
         self.work.notify_all();
     }
 
-    /// At most so many workers read from storage targets, by their numbers.
+    /// At most this number of workers read from each of these storage targets.
     pub(super) fn limit_readers_of(&self, most: &HashMap<u32, u32>) {
         self.state.lock().by_target.limit_readers_of(most);
         self.work.notify_all();
@@ -171,9 +159,8 @@ impl Queue {
 }
 
 impl State {
-    /// A large file that no worker is at, else entries, else what is on the target that the worker is to read from, else
-    /// a large file that others are at: most file systems let only one write to a file at a time, so sharing one is the
-    /// last resort.
+    /// A large file that no worker is at, else entries, else what is on the worker's target, else a large file that
+    /// others are at: most file systems let only one write to a file at a time, so sharing one is the last resort.
     fn next(&mut self, worker: usize, now_ns: u64) -> Option<Task> {
         let alone = self.large.iter().position(|(large, at_it)| *at_it == 0 && large.has_more());
         if let Some(task) = alone.and_then(|at| self.extent_of(at)) {

@@ -36,7 +36,7 @@ impl Object {
         }
     }
 
-    /// What of its runs lies from `start` to before `end`, as first byte and end.
+    /// Its runs between `start` and `end`, as first byte and end.
     pub(crate) fn runs(self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let Self { offset, length, unit, count } = self;
         let unit = unit.max(1);

@@ -38,7 +38,7 @@ impl LayoutReader for Reader {
         Access::Attribute(c"lustre.lov")
     }
 
-    // The client caches the attribute with those of the look-up.
+    // The client caches the attribute with those that stat(2) returns.
     fn is_cheap(&self) -> bool {
         true
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::direct::Aligned;
 use super::large_file::Large;
-use super::queue::Task;
+use super::task::Task;
 use crate::counts::{add, ProblemKind};
 use crate::error::{At, End, Failure};
 use crate::file_io::{open_file, PIECE_BYTES};
