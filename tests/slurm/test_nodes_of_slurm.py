@@ -23,7 +23,7 @@ def test_jobs_of_the_labs_slurm_copy_a_tree_and_are_gone_afterwards(cluster: Clu
         (folder / f"f{number}").write_bytes(os.urandom(2000 + number))
     before = set(cluster.run("squeue", "-h", "-o", "%i", uid=0).out.split())
     waystage = [sys.executable, "-m", "waystage"]
-    # As a site says it in jobqueue.yaml: where workers reach the scheduler.
+    # As a site says it in jobqueue.yaml: the management network of the lab has no default route, by which Dask chooses.
     said = f"DASK_JOBQUEUE__SLURM__SCHEDULER_OPTIONS={{'host': '{management_address(0)}'}}"
     words = [
         "copy",
@@ -34,7 +34,10 @@ def test_jobs_of_the_labs_slurm_copy_a_tree_and_are_gone_afterwards(cluster: Clu
         "--nodes-dir",
         str(cluster.folder),
     ]
-    done = cluster.run("env", said, *waystage, *words, "--json", uid=0)
+    without = cluster.run("env", said, *waystage, *words, "--json", uid=0)
+    assert without.code != 0 and "jobqueue.slurm.interface" in without.out, without
+    said_too = "DASK_JOBQUEUE__SLURM__INTERFACE=mgmt0"
+    done = cluster.run("env", said, said_too, *waystage, *words, "--json", uid=0)
     assert done.code == 0, done
     assert snapshot(cluster.folder / "copy") == snapshot(source)
     until_true(lambda: set(cluster.run("squeue", "-h", "-o", "%i", uid=0).out.split()) <= before, "the jobs")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from waystage.nodes import remote
 from waystage.nodes.errors import NodesError, NodesRefused, TaskKilled
@@ -219,7 +220,20 @@ class Engine:
             progress(f"waiting for a worker of {self.address}", 0.0)
             time.sleep(POLL_S)
         self._with_workers = time.monotonic()
+        self._refuse_unreachable()
         return threads
+
+    def _refuse_unreachable(self) -> None:
+        """Raise NodesError where a worker of another host listens on its loopback interface: its results never come."""
+        if _is_loopback(self._client.scheduler.address):
+            return
+        for worker in sorted(self._client.nthreads()):
+            if _is_loopback(worker):
+                raise NodesError(
+                    f"a worker listens at {worker}, where no other host reaches it: its host has no default route; name its"
+                    " network interface by 'dask worker --interface', or for --slurm by jobqueue.slurm.interface in"
+                    " ~/.config/dask/jobqueue.yaml (docs/how-to/many-nodes.md)"
+                )
 
     def _inspect(self, job: remote.Job) -> None:
         """Raise NodesRefused where a node that is there cannot take part. Later ones say it with their first task."""
@@ -288,6 +302,11 @@ class Engine:
             f"the scheduler at {self.address} does not answer any more: finished work is kept; start it and its workers"
             " again, then give the same command again"
         )
+
+
+def _is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    return host.startswith("127.") or host in ("localhost", "::1")
 
 
 def _raised(outcome: remote.Outcome, live: _Live) -> Exception:
