@@ -61,6 +61,8 @@ pub struct Policy {
     pub extent_bytes: u64,
     /// Whether extents of a large file are compared one by one, so that its size may differ.
     pub compares_extents: bool,
+    /// Whether an earlier run may have been on another host, which may have another number for the source's device.
+    pub on_other_hosts: bool,
 }
 
 /// What is done with an entry.
@@ -183,7 +185,8 @@ fn transfer(wanted: &FileState, recovered: Option<&PartialFile>, policy: &Policy
     let resume = match recovered {
         None => Resume::Fresh,
         Some(partial)
-            if partial.seen == wanted.numbers() && partial.extent_bytes == policy.extent_bytes =>
+            if is_same_state(&partial.seen, &wanted.numbers(), policy)
+                && partial.extent_bytes == policy.extent_bytes =>
         {
             partial.written.iter().for_each(|index| {
                 missing.remove(index);
@@ -193,6 +196,12 @@ fn transfer(wanted: &FileState, recovered: Option<&PartialFile>, policy: &Policy
         Some(_) => Resume::Discard,
     };
     Transfer::Large { missing, resume }
+}
+
+/// Whether the file that an earlier run began is as it was then. The device is the first of the numbers.
+fn is_same_state(before: &[u64; 7], now: &[u64; 7], policy: &Policy) -> bool {
+    let first = usize::from(policy.on_other_hosts);
+    before[first..] == now[first..]
 }
 
 #[cfg(test)]
@@ -217,7 +226,13 @@ mod tests {
     }
 
     fn policy(update: Update) -> Policy {
-        Policy { update, doubtful_since: None, extent_bytes: EXTENT, compares_extents: false }
+        Policy {
+            update,
+            doubtful_since: None,
+            extent_bytes: EXTENT,
+            compares_extents: false,
+            on_other_hosts: false,
+        }
     }
 
     fn partial(seen: &FileState, extent_bytes: u64, written: &[u32]) -> PartialFile {
@@ -353,6 +368,19 @@ mod tests {
                 prop_assert_ne!(missing.contains(index), written.contains(&index));
             }
             prop_assert!(missing.iter().all(|index| index < extents_of(size, EXTENT)));
+        }
+    }
+
+    #[test]
+    fn a_run_of_another_host_is_continued_where_hosts_share_the_copy() {
+        let seen = state(35, 20);
+        let elsewhere = FileState { device: 9, ..seen };
+        let begun = partial(&elsewhere, EXTENT, &[0, 2]);
+        for (on_other_hosts, continued) in [(true, Resume::Continue), (false, Resume::Discard)] {
+            let policy = Policy { on_other_hosts, ..policy(Update::Changed) };
+            let action = plan(&wanted(b'f', &seen), None, Some(&begun), &policy);
+            let Action::Copy(Transfer::Large { resume, .. }) = action else { panic!("{action:?}") };
+            assert_eq!(resume, continued);
         }
     }
 }

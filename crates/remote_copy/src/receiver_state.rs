@@ -149,6 +149,7 @@ impl<'a> ReceiverState<'a> {
             doubtful_since: sink.doubtful_since,
             extent_bytes: CONTENT_BYTES as u64,
             compares_extents: true,
+            on_other_hosts: false,
         };
         let (directories, links) = (sort(true), sort(false));
         Ok(Self {

@@ -34,6 +34,9 @@ pub(super) const EXTENT_BYTES: u64 = 32 << 20;
 /// Threads that walk: on local storage one keeps several copiers busy.
 const WALKERS: usize = 4;
 
+/// The same where files are striped over servers: a walk there waits for a message of each file, and its layout.
+const WALKERS_OF_SERVERS: usize = 16;
+
 /// What earlier runs left takes at most this memory, in bytes: about a million large files in progress.
 const MOST_RECOVERED_BYTES: usize = 1 << 30;
 
@@ -130,6 +133,7 @@ fn prepare(mut options: Options) -> Result<Context, CopyError> {
             doubtful_since: sink.doubtful_since,
             extent_bytes: EXTENT_BYTES,
             compares_extents: false,
+            on_other_hosts: options.share.is_some(),
         },
         source: Source {
             single: single.map(|item| with_targets(&root, item, by_target)),
@@ -235,7 +239,10 @@ fn copy(context: &Context) -> Result<bool, CopyError> {
         exclude: context.options.exclude.clone(),
         include: context.options.include.as_ref(),
         one_file_system: context.options.one_file_system,
-        walkers: context.options.workers.min(WALKERS),
+        walkers: context.options.workers.min(match context.by_target {
+            true => WALKERS_OF_SERVERS,
+            false => WALKERS,
+        }),
         with_targets: context.by_target,
     };
     let mut grouper = Grouper::of(context);
