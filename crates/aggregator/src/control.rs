@@ -95,6 +95,8 @@ pub struct App {
 /// Maps of one file.
 struct FileMap {
     map: ServerMap,
+    /// An operation was let go and has not been reported as finished: the next question repeats it, in a new epoch.
+    open: bool,
 }
 
 /// What a file allows.
@@ -180,7 +182,10 @@ impl Control {
     }
 
     /// The operation has ended on all ranks.
-    pub fn finished(&mut self, name: &Arc<str>, now_ns: u64) {
+    pub fn finished(&mut self, name: &Arc<str>, file: FileId, now_ns: u64) {
+        if let Some(known) = self.maps.get_mut(&file) {
+            known.open = false;
+        }
         let app = self.app(name);
         app.phase = Phase::Idle;
         app.ops_done += 1;
@@ -234,21 +239,25 @@ impl Control {
     ) -> (ServerMap, bool) {
         let wanted = self.apps.get(name).and_then(|app| app.wanted.clone());
         let aggregators = self.choose(wanted, shape);
-        let last = self.maps.get(&file).map(|known| &known.map);
+        let repeated = self.maps.get(&file).is_some_and(|known| known.open);
+        let last = self.maps.get_mut(&file).map(|known| {
+            known.open = true;
+            &known.map
+        });
         let same = last.is_some_and(|map| {
             map.aggregators == aggregators
                 && map.unit == shape.unit
                 && map.placement == shape.placement
         });
         // A process that was restarted knows no map: the ranks' epoch has ended with it.
-        let kept = last.filter(|map| same && (epoch == 0 || map.epoch == epoch));
+        let kept = last.filter(|map| same && !repeated && (epoch == 0 || map.epoch == epoch));
         if let Some(map) = kept {
             return (map.clone(), false);
         }
         let epoch = last.map_or(0, |map| map.epoch).max(epoch) + 1;
         let (unit, placement) = (shape.unit, shape.placement);
         let map = ServerMap { epoch, unit, placement, aggregators: aggregators.clone() };
-        self.maps.insert(file, FileMap { map: map.clone() });
+        self.maps.insert(file, FileMap { map: map.clone(), open: true });
         let app = self.app(name);
         (app.epoch, app.aggregators) = (epoch, aggregators);
         (map, true)
@@ -316,10 +325,10 @@ mod tests {
         let (mut control, addresses, app) = (Control::default(), addresses(), Arc::from("app"));
         let (first, new) = control.map(&app, FileId::default(), 0, &shape(&addresses));
         assert!(new && first.aggregators.len() == 3);
-        assert!(
-            !control.map(&app, FileId::default(), 1, &shape(&addresses)).1,
-            "nothing has changed"
-        );
+        control.finished(&app, FileId::default(), 0);
+        let (_, new) = control.map(&app, FileId::default(), 1, &shape(&addresses));
+        assert!(!new, "nothing has changed");
+        control.finished(&app, FileId::default(), 0);
         assert!(control.lost(&addresses[1]));
         let (second, new) = control.map(&app, FileId::default(), first.epoch, &shape(&addresses));
         assert!(new && second.epoch > first.epoch);
@@ -327,6 +336,14 @@ mod tests {
         control.reached(&addresses[1]);
         let (third, _) = control.map(&app, FileId::default(), second.epoch, &shape(&addresses));
         assert_eq!((third.aggregators.len(), third.epoch), (3, second.epoch + 1));
+    }
+
+    #[test]
+    fn an_operation_that_did_not_finish_is_repeated_in_another_epoch() {
+        let (mut control, addresses, app) = (Control::default(), addresses(), Arc::from("app"));
+        let (first, _) = control.map(&app, FileId::default(), 0, &shape(&addresses));
+        let (second, new) = control.map(&app, FileId::default(), 1, &shape(&addresses));
+        assert!(new && second.epoch == first.epoch + 1);
     }
 
     #[test]

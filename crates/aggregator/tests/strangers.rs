@@ -1,4 +1,4 @@
-//! The running process against strangers: wrong tokens and versions, noise, floods, silence, ranks that lie.
+//! The running process against strangers: wrong tokens, other versions, noise, floods, silence.
 
 #![allow(clippy::unwrap_used)]
 
@@ -173,7 +173,7 @@ fn noise_and_messages_out_of_order_end_only_their_own_connection() {
     }
     let path = site.folder.join("x");
     let file = FileId([9; 16]);
-    let lies = [
+    let wrong = [
         vec![ToNode::Packed { request: 7, list_bytes: 9, upto: 3, next: 0 }],
         vec![ToNode::Unpacked { request: 7 }],
         vec![ToNode::SetView { file, view: 0, encoded: vec![1, 2, 3] }],
@@ -181,7 +181,7 @@ fn noise_and_messages_out_of_order_end_only_their_own_connection() {
         vec![attach(file, &path, 12), ToNode::SetView { file, view: 0, encoded: vec![255; 500] }],
         vec![ToNode::Hello { version: VERSION, token: "right".into(), app: String::new() }],
     ];
-    for messages in lies {
+    for messages in wrong {
         let mut stream = site.rank();
         for message in &messages {
             say(&mut stream, message);

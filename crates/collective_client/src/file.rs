@@ -9,7 +9,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use waystage_collective::exchange::choose;
 use waystage_collective::{Datatype, Exchange, ServerMap, View};
-use waystage_collective_wire::local::{ToNode, ToRank};
+use waystage_collective_wire::local::{ToNode, ToRank, REATTACHED};
 use waystage_collective_wire::{FileId, Status, Window};
 
 use crate::error::{argument, Code, Error, Result};
@@ -36,10 +36,6 @@ struct State {
     flags: u32,
     /// Connection by which the process knows the file.
     generation: u64,
-    /// Each connection after the first is one AGAIN at every rank of the node, whether it was found broken in an
-    /// operation or before: the connection whose AGAIN has been returned. Otherwise one rank would announce to the new
-    /// process what another has announced to the old one, and wait for ever.
-    excused: u64,
     hints: Vec<(String, String)>,
     view: View,
     /// Number of the view, and its encoding where the exchange is view-based.
@@ -70,7 +66,6 @@ impl File {
             path,
             flags: how.flags,
             generation: 0,
-            excused: 0,
             hints: how.hints,
             view_sent: None,
             view,
@@ -86,7 +81,6 @@ impl File {
         {
             let mut state = file.state.lock();
             drop(file.attached(&mut state)?);
-            state.excused = state.generation;
         }
         Ok(file)
     }
@@ -177,7 +171,8 @@ impl File {
         let before = state.generation;
         let mut session = self.attached(&mut state)?;
         if !known && before == state.generation {
-            session.send(&ToNode::Adopt { file: state.id, map: blob.to_vec() })?;
+            // Where the connection breaks, the next operation makes it anew, and sends the map again.
+            let _ = session.send(&ToNode::Adopt { file: state.id, map: blob.to_vec() });
         }
         Ok(())
     }
@@ -210,14 +205,8 @@ impl File {
         let view = state.view.clone();
         let hull = view.hull(&range).ok().flatten().unwrap_or(0..0);
         let transfer = Transfer { view: &view, range: range.clone(), data };
-        let mut session = self.attached(&mut state)?;
-        if session.generation() != state.excused {
-            state.excused = session.generation();
-            let text = "the aggregator process of this node was restarted: repeat";
-            return Err(Error::new(Code::Again, text));
-        }
         let (file, op) = (state.id, state.operation);
-        let announced = session.send(&ToNode::Announce {
+        let announcement = ToNode::Announce {
             file,
             op,
             epoch: state.epoch,
@@ -227,13 +216,25 @@ impl File {
             bytes: range.end - range.start,
             hull_lo: hull.start,
             hull_hi: hull.end,
-        });
-        let ended = announced.and_then(|()| serve(&mut session, file, op, &transfer));
-        if session.pool().is_none() {
-            // It ended in this operation: the next connection's AGAIN has been returned.
-            state.excused = session.generation() + 1;
-        }
-        let eof = ended?;
+        };
+        // A process that was restarted must hear of the operation: it ends it on all nodes, which wait for this one.
+        let eof = loop {
+            let served = match self.attached(&mut state) {
+                Ok(mut session) => {
+                    let served = session
+                        .send(&announcement)
+                        .and_then(|()| serve(&mut session, file, op, &transfer));
+                    if session.pool().is_some() {
+                        break served;
+                    }
+                    served
+                }
+                Err(error) => Err(error),
+            };
+            if served.as_ref().is_err_and(|error| error.code != Code::Again) {
+                break served;
+            }
+        }?;
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
@@ -318,6 +319,7 @@ impl File {
         if let (true, ToNode::Attach { flags, .. }) = (again, &mut attach) {
             // This file was created already.
             *flags &= !(self::flags::CREATE | self::flags::EXCL);
+            *flags |= REATTACHED;
         }
         session.send(&attach)?;
         let deadline = Some(self.node.deadline());

@@ -13,6 +13,9 @@
 use crate::message::messages;
 use crate::{FileId, Status, Window};
 
+/// A bit of `Attach`'s flags: the rank had attached the file to a process that has ended since.
+pub const REATTACHED: u32 = 1 << 16;
+
 messages! {
     /// From a rank to the process of its node.
     pub enum ToNode {

@@ -34,7 +34,7 @@ POLL_S = 0.5
 @click.option(
     "--listen",
     metavar="ADDRESS:PORT",
-    help="Address for the aggregators of other nodes; port 0: any. Default: this host's address.",
+    help="Address for the aggregators of other nodes; port 0: any. Default: its address on the default route.",
 )
 @click.option(
     "--name", metavar="NAME", help="Name of the aggregator, HOST or HOST/n. Default: this host's name."
@@ -127,8 +127,11 @@ def command(
 
 
 def _own_address() -> str:
-    """The address of this host's name; the loopback interface where it has none."""
-    try:
-        return sockets.gethostbyname(sockets.gethostname())
-    except OSError:
-        return "127.0.0.1"
+    """The address of the interface with the default route; the loopback interface where there is none."""
+    with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as probe:
+        try:
+            # No packet leaves: 192.0.2.1 is reserved for documentation (RFC 5737).
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])

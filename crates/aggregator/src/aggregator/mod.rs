@@ -95,11 +95,13 @@ impl Aggregator {
                         views: HashMap::new(),
                         open: None,
                         op: None,
+                        absent: BTreeMap::new(),
                         ended: None,
                         fenced: 0,
                         last_read: None,
                     }
                 });
+                known.absent.remove(&node);
                 known.links.insert(link, node);
             }
             Peer::View { file, view, encoded } => {
@@ -111,20 +113,7 @@ impl Aggregator {
                 }
             }
             Peer::Announce { .. } => self.announce(link, message, out),
-            Peer::Abort { file, op } => {
-                let running = self.files.get_mut(&file).and_then(|file| file.op.as_mut());
-                match running.filter(|running| running.number == op) {
-                    Some(running) => {
-                        running.outcome.combine(ended("a node gave the operation up"));
-                        self.advance(file, out);
-                    }
-                    // It has ended, and the node learns it once more.
-                    None => out.push(Effect::ToNode(
-                        link,
-                        done(file, op, &ended("it has ended"), u64::MAX),
-                    )),
-                }
-            }
+            Peer::Abort { file, op } => self.abort(link, file, op, out),
             Peer::Sync { file, number } => {
                 let job = self.number();
                 self.syncs.insert(job, (file, link, number));
@@ -152,6 +141,49 @@ impl Aggregator {
                 self.advance(file, out);
             }
             _ => out.push(Effect::DropNode(link, "a message that no node sends")),
+        }
+    }
+
+    /// A node gave the operation up, which it or others may not have announced.
+    fn abort(&mut self, link: LinkId, id: FileId, op: u64, out: &mut Vec<Effect>) {
+        let mut running = false;
+        if let Some(file) = self.files.get_mut(&id) {
+            if let Some(op) = file.op.as_mut().filter(|running| running.number <= op) {
+                op.outcome.combine(ended("a node gave the operation up"));
+            }
+            running = file
+                .op
+                .as_ref()
+                .is_some_and(|running| running.number == op && running.parts.contains_key(&link));
+            if !running && file.ended.as_ref().is_none_or(|(last, _)| *last < op) {
+                file.ended = Some((op, ended("a node gave the operation up")));
+            }
+        }
+        if !running {
+            out.push(Effect::ToNode(link, done(id, op, &ended("it has ended"), u64::MAX)));
+        }
+        self.advance(id, out);
+    }
+
+    /// Nodes that were lost in an operation and have not come back are waited for no longer. In nanoseconds.
+    pub fn tick(&mut self, now_ns: u64, patience_ns: u64, out: &mut Vec<Effect>) {
+        let mut late = Vec::new();
+        for (id, file) in &mut self.files {
+            for since in file.absent.values_mut() {
+                if *since == 0 {
+                    *since = now_ns;
+                }
+            }
+            let gone =
+                file.absent.values().any(|since| now_ns.saturating_sub(*since) > patience_ns);
+            if let Some(op) = file.op.as_mut().filter(|_| gone) {
+                let why = "a node's aggregator process has ended and has not come back: restart the program";
+                op.outcome.combine(Outcome::failed(Status::Lost, why));
+                late.push(*id);
+            }
+        }
+        for id in late {
+            self.advance(id, out);
         }
     }
 
@@ -313,7 +345,9 @@ impl Aggregator {
             }
         }
         file.op = None;
-        file.ended = Some((number, outcome.clone()));
+        if file.ended.as_ref().is_none_or(|(last, _)| *last < number) {
+            file.ended = Some((number, outcome.clone()));
+        }
         for link in links {
             out.push(Effect::ToNode(link, done(id, number, &outcome, eof)));
         }
@@ -367,6 +401,9 @@ impl Aggregator {
         self.delayed.retain(|(of, _)| *of != link);
         self.fences.retain(|(of, _, _)| *of != link);
         for id in files {
+            if let Some(file) = self.files.get_mut(&id) {
+                file.absent.extend(file.links.get(&link).map(|node| (*node, 0)));
+            }
             self.part_with(link, id, out);
         }
     }

@@ -23,6 +23,8 @@ pub(super) struct File {
     /// None until it has been opened.
     pub(super) open: Option<Outcome>,
     pub(super) op: Option<Op>,
+    /// Nodes whose connection ended without a farewell, since when (0: since the last tick).
+    pub(super) absent: BTreeMap<u32, u64>,
     /// The last operation that ended, for nodes that announce it late.
     pub(super) ended: Option<(u64, Outcome)>,
     /// Operations of these epochs are refused.

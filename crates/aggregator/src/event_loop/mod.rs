@@ -48,6 +48,9 @@ const MOST_GREETINGS: usize = 64;
 /// Connections of ranks, also of those that have not said who they are.
 const MOST_RANKS: usize = 4096;
 
+/// A node whose process ended is waited for this long: longer than its ranks wait for a successor (30 s).
+const ABSENCE_NS: u64 = 45_000_000_000;
+
 /// A rank that has not said who it is after this long is cut off.
 const SILENCE_NS: u64 = 10_000_000_000;
 
@@ -230,7 +233,7 @@ impl EventLoop {
         for number in lost {
             self.end(number, now);
         }
-        let effects = self.node.tick(now);
+        let effects = self.node.tick(now, ABSENCE_NS);
         self.carry_out(effects);
         if self.node.gatherer.rank_count() > 0 {
             self.had_rank_ns = Some(now);
@@ -289,12 +292,12 @@ impl EventLoop {
             Command::Grant(app, weight, until_ns) => {
                 self.node.gatherer.control.grant(&app, weight, until_ns, now);
                 self.storage.set_weight(&app.as_str().into(), weight);
-                let effects = self.node.tick(now);
+                let effects = self.node.tick(now, ABSENCE_NS);
                 self.carry_out(effects);
             }
             Command::SetScheduled(app, scheduled) => {
                 self.node.gatherer.control.set_scheduled(&app, scheduled, now);
-                let effects = self.node.tick(now);
+                let effects = self.node.tick(now, ABSENCE_NS);
                 self.carry_out(effects);
             }
             Command::Stop => self.stopping = true,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use waystage_collective::View;
-use waystage_collective_wire::local::{ToNode, ToRank};
+use waystage_collective_wire::local::{ToNode, ToRank, REATTACHED};
 use waystage_collective_wire::peer::Peer;
 use waystage_collective_wire::{FileId, Status};
 
@@ -79,6 +79,8 @@ impl Gatherer {
                 dirty: BTreeSet::new(),
                 op: None,
                 sync: None,
+                restarted: flags & REATTACHED != 0,
+                stale_epoch: None,
             }
         });
         if file.path != path || file.local_ranks != local_ranks as usize || file.node != node {

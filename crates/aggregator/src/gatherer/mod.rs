@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use waystage_collective::{ServerMap, View};
-use waystage_collective_wire::local::{ToNode, ToRank};
+use waystage_collective_wire::local::{ToNode, ToRank, REATTACHED};
 use waystage_collective_wire::peer::Peer;
 use waystage_collective_wire::{FileId, Status, Window};
 
@@ -93,6 +93,24 @@ struct File {
     dirty: BTreeSet<Arc<str>>,
     op: Option<Op>,
     sync: Option<Sync>,
+    /// This process is the successor of one that ended: operations of the epoch of its first map are ended.
+    restarted: bool,
+    stale_epoch: Option<u64>,
+}
+
+impl File {
+    /// What tells an aggregator of the file.
+    fn attach_message(&self, file: FileId) -> Peer {
+        Peer::Attach {
+            file,
+            path: self.path.clone(),
+            flags: self.flags & !(CREATE | EXCL | DELETE_ON_CLOSE | REATTACHED),
+            app: self.app.to_string(),
+            node: self.node,
+            nodes: u32::try_from(self.addresses.len()).unwrap_or(u32::MAX),
+            window_bytes: self.hints.window_bytes(),
+        }
+    }
 }
 
 struct Pull {
@@ -300,6 +318,9 @@ impl Gatherer {
                     return Err("a server map without aggregators");
                 }
                 if known.map.as_ref().is_none_or(|(map, _)| map.epoch < decoded.epoch) {
+                    if known.restarted {
+                        known.stale_epoch.get_or_insert(decoded.epoch);
+                    }
                     known.map = Some((decoded, map));
                 }
             }
@@ -330,7 +351,7 @@ impl Gatherer {
             }
             ToNode::Finished { file, write, bytes } => {
                 let app = Arc::clone(&self.member_file(rank, file)?.app);
-                self.control.finished(&app, now_ns);
+                self.control.finished(&app, file, now_ns);
                 out.push(Effect::Notice(Notice::Completed { app, write, bytes }));
             }
             ToNode::Sync { file, number } => self.sync(rank, file, number, out)?,

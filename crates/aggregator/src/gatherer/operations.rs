@@ -10,7 +10,7 @@ use waystage_collective_wire::local::ToNode;
 use waystage_collective_wire::peer::{Peer, RankRange};
 use waystage_collective_wire::{FileId, Status};
 
-use super::{done, Announced, Gatherer, Op, Phase, Pull, PullKey, CREATE, DELETE_ON_CLOSE, EXCL};
+use super::{done, Announced, Gatherer, Op, Phase, Pull, PullKey};
 use crate::effect::{Effect, Notice, Outcome, RankId};
 use crate::room::union_of;
 
@@ -44,6 +44,13 @@ impl Gatherer {
             .map(|view| views.get(&view).copied().ok_or("a view that it did not set"))
             .transpose()?;
         let data_end = data_offset.checked_add(bytes).ok_or("more data than any file has")?;
+        if file.restarted && file.stale_epoch.is_none_or(|stale| epoch <= stale) {
+            self.end_everywhere(id, number, out);
+            let why = "the aggregator process of this node was restarted";
+            let outcome = Outcome::failed(Status::Again, why);
+            out.push(Effect::ToRank(rank, done(id, number, &outcome, u64::MAX)));
+            return Ok(());
+        }
         let op = file.op.get_or_insert_with(|| Op {
             number,
             epoch,
@@ -77,11 +84,28 @@ impl Gatherer {
         Ok(())
     }
 
+    /// End an operation at all aggregators, also where it has not begun: nodes that announce it later learn it.
+    fn end_everywhere(&mut self, id: FileId, op: u64, out: &mut Vec<Effect>) {
+        let Some(file) = self.files.get_mut(&id) else {
+            return;
+        };
+        let attach = file.attach_message(id);
+        let names = file.map.iter().flat_map(|(map, _)| &map.aggregators);
+        for address in names.map(|name| Arc::<str>::from(name.as_str())).collect::<Vec<_>>() {
+            file.attached.entry(Arc::clone(&address)).or_insert_with(|| {
+                out.push(Effect::ToAggregator(Arc::clone(&address), attach.clone()));
+                0
+            });
+            out.push(Effect::ToAggregator(address, Peer::Abort { file: id, op }));
+        }
+    }
+
     /// All ranks of the node are in the operation: announce it to the aggregators.
     pub(super) fn begin(&mut self, id: FileId, out: &mut Vec<Effect>) {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
+        let attach = file.attach_message(id);
         let Some(op) = file.op.as_mut() else {
             return;
         };
@@ -105,18 +129,7 @@ impl Gatherer {
         op.left = aggregators.iter().cloned().collect();
         for (index, address) in aggregators.into_iter().enumerate() {
             let known = file.attached.entry(Arc::clone(&address)).or_insert_with(|| {
-                out.push(Effect::ToAggregator(
-                    Arc::clone(&address),
-                    Peer::Attach {
-                        file: id,
-                        path: file.path.clone(),
-                        flags: file.flags & !(CREATE | EXCL | DELETE_ON_CLOSE),
-                        app: file.app.to_string(),
-                        node: file.node,
-                        nodes: u32::try_from(file.addresses.len()).unwrap_or(u32::MAX),
-                        window_bytes: file.hints.window_bytes(),
-                    },
-                ));
+                out.push(Effect::ToAggregator(Arc::clone(&address), attach.clone()));
                 0
             });
             if by_views.is_some() {

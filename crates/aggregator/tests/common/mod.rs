@@ -9,7 +9,7 @@ use waystage_aggregator::coverage::Coverage;
 use waystage_aggregator::effect::{Effect, Outcome, Transfer};
 use waystage_aggregator::node::Node;
 use waystage_collective::{Datatype, View};
-use waystage_collective_wire::local::{ToNode, ToRank};
+use waystage_collective_wire::local::{ToNode, ToRank, REATTACHED};
 use waystage_collective_wire::peer::Peer;
 use waystage_collective_wire::{FileId, Status, Window};
 
@@ -73,6 +73,10 @@ pub struct Rank {
     /// The connection, new after each restart of the node.
     connection: u64,
     attached: bool,
+    /// Whether it had attached before.
+    known: bool,
+    /// What it said of the operation in progress.
+    announced: Vec<ToNode>,
     op: u64,
 }
 
@@ -220,6 +224,7 @@ impl Cluster {
             let local = self.ranks.iter().filter(|rank| rank.node == node).count();
             let rank = &mut self.ranks[index];
             (rank.connection, rank.attached) = (connection, true);
+            let flags = 4 | if std::mem::replace(&mut rank.known, true) { REATTACHED } else { 0 };
             let joined = self.processes[node].node.rank_joined(connection, "app".into(), self.now);
             self.effects(node, joined);
             let mut hints = vec![
@@ -234,7 +239,7 @@ impl Cluster {
             queue.push_back(ToNode::Attach {
                 file: FILE,
                 path: b"/f".to_vec(),
-                flags: 4,
+                flags,
                 rank: index as u32,
                 size: size as u32,
                 local_ranks: local as u32,
@@ -258,8 +263,11 @@ impl Cluster {
     /// killed.
     fn attempt(&mut self, write: bool, kill: &mut Option<(usize, usize)>) -> Vec<Status> {
         self.connect();
-        self.ranks.iter_mut().for_each(|rank| rank.result = None);
-        let root = self.ranks[0].connection;
+        self.ranks.iter_mut().for_each(|rank| {
+            rank.result = None;
+            rank.announced.clear();
+        });
+        let mut root = self.ranks[0].connection;
         let asked = ToNode::ControlPoint { file: FILE, epoch: self.epoch, write, bytes: 0 };
         self.up.entry(root).or_default().push_back(asked);
         self.map.clear();
@@ -267,9 +275,8 @@ impl Cluster {
         while self.map.is_empty() {
             assert!(self.step(), "stuck at the control point");
             self.maybe_kill(&mut steps, kill);
-            if !self.ranks[0].attached {
-                self.connect();
-                let root = self.ranks[0].connection;
+            if self.ranks[0].connection != root {
+                root = self.ranks[0].connection;
                 let asked = ToNode::ControlPoint { file: FILE, epoch: self.epoch, write, bytes: 0 };
                 self.up.entry(root).or_default().push_back(asked);
             }
@@ -281,19 +288,20 @@ impl Cluster {
             let (map, op, epoch) = (self.map.clone(), self.op, self.epoch);
             let rank = &mut self.ranks[index];
             rank.op = op;
+            rank.announced.clear();
             let queue = self.up.entry(rank.connection).or_default();
             queue.push_back(ToNode::Adopt { file: FILE, map });
             let (hull_lo, hull_hi) = rank.pieces.hull();
             let bytes = rank.pieces.extents.iter().map(|(_, bytes)| bytes).sum();
             let view = (rank.by_view && bytes > 0).then_some(op as u32);
             if view.is_some() {
-                queue.push_back(ToNode::SetView {
+                rank.announced.push(ToNode::SetView {
                     file: FILE,
                     view: op as u32,
                     encoded: rank.pieces.view(),
                 });
             }
-            queue.push_back(ToNode::Announce {
+            rank.announced.push(ToNode::Announce {
                 file: FILE,
                 op,
                 epoch,
@@ -304,6 +312,7 @@ impl Cluster {
                 hull_lo,
                 hull_hi,
             });
+            queue.extend(rank.announced.iter().cloned());
         }
         while self.ranks.iter().any(|rank| rank.result.is_none()) {
             assert!(self.step(), "stuck in operation {}", self.op);
@@ -318,6 +327,9 @@ impl Cluster {
             let all = self.attempt(write, &mut kill);
             let worst = all.into_iter().fold(Status::Ok, Status::worse);
             if worst != Status::Again {
+                let root = self.ranks[0].connection;
+                let finished = ToNode::Finished { file: FILE, write, bytes: 0 };
+                self.up.entry(root).or_default().push_back(finished);
                 return (attempt, worst);
             }
         }
@@ -368,7 +380,11 @@ impl Cluster {
             self.up.remove(&rank.connection);
             self.down.remove(&rank.connection);
             rank.attached = false;
-            rank.result = rank.result.or(Some((Status::Again, u64::MAX)));
+        }
+        self.connect();
+        for rank in self.ranks.iter().filter(|rank| rank.node == node && rank.result.is_none()) {
+            let queue = self.up.entry(rank.connection).or_default();
+            queue.extend(rank.announced.iter().cloned());
         }
     }
 
