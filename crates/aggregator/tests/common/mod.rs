@@ -13,6 +13,7 @@ use waystage_collective_wire::local::{ToNode, ToRank, REATTACHED};
 use waystage_collective_wire::peer::Peer;
 use waystage_collective_wire::{FileId, Status, Window};
 
+mod data;
 mod deliveries;
 mod dice;
 
@@ -388,28 +389,6 @@ impl Cluster {
         }
     }
 
-    fn store(&mut self, node: usize, transfer: &Transfer) -> u64 {
-        let mut eof = u64::MAX;
-        let mut coverage = transfer.coverage.clone();
-        for (position, bytes) in coverage.runs() {
-            for at in position..position + bytes {
-                let (offset, place) =
-                    (transfer.window.offset(at) as usize, (transfer.image + at) as usize);
-                if transfer.write {
-                    if self.file.len() <= offset {
-                        self.file.resize(offset + 1, 0);
-                    }
-                    self.file[offset] = self.processes[node].pool[place];
-                } else if offset < self.file.len() {
-                    self.processes[node].pool[place] = self.file[offset];
-                } else {
-                    eof = eof.min(offset as u64);
-                }
-            }
-        }
-        eof
-    }
-
     /// Something that can happen happens. False where nothing can.
     fn step(&mut self) -> bool {
         self.now += 1;
@@ -462,47 +441,6 @@ impl Cluster {
             _ => self.other(a as usize),
         }
         true
-    }
-
-    /// Deal the bytes of a file of this size to ranks, or to none, in short pieces.
-    pub fn deal(&mut self, bytes: u64, longest: usize, holes: bool) {
-        let ranks = self.ranks.len();
-        self.ranks.iter_mut().for_each(|rank| rank.pieces = Pieces::default());
-        let mut at = 0;
-        while at < bytes {
-            let length = (1 + self.dice.below(longest) as u64).min(bytes - at);
-            let to = self.dice.below(ranks + usize::from(holes));
-            if to < ranks {
-                let data: Vec<u8> = (0..length).map(|_| self.dice.below(256) as u8).collect();
-                let pieces = &mut self.ranks[to].pieces;
-                match pieces.extents.last_mut() {
-                    Some(last) if last.0 + last.1 == at => last.1 += length,
-                    _ => pieces.extents.push((at, length)),
-                }
-                pieces.data.extend(data);
-            }
-            at += length;
-        }
-        for index in 0..ranks {
-            self.ranks[index].by_view = self.dice.below(2) == 0;
-        }
-    }
-
-    /// What the file must hold after the ranks' pieces were written over `before`.
-    pub fn expected(&self, before: &[u8]) -> Vec<u8> {
-        let mut found = before.to_vec();
-        for rank in &self.ranks {
-            let mut at = 0;
-            for (offset, bytes) in &rank.pieces.extents {
-                let (offset, bytes) = (*offset as usize, *bytes as usize);
-                if found.len() < offset + bytes {
-                    found.resize(offset + bytes, 0);
-                }
-                found[offset..offset + bytes].copy_from_slice(&rank.pieces.data[at..at + bytes]);
-                at += bytes;
-            }
-        }
-        found
     }
 
     /// Nothing is left of any operation.
