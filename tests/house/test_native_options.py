@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from waystage import _native, native_options
+from waystage.native_options.aggregators import AggregatorOptions
 from waystage.native_options.copies import FillOptions, RemoteCopyOptions, TreeCopyOptions
 from waystage.native_options.datasets import AugmentationOptions, DedupProfileOptions
 from waystage.native_options.loads import LoadingOptions, MeasureOptions, SimulatedLoadOptions
@@ -83,6 +84,10 @@ NO_IMAGES = (*NO_PATHS, NO_I64, NO_I64, NO_I64, NO_U64)
 NO_FILES = (*NO_IMAGES, NO_U64, NO_U32, NO_U32)
 
 CALLS: dict[str, tuple[Any, Callable[[Any], object]]] = {
+    "AggregatorOptions": (
+        AggregatorOptions(socket="/absent/socket", listen="", name="n", token="t", app="a"),
+        lambda o: _native.Aggregator(o),
+    ),
     "TreeCopyOptions": (TreeCopyOptions(workers=1), lambda o: _native.TreeCopy(ABSENT, ABSENT / "to", o)),
     "FillOptions": (
         FillOptions(names=(b"", b"", b"", b""), seen=(0, 0, (0, 0)), extents=[], workers=1),
