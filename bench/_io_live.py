@@ -72,9 +72,9 @@ def _run(folder: Path, program: Path, size: int, count: int, load_after: int) ->
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         for line in run.stdout:
-            number, seconds, code = line.split()
+            write, seconds, code = line.split()
             if code != "0":
-                raise BenchError(f"write {number} failed with MPI error {code}")
+                raise BenchError(f"write {write} failed with MPI error {code}")
             found.append(float(seconds))
             if len(found) == load_after:
                 delay.write_text(str(DELAY_US))
