@@ -146,8 +146,7 @@ def test_a_control_that_a_task_lacks_is_named_with_those_it_has(large: Path) -> 
     with copying(large, rate=MIB) as copy:
         with pytest.raises(ValueError, match=r'no control "mode": its controls are rate, loaders, pause'):
             copy.set_mode("modest")
-        with pytest.raises(ValueError, match=r'no control "loaders"'):
-            copy.set_loaders(2)
+        copy.set_loaders(3)
         for bad in (0, -5):
             with pytest.raises(ValueError, match="is no rate in bytes/s: give 1 or more, or pause the task"):
                 copy.set_rate(bad)
