@@ -177,8 +177,9 @@ impl Aggregator {
             let gone =
                 file.absent.values().any(|since| now_ns.saturating_sub(*since) > patience_ns);
             if let Some(op) = file.op.as_mut().filter(|_| gone) {
-                let why = "a node's aggregator process has ended and has not come back: restart the program";
-                op.outcome.combine(Outcome::failed(Status::Lost, why));
+                // Its own ranks say that it is lost, if no successor answers them.
+                op.outcome
+                    .combine(ended("a node's aggregator process has ended and not come back"));
                 late.push(*id);
             }
         }
