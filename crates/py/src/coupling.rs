@@ -1,6 +1,6 @@
 //! The process of a node that holds pieces of coupled names: `CouplingService`.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -31,11 +31,11 @@ impl CouplingService {
         host: Option<String>,
     ) -> PyResult<Self> {
         let listen: Option<SocketAddr> = match listen {
-            Some(text) => Some(text.parse().map_err(|_| {
-                PyValueError::new_err(format!(
-                    "{text:?} is no address and port, such as 127.0.0.1:0"
-                ))
-            })?),
+            Some(text) => {
+                let wrong = || format!("{text:?} is no address and port, such as 127.0.0.1:0");
+                let found = text.to_socket_addrs().ok().and_then(|mut found| found.next());
+                Some(found.ok_or_else(|| PyValueError::new_err(wrong()))?)
+            }
             None => None,
         };
         let options = Options {

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import os
 import socket as sockets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +21,9 @@ from waystage.cli.common import ExitCode, Output, UserError, output_options, tak
 from waystage.cli.quantities import Size
 from waystage.cli.service import Signals, ready_file_option, removed_at_exit, write_ready
 from waystage.native_options.aggregators import AggregatorOptions
+
+if TYPE_CHECKING:
+    from waystage._native import CouplingService
 
 POLL_S = 0.5
 """A bounded wait, since a signal only counts."""
@@ -46,6 +53,14 @@ POLL_S = 0.5
     show_default=True,
     metavar="SIZE",
     help="Memory shared with the ranks: all buffers of this process (docs/reference/units.md).",
+)
+@click.option(
+    "--coupling-memory",
+    type=Size(),
+    default="16Gi",
+    show_default=True,
+    metavar="SIZE",
+    help="Most memory of arrays that coupled applications hold here.",
 )
 @click.option(
     "--lease",
@@ -79,6 +94,7 @@ def command(
     listen: str | None,
     name: str | None,
     memory: int,
+    coupling_memory: int,
     lease_s: float,
     linger_s: float | None,
     parent: int | None,
@@ -119,11 +135,47 @@ def command(
         process = Aggregator(wanted)
     except ValueError as error:
         raise UserError(str(error), ExitCode.USAGE) from None
-    with process, reported(process, wanted.name), removed_at_exit(ready_file):
+    with (
+        process,
+        reported(process, wanted.name),
+        removed_at_exit(ready_file),
+        _coupling(wanted, coupling_memory) as coupling,
+    ):
         output.note(f"ready: ranks at {socket}, aggregators at {process.address}")
         write_ready(ready_file, f"{process.address}\n")
         while not process.wait(POLL_S) and not signals.count:
             pass
+        # Applications may still exchange arrays by name, which are no ranks of a file.
+        while coupling.clients and not signals.count and (parent is None or _is_alive(parent)):
+            time.sleep(POLL_S)
+
+
+@contextmanager
+def _coupling(wanted: AggregatorOptions, memory: int) -> Iterator[CouplingService]:
+    """Holds arrays of coupled names, at the ranks' socket with `.coupling` behind it."""
+    from waystage._native import CouplingService
+
+    service = CouplingService(
+        Path(f"{wanted.socket}.coupling"),
+        wanted.token,
+        listen=f"{wanted.listen.rpartition(':')[0]}:0",
+        lease_s=wanted.lease_s,
+        memory_bytes=memory,
+    )
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _own_address() -> str:

@@ -159,7 +159,7 @@ impl Client<'_> {
         if pieces.bytes().saturating_add(bytes) > self.shared.options.memory_bytes {
             drop(pieces);
             let most = self.shared.options.memory_bytes;
-            let text = format!("the node's process may hold {most} bytes of pieces: raise its --coupling-memory, or lower the depth");
+            let text = format!("the node's process may hold {most} bytes of pieces: raise its `--coupling-memory`, or lower the depth");
             return self.refuse(Why::Memory, &text);
         }
         let key = pieces.hold(name, segment, bytes, (self.number, number));

@@ -15,7 +15,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::Arc;
@@ -49,6 +49,10 @@ impl Service {
     /// # Errors
     /// The kernel's: the socket's path or the address cannot be used.
     pub fn start(options: Options) -> io::Result<Self> {
+        // A process that was killed left its socket behind.
+        if options.socket.exists() && UnixStream::connect(&options.socket).is_err() {
+            std::fs::remove_file(&options.socket)?;
+        }
         let local = UnixListener::bind(&options.socket)?;
         std::fs::set_permissions(&options.socket, std::fs::Permissions::from_mode(0o600))?;
         let remote = options.listen.map(TcpListener::bind).transpose()?;
