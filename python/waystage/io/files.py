@@ -123,8 +123,15 @@ class SharedFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+            return
+        # Other ranks need not have failed: nothing that they would have to take part in.
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._code("close", handle)
+            library().ws_io_disconnect(self._node)
 
     def _code(self, name: str, *arguments: object) -> tuple[int, str]:
         try:
