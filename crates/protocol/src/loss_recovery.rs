@@ -50,6 +50,8 @@ pub struct Outcome {
     pub lost_large: u32,
     /// Whether a packet larger than [`MIN_DATAGRAM`] was acknowledged.
     pub acked_large: bool,
+    /// The sum of the squares of the lengths of the bursts that these continue: runs of consecutive lost numbers.
+    pub lost_squares: u64,
     /// The largest number among the lost ones.
     pub largest_lost: Option<u64>,
     /// Packets that arrived after they had been declared lost.
@@ -86,6 +88,8 @@ pub struct LossRecovery {
     /// The reordering window in eighths of the round trip.
     window_eighths: u64,
     late_round_ends: u64,
+    /// The last packet declared lost, and the length of the burst that it ends.
+    burst: (u64, u64),
 }
 
 impl LossRecovery {
@@ -238,6 +242,9 @@ impl LossRecovery {
                 self.packets_in_flight -= 1;
                 if packet.payload != Payload::MtuProbe {
                     outcome.lost_packets += 1;
+                    let (last, length) = self.burst;
+                    self.burst = (number, if last + 1 == number { length + 1 } else { 1 });
+                    outcome.lost_squares += 2 * self.burst.1 - 1;
                     outcome.lost_large += u32::from(packet.size as usize > MIN_DATAGRAM);
                     outcome.largest_lost = Some(number);
                 }

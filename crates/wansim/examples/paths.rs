@@ -3,8 +3,10 @@
 //! `paths controller MODE...` compares congestion controllers: alone, with random loss, beside CUBIC and beside `fair`.
 
 use waystage_protocol::congestion::Mode;
-use waystage_wansim::link::Loss;
-use waystage_wansim::scenario::{jain, reached_ns, run, seconds, Entry, Kind, Outcome, PathSpec};
+use waystage_wansim::link::{Dropping, Loss};
+use waystage_wansim::scenario::{
+    jain, reached_ns, run, run_changing, seconds, Change, Entry, Kind, Outcome, PathSpec,
+};
 
 const GIGABIT: f64 = 1e9;
 const MS: u64 = 1_000_000;
@@ -27,7 +29,7 @@ fn main() {
         start();
     }
     if wanted("fairness") {
-        fairness();
+        fairness(std::env::args().nth(2).and_then(|buffer| buffer.parse().ok()));
     }
     if wanted("modest") {
         modest();
@@ -38,6 +40,12 @@ fn main() {
     }
     if wanted("reorder") {
         reorder();
+    }
+    if wanted("bursts") {
+        bursts();
+    }
+    if wanted("patterns") {
+        patterns(&std::env::args().nth(2).unwrap_or_default());
     }
 }
 
@@ -131,10 +139,13 @@ fn start() {
 }
 
 /// Single runs are chaotic, so each figure is the median of runs that differ in the start of the second flow. CUBIC
-/// needs twenty seconds to fill the larger buffers.
-fn fairness() {
+/// needs twenty seconds to fill the larger buffers. With a number, only that buffer.
+fn fairness(only: Option<f64>) {
     for (rate_bps, rtt_ms) in [(1e8, 20), (GIGABIT, 10)] {
-        for buffer in [0.05, 0.25, 0.5, 1.0, 4.0] {
+        for buffer in [0.05, 0.1, 0.25, 0.5, 1.0, 4.0] {
+            if only.is_some_and(|only| only != buffer) {
+                continue;
+            }
             for ours_first in [true, false] {
                 let path = PathSpec::new(rate_bps, rtt_ms * MS, buffer).without_phase();
                 let ours = Kind::Ours(Mode::Fair);
@@ -247,6 +258,136 @@ fn seeds() {
                 100.0 * share,
                 runs[0],
                 runs[23]
+            );
+        }
+    }
+}
+
+/// Loss in bursts: every packet of a burst is lost, and their lengths are geometric.
+fn bursts() {
+    for (rate_bps, rtt_ms) in [(2e8, 10), (2e8, 100), (GIGABIT, 20)] {
+        for share in [0.001, 0.01, 0.05, 0.1] {
+            for mean in [1.0, 3.0, 10.0, 50.0] {
+                let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+                path.forward.loss = Loss::in_bursts(share, mean);
+                let runs = |kind, seeds: u64| {
+                    let each =
+                        |seed| run(path, &[Entry::now(kind)], seconds(4.0), seconds(16.0), seed);
+                    let outcomes: Vec<Outcome> = (1..=seeds).map(each).collect();
+                    let mut used: Vec<f64> = outcomes
+                        .iter()
+                        .map(|outcome| outcome.bps[0] / (rate_bps * (1.0 - share)))
+                        .collect();
+                    used.sort_by(f64::total_cmp);
+                    (used[0], used[used.len() / 2], timeline(&outcomes[0], 0))
+                };
+                let (worst, median, phases) = runs(Kind::Ours(Mode::Fair), 3);
+                println!(
+                    "bursts of {mean}, {:.1} %, {rate_bps:e} {rtt_ms} ms: fair {worst:.3} to {median:.3} of C(1-p), bbr {:.3} | {phases}",
+                    100.0 * share, runs(Kind::Bbr, 1).1,
+                );
+            }
+        }
+    }
+}
+
+/// Paths that are not uniform: the part of what they can carry that a flow gets. `only` selects some by their names.
+fn patterns(only: &str) {
+    const SECOND: u64 = 1000 * MS;
+    type Pattern = (&'static str, fn(&mut PathSpec), Change, f64);
+    fn dark(now_ns: u64, path: &mut PathSpec, length_ns: u64) {
+        if now_ns % (5 * SECOND) < length_ns {
+            (path.forward.loss, path.backward.loss) = (Loss::Random(1.0), Loss::Random(1.0));
+        }
+    }
+    let none: Change = |_, _| {};
+    let all: [Pattern; 16] = [
+        ("outages of 50 ms", |_| {}, |now, path| dark(now, path, 50 * MS), 0.99),
+        ("outages of 500 ms", |_| {}, |now, path| dark(now, path, 500 * MS), 0.9),
+        (
+            "a quarter for 5 s of 10",
+            |_| {},
+            |now, path| {
+                if now / (5 * SECOND) % 2 == 1 {
+                    path.forward.rate_bps /= 4.0;
+                }
+            },
+            0.625,
+        ),
+        (
+            "policer at a half, 30 KB",
+            |path| path.forward.policer = Some((path.forward.rate_bps / 2.0, 30_000)),
+            none,
+            0.5,
+        ),
+        (
+            "policer at a half, 300 KB",
+            |path| path.forward.policer = Some((path.forward.rate_bps / 2.0, 300_000)),
+            none,
+            0.5,
+        ),
+        (
+            "delay steps of 20 ms",
+            |_| {},
+            |now, path| {
+                if now / (15 * SECOND) % 2 == 1 {
+                    path.forward.delay_ns += 20 * MS;
+                }
+            },
+            1.0,
+        ),
+        (
+            "jitter 5 ms on a quarter",
+            |path| (path.forward.reorder, path.forward.reorder_ns) = (0.25, 5 * MS),
+            none,
+            1.0,
+        ),
+        ("RED", |path| path.forward.dropping = Dropping::Red { thresholds: (0.1, 0.3) }, none, 1.0),
+        ("CoDel", |path| path.forward.dropping = Dropping::CoDel, none, 1.0),
+        ("ECN marks", |path| path.forward.mark_bytes = path.forward.buffer_bytes / 10, none, 1.0),
+        (
+            "duplicates 5 %, damage 1 %",
+            |path| (path.forward.duplicate, path.forward.corrupt) = (0.05, 0.01),
+            none,
+            0.94,
+        ),
+        (
+            "loss of 10 % on the way back",
+            |path| path.backward.loss = Loss::in_bursts(0.1, 3.0),
+            none,
+            1.0,
+        ),
+        ("buffer of 0.05", |path| path.forward.buffer_bytes /= 20, none, 1.0),
+        ("buffer of 0.25", |path| path.forward.buffer_bytes /= 4, none, 1.0),
+        ("buffer of 4", |path| path.forward.buffer_bytes *= 4, none, 1.0),
+        (
+            "buffer of 0.05, 0.1 % bursts of 3",
+            |path| {
+                path.forward.buffer_bytes /= 20;
+                path.forward.loss = Loss::in_bursts(0.001, 3.0);
+            },
+            none,
+            1.0,
+        ),
+    ];
+    for (rate_bps, rtt_ms) in [(2e8, 10), (2e8, 40), (GIGABIT, 20)] {
+        for (name, shape, change, part) in all.iter().filter(|pattern| pattern.0.contains(only)) {
+            let mut path = PathSpec::new(rate_bps, rtt_ms * MS, 1.0);
+            shape(&mut path);
+            let ends_s = if name.starts_with("delay") { 62.0 } else { 32.0 };
+            let runs = |kind, seeds: u64| {
+                let times = (seconds(2.0), seconds(ends_s));
+                let each = |seed| run_changing(path, *change, &[Entry::now(kind)], times, seed);
+                let outcomes: Vec<Outcome> = (1..=seeds).map(each).collect();
+                let mut used: Vec<f64> =
+                    outcomes.iter().map(|outcome| outcome.bps[0] / (rate_bps * part)).collect();
+                used.sort_by(f64::total_cmp);
+                (used[0], used[used.len() / 2], timeline(&outcomes[0], 0))
+            };
+            let (worst, median, phases) = runs(Kind::Ours(Mode::Fair), 3);
+            println!(
+                "{name}, {rate_bps:e} {rtt_ms} ms: fair {worst:.3} to {median:.3} of what it carries, cubic {:.3}, bbr {:.3} | {phases}",
+                runs(Kind::Cubic, 1).1, runs(Kind::Bbr, 1).1,
             );
         }
     }

@@ -11,6 +11,9 @@ use crate::link::LinkSpec;
 use crate::simulation::{End, Flow, Packet, Simulation};
 use crate::tcp::{Control, Tcp};
 
+/// Between two changes of a path.
+const CHANGES_NS: u64 = 10_000_000;
+
 /// Seconds as nanoseconds.
 #[must_use]
 pub fn seconds(s: f64) -> u64 {
@@ -143,17 +146,34 @@ pub struct Outcome {
     pub queued_bytes: Vec<u64>,
 }
 
+/// Changes a path, given the time; called every 10 ms.
+pub type Change = fn(u64, &mut PathSpec);
+
 /// Runs flows on a path, and measures from `from_ns` to `until_ns`.
 #[must_use]
 pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed: u64) -> Outcome {
+    run_changing(path, |_, _| {}, entries, (from_ns, until_ns), seed)
+}
+
+/// The same on a path that changes.
+#[must_use]
+pub fn run_changing(
+    path: PathSpec,
+    change: Change,
+    entries: &[Entry],
+    (from_ns, until_ns): (u64, u64),
+    seed: u64,
+) -> Outcome {
     let mut simulation = Simulation::new(path.forward, path.backward, seed);
     let copy = Group::default();
+    // A damaged packet must be recognised as such.
+    let verify = path.forward.corrupt > 0.0;
     for entry in entries {
         let tcp =
             |ends_ns, control| AnyFlow::Tcp(Box::new(Tcp::new(entry.begins_ns, ends_ns, control)));
         let flow = match entry.kind {
             Kind::Ours(mode) => {
-                let spec = BulkSpec::endless(mode, path.rtt_ns());
+                let spec = BulkSpec { verify, ..BulkSpec::endless(mode, path.rtt_ns()) };
                 AnyFlow::Bulk(Box::new(Bulk::new(entry.begins_ns, &spec)))
             }
             Kind::OneOf(mode) => {
@@ -187,7 +207,13 @@ pub fn run(path: PathSpec, entries: &[Entry], from_ns: u64, until_ns: u64, seed:
             measured_from_ns = simulation.now_ns();
             at_from.copy_from_slice(&before);
         }
-        simulation.run_until(simulation.now_ns() + step_ns);
+        let step_ends_ns = simulation.now_ns() + step_ns;
+        while simulation.now_ns() < step_ends_ns {
+            let mut now = path;
+            change(simulation.now_ns(), &mut now);
+            (simulation.forward.spec, simulation.backward.spec) = (now.forward, now.backward);
+            simulation.run_until(step_ends_ns.min(simulation.now_ns() + CHANGES_NS));
+        }
         outcome.queued_bytes.push(simulation.forward.queued_bytes(simulation.now_ns()));
         for (index, flow) in simulation.flows().iter().enumerate() {
             let delivered = flow.delivered_bytes();

@@ -253,7 +253,7 @@ impl CubicControl {
         min_rtt_ns: u64,
     ) {
         if congested {
-            self.window = (self.cubic.on_congestion(self.window * PACKET) / PACKET).max(2.0);
+            self.window = (self.cubic.on_congestion(self.window * PACKET, false) / PACKET).max(2.0);
             self.threshold = self.window;
         } else if recovering {
         } else if self.window < self.threshold {

@@ -24,6 +24,9 @@ pub struct AckEvent {
     pub acked_packets: u64,
     /// Packets newly declared lost.
     pub lost_packets: u64,
+    /// The sum of the squares of the lengths of their bursts (runs of consecutive numbers): the variance of their
+    /// number where bursts are independent. As large as `lost_packets` where each packet is lost by itself.
+    pub lost_squares: u64,
     /// The largest packet number among these.
     pub largest_lost: Option<u64>,
     /// Packets that arrived after they had been declared lost: the loss was spurious.

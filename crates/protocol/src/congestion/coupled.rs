@@ -41,6 +41,7 @@ struct Totals {
     acked_packets: AtomicU64,
     acked_bytes: AtomicU64,
     lost_packets: AtomicU64,
+    lost_squares: AtomicU64,
     late_packets: AtomicU64,
     joined: AtomicU64,
     /// The number of the connection that leads; zero where it has left.
@@ -75,6 +76,7 @@ struct Seen {
     acked_packets: u64,
     acked_bytes: u64,
     lost_packets: u64,
+    lost_squares: u64,
     late_packets: u64,
 }
 
@@ -118,6 +120,7 @@ impl Coupled {
             acked_packets: totals.acked_packets.load(Ordering::Relaxed),
             acked_bytes: totals.acked_bytes.load(Ordering::Relaxed),
             lost_packets: totals.lost_packets.load(Ordering::Relaxed),
+            lost_squares: totals.lost_squares.load(Ordering::Relaxed),
             late_packets: totals.late_packets.load(Ordering::Relaxed),
         };
         let before = std::mem::replace(&mut self.seen, now);
@@ -125,6 +128,7 @@ impl Coupled {
             acked_packets: now.acked_packets.wrapping_sub(before.acked_packets),
             acked_bytes: now.acked_bytes.wrapping_sub(before.acked_bytes),
             lost_packets: now.lost_packets.wrapping_sub(before.lost_packets),
+            lost_squares: now.lost_squares.wrapping_sub(before.lost_squares),
             late_packets: now.late_packets.wrapping_sub(before.late_packets),
         }
     }
@@ -148,6 +152,8 @@ impl Controller for Coupled {
         totals.acked_packets.fetch_add(ack.acked_packets, Ordering::Relaxed);
         totals.acked_bytes.fetch_add(ack.acked_bytes, Ordering::Relaxed);
         totals.lost_packets.fetch_add(ack.lost_packets, Ordering::Relaxed);
+        // A burst of the path meets all connections; each sees its part of it.
+        totals.lost_squares.fetch_add(ack.lost_squares * self.group.members(), Ordering::Relaxed);
         totals.late_packets.fetch_add(ack.late_packets, Ordering::Relaxed);
         let members = self.group.members();
         let group = self.since_last();
@@ -158,6 +164,7 @@ impl Controller for Coupled {
             acked_bytes: group.acked_bytes,
             acked_packets: group.acked_packets,
             lost_packets: group.lost_packets,
+            lost_squares: group.lost_squares,
             late_packets: group.late_packets,
             largest_lost: ack.largest_lost.max(as_recent),
             bytes_in_flight: ack.bytes_in_flight * members,

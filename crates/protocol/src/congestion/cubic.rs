@@ -14,6 +14,9 @@ use super::controller::PACKET;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 
+/// The part kept after a mark, which comes before the buffer is full (RFC 8511).
+const MARKED_BETA: f64 = 0.85;
+
 /// The additive increase that gives Reno's share with beta = 0.7 (RFC 9438, section 4.3).
 const RENO: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
@@ -27,14 +30,14 @@ pub struct Cubic {
 }
 
 impl Cubic {
-    /// Congestion at this window; returns the new window.
-    pub fn on_congestion(&mut self, window: f64) -> f64 {
+    /// Congestion at this window, told by a loss or a mark; returns the new window.
+    pub fn on_congestion(&mut self, window: f64, marked: bool) -> f64 {
         let packets = window / PACKET;
         // Fast convergence: a flow with less than before leaves room for new flows (section 4.7).
         self.max_packets =
             if packets < self.max_packets { packets * (1.0 + BETA) / 2.0 } else { packets };
         self.epoch_ns = None;
-        window * BETA
+        window * if marked { MARKED_BETA } else { BETA }
     }
 
     /// Starts from a window without congestion, on the plateau.
@@ -79,7 +82,7 @@ mod tests {
     #[test]
     fn the_window_returns_to_its_maximum_after_k_and_is_flat_there() {
         let mut cubic = Cubic::default();
-        let window = cubic.on_congestion(1000.0 * PACKET);
+        let window = cubic.on_congestion(1000.0 * PACKET, false);
         assert!((window / PACKET - 700.0).abs() < 1e-6);
         let windows = grown(&mut cubic, window, 110);
         // K = cbrt(1000 * 0.3 / 0.4) = 9.09 s.
@@ -91,15 +94,15 @@ mod tests {
     #[test]
     fn a_second_loss_below_the_maximum_leaves_room() {
         let mut cubic = Cubic::default();
-        let first = cubic.on_congestion(100.0 * PACKET);
-        cubic.on_congestion(first);
+        let first = cubic.on_congestion(100.0 * PACKET, false);
+        cubic.on_congestion(first, false);
         assert!((cubic.max_packets - 70.0 * 0.85).abs() < 1e-6);
     }
 
     #[test]
     fn a_small_window_grows_as_reno_s() {
         let mut cubic = Cubic::default();
-        let window = cubic.on_congestion(10.0 * PACKET);
+        let window = cubic.on_congestion(10.0 * PACKET, false);
         let windows = grown(&mut cubic, window, 6);
         assert!((windows[5] - (7.0 + 6.0 * RENO)).abs() < 0.3, "{windows:?}");
     }

@@ -65,6 +65,33 @@ impl Oscillation {
     }
 }
 
+/// The longest queue that stood for a round trip, within the last ten to twenty seconds. Packets that a busy host
+/// delays do not count, as they do in [`super::loss_floor::BufferEstimate`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LongestQueue {
+    halves: [f64; 2],
+    half_ends_ns: u64,
+}
+
+const LONGEST_HALF_NS: u64 = 10_000_000_000;
+
+impl LongestQueue {
+    /// Processes the shortest queueing delay of a round.
+    pub fn on_round(&mut self, now_ns: u64, queue_ns: f64) {
+        if now_ns >= self.half_ends_ns {
+            self.halves = [0.0, self.halves[0]];
+            self.half_ends_ns = now_ns + LONGEST_HALF_NS;
+        }
+        self.halves[0] = self.halves[0].max(queue_ns);
+    }
+
+    /// The longest.
+    #[must_use]
+    pub fn ns(&self) -> f64 {
+        self.halves[0].max(self.halves[1])
+    }
+}
+
 /// Detects a standing queue: rounds in which the queue persisted while this flow yielded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StandingQueue {

@@ -7,7 +7,11 @@
 //! full buffer ends when the sender slows down. The floor is therefore learned only from *quiet* rounds, sent at no
 //! more than 0.9 of the previous rate, and from rounds that lose less than the floor. A loss at full rate is evidence
 //! only where it exceeds the floor.
+//!
+//! Random loss comes in bursts on many paths. The variance of a number of losses is the sum of the squares of the
+//! bursts, so ten packets lost in a row prove as little as one, and ten lost one by one prove more.
 
+use super::controller::AckEvent;
 use super::rounds::Round;
 
 /// Packets that the floor remembers.
@@ -17,9 +21,11 @@ const MEMORY: f64 = 20_000.0;
 const DOUBTED: f64 = 1000.0;
 
 /// The share of packets that the path loses at any rate.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct LossFloor {
     lost: f64,
+    /// The sum of the squares of the lengths of their bursts.
+    squares: f64,
     packets: f64,
 }
 
@@ -74,6 +80,7 @@ impl LossFloor {
             1.0
         };
         self.lost = self.lost * kept + round.lost as f64;
+        self.squares = self.squares * kept + round.lost_squares.max(round.lost) as f64;
         self.packets = self.packets * kept + packets;
     }
 
@@ -89,14 +96,23 @@ impl LossFloor {
     pub fn doubt(&mut self) {
         let kept = (DOUBTED / self.packets.max(1.0)).min(1.0);
         self.lost *= kept / 2.0;
+        self.squares *= kept / 2.0;
         self.packets *= kept;
+    }
+
+    /// The variance of a number of losses for each loss expected: the sum of the squares of the bursts by the sum of
+    /// their lengths, 1 where each packet is lost by itself.
+    #[must_use]
+    pub fn dispersion(&self) -> f64 {
+        (self.squares / self.lost.max(1.0)).max(1.0)
     }
 
     /// The standard deviation of the difference between the floor and the share lost among `packets`, if both are
     /// samples of a path that loses `share`.
     #[must_use]
     pub fn deviation(&self, share: f64, packets: f64) -> f64 {
-        (share * (1.0 - share) * (1.0 / packets.max(1.0) + 1.0 / self.packets.max(1.0))).sqrt()
+        let samples = 1.0 / packets.max(1.0) + 1.0 / self.packets.max(1.0);
+        (self.dispersion() * share * (1.0 - share) * samples).sqrt()
     }
 
     /// The share lost at random, at most a half.
@@ -123,7 +139,24 @@ impl LossFloor {
         let share = self.share();
         let expected = share * packets as f64;
         let margin = (2.0 * share).min(0.02) * packets as f64;
-        lost as f64 <= expected + 4.0 * (expected * (1.0 - share)).sqrt() + margin
+        let variance = self.dispersion() * expected * (1.0 - share);
+        lost as f64 <= expected + 4.0 * variance.sqrt() + margin
+    }
+
+    /// Whether the path may lose this share or more: what was lost, and two standard deviations.
+    #[must_use]
+    pub fn may_lose(&self, share: f64) -> bool {
+        self.lost + 2.0 * self.squares.sqrt() > share * self.packets
+    }
+
+    /// Whether other losses, of as many packets as wanted, are more than this floor explains.
+    #[must_use]
+    pub fn is_exceeded_by(&self, other: &Self) -> bool {
+        let share = self.share();
+        let expected = share * other.packets;
+        let variance = (self.dispersion() * expected).max(other.squares);
+        let margin = ((2.0 * share).min(0.02) + 0.001) * other.packets;
+        other.lost > expected + 4.0 * variance.sqrt() + margin
     }
 
     /// Whether the path has never lost at random.
@@ -136,13 +169,13 @@ impl LossFloor {
 /// Loss that exceeds the floor by this share is evidence with any queue.
 const GROSS: f64 = 0.05;
 
-/// Whether the round lost far more than the floor.
+/// Whether the round lost far more than the floor, in more bursts than chance explains: a few long ones are chance.
 #[must_use]
 pub fn is_gross(round: &Round, floor: &LossFloor) -> bool {
     let packets = (round.acked + round.lost).max(1) as f64;
-    let share = round.lost as f64 / packets;
-    packets >= 20.0
-        && share > floor.share() + GROSS + 4.0 * (floor.share().max(0.01) / packets).sqrt()
+    let expected = floor.share().max(0.01) * packets;
+    let variance = (floor.dispersion() * expected).max(round.lost_squares.max(round.lost) as f64);
+    packets >= 20.0 && round.lost as f64 > (floor.share() + GROSS) * packets + 4.0 * variance.sqrt()
 }
 
 /// The longest queue that the path has held. A buffer that held it does not overflow at half of it, so loss at a
@@ -157,6 +190,12 @@ pub struct BufferEstimate {
 const MIN_QUEUE_NS: u64 = 40_000;
 
 impl BufferEstimate {
+    /// Learns from an acknowledgement of the startup, which exceeds what the path carries before it ends.
+    pub fn on_startup(&mut self, ack: &AckEvent) {
+        let longest_ns = ack.rtt_ns.map_or(0, |rtt_ns| rtt_ns + ack.rtt_spread_ns);
+        self.held_ns = self.held_ns.max(longest_ns.saturating_sub(ack.min_rtt_ns));
+    }
+
     /// Processes a round. Returns whether the buffer may have been full in it or in the one before.
     pub fn may_be_full(&mut self, round: &Round, min_rtt_ns: u64) -> bool {
         let queue_ns = round.max_rtt_ns.saturating_sub(min_rtt_ns);

@@ -14,6 +14,8 @@ pub struct Round {
     pub acked: u64,
     /// Packets lost.
     pub lost: u64,
+    /// The sum of the squares of the lengths of their bursts.
+    pub lost_squares: u64,
     /// The shortest round trip among its acknowledgements.
     pub min_rtt_ns: Option<u64>,
     /// The longest round trip of any packet.
@@ -62,9 +64,11 @@ impl RoundCounter {
         round.acked += ack.acked_packets;
         if ack.largest_lost.is_some_and(|lost| lost >= self.recovery_point) {
             round.lost += ack.lost_packets;
+            round.lost_squares += ack.lost_squares;
         }
         // Each late packet was counted as lost once, in this round or an earlier one.
         round.lost = round.lost.saturating_sub(ack.late_packets);
+        round.lost_squares = round.lost_squares.min(round.lost * round.lost);
         round.app_limited |= ack.app_limited;
         if let Some(rtt_ns) = ack.rtt_ns {
             round.min_rtt_ns = Some(round.min_rtt_ns.unwrap_or(u64::MAX).min(rtt_ns));

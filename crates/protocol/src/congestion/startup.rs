@@ -150,10 +150,11 @@ impl Startup {
         let packets = (round.acked + round.lost).max(1) as f64;
         let share = round.lost as f64 / packets;
         // The first round has few packets: where it lost any, both rounds together are the best estimate.
+        let bursts = (round.lost_squares.max(round.lost) as f64).sqrt() / packets;
         let noise = if floor.is_clean() {
-            3.0 * (0.01 / packets).sqrt()
+            3.0 * (0.01 / packets).sqrt().max(bursts)
         } else {
-            3.0 * floor.deviation(floor.with(round).max(0.01), packets)
+            3.0 * floor.deviation(floor.with(round).max(0.01), packets).max(bursts)
         };
         let rising = packets >= 20.0 && share > floor.share() + 0.05 + noise;
         // The first round is the slowest of all. Each later one is three times as fast as the previous one, which

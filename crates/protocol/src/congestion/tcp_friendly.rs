@@ -58,10 +58,10 @@ impl TcpFriendly {
         self.share_probe = Some(ShareProbe { rounds: 0, previous_bps: 0.0 });
     }
 
-    /// Congestion at this window; returns the new window.
-    pub fn on_congestion(&mut self, window: f64) -> f64 {
+    /// Congestion at this window, told by a loss or a mark; returns the new window.
+    pub fn on_congestion(&mut self, window: f64, marked: bool) -> f64 {
         self.share_probe = None;
-        self.cubic.on_congestion(window)
+        self.cubic.on_congestion(window, marked)
     }
 
     /// The window after an acknowledgement.
@@ -157,7 +157,7 @@ mod tests {
         let mut tcp_friendly = TcpFriendly::default();
         tcp_friendly.hold(100.0 * PACKET);
         tcp_friendly.probe_share();
-        let window = tcp_friendly.on_congestion(150.0 * PACKET);
+        let window = tcp_friendly.on_congestion(150.0 * PACKET, false);
         assert!((window / PACKET - 105.0).abs() < 0.1);
         let ack = AckEvent { acked_bytes: 105 * 1472, ..AckEvent::default() };
         let grown = tcp_friendly.on_ack(&ack, 105.0 * PACKET, RTT_NS);

@@ -219,6 +219,7 @@ impl Connection {
             acked_bytes: outcome.acked_bytes,
             acked_packets: outcome.acked.len() as u64,
             lost_packets: outcome.lost_packets,
+            lost_squares: outcome.lost_squares,
             largest_lost: outcome.largest_lost,
             late_packets: outcome.late_packets,
             marked_packets: measured.marked_packets,

@@ -11,6 +11,11 @@ use crate::varint;
 /// The smallest room for a data frame.
 const MIN_SEGMENT: usize = 32;
 
+/// Pings of the first timeout, and the most of a later one, after four times as many each time: fewer bytes than the
+/// two full-sized packets that RFC 9002, section 6.2.4, allows. A burst of losses counted in packets must end before a
+/// flow that lost its whole window is heard again.
+const PINGS: [u32; 2] = [2, 32];
+
 /// Consecutive timeouts after which the path may have become too narrow for the packets in use.
 const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
@@ -164,9 +169,9 @@ impl Connection {
     }
 
     fn on_timeout(&mut self, now_ns: u64) {
+        self.pings = (PINGS[0] << (2 * self.timeouts).min(8)).min(PINGS[1]);
         self.timeouts += 1;
         self.timeout_from_ns = now_ns;
-        self.pings = 2;
         if self.timeouts == BLACK_HOLE_TIMEOUTS {
             self.mtu.on_black_hole();
         }

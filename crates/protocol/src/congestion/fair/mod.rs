@@ -28,10 +28,14 @@
 //! falls, another flow took the capacity, and the window is restored. A buffer that overflowed at a queue below the
 //! target is shallow; the target is then half of that queue.
 //!
+//! **Phase `hold`**: on a path that loses what exceeds its rate before a queue tells ([`hold`]).
+//!
 //! **Undoing a response.** After a congestion event the sender is slower by 0.7 and learns the path's loss at that
 //! rate. If it explains the event, the previous window is restored; likewise, at once, where all lost packets arrive
 //! after all.
 
+mod held;
+mod hold;
 mod phases;
 mod response;
 #[cfg(test)]
@@ -39,7 +43,7 @@ mod tests;
 
 use super::controller::{AckEvent, Control, Controller, PathState, PACKET};
 use super::delivery_rate::DeliveryRate;
-use super::detectors::{Oscillation, SpuriousLoss, StandingQueue};
+use super::detectors::{LongestQueue, Oscillation, SpuriousLoss, StandingQueue};
 use super::loss_floor::{is_gross, BufferEstimate, LossFloor};
 use super::queue_drain::{DrainState, QueueDrain};
 use super::rounds::{Round, RoundCounter};
@@ -59,6 +63,7 @@ enum Phase {
     Delay,
     TcpFriendly,
     CutTest(CutTest),
+    Hold(held::Hold),
 }
 
 /// A test for other flows in progress.
@@ -93,6 +98,7 @@ pub struct Fair {
     rounds: RoundCounter,
     floor: LossFloor,
     buffer: BufferEstimate,
+    longest_queue: LongestQueue,
     delivery_rate: DeliveryRate,
     tcp_friendly: TcpFriendly,
     /// Losses of packets before this number belong to an event that has been answered.
@@ -110,6 +116,8 @@ pub struct Fair {
     queue_drain: QueueDrain,
     /// Whether the last drain found the path empty.
     path_was_empty: bool,
+    /// Whether a drain has confirmed the minimum round trip.
+    path_is_known: bool,
     /// Whether it found a queue of flows that do not drain.
     others_present: bool,
     /// Whether this flow has probed its share since a drain last found the path empty.
@@ -123,6 +131,12 @@ pub struct Fair {
     shallow_ns: f64,
     max_queue_ns: f64,
     max_rtt_ns: u64,
+    /// The window before an outage, to which slow start leads back.
+    window_before_outage: f64,
+    /// Until then losses without a queue are another flow's.
+    competes_until_ns: u64,
+    /// The length of that time.
+    competes_ns: u64,
 }
 
 impl Fair {
@@ -144,6 +158,7 @@ impl Fair {
             rounds: RoundCounter::default(),
             floor: LossFloor::default(),
             buffer: BufferEstimate::default(),
+            longest_queue: LongestQueue::default(),
             delivery_rate: DeliveryRate::default(),
             tcp_friendly: TcpFriendly::default(),
             recovery_point: 0,
@@ -156,6 +171,7 @@ impl Fair {
             window_before_test: 0.0,
             queue_drain: QueueDrain::default(),
             path_was_empty: false,
+            path_is_known: false,
             others_present: false,
             share_probed: false,
             standing: StandingQueue::default(),
@@ -166,6 +182,9 @@ impl Fair {
             shallow_ns: f64::INFINITY,
             max_queue_ns: 0.0,
             max_rtt_ns: 0,
+            window_before_outage: 0.0,
+            competes_until_ns: 0,
+            competes_ns: 0,
         }
     }
 
@@ -197,6 +216,7 @@ impl Fair {
     fn on_drained(&mut self, ack: &AckEvent, shorter: bool, empty: bool, all_drain: bool) {
         self.rounds.restart(ack.next_packet_number);
         self.path_was_empty = empty;
+        self.path_is_known = !shorter;
         self.others_present = !empty && !shorter;
         if matches!(self.phase, Phase::TcpFriendly) {
             self.floor.doubt();
@@ -204,6 +224,11 @@ impl Fair {
             self.resume_delay(ack, all_drain);
         } else {
             self.share_probed &= !empty;
+        }
+        if shorter {
+            if let Phase::Hold(hold) = self.phase {
+                self.leave_hold(hold);
+            }
         }
         if shorter {
             // Earlier losses happened in a queue that was taken for the path.
@@ -221,6 +246,7 @@ impl Controller for Fair {
             Phase::Delay => "delay",
             Phase::TcpFriendly => "tcp-friendly",
             Phase::CutTest(_) => "cut-test",
+            Phase::Hold(_) => "hold",
         }
     }
 
@@ -228,6 +254,7 @@ impl Controller for Fair {
         self.rtt_ns = ack.smoothed_rtt_ns.max(1000);
         self.min_rtt_ns = ack.min_rtt_ns;
         if let Phase::Startup(startup) = &mut self.phase {
+            self.buffer.on_startup(ack);
             if let Some(capacity) = startup.on_ack(ack, &mut self.floor) {
                 let bdp = capacity.bps * ack.min_rtt_ns as f64 / 8e9;
                 self.window = (bdp + A).max(MIN_WINDOW);
@@ -244,11 +271,14 @@ impl Controller for Fair {
         if self.is_congested(ack, ended.as_ref()) {
             let round = ended.unwrap_or(*self.rounds.current());
             self.on_congestion(ack, &round);
+            self.window_before_outage = 0.0;
+        } else if self.window < self.window_before_outage {
+            self.window = (self.window + ack.acked_bytes as f64).min(self.window_before_outage);
         } else if matches!(self.phase, Phase::TcpFriendly) && !ack.app_limited {
             self.window = self.tcp_friendly.on_ack(ack, self.window, self.rtt_ns);
         }
         let drain = match self.phase {
-            Phase::Delay | Phase::TcpFriendly => self.queue_drain.on_ack(ack),
+            Phase::Delay | Phase::TcpFriendly | Phase::Hold(_) => self.queue_drain.on_ack(ack),
             _ => DrainState::Idle,
         };
         match (drain, ended) {
@@ -261,6 +291,7 @@ impl Controller for Fair {
     }
 
     fn on_timeout(&mut self, _now_ns: u64) {
+        self.window_before_outage = self.window_before_outage.max(self.window);
         self.window = (self.window / 2.0).max(MIN_WINDOW);
     }
 
@@ -272,6 +303,14 @@ impl Controller for Fair {
         if let Phase::Startup(startup) = &self.phase {
             return startup.control(self.rtt_ns);
         }
+        if let Phase::Hold(hold) = &self.phase {
+            let part = self.queue_drain.part();
+            let window_bytes = (part * self.held_window(hold)).max(MIN_WINDOW) as u64;
+            return Control {
+                rate_bps: (part * hold.gain * hold.bps).min(self.cap_bps),
+                window_bytes,
+            };
+        }
         let rate_bps = PACE * self.window * 8e9 / self.rtt_ns as f64;
         let window = (self.queue_drain.part() * self.window).max(MIN_WINDOW);
         Control { rate_bps: rate_bps.min(self.cap_bps), window_bytes: window as u64 }
@@ -280,6 +319,7 @@ impl Controller for Fair {
     fn carried_bps(&self) -> f64 {
         match &self.phase {
             Phase::Startup(startup) => startup.carried_bps(),
+            Phase::Hold(hold) => hold.bps.min(self.cap_bps),
             _ => (self.window * 8e9 / self.rtt_ns as f64).min(self.cap_bps),
         }
     }

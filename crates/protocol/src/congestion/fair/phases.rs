@@ -37,11 +37,17 @@ impl Fair {
 
     pub(super) fn on_round(&mut self, ack: &AckEvent, round: &Round) {
         self.max_rtt_ns = self.max_rtt_ns.max(round.max_rtt_ns);
+        if let Some(queue_ns) = round.queue_ns(ack.min_rtt_ns) {
+            self.longest_queue.on_round(ack.now_ns, queue_ns);
+        }
+        if let Phase::Hold(hold) = self.phase {
+            return self.hold_round(ack, round, hold);
+        }
         if self.floor.on_round(&mut self.buffer, &mut self.reduced_from, round, ack.min_rtt_ns) {
             self.reconsider();
         }
         match self.phase {
-            Phase::Startup(_) => {}
+            Phase::Startup(_) | Phase::Hold(_) => {}
             Phase::Delay => self.follow_queue(ack, round),
             Phase::TcpFriendly => {
                 let delivery_bps = self.delivery_rate.bps(self.rtt_ns);

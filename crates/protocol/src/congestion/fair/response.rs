@@ -17,6 +17,9 @@ impl Fair {
         if ack.marked_packets == 0 && self.suspected.len() < 8 {
             self.suspected.push((round.lost, round.acked + round.lost));
         }
+        if self.hold_instead(ack, round) {
+            return self.begin_recovery(ack);
+        }
         if matches!(self.phase, Phase::Delay) {
             let queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
             let queue_ns = queue_ns.max(self.max_queue_ns);
@@ -26,7 +29,8 @@ impl Fair {
             self.tcp_friendly.reset();
             self.enter_tcp_friendly(ack.now_ns);
         }
-        self.window = self.tcp_friendly.on_congestion(self.window).max(MIN_WINDOW);
+        let marked = ack.marked_packets > 0;
+        self.window = self.tcp_friendly.on_congestion(self.window, marked).max(MIN_WINDOW);
         self.begin_recovery(ack);
     }
 

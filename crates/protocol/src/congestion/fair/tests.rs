@@ -98,9 +98,9 @@ fn a_mark_reduces_the_window_once_a_round_trip() {
     let marked = AckEvent { marked_packets: 1, ..path.ack(0, 0) };
     path.fair.on_ack(&AckEvent { largest_acknowledged: Some(900), ..marked });
     assert_eq!(path.fair.phase(), "tcp-friendly");
-    assert!((path.packets() - 70.0).abs() < 1e-6, "{}", path.packets());
+    assert!((path.packets() - 85.0).abs() < 1e-6, "{}", path.packets());
     path.fair.on_ack(&AckEvent { largest_acknowledged: Some(1900), ..marked });
-    assert!(path.packets() >= 70.0, "packets sent before the response");
+    assert!(path.packets() >= 85.0, "packets sent before the response");
 }
 
 #[test]
@@ -154,4 +154,56 @@ fn timeouts_halve_the_window_and_another_path_starts_anew() {
     assert_eq!(path.fair.window, MIN_WINDOW);
     path.fair.on_path_change(0, RTT_NS);
     assert_eq!(path.fair.phase(), "startup");
+}
+
+#[test]
+fn one_long_burst_is_no_evidence_and_as_many_single_losses_are() {
+    let mut path = Path::new(100.0);
+    path.rounds(1, 8 * MS, 0);
+    path.rounds(2, 0, 0);
+    let burst = AckEvent { lost_squares: 200 * 200, ..path.ack(0, 200) };
+    path.round(&burst);
+    assert_eq!(path.fair.phase(), "delay");
+    let mut path = Path::new(100.0);
+    path.rounds(1, 8 * MS, 0);
+    path.rounds(2, 0, 0);
+    let single = AckEvent { lost_squares: 200, ..path.ack(0, 200) };
+    path.round(&single);
+    assert_ne!(path.fair.phase(), "delay");
+}
+
+#[test]
+fn a_path_that_loses_what_exceeds_its_rate_is_held_at_it_until_another_flow_comes() {
+    let mut path = Path::new(100.0);
+    path.fair.path_is_known = true;
+    path.rounds(3, 0, 0);
+    path.rounds(1, 0, 200);
+    assert_eq!(path.fair.phase(), "hold");
+    let rate = path.fair.carried_bps();
+    assert!((rate / (1000.0 * PACKET * 8e9 / RTT_NS as f64) - 1.0).abs() < 0.01, "{rate}");
+    assert!(path.fair.control().rate_bps < 0.9 * rate, "a test");
+    path.rounds(8, 0, 0);
+    assert_eq!(path.fair.control().rate_bps, rate);
+    let mut probed = false;
+    for _ in 0..10 {
+        path.rounds(1, 0, 0);
+        probed |= path.fair.control().rate_bps > rate;
+    }
+    assert!(probed);
+    path.rounds(7, 0, 0);
+    assert!((path.fair.carried_bps() / rate - 1.0).abs() < 0.02, "which delivered no more");
+    for _ in 0..2 {
+        path.rounds(1, 0, 200);
+        path.rounds(5, 0, 0);
+    }
+    assert_eq!(path.fair.phase(), "tcp-friendly");
+}
+
+#[test]
+fn slow_start_leads_back_to_the_window_before_an_outage() {
+    let mut path = Path::new(100.0);
+    (0..5).for_each(|_| path.fair.on_timeout(0));
+    assert!(path.packets() < 5.0);
+    path.rounds(1, 0, 0);
+    assert!((0.95..1.3).contains(&(path.packets() / 100.0)), "{}", path.packets());
 }

@@ -1,0 +1,174 @@
+//! The phase `hold`, for a path that loses what exceeds its rate before a queue tells: a shallow buffer or a policer.
+//!
+//! There a window that grows until a loss and is cut to 0.7 leaves a sixth of the path unused. The loss itself shows
+//! the rate: what arrives meanwhile is the most that the path carries (as BBR takes its bandwidth). A test at a lower
+//! rate shows whether the excess was the cause. If so, the flow keeps to that rate and probes for more now and then.
+//! Losses in the test or while it holds are another flow's: then it competes as CUBIC does.
+
+use super::held::{Hold, MOST_PROBE, PROBE, PROBE_ROUNDS};
+use super::{AckEvent, Fair, LossFloor, Phase, Round, A, MIN_WINDOW};
+
+/// A queue below this part of the round trip, or below 1 ms, is no queue that a window could follow.
+const SHALLOW_PART: f64 = 1.0 / 8.0;
+const SHALLOW_NS: f64 = 1_000_000.0;
+
+/// The first rounds of the phase are a test at this part of the rate, after one that still delivers what was sent
+/// before: if the excess was the cause, the losses end.
+const TEST: f64 = 0.85;
+const TEST_ROUNDS: u32 = 5;
+
+/// Rounds after the end of a probe or of the test in which losses of what was sent before arrive.
+const LATE_ROUNDS: u32 = 3;
+
+/// Losses while it holds lower the rate by this factor; the second within ten seconds is another flow's.
+const LOWER: f64 = 0.97;
+const FORGIVEN_NS: u64 = 10_000_000_000;
+
+/// The time for which a flow competes before it may hold again; doubled where it had to compete again soon.
+const COMPETE_NS: [u64; 2] = [10_000_000_000, 80_000_000_000];
+
+impl Fair {
+    /// Whether the loss of this round happened on a path without a queue that a window could follow.
+    fn is_shallow(&self, ack: &AckEvent, round: &Round) -> bool {
+        let queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
+        queue_ns.max(self.longest_queue.ns()) < SHALLOW_NS.max(SHALLOW_PART * ack.min_rtt_ns as f64)
+    }
+
+    /// Answers congestion by holding the rate that arrives, where that is the right answer.
+    pub(super) fn hold_instead(&mut self, ack: &AckEvent, round: &Round) -> bool {
+        let Some(bps) = self.delivery_rate.bps(self.rtt_ns) else { return false };
+        if !self.path_is_known
+            || ack.now_ns < self.competes_until_ns
+            || !self.is_shallow(ack, round)
+        {
+            return false;
+        }
+        match self.phase {
+            Phase::Hold(hold) => self.answer_held(ack, hold, bps),
+            Phase::Delay | Phase::TcpFriendly => {
+                // What was marked arrives, and its queue is to drain.
+                let factor = if ack.marked_packets > 0 { LOWER } else { 1.0 };
+                self.phase = Phase::Hold(Hold {
+                    bps: factor * bps,
+                    gain: TEST,
+                    rounds: 0,
+                    wait_rounds: PROBE_ROUNDS[0],
+                    excess: PROBE - 1.0,
+                    begun_ns: ack.now_ns,
+                    struck_ns: None,
+                    tested: Some(round.lost as f64 / (round.acked + round.lost).max(1) as f64),
+                    calm: LossFloor::default(),
+                    losses: LossFloor::default(),
+                });
+                true
+            }
+            Phase::Startup(_) | Phase::CutTest(_) => false,
+        }
+    }
+
+    fn answer_held(&mut self, ack: &AckEvent, mut hold: Hold, bps: f64) -> bool {
+        if hold.gain > 1.0 {
+            hold.end_probe(bps);
+            self.phase = Phase::Hold(hold);
+            return true;
+        }
+        if hold.rounds <= LATE_ROUNDS {
+            return true;
+        }
+        self.strike(ack, hold, bps)
+    }
+
+    /// Losses while holding: lowers the rate the first time, competes the second. Returns whether it still holds.
+    fn strike(&mut self, ack: &AckEvent, mut hold: Hold, bps: f64) -> bool {
+        let since_ns = hold.struck_ns.replace(ack.now_ns).map(|at_ns| ack.now_ns - at_ns);
+        if since_ns.is_some_and(|since_ns| since_ns < FORGIVEN_NS) {
+            self.compete(ack, &hold);
+            return false;
+        }
+        hold.bps = LOWER * hold.bps.min(bps);
+        (hold.rounds, hold.losses) = (0, LossFloor::default());
+        self.phase = Phase::Hold(hold);
+        true
+    }
+
+    /// Ends the phase beside another flow.
+    fn compete(&mut self, ack: &AckEvent, hold: &Hold) {
+        let soon = ack.now_ns < hold.begun_ns + 2 * FORGIVEN_NS;
+        self.competes_ns = if soon { (2 * self.competes_ns).min(COMPETE_NS[1]) } else { 0 };
+        self.competes_ns = self.competes_ns.max(COMPETE_NS[0]);
+        self.competes_until_ns = ack.now_ns + self.competes_ns;
+        self.window = (hold.bps * self.rtt_ns as f64 / 8e9).max(MIN_WINDOW);
+        self.tcp_friendly.reset();
+        self.enter_tcp_friendly(ack.now_ns);
+    }
+
+    /// A round of holding or probing. The floor of random loss learns nothing here: a flow that holds beside others
+    /// would take their losses for random.
+    pub(super) fn hold_round(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold) {
+        let queue_ns = round.queue_ns(ack.min_rtt_ns).unwrap_or(0.0);
+        if queue_ns > SHALLOW_NS.max(SHALLOW_PART * ack.min_rtt_ns as f64) {
+            // There is a queue after all.
+            return self.leave_hold(hold);
+        }
+        if self.reduced_from.is_some_and(|from| round.first > from) {
+            self.reduced_from = None;
+        }
+        hold.rounds += 1;
+        let (mut test_failed, mut loses) = (false, false);
+        match hold.tested {
+            Some(share) if hold.rounds > 1 => {
+                hold.calm.quiet(round);
+                if hold.rounds == TEST_ROUNDS {
+                    (hold.tested, hold.gain, hold.rounds) = (None, 1.0, 0);
+                    test_failed = hold.calm.may_lose(share / 2.0);
+                }
+            }
+            None if hold.gain == 1.0 && hold.rounds > LATE_ROUNDS => {
+                hold.losses.quiet(round);
+                loses = hold.calm.is_exceeded_by(&hold.losses);
+            }
+            _ => {}
+        }
+        if test_failed {
+            self.compete(ack, &hold);
+        } else if loses {
+            self.strike(ack, hold, hold.bps);
+        }
+        if test_failed || loses {
+            if matches!(self.phase, Phase::TcpFriendly) {
+                self.window = self.tcp_friendly.on_congestion(self.window, false).max(MIN_WINDOW);
+            }
+            return self.begin_recovery(ack);
+        }
+        let delivery_bps = self.delivery_rate.bps(self.rtt_ns).unwrap_or(0.0);
+        if hold.gain > 1.0 {
+            // The first round still delivers what was sent before.
+            if hold.rounds >= 2 {
+                let grew = delivery_bps > (1.0 + hold.excess / 2.0) * hold.bps;
+                if grew {
+                    hold.bps = hold.bps.max(delivery_bps);
+                    hold.excess = (2.0 * hold.excess).min(MOST_PROBE - 1.0);
+                    (hold.rounds, hold.wait_rounds) = (0, PROBE_ROUNDS[0]);
+                    hold.gain = 1.0 + hold.excess;
+                } else {
+                    hold.end_probe(delivery_bps);
+                }
+            }
+        } else if hold.tested.is_none() && hold.rounds >= hold.wait_rounds && !round.app_limited {
+            (hold.gain, hold.rounds) = (1.0 + hold.excess, 0);
+        }
+        self.window = self.held_window(&hold);
+        self.phase = Phase::Hold(hold);
+    }
+
+    /// Bytes in flight: they follow from the rate, so the window only bounds them.
+    pub(super) fn held_window(&self, hold: &Hold) -> f64 {
+        (1.25 * hold.bps * self.rtt_ns as f64 / 8e9 + A).max(MIN_WINDOW)
+    }
+
+    /// Follows the queue again.
+    pub(super) fn leave_hold(&mut self, hold: Hold) {
+        self.window = (hold.bps * self.min_rtt_ns as f64 / 8e9 + A).max(MIN_WINDOW);
+        self.enter_delay();
+    }
+}
