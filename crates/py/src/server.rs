@@ -94,6 +94,7 @@ impl PyServerOptions {
             udp: self.udp,
             workers: self.workers,
             probing,
+            newest_version: u32::MAX,
         })
     }
 }

@@ -104,6 +104,7 @@ impl<'a, C: Clone> Dispatcher<'a, C> {
         register: &mut impl Register,
     ) -> Result<Grant<'a, C>, Error> {
         let (hello, version) = Hello::read(hello)?;
+        let version = version.min(self.options.newest_version);
         let user = find_user(&self.options.users, &hello.user, key)?;
         register.identified(user);
         let work = match hello.purpose {

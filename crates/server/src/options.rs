@@ -78,6 +78,8 @@ pub struct ServerOptions {
     pub workers: usize,
     /// Who may measure the path to this server.
     pub probing: Probing,
+    /// The newest version of the protocol that it goes on in, as an older server would.
+    pub newest_version: u32,
 }
 
 #[cfg(test)]
@@ -119,6 +121,7 @@ impl ServerOptions {
                 rate_bytes_per_s: None,
                 longest: std::time::Duration::ZERO,
             },
+            newest_version: u32::MAX,
         }
     }
 }

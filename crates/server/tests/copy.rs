@@ -35,6 +35,10 @@ impl Drop for Site {
 
 impl Site {
     fn new(name: &str) -> Self {
+        Self::of_version(name, u32::MAX)
+    }
+
+    fn of_version(name: &str, newest_version: u32) -> Self {
         let folder =
             std::env::temp_dir().join(format!("waystage-server-{name}-{}", std::process::id()));
         fs::create_dir_all(folder.join("from/sub")).unwrap();
@@ -72,6 +76,7 @@ impl Site {
                 rate_bytes_per_s: None,
                 longest: Duration::from_secs(1),
             },
+            newest_version,
         })
         .unwrap();
         Self { folder, server, trusted, key }
@@ -140,6 +145,46 @@ fn copies_of_both_directions_end_when_all_is_there() {
                 == fs::read(site.path(&to).join(name)).unwrap()
         };
         assert!(same("large") && same("sub/small"));
+    }
+}
+
+#[test]
+fn a_server_of_version_2_is_slowed_for_a_pause_and_refuses_another_mode() {
+    for (push, udp) in WAYS {
+        let site = Site::of_version(&format!("version-{push}-{udp}"), 2);
+        let copy = site.copy(push, udp, "to");
+        copy.set_rate(Some(2 << 20));
+        let moved = || copy.flow().bytes_done;
+        wait_until(|| moved() > 0);
+        let changed = copy.set_mode(Mode::Aggressive);
+        let error = changed.unwrap_err().to_string();
+        assert!(error.contains("version 2") && error.contains("up to date"), "{error}");
+        copy.set_paused(true);
+        // What is in flight arrives; then a byte a second at most.
+        let mut before = 0;
+        wait_until(|| {
+            std::thread::sleep(Duration::from_millis(500));
+            moved() <= std::mem::replace(&mut before, moved()).saturating_add(1)
+        });
+        assert!(
+            copy.wait(Duration::ZERO).is_none(),
+            "push={push} udp={udp}: it goes on in a pause"
+        );
+        copy.set_paused(false);
+        copy.set_rate(None);
+        copy.wait(Duration::from_secs(120)).unwrap().unwrap();
+        assert_eq!(
+            fs::read(site.path("from/large")).unwrap(),
+            fs::read(site.path("to/large")).unwrap()
+        );
+    }
+}
+
+fn wait_until(mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline, "it does not happen within a minute");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
