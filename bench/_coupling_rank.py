@@ -91,7 +91,8 @@ def waystage(role: str, rank: int, side: int, versions: int, folder: Path) -> in
 
         def get(version: int) -> Array:
             reader.get("u", version, starts=region[0], counts=region[1], out=out)
-            return reader.commit(version) or out
+            reader.commit(version)
+            return out
 
         return read(get, region, side, versions)
 
@@ -169,7 +170,7 @@ def adios2(role: str, rank: int, side: int, versions: int, folder: Path) -> int:
     starts, counts = slab(rank, side)
     streams = [stream(writer, adios.Mode.Read) for writer in range(WRITERS)]
     out = np.empty(counts)
-    parts = []
+    parts: list[tuple[tuple[Any, Any], list[int], list[int] | None, Any, Any]] = []
     for writer in range(WRITERS):
         own, sides = box(writer, side)
         low = [max(a, b) for a, b in zip(starts, own, strict=True)]

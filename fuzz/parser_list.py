@@ -301,6 +301,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "crates/load/src/files/tests.rs": ("extents_cover_the_file_and_lie_where_their_object_does",),
     "crates/load/src/plan.rs": ("all_processes_together_deliver_each_unit_once",),
     "crates/load/src/progress.rs": ("it_knows_what_a_set_would_know",),
+    "crates/load/src/stripes.rs": ("each_byte_of_a_range_is_in_one_run_of_its_target",),
     "crates/load/src/schedule/tests.rs": ("everything_is_read_once_whatever_the_rules",),
     "crates/pfs/src/model/tests.rs": ("as_a_simulation_in_small_steps",),
     "crates/protocol/src/loss_recovery.rs": ("every_packet_is_decided_and_the_bytes_in_flight_add_up",),

@@ -904,10 +904,10 @@ class TreeCopy(Task):
     def limit(self, bytes_per_s: int | None) -> None:
         """The user's own limit from now on, beside that of `set_rate`: the lower one holds."""
 
-    def divided(self) -> list[Divided]:
+    def divided(self) -> list[_Divided]:
         """Large files that were prepared for `FileFill`."""
 
-Divided: TypeAlias = tuple[tuple[bytes, bytes, bytes, bytes], tuple[int, int, tuple[int, int]], list[int]]
+_Divided: TypeAlias = tuple[tuple[bytes, bytes, bytes, bytes], tuple[int, int, tuple[int, int]], list[int]]
 """Path at the source, directory at the destination, temporary name, name of the map of written extents; inode, size, mtime
 as seconds and nanoseconds; missing extents of 32 MiB."""
 

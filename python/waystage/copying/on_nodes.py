@@ -37,7 +37,7 @@ from waystage.nodes.shared import needed
 from waystage.task import Progress, follow
 
 if TYPE_CHECKING:
-    from waystage._native import Divided
+    from waystage._native import _Divided as Divided
 
 LISTED = 10_000
 """Problems that are listed, as one copy lists them; all are counted."""
