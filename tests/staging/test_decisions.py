@@ -99,6 +99,14 @@ def test_a_far_end_is_waited_for_with_longer_and_longer_pauses_and_then_given_up
     assert pauses == sorted(pauses) and pauses[0] == 0.5 and pauses[-1] == 60.0
 
 
+def test_a_full_storage_is_told_with_one_remedy() -> None:
+    text = "a: destination: write: No space left on device: make room, and give the same command again"
+    verdict = judge(request(1), Ended("no-space", text), 60.0, 0)
+    assert verdict.text.count("make room") == 1
+    assert verdict.text.endswith("make room, then submit the request again: it resumes")
+    assert verdict.text.startswith("a: destination: write: No space left on device")
+
+
 def test_progress_makes_attempts_count_anew_and_permanent_errors_end_at_once() -> None:
     tired = request(1, fruitless=MOST_FRUITLESS - 1, fruitless_since_ns=1)
     assert judge(tired, Ended("died", "signal 9"), 10.0, 10**18).state == "failed"

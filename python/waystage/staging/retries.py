@@ -31,7 +31,7 @@ UNCERTAIN = frozenset({"failed", "died", "stopped", "ssh"})
 CHANGED = "changed"
 
 REMEDIES = {
-    "no-space": "; free some space, then submit the request again: it resumes",
+    "no-space": "; make room, then submit the request again: it resumes",
     "untrusted": "; trust the server's key once with `waystage copy`, or give --server-key",
 }
 
@@ -60,7 +60,8 @@ def judge(request: Request, ended: Ended, retry_for_s: float, now_ns: int) -> Ve
     """
     if not ended.kind:
         return Verdict("done")
-    text = ended.text + REMEDIES.get(ended.kind, "")
+    # The engine speaks to those who gave a command: here it is a request.
+    text = ended.text.partition(": make room, ")[0] + REMEDIES.get(ended.kind, "")
     fresh = ended.moved and ended.kind != CHANGED
     fruitless = 1 if fresh else request.fruitless + 1
     since = now_ns if fresh or not request.fruitless else request.fruitless_since_ns
