@@ -99,7 +99,7 @@ def test_a_far_end_is_waited_for_with_longer_and_longer_pauses_and_then_given_up
     assert pauses == sorted(pauses) and pauses[0] == 0.5 and pauses[-1] == 60.0
 
 
-def test_a_full_storage_is_told_with_one_remedy() -> None:
+def test_a_full_storage_has_one_remedy() -> None:
     text = "a: destination: write: No space left on device: make room, and give the same command again"
     verdict = judge(request(1), Ended("no-space", text), 60.0, 0)
     assert verdict.text.count("make room") == 1
