@@ -95,3 +95,25 @@ def test_options_that_make_no_sense_are_refused(folder: Path) -> None:
         Aggregator(AggregatorOptions(**good, memory=5))  # type: ignore[arg-type]
     with pytest.raises(AggregatorError, match="ADDRESS:PORT"):
         Aggregator(AggregatorOptions(**{**good, "listen": "nowhere"}))  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a network namespace")
+def test_a_node_without_a_default_route_listens_where_others_reach_it() -> None:
+    name = f"ws-address-{os.getpid()}"
+    within = ["ip", "netns", "exec", name]
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        for words in (
+            "link set lo up",
+            "link add v0 type veth peer name v1",
+            "addr add 10.9.8.7/24 dev v0",
+            "link set v0 up",
+        ):
+            subprocess.run(["ip", "-n", name, *words.split()], check=True)
+        code = "from waystage.cli.aggregator import _own_address; print(_own_address())"
+        done = subprocess.run(
+            [*within, sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == "10.9.8.7"
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)

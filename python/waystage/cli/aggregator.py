@@ -7,8 +7,10 @@ Must not know: how bytes are moved.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket as sockets
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +26,10 @@ from waystage.native_options.aggregators import AggregatorOptions
 
 if TYPE_CHECKING:
     from waystage._native import CouplingService
+
+SIOCGIFFLAGS, SIOCGIFADDR = 0x8913, 0x8915
+IFF_UP, IFF_LOOPBACK = 0x1, 0x8
+"""Of netdevice(7); the standard library does not name them."""
 
 POLL_S = 0.5
 """A bounded wait, since a signal only counts."""
@@ -41,7 +47,7 @@ POLL_S = 0.5
 @click.option(
     "--listen",
     metavar="ADDRESS:PORT",
-    help="Address for the aggregators of other nodes; port 0: any. Default: its address on the default route.",
+    help="Address for the aggregators of other nodes; port 0: any. Default: its address on the default route, else its first.",
 )
 @click.option(
     "--name", metavar="NAME", help="Name of the aggregator, HOST or HOST/n. Default: this host's name."
@@ -179,11 +185,26 @@ def _is_alive(process: int) -> bool:
 
 
 def _own_address() -> str:
-    """The address of the interface with the default route; the loopback interface where there is none."""
+    """The address of the interface with the default route, else of the first other than loopback, else of loopback."""
     with sockets.socket(sockets.AF_INET, sockets.SOCK_DGRAM) as probe:
         try:
             # No packet leaves: 192.0.2.1 is reserved for documentation (RFC 5737).
             probe.connect(("192.0.2.1", 9))
         except OSError:
-            return "127.0.0.1"
+            return _first_address(probe)
         return str(probe.getsockname()[0])
+
+
+def _first_address(probe: sockets.socket) -> str:
+    """Nodes of a cluster may have no default route."""
+    for _, name in sockets.if_nameindex():
+        # struct ifreq of netdevice(7): the name in 16 bytes, then a struct sockaddr_in.
+        asked = struct.pack("16s24x", name.encode())
+        try:
+            up = struct.unpack_from("H", fcntl.ioctl(probe, SIOCGIFFLAGS, asked), 16)[0]
+            if not up & IFF_UP or up & IFF_LOOPBACK:
+                continue
+            return sockets.inet_ntoa(fcntl.ioctl(probe, SIOCGIFADDR, asked)[20:24])
+        except OSError:
+            continue  # it has no IPv4 address, or is gone
+    return "127.0.0.1"
