@@ -20,6 +20,9 @@ const MEMORY: f64 = 20_000.0;
 /// Packets that it remembers after [`LossFloor::doubt`].
 const DOUBTED: f64 = 1000.0;
 
+/// Bursts, of equal lengths, that show how long those of random loss are.
+const CREDIBLE: f64 = 16.0;
+
 /// The share of packets that the path loses at any rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LossFloor {
@@ -101,9 +104,13 @@ impl LossFloor {
     }
 
     /// The variance of a number of losses for each loss expected: the sum of the squares of the bursts by the sum of
-    /// their lengths, 1 where each packet is lost by itself.
+    /// their lengths, 1 where each packet is lost by itself, and where fewer than [`CREDIBLE`] bursts are known: the
+    /// queue of others overflows in bursts too.
     #[must_use]
     pub fn dispersion(&self) -> f64 {
+        if self.lost * self.lost < CREDIBLE * self.squares {
+            return 1.0;
+        }
         (self.squares / self.lost.max(1.0)).max(1.0)
     }
 
@@ -133,14 +140,14 @@ impl LossFloor {
     }
 
     /// Whether `lost` of `packets` are no evidence: the expected number, four standard deviations, and a margin of
-    /// twice the floor, at most 2 %. Where the path has never lost at random, one loss is evidence, as for TCP.
+    /// twice the floor, at most 2 %. Where the path has never lost at random, one loss is evidence, as for TCP. Bursts
+    /// do not count as such here, where the queue is long: a buffer overflows in bursts too.
     #[must_use]
     pub fn allows(&self, packets: u64, lost: u64) -> bool {
         let share = self.share();
         let expected = share * packets as f64;
         let margin = (2.0 * share).min(0.02) * packets as f64;
-        let variance = self.dispersion() * expected * (1.0 - share);
-        lost as f64 <= expected + 4.0 * variance.sqrt() + margin
+        lost as f64 <= expected + 4.0 * (expected * (1.0 - share)).sqrt() + margin
     }
 
     /// Whether the path may lose this share or more: what was lost, and two standard deviations.
