@@ -83,6 +83,9 @@ impl ChannelConnection {
         if let (true, Some(connection)) = (gives_up, &self.udp) {
             connection.give_up();
         }
+        if let (true, true, Some(control)) = (chosen, udp, &self.control) {
+            control.rely_on_udp();
+        }
         self.backpressure.notify();
         chosen
     }

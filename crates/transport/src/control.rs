@@ -7,6 +7,7 @@
 //! of this process at once.
 
 mod frames;
+mod keepalive;
 mod pump;
 mod shared;
 
@@ -25,8 +26,9 @@ use crate::message_queue::MessageQueue;
 use crate::stats::{Bottleneck, Status};
 use crate::wire::framed;
 use frames::{FrameDecoder, BULK};
+use keepalive::{set_keepalive, KEEPALIVE_RETRIES};
 use pump::Pump;
-use shared::{Shared, State};
+use shared::{Patience, Shared, State};
 
 /// Bulk that may wait to be written.
 const WAITING_BYTES: usize = 16 << 20;
@@ -56,12 +58,7 @@ impl Control {
         let is_server = matches!(tls, Connection::Server(_));
         stream.set_nonblocking(true).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        // A peer whose machine vanished is noticed where nothing is to be sent.
-        let keep = socket2::TcpKeepalive::new()
-            .with_time(Duration::from_secs(10))
-            .with_interval(Duration::from_secs(5))
-            .with_retries(4);
-        socket2::SockRef::from(&stream).set_tcp_keepalive(&keep).map_err(failed)?;
+        set_keepalive(&stream, KEEPALIVE_RETRIES).map_err(failed)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|errno| failed(errno.into()))?;
         let shared = Arc::new(Shared {
@@ -102,6 +99,12 @@ impl Control {
     /// Send a small message.
     pub fn send(&self, kind: u8, body: &[u8]) {
         self.shared.lock().outgoing.push_back(framed(kind, body));
+        self.shared.look();
+    }
+
+    /// UDP tells from now on whether the peer is there.
+    pub fn rely_on_udp(&self) {
+        self.shared.lock().patience = Patience::Wanted;
         self.shared.look();
     }
 

@@ -21,3 +21,21 @@ pub(super) fn set_keepalive(stream: &TcpStream, retries: u32) -> std::io::Result
         .with_retries(retries);
     socket2::SockRef::from(stream).set_tcp_keepalive(&keep)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_waits_ten_minutes_where_udp_tells_and_half_a_minute_elsewhere() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let socket = socket2::SockRef::from(&stream);
+        for retries in [KEEPALIVE_RETRIES, PATIENT_RETRIES] {
+            set_keepalive(&stream, retries).unwrap();
+            assert!(socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), retries);
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(5));
+        }
+    }
+}

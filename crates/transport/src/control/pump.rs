@@ -10,7 +10,8 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustls::Connection;
 
 use super::frames::{Frame, FrameDecoder, FrameError, BULK, LONGEST_SMALL};
-use super::shared::Shared;
+use super::keepalive::{set_keepalive, PATIENT_RETRIES};
+use super::shared::{Patience, Shared};
 use crate::message::Message;
 
 /// Messages of other kinds that may wait to be read, and their bytes.
@@ -47,7 +48,12 @@ impl Pump {
         loop {
             let idle = self.write()?;
             let (close, abort) = {
-                let state = self.shared.lock();
+                let mut state = self.shared.lock();
+                if state.patience == Patience::Wanted {
+                    state.patience = Patience::Set;
+                    // A failure leaves the ordinary patience.
+                    let _ = set_keepalive(&self.stream, PATIENT_RETRIES);
+                }
                 (state.close, state.abort)
             };
             if abort {

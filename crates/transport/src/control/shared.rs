@@ -25,6 +25,15 @@ pub(super) struct Shared {
     pub(super) advice: &'static str,
 }
 
+/// Whether the kernel waits longer for a silent peer.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Patience {
+    #[default]
+    Ordinary,
+    Wanted,
+    Set,
+}
+
 #[derive(Default)]
 pub(super) struct State {
     pub(super) outgoing: VecDeque<Vec<u8>>,
@@ -32,6 +41,7 @@ pub(super) struct State {
     pub(super) small: VecDeque<(u8, Vec<u8>)>,
     pub(super) close: bool,
     pub(super) abort: bool,
+    pub(super) patience: Patience,
     pub(super) ended: Option<String>,
     /// Whether the peer has said anything, or cannot turn this one away.
     pub(super) heard: bool,

@@ -227,6 +227,9 @@ impl ClientHandshake {
     /// Tell the server which way is taken.
     pub fn choose(&self, udp: bool) {
         self.control.send(kinds::WAY, &[u8::from(udp)]);
+        if udp {
+            self.control.rely_on_udp();
+        }
     }
 
     /// What a socket for UDP to the server is to be bound to.
