@@ -17,7 +17,7 @@ from harness import command, ran, wait_until
 Process = subprocess.Popen[Any]
 
 POLICY = '''
-from waystage.events import FlowStarted, JobFinished, Pause, Resume, SetLoaders
+from waystage.events import FlowStarted, JobFinished, Pause, Resume, SetMode
 
 class HoldsJob:
     """Pauses flows of job `held` until job `first` has ended."""
@@ -26,7 +26,7 @@ class HoldsJob:
 
     def __call__(self, event, state):
         if isinstance(event, FlowStarted) and event.job_id == "held":
-            return [Pause(flow_id=event.flow_id), SetLoaders(flow_id=event.flow_id, loaders=1)]
+            return [Pause(flow_id=event.flow_id), SetMode(flow_id=event.flow_id, mode="modest")]
         if isinstance(event, JobFinished) and event.job_id == "first":
             return [Resume(flow_id=flow.flow_id) for flow in state.flows_of("held")]
         return []
@@ -129,8 +129,8 @@ def test_its_user_paces_a_flow_and_a_restarted_controller_knows_it_again(site: S
     again = site.flow(lambda again: again["flow_id"] != flow["flow_id"] and again["rate_bps"] > 0)
     site.run("flows", "set", again["flow_id"], "--rate", "1M/s")
     site.flow(lambda flow: flow["settings"].get("rate_bps") == 8_000_000 and flow["kept"] > 0)
-    failed = ran(command("flows", "set", again["flow_id"], "--loaders", "2"), env=site.environment)
-    assert failed.code == 3 and "does not obey loaders" in failed.err
+    failed = ran(command("flows", "set", again["flow_id"], "--mode", "modest"), env=site.environment)
+    assert failed.code == 3 and "does not obey mode" in failed.err
     site.run("flows", "set", again["flow_id"], "--no-rate")
     copying.terminate()
     copying.communicate(timeout=60)
@@ -143,7 +143,7 @@ def test_events_of_flows_are_shown_in_words_and_doctor_finds_the_agent(site: Sit
     assert watching.stderr is not None and "following" in watching.stderr.readline()
     copying = site.copy("copy", "--job", "held", "--bandwidth-limit", "4M")
     shown, _ = watching.communicate(timeout=60)
-    assert " staging job held " in shown and "copy does not obey loaders but " in shown
+    assert " staging job held " in shown and "copy does not obey mode but " in shown
     assert "held" in ran(command("flows"), env=site.environment).expect().out
     checks = {
         check["name"]: check
