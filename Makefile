@@ -15,7 +15,8 @@ TOPOLOGY ?= paper
 BENCH ?= rules switching probes backplane mixes foresee collision pfsim-oracle mapping sim-speed sim-scale simgrid \
   ost-contention profiler sim-accuracy walk catalog catalog-scale agent straggler shared-storage loader-count first-batch nurion restripe \
   copy copy-striped copy-crash dedup wan-path wan-loopback wan-loss \
-  wan-start wan-fairness wan-files wan-crash staging-crash wan-reorder probe proxy flow-cost staging-slurm many-nodes coupling
+  wan-start wan-fairness wan-files wan-crash staging-crash wan-reorder probe proxy flow-cost staging-slurm many-nodes coupling \
+  io-crash
 
 .PHONY: help demo test lint build lab-up lab-down lab-test bench fuzz audit docs dist lock clean packages test-packages
 

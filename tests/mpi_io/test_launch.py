@@ -72,6 +72,34 @@ def test_a_component_that_the_user_left_out_is_said(compiled: Callable[..., Path
     assert "OMPI_MCA_io=romio321 leaves Waystage out" in ran.err
 
 
+def test_killed_aggregators_cost_no_byte(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
+    """Two nodes; an aggregator is killed, then the other or the first one's successor."""
+    tag, file = f"WAYSTAGE_TEST_TAG={tmp_path}", tmp_path / "file"
+    setting = ["-x", "WAYSTAGE_IO_NODE={}"] if mpi is OPEN_MPI else ["-env", "WAYSTAGE_IO_NODE", "{}"]
+    program = ["-n", "2", *setting, str(looping), str(file), "1500"]
+    words = [[word.format(node) for word in program] for node in ("one", "two")]
+    process = subprocess.Popen(
+        [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, *words[0], ":", *words[1]],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WAYSTAGE_TEST_TAG": str(tmp_path)},
+    )
+    killed: list[int] = []
+    sizes = [0]
+    try:
+        for _ in range(2):
+            wait_until(lambda: file.exists() and file.stat().st_size > sizes[-1], "the file grows")
+            wait_until(lambda: set(aggregators_of(tag)) - set(killed), "an aggregator to kill")
+            killed.append(max(set(aggregators_of(tag)) - set(killed)))
+            os.kill(killed[-1], signal.SIGKILL)
+            sizes.append(file.stat().st_size)
+        out, errors = process.communicate(timeout=DEADLINE_S)
+        assert (process.returncode, out.strip(), errors) == (0, "wrong 0", "")
+    finally:
+        process.kill()
+
+
 def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
     tag = f"WAYSTAGE_TEST_TAG={tmp_path}"
     process = subprocess.Popen(

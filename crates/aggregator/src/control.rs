@@ -219,7 +219,12 @@ impl Control {
         ends.map(|app| app.scheduled_until_ns).min()
     }
 
-    /// Files with a question open.
+    /// Ranks whose question is open.
+    pub fn asking(&self) -> impl Iterator<Item = RankId> + '_ {
+        self.waiting.iter().map(|(_, question)| question.rank)
+    }
+
+    /// A rank asks no more.
     pub fn forget(&mut self, rank: RankId) {
         self.waiting.retain(|(_, question)| question.rank != rank);
     }

@@ -191,10 +191,12 @@ impl Node {
         self.run(now_ns, |node, out| node.aggregator.synced(job, outcome, out))
     }
 
-    /// Answer control points whose time has come; give up nodes that were lost for longer than `patience_ns`.
+    /// Answer control points whose time has come; tell ranks that wait; give up nodes that are missing for longer than
+    /// `patience_ns`.
     pub fn tick(&mut self, now_ns: u64, patience_ns: u64) -> Vec<Effect> {
         self.run(now_ns, |node, out| {
             node.gatherer.answer(now_ns, out);
+            node.gatherer.tell_waiting(out);
             node.aggregator.tick(now_ns, patience_ns, out);
         })
     }

@@ -88,12 +88,35 @@ proptest! {
         let expected = cluster.expected(&first);
         let (attempts, status) = cluster.operation(write, Some((victim % nodes, moment)));
         prop_assert_eq!(status, Status::Ok);
-        prop_assert!(attempts <= 4);
+        prop_assert!(attempts <= 5);
         prop_assert!(cluster.file == expected, "wrong bytes after {attempts} attempts");
         cluster.deal(20_000, 500, false);
         let expected = cluster.expected(&cluster.file);
         prop_assert_eq!(cluster.operation(true, None).1, Status::Ok);
         prop_assert!(cluster.file == expected);
+        cluster.at_rest();
+    }
+
+    #[test]
+    fn processes_that_are_killed_again_and_again_lose_nothing_and_make_no_rank_wait_for_ever(
+        seed in any::<u64>(),
+        nodes in 1..4_usize,
+        cb_nodes in 1..4_usize,
+        kills in prop::collection::vec((0..3_usize, 1..250_usize), 1..6),
+    ) {
+        let mut cluster = Cluster::new(seed, nodes, nodes + 3, 4096);
+        cluster.cb_nodes = cb_nodes;
+        for (node, after) in kills.chunks(2).flat_map(|pair| pair.first()) {
+            cluster.deal(20_000, 3000, true);
+            let expected = cluster.expected(&cluster.file);
+            let twice = kills.iter().map(|(other, more)| (other % nodes, after + more / 4));
+            let all: Vec<_> = twice.chain([(node % nodes, *after)]).collect();
+            let (_, status) = cluster.operation(true, all.clone());
+            prop_assert_eq!(status, Status::Ok);
+            prop_assert!(cluster.file == expected, "wrong bytes");
+            cluster.sync(all.into_iter().map(|(node, after)| (node, after / 5 + 1)));
+        }
+        prop_assert!(cluster.waits == 0, "waited {} times", cluster.waits);
         cluster.at_rest();
     }
 

@@ -4,7 +4,7 @@
 //! Leaves: data in the file and in the rank's memory. Must not know: MPI; how operations are made collective.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use waystage_collective::exchange::choose;
@@ -21,6 +21,9 @@ use crate::open::{flags, Open};
 /// Longest encoded view that a message carries; a longer one is exchanged as lists.
 const VIEW_MOST: usize = 1 << 20;
 
+/// Between attempts at a sync whose aggregator was lost.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// An open file.
 #[derive(Debug)]
 pub struct File {
@@ -36,6 +39,8 @@ struct State {
     flags: u32,
     /// Connection by which the process knows the file.
     generation: u64,
+    /// The connection by which the last collective call ended.
+    settled: u64,
     hints: Vec<(String, String)>,
     view: View,
     /// Number of the view, and its encoding where the exchange is view-based.
@@ -54,7 +59,8 @@ impl File {
     /// # Errors
     /// Of the storage and of arguments; [`Code::Lost`].
     pub fn open(node: Arc<Node>, how: Open) -> Result<Self> {
-        let attach = how.attach()?;
+        let mut attach = how.attach()?;
+        let created = how.creates();
         let view = View::stream(0).map_err(|error| argument(error.to_string()))?;
         let path = match &attach {
             ToNode::Attach { path, .. } => path.clone(),
@@ -62,10 +68,11 @@ impl File {
         };
         let state = State {
             id: FileId(how.id),
-            attach,
+            attach: attach.clone(),
             path,
             flags: how.flags,
             generation: 0,
+            settled: 0,
             hints: how.hints,
             view_sent: None,
             view,
@@ -80,7 +87,20 @@ impl File {
         file.set_view(0, 1, None)?;
         {
             let mut state = file.state.lock();
-            drop(file.attached(&mut state)?);
+            let deadline = file.node.deadline();
+            loop {
+                match file.attached(&mut state).map(drop) {
+                    Err(error) if error.code == Code::Again && Instant::now() < deadline => {
+                        // The process that ended may have created it.
+                        if let (true, ToNode::Attach { flags, .. }) = (created, &mut attach) {
+                            *flags &= !self::flags::EXCL;
+                        }
+                        state.attach = attach.clone();
+                    }
+                    result => break result?,
+                }
+            }
+            state.settled = state.generation;
         }
         Ok(file)
     }
@@ -143,9 +163,9 @@ impl File {
         let mut session = self.attached(&mut state)?;
         let (file, epoch) = (state.id, state.epoch);
         session.send(&ToNode::ControlPoint { file, epoch, write, bytes })?;
-        // A grant may take as long as another application's lease.
+        // A grant may take as long as another application's lease; the process says meanwhile that it is alive.
         loop {
-            match session.receive(None)? {
+            match session.receive(Some(self.node.deadline()))? {
                 ToRank::Control { file: of, status, message, map } if of == file => {
                     return if status == Status::Ok {
                         Ok(map)
@@ -206,11 +226,12 @@ impl File {
         let hull = view.hull(&range).ok().flatten().unwrap_or(0..0);
         let transfer = Transfer { view: &view, range: range.clone(), data };
         let (file, op) = (state.id, state.operation);
-        let announcement = ToNode::Announce {
+        let mut announcement = ToNode::Announce {
             file,
             op,
             epoch: state.epoch,
             write,
+            renewed: false,
             view: state.view_sent.as_ref().map(|_| state.view_number),
             data_offset: range.start,
             bytes: range.end - range.start,
@@ -218,12 +239,17 @@ impl File {
             hull_hi: hull.end,
         };
         // A process that was restarted must hear of the operation: it ends it on all nodes, which wait for this one.
-        let eof = loop {
+        let settled = state.settled;
+        let served = loop {
             let served = match self.attached(&mut state) {
                 Ok(mut session) => {
+                    if let ToNode::Announce { renewed, .. } = &mut announcement {
+                        *renewed = session.generation() != settled;
+                    }
+                    let lease = || self.node.deadline();
                     let served = session
                         .send(&announcement)
-                        .and_then(|()| serve(&mut session, file, op, &transfer));
+                        .and_then(|()| serve(&mut session, (file, op), &transfer, &lease));
                     if session.pool().is_some() {
                         break served;
                     }
@@ -234,7 +260,9 @@ impl File {
             if served.as_ref().is_err_and(|error| error.code != Code::Again) {
                 break served;
             }
-        }?;
+        };
+        state.settled = state.generation;
+        let eof = served?;
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
@@ -271,11 +299,23 @@ impl File {
     pub fn sync(&self) -> Result<()> {
         let mut state = self.state.lock();
         state.syncs += 1;
-        let mut session = self.attached(&mut state)?;
+        let deadline = self.node.deadline();
+        loop {
+            match self.sync_once(&mut state) {
+                Err(error) if error.code == Code::Again && Instant::now() < deadline => {
+                    std::thread::sleep(PAUSE);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn sync_once(&self, state: &mut State) -> Result<()> {
         let (file, number) = (state.id, state.syncs);
+        let mut session = self.attached(state)?;
         session.send(&ToNode::Sync { file, number })?;
         loop {
-            match session.receive(None)? {
+            match session.receive(Some(self.node.deadline()))? {
                 ToRank::Synced { file: of, number: n, status, message }
                     if (of, n) == (file, number) =>
                 {
@@ -293,8 +333,25 @@ impl File {
     pub fn close(&self) -> Result<()> {
         let mut state = self.state.lock();
         state.direct = None;
-        // A process that was restarted holds nothing of the file; only rank 0's has something to delete.
-        let mut session = self.attached(&mut state)?;
+        let root = matches!(state.attach, ToNode::Attach { rank: 0, .. });
+        let deletes = root && state.flags & flags::DELETE_ON_CLOSE != 0;
+        loop {
+            // A process that was restarted holds nothing of the file; only rank 0's has something to delete.
+            let result = match self.node.session().map(|session| session.generation()) {
+                Ok(generation) if generation != state.generation && !deletes => Ok(()),
+                Ok(_) => self.close_once(&mut state),
+                Err(error) => Err(error),
+            };
+            match result {
+                Err(error) if error.code == Code::Again => {}
+                Err(error) if error.code == Code::NoSuchFile && deletes => return Ok(()),
+                result => return result,
+            }
+        }
+    }
+
+    fn close_once(&self, state: &mut State) -> Result<()> {
+        let mut session = self.attached(state)?;
         let file = state.id;
         session.send(&ToNode::Close { file })?;
         let deadline = Some(self.node.deadline());
@@ -397,9 +454,14 @@ impl State {
 }
 
 /// Serves the process's requests until the operation has ended; where a read met the file's end.
-fn serve(session: &mut Session, file: FileId, op: u64, transfer: &Transfer<'_>) -> Result<u64> {
+fn serve(
+    session: &mut Session,
+    (file, op): (FileId, u64),
+    transfer: &Transfer<'_>,
+    deadline: &dyn Fn() -> Instant,
+) -> Result<u64> {
     loop {
-        match session.receive(None)? {
+        match session.receive(Some(deadline()))? {
             ToRank::Pack {
                 request,
                 file: of,

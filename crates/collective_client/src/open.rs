@@ -46,6 +46,13 @@ pub struct Open {
 }
 
 impl Open {
+    /// Whether the open is to create a file that does not exist yet.
+    pub(crate) fn creates(&self) -> bool {
+        use std::os::unix::ffi::OsStrExt;
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&self.path));
+        self.flags & flags::CREATE != 0 && path.symlink_metadata().is_err()
+    }
+
     /// The message that opens it.
     ///
     /// # Errors

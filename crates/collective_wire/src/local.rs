@@ -8,7 +8,7 @@
 //! For each file: `Attach`, then `SetView` (optional), then operations. An operation: rank 0 asks `ControlPoint`; each
 //! rank sends `Adopt` where the map is new to it, then `Announce`, and serves `Pack` and `Unpack` until `Done`. All
 //! ranks of the file announce the same operation numbers in the same order; an operation that is repeated after
-//! [`Status::Again`] has a new number.
+//! [`Status::Again`] has a new number. A rank that waits and hears nothing for its lease gives the process up.
 
 use crate::message::messages;
 use crate::{FileId, Status, Window};
@@ -88,6 +88,9 @@ messages! {
             epoch: u64,
             /// Whether it writes.
             write: bool,
+            /// The rank attached the file anew since its last operation: others may have been in this operation at the
+            /// predecessor of the process, so it ends with [`Status::Again`] on all nodes.
+            renewed: bool,
             /// The view by which the process may compute the rank's runs (view-based exchange); None: list-based,
             /// `Packed` has lists.
             view: Option<u32>,
@@ -126,7 +129,7 @@ messages! {
             /// Bytes that it moved.
             bytes: u64,
         },
-        /// fsync at every aggregator, once all ranks have asked.
+        /// fsync at every aggregator that may have written. Ranks of a node with the same number share one.
         10 => Sync {
             /// The file.
             file: FileId,
@@ -247,5 +250,7 @@ messages! {
             /// A sentence, where it failed.
             message: String,
         },
+        /// Sent every quarter of a second to a rank that waits for `Control`, `Done` or `Synced`.
+        10 => Alive {},
     }
 }

@@ -39,6 +39,7 @@ fn local_samples() -> Vec<ToNode> {
             op: 9,
             epoch: 5,
             write: true,
+            renewed: true,
             view: Some(2),
             data_offset: 8,
             bytes: 64,
@@ -76,6 +77,7 @@ fn rank_samples() -> Vec<ToRank> {
         ToRank::Done { file, op: 2, status, message: message.clone(), eof: 77 },
         ToRank::Synced { file, number: 1, status, message: message.clone() },
         ToRank::Closed { file, status, message },
+        ToRank::Alive {},
     ]
 }
 

@@ -42,7 +42,7 @@ pub struct Aggregator {
     /// Files whose operation waits for an image.
     starved: VecDeque<FileId>,
     fences: Vec<(LinkId, FileId, u64)>,
-    /// Messages of operations that were announced while an older one was being ended.
+    /// Operations that were announced while an older one was being ended; syncs of a file that is being opened.
     delayed: Vec<(LinkId, Peer)>,
 }
 
@@ -114,19 +114,7 @@ impl Aggregator {
             }
             Peer::Announce { .. } => self.announce(link, message, out),
             Peer::Abort { file, op } => self.abort(link, file, op, out),
-            Peer::Sync { file, number } => {
-                let job = self.number();
-                self.syncs.insert(job, (file, link, number));
-                if self.files.contains_key(&file) {
-                    out.push(Effect::Fsync { job, file });
-                } else {
-                    self.synced(
-                        job,
-                        Outcome::failed(Status::Lost, "the file is not attached"),
-                        out,
-                    );
-                }
-            }
+            Peer::Sync { file, number } => self.sync(link, file, number, out),
             Peer::Detach { file } => {
                 self.part_with(link, file, out);
             }
@@ -165,7 +153,7 @@ impl Aggregator {
         self.advance(id, out);
     }
 
-    /// Nodes that were lost in an operation and have not come back are waited for no longer. In nanoseconds.
+    /// Nodes that are not connected and have not announced an operation are waited for no longer. In nanoseconds.
     pub fn tick(&mut self, now_ns: u64, patience_ns: u64, out: &mut Vec<Effect>) {
         let mut late = Vec::new();
         for (id, file) in &mut self.files {
@@ -176,7 +164,16 @@ impl Aggregator {
             }
             let gone =
                 file.absent.values().any(|since| now_ns.saturating_sub(*since) > patience_ns);
-            if let Some(op) = file.op.as_mut().filter(|_| gone) {
+            // A successor of this or of the node's process may never have heard of the other.
+            let linked: HashSet<u32> = file.links.values().copied().collect();
+            let missing = (0..file.nodes).any(|node| !linked.contains(&node));
+            if let Some(op) = file.op.as_mut().filter(|_| gone || missing) {
+                if op.since_ns == 0 {
+                    op.since_ns = now_ns;
+                }
+                if !gone && now_ns.saturating_sub(op.since_ns) <= patience_ns {
+                    continue;
+                }
                 // Its own ranks say that it is lost, if no successor answers them.
                 op.outcome
                     .combine(ended("a node's aggregator process has ended and not come back"));
@@ -249,6 +246,7 @@ impl Aggregator {
             windows: Vec::new(),
             outcome: Outcome::ok(),
             eof: u64::MAX,
+            since_ns: 0,
         });
         if running.map != map || running.index != index as usize || running.write != write {
             // Nodes that differ would corrupt the file: no node goes on.
@@ -375,10 +373,30 @@ impl Aggregator {
         }
     }
 
+    fn sync(&mut self, link: LinkId, id: FileId, number: u64, out: &mut Vec<Effect>) {
+        let outcome = match self.files.get(&id).map(|file| &file.open) {
+            Some(None) => return self.delayed.push((link, Peer::Sync { file: id, number })),
+            Some(Some(open)) => open.clone(),
+            None => Outcome::failed(Status::Lost, "the file is not attached"),
+        };
+        let job = self.number();
+        self.syncs.insert(job, (id, link, number));
+        if outcome.status == Status::Ok {
+            out.push(Effect::Fsync { job, file: id });
+        } else {
+            self.synced(job, outcome, out);
+        }
+    }
+
     /// A file was opened, or was not.
     pub fn opened(&mut self, id: FileId, outcome: Outcome, out: &mut Vec<Effect>) {
         if let Some(file) = self.files.get_mut(&id) {
             file.open = Some(outcome);
+        }
+        let of_it =
+            |(_, message): &mut _| matches!(message, Peer::Sync { file, .. } if *file == id);
+        for (link, message) in self.delayed.extract_if(.., of_it).collect::<Vec<_>>() {
+            self.message(link, message, out);
         }
         self.advance(id, out);
     }

@@ -53,6 +53,8 @@ pub(super) struct Op {
     pub(super) windows: Vec<OpWindow>,
     pub(super) outcome: Outcome,
     pub(super) eof: u64,
+    /// Since when announcements are missing (0: since the last tick).
+    pub(super) since_ns: u64,
 }
 
 pub(super) struct OpWindow {

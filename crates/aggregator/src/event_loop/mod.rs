@@ -48,8 +48,8 @@ const MOST_GREETINGS: usize = 64;
 /// Connections of ranks, also of those that have not said who they are.
 const MOST_RANKS: usize = 4096;
 
-/// Operations wait this long for a node whose process ended and whose successor said nothing of them.
-const ABSENCE_NS: u64 = 15_000_000_000;
+/// Operations wait this long for a node that is not connected.
+const ABSENCE_NS: u64 = 5_000_000_000;
 
 /// A rank that has not said who it is after this long is cut off.
 const SILENCE_NS: u64 = 10_000_000_000;

@@ -63,6 +63,9 @@ impl Gatherer {
                 addresses.iter().map(|text| Arc::from(text.as_str())).collect();
             // A process that was restarted may have another address than the ranks gathered.
             addresses[node as usize] = own;
+            // The predecessor of this process knew which of them have written.
+            let again = flags & REATTACHED != 0;
+            let dirty = if again { addresses.iter().cloned().collect() } else { BTreeSet::new() };
             File {
                 path: path.clone(),
                 flags,
@@ -76,17 +79,18 @@ impl Gatherer {
                 views: Vec::new(),
                 map: None,
                 attached: HashMap::new(),
-                dirty: BTreeSet::new(),
+                dirty,
                 op: None,
                 sync: None,
-                restarted: flags & REATTACHED != 0,
-                stale_epoch: None,
+                ended: None,
+                synced: 0,
+                lost: BTreeSet::new(),
             }
         });
         if file.path != path || file.local_ranks != local_ranks as usize || file.node != node {
             return Err("an open that differs from other ranks'");
         }
-        file.members.insert(rank, Member { rank: number, views: HashMap::new(), synced: 0 });
+        file.members.insert(rank, Member { rank: number, views: HashMap::new() });
         out.push(Effect::Create {
             rank,
             file: id,
@@ -197,29 +201,30 @@ impl Gatherer {
         out: &mut Vec<Effect>,
     ) -> Result<(), &'static str> {
         let file = self.member_file(rank, id)?;
-        if let Some(member) = file.members.get_mut(&rank) {
-            member.synced = number;
-        }
-        let sync = file.sync.get_or_insert_with(|| Sync {
-            number,
-            ranks: BTreeSet::new(),
-            left: BTreeSet::new(),
-            running: false,
-            outcome: Outcome::ok(),
-        });
-        if sync.number != number || sync.running {
-            return Err("ranks of one node in different syncs");
-        }
-        sync.ranks.insert(rank);
-        if sync.ranks.len() < file.local_ranks {
-            return Ok(());
-        }
-        sync.running = true;
-        sync.left = file.dirty.clone();
-        for address in &file.dirty {
-            out.push(Effect::ToAggregator(Arc::clone(address), Peer::Sync { file: id, number }));
-        }
-        self.end_sync(id, out);
+        // Collective writes have ended on all ranks before any rank syncs: none waits for another.
+        let status = match &mut file.sync {
+            _ if file.synced == number => Status::Ok,
+            Some(sync) if sync.number == number => {
+                sync.ranks.insert(rank);
+                return Ok(());
+            }
+            Some(_) => Status::Again,
+            None => {
+                file.sync = Some(Sync {
+                    number,
+                    ranks: BTreeSet::from([rank]),
+                    left: file.dirty.clone(),
+                    outcome: Outcome::ok(),
+                });
+                for address in file.dirty.clone() {
+                    file.tell(id, &address, Peer::Sync { file: id, number }, out);
+                }
+                self.end_sync(id, out);
+                return Ok(());
+            }
+        };
+        let message = "another sync of the file is in progress".to_owned();
+        out.push(Effect::ToRank(rank, ToRank::Synced { file: id, number, status, message }));
         Ok(())
     }
 
@@ -227,12 +232,13 @@ impl Gatherer {
         let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        let Some(sync) = file.sync.take_if(|sync| sync.running && sync.left.is_empty()) else {
+        let Some(sync) = file.sync.take_if(|sync| sync.left.is_empty()) else {
             return;
         };
         let Outcome { status, message } = sync.outcome;
         if status == Status::Ok {
             file.dirty.clear();
+            file.synced = sync.number;
         }
         for rank in sync.ranks {
             let (number, message) = (sync.number, message.clone());

@@ -45,7 +45,6 @@ struct Member {
     rank: u32,
     /// The rank's number of a view -> the node's.
     views: HashMap<u32, u32>,
-    synced: u64,
 }
 
 struct Announced {
@@ -71,7 +70,6 @@ struct Sync {
     number: u64,
     ranks: BTreeSet<RankId>,
     left: BTreeSet<Arc<str>>,
-    running: bool,
     outcome: Outcome,
 }
 
@@ -93,12 +91,33 @@ struct File {
     dirty: BTreeSet<Arc<str>>,
     op: Option<Op>,
     sync: Option<Sync>,
-    /// This process is the successor of one that ended: operations of the epoch of its first map are ended.
-    restarted: bool,
-    stale_epoch: Option<u64>,
+    /// The last operation that ended, and how: a rank that announces it late learns it at once.
+    ended: Option<(u64, Outcome)>,
+    /// The last sync that succeeded.
+    synced: u64,
+    /// Aggregators that were lost since the last operation ended: other nodes may have announced the next one to them,
+    /// which their successors know nothing of.
+    lost: BTreeSet<Arc<str>>,
 }
 
 impl File {
+    /// Send an aggregator a message about the file, which it is told of first where its connection is new.
+    fn tell(&mut self, id: FileId, address: &Arc<str>, message: Peer, out: &mut Vec<Effect>) {
+        if !self.attached.contains_key(address) {
+            out.push(Effect::ToAggregator(Arc::clone(address), self.attach_message(id)));
+            self.attached.insert(Arc::clone(address), 0);
+        }
+        out.push(Effect::ToAggregator(Arc::clone(address), message));
+    }
+
+    /// The same to all aggregators of the map.
+    fn tell_all(&mut self, id: FileId, message: &Peer, out: &mut Vec<Effect>) {
+        let names = self.map.iter().flat_map(|(map, _)| &map.aggregators);
+        for address in names.map(|name| Arc::<str>::from(name.as_str())).collect::<Vec<_>>() {
+            self.tell(id, &address, message.clone(), out);
+        }
+    }
+
     /// What tells an aggregator of the file.
     fn attach_message(&self, file: FileId) -> Peer {
         Peer::Attach {
@@ -260,10 +279,6 @@ impl Gatherer {
         }
         if let Some(sync) = self.files.get_mut(&id).and_then(|file| file.sync.as_mut()) {
             sync.ranks.remove(&rank);
-            sync.outcome.combine(Outcome::failed(
-                Status::Lost,
-                "a rank of this node ended: restart the program",
-            ));
         }
         let empty = self.files.get(&id).is_some_and(|file| file.members.is_empty());
         if empty {
@@ -318,9 +333,6 @@ impl Gatherer {
                     return Err("a server map without aggregators");
                 }
                 if known.map.as_ref().is_none_or(|(map, _)| map.epoch < decoded.epoch) {
-                    if known.restarted {
-                        known.stale_epoch.get_or_insert(decoded.epoch);
-                    }
                     known.map = Some((decoded, map));
                 }
             }
@@ -368,6 +380,17 @@ impl Gatherer {
     /// Paths of files, with the number of pulls in progress.
     pub fn pulls_in_progress(&self) -> usize {
         self.pulls.len()
+    }
+
+    /// Ranks that wait for other ranks, other nodes or the storage: they hear that this process is alive.
+    pub fn tell_waiting(&self, out: &mut Vec<Effect>) {
+        let mut waiting: BTreeSet<RankId> = self.control.asking().collect();
+        waiting.extend(self.held.iter().map(|(_, question)| question.rank));
+        for file in self.files.values() {
+            waiting.extend(file.op.iter().flat_map(|op| op.ranks.keys()));
+            waiting.extend(file.sync.iter().flat_map(|sync| &sync.ranks));
+        }
+        out.extend(waiting.into_iter().map(|rank| Effect::ToRank(rank, ToRank::Alive {})));
     }
 
     /// The distinct addresses that operations in progress wait for.

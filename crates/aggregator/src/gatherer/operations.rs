@@ -26,6 +26,7 @@ impl Gatherer {
             op: number,
             epoch,
             write,
+            renewed,
             view,
             data_offset,
             bytes,
@@ -44,11 +45,8 @@ impl Gatherer {
             .map(|view| views.get(&view).copied().ok_or("a view that it did not set"))
             .transpose()?;
         let data_end = data_offset.checked_add(bytes).ok_or("more data than any file has")?;
-        if file.restarted && file.stale_epoch.is_none_or(|stale| epoch <= stale) {
-            self.end_everywhere(id, number, out);
-            let why = "the aggregator process of this node was restarted";
-            let outcome = Outcome::failed(Status::Again, why);
-            out.push(Effect::ToRank(rank, done(id, number, &outcome, u64::MAX)));
+        if let Some((_, outcome)) = file.ended.as_ref().filter(|(last, _)| *last == number) {
+            out.push(Effect::ToRank(rank, done(id, number, outcome, u64::MAX)));
             return Ok(());
         }
         let op = file.op.get_or_insert_with(|| Op {
@@ -62,42 +60,30 @@ impl Gatherer {
             outcome: Outcome::ok(),
             eof: u64::MAX,
         });
-        if op.number != number || op.running || op.epoch != epoch || op.write != write {
-            let outcome = Outcome::failed(
-                Status::Again,
-                "the ranks of this node are in different operations",
-            );
-            if op.number != number {
-                out.push(Effect::ToRank(rank, done(id, number, &outcome, u64::MAX)));
-            } else {
-                op.outcome.combine(outcome);
-                self.abort(id, out);
-            }
+        if op.number != number {
+            // Its ranks have left: what is in progress only ends. No node waits for this one.
+            let why = "the ranks of this node are in different operations";
+            let outcome = Outcome::failed(Status::Again, why);
+            out.push(Effect::ToRank(rank, done(id, number, &outcome, u64::MAX)));
+            file.tell_all(id, &Peer::Abort { file: id, op: number }, out);
             return Ok(());
         }
+        let why = if renewed {
+            "the aggregator process of this node was restarted"
+        } else if op.epoch != epoch || op.write != write || (op.running && !op.aborting) {
+            "the ranks of this node disagree about the operation"
+        } else {
+            ""
+        };
         op.ranks
             .insert(rank, Announced { view, data: data_offset..data_end, hull: hull_lo..hull_hi });
-        if op.ranks.len() < file.local_ranks {
-            return Ok(());
+        if !why.is_empty() {
+            op.outcome.combine(Outcome::failed(Status::Again, why));
+            self.abort(id, out);
+        } else if !op.running && op.ranks.len() >= file.local_ranks {
+            self.begin(id, out);
         }
-        self.begin(id, out);
         Ok(())
-    }
-
-    /// End an operation at all aggregators, also where it has not begun: nodes that announce it later learn it.
-    fn end_everywhere(&mut self, id: FileId, op: u64, out: &mut Vec<Effect>) {
-        let Some(file) = self.files.get_mut(&id) else {
-            return;
-        };
-        let attach = file.attach_message(id);
-        let names = file.map.iter().flat_map(|(map, _)| &map.aggregators);
-        for address in names.map(|name| Arc::<str>::from(name.as_str())).collect::<Vec<_>>() {
-            file.attached.entry(Arc::clone(&address)).or_insert_with(|| {
-                out.push(Effect::ToAggregator(Arc::clone(&address), attach.clone()));
-                0
-            });
-            out.push(Effect::ToAggregator(address, Peer::Abort { file: id, op }));
-        }
     }
 
     /// All ranks of the node are in the operation: announce it to the aggregators.
@@ -109,11 +95,17 @@ impl Gatherer {
         let Some(op) = file.op.as_mut() else {
             return;
         };
-        let Some((map, encoded)) = file.map.as_ref().filter(|(map, _)| map.epoch == op.epoch)
+        let known = file.map.as_ref().filter(|(map, _)| map.epoch == op.epoch);
+        let lost = |address: &String| file.lost.contains(address.as_str());
+        let Some((map, encoded)) = known.filter(|(map, _)| !map.aggregators.iter().any(lost))
         else {
-            let why = "this node's process was restarted, or has not adopted the epoch";
+            let why = if known.is_some() {
+                "an aggregator was restarted since the last operation"
+            } else {
+                "this node has not adopted the epoch"
+            };
             op.outcome.combine(Outcome::failed(Status::Again, why));
-            return self.end(id, out);
+            return self.abort(id, out);
         };
         op.running = true;
         let hull = union_of(op.ranks.values().map(|of| &of.hull)).unwrap_or(0..0);
@@ -185,7 +177,7 @@ impl Gatherer {
             }
             Peer::Synced { file, number, status, message } => {
                 let sync = self.files.get_mut(&file).and_then(|file| file.sync.as_mut());
-                if let Some(sync) = sync.filter(|sync| sync.number == number && sync.running) {
+                if let Some(sync) = sync.filter(|sync| sync.number == number) {
                     sync.left.remove(address);
                     sync.outcome.combine(Outcome { status, message });
                     self.end_sync(file, out);
@@ -195,16 +187,26 @@ impl Gatherer {
         }
     }
 
-    /// End the operation at the aggregators that have not ended it.
+    /// End the operation at the aggregators that have not ended it, also where it has not begun: nodes that announce it
+    /// later learn it. The ranks learn it once the aggregators have answered, so that the end of this process in
+    /// between makes no node wait.
     pub(super) fn abort(&mut self, id: FileId, out: &mut Vec<Effect>) {
-        let Some(op) = self.files.get_mut(&id).and_then(|file| file.op.as_mut()) else {
+        let Some(file) = self.files.get_mut(&id) else {
             return;
         };
-        if op.running && !op.aborting {
+        let Some(op) = file.op.as_mut() else {
+            return;
+        };
+        if !op.aborting {
             op.aborting = true;
-            for address in &op.left {
-                let message = Peer::Abort { file: id, op: op.number };
-                out.push(Effect::ToAggregator(Arc::clone(address), message));
+            if !op.running {
+                op.running = true;
+                let names = file.map.iter().flat_map(|(map, _)| &map.aggregators);
+                op.left = names.map(|name| Arc::from(name.as_str())).collect();
+            }
+            let (number, left) = (op.number, op.left.clone());
+            for address in left {
+                file.tell(id, &address, Peer::Abort { file: id, op: number }, out);
             }
         }
         self.end(id, out);
@@ -224,8 +226,7 @@ impl Gatherer {
             .pulls
             .values()
             .any(|pull| of_it(pull) && matches!(pull.phase, Phase::Packing | Phase::Unpacking));
-        let over = if op.running { op.left.is_empty() } else { op.outcome.status != Status::Ok };
-        if !over || busy {
+        if !op.running || !op.left.is_empty() || busy {
             return;
         }
         let Some(op) = file.op.take() else {
@@ -238,6 +239,8 @@ impl Gatherer {
         for rank in op.ranks.keys() {
             out.push(Effect::ToRank(*rank, done(id, op.number, &op.outcome, eof)));
         }
+        file.ended = Some((op.number, op.outcome));
+        file.lost.clear();
         self.unstaged.retain(|(_, file, number, _, _)| *file != id || *number != op.number);
         let old: Vec<PullKey> = self
             .pulls
@@ -274,7 +277,9 @@ impl Gatherer {
             let Some(file) = self.files.get_mut(&id) else {
                 continue;
             };
-            file.attached.remove(address);
+            if file.attached.remove(address).is_some() {
+                file.lost.insert(Arc::clone(address));
+            }
             let op = file.op.as_mut().filter(|op| op.running && op.left.contains(address));
             if let Some(op) = op {
                 op.left.remove(address);
@@ -290,12 +295,15 @@ impl Gatherer {
                     "the aggregator {address} was lost: the operation is to be repeated without it"
                 );
                 op.outcome.combine(Outcome::failed(Status::Again, why));
+                // Other nodes may announce it to the aggregator's successor, where they would wait for this one.
+                let number = op.number;
+                file.tell(id, address, Peer::Abort { file: id, op: number }, out);
                 self.abort(id, out);
             }
             if let Some(sync) = self.files.get_mut(&id).and_then(|file| file.sync.as_mut()) {
-                if sync.running && sync.left.remove(address) {
+                if sync.left.remove(address) {
                     let why = format!("the aggregator {address} was lost: whether its data are on disk is unknown");
-                    sync.outcome.combine(Outcome::failed(Status::Lost, why));
+                    sync.outcome.combine(Outcome::failed(Status::Again, why));
                 }
             }
             self.end_sync(id, out);

@@ -85,7 +85,16 @@ impl Cluster {
             }
             ToRank::Done { op, status, eof, .. } => {
                 if op == rank.op {
-                    rank.result = Some((status, eof));
+                    (rank.result, rank.settled) = (Some((status, eof)), rank.connection);
+                }
+                None
+            }
+            ToRank::Synced { number, status, .. } => {
+                assert!(number == self.syncs, "another sync's answer");
+                match status {
+                    Status::Ok => rank.result = Some((status, u64::MAX)),
+                    Status::Again => rank.entering = true,
+                    other => panic!("{other:?}"),
                 }
                 None
             }

@@ -21,6 +21,7 @@ use dice::Dice;
 
 pub const FILE: FileId = FileId([7; 16]);
 const POOL: u64 = 1 << 20;
+const PATIENCE_NS: u64 = 1_000_000_000_000;
 
 /// A rank's extents of the file, ascending, with its data behind each other.
 #[derive(Clone, Default)]
@@ -74,11 +75,19 @@ pub struct Rank {
     /// The connection, new after each restart of the node.
     connection: u64,
     attached: bool,
-    /// Whether it had attached before.
-    known: bool,
-    /// What it said of the operation in progress.
-    announced: Vec<ToNode>,
+    /// The connection by which its last operation ended; 0: it has not attached before.
+    settled: u64,
+    /// It has an operation to announce.
+    entering: bool,
     op: u64,
+}
+
+/// What a process has not noticed yet.
+enum Loss {
+    /// Of a node: of its connection to an aggregator.
+    Aggregator(usize, usize),
+    /// Of an aggregator: of this link.
+    Node(usize, u64),
 }
 
 enum Wire {
@@ -111,6 +120,14 @@ pub struct Cluster {
     out: BTreeMap<(usize, usize), VecDeque<Wire>>,
     back: BTreeMap<(usize, usize), VecDeque<Wire>>,
     links: BTreeMap<(usize, usize), u64>,
+    losses: Vec<Loss>,
+    /// Connections whose loss the node has not noticed: what it sends there is lost.
+    broken: HashSet<(usize, usize)>,
+    /// How often nothing but the passing of time could help.
+    pub waits: usize,
+    writing: bool,
+    syncs: u64,
+    syncing: bool,
     next: u64,
     pub epoch: u64,
     map: Vec<u8>,
@@ -151,6 +168,12 @@ impl Cluster {
             out: BTreeMap::new(),
             back: BTreeMap::new(),
             links: BTreeMap::new(),
+            losses: Vec::new(),
+            broken: HashSet::new(),
+            waits: 0,
+            writing: false,
+            syncs: 0,
+            syncing: false,
             next: 100,
             epoch: 0,
             map: Vec::new(),
@@ -177,6 +200,9 @@ impl Cluster {
                     self.processes[node].other.push_back(Effect::Probe(address(to)));
                     return;
                 }
+                if self.broken.contains(&(node, to)) {
+                    return;
+                }
                 let next = self.next;
                 self.links.entry((node, to)).or_insert(next);
                 self.next += 1;
@@ -188,6 +214,9 @@ impl Cluster {
                 }
             }
             Effect::SendData { address, message, image, coverage, .. } => {
+                if !self.links.contains_key(&(node, number(&address))) {
+                    return;
+                }
                 self.out
                     .entry((node, number(&address)))
                     .or_default()
@@ -213,19 +242,19 @@ impl Cluster {
             .map(|(key, _)| *key)
     }
 
-    /// Every rank connects where it is not connected.
-    fn connect(&mut self) {
-        for index in 0..self.ranks.len() {
-            if self.ranks[index].attached {
-                continue;
-            }
+    /// A rank connects where it is not connected.
+    fn connect(&mut self, index: usize) {
+        if !self.ranks[index].attached {
             self.next += 1;
             let (connection, node) = (self.next, self.ranks[index].node);
             let size = self.ranks.len();
             let local = self.ranks.iter().filter(|rank| rank.node == node).count();
             let rank = &mut self.ranks[index];
             (rank.connection, rank.attached) = (connection, true);
-            let flags = 4 | if std::mem::replace(&mut rank.known, true) { REATTACHED } else { 0 };
+            let flags = 4 | if rank.settled > 0 { REATTACHED } else { 0 };
+            if rank.settled == 0 {
+                rank.settled = connection;
+            }
             let joined = self.processes[node].node.rank_joined(connection, "app".into(), self.now);
             self.effects(node, joined);
             let mut hints = vec![
@@ -260,74 +289,116 @@ impl Cluster {
         }
     }
 
-    /// One attempt at a collective operation; every rank's status. `kill`: this process, after this number of steps, is
-    /// killed.
-    fn attempt(&mut self, write: bool, kill: &mut Option<(usize, usize)>) -> Vec<Status> {
-        self.connect();
-        self.ranks.iter_mut().for_each(|rank| {
-            rank.result = None;
-            rank.announced.clear();
-        });
-        let mut root = self.ranks[0].connection;
-        let asked = ToNode::ControlPoint { file: FILE, epoch: self.epoch, write, bytes: 0 };
-        self.up.entry(root).or_default().push_back(asked);
+    /// One attempt at a collective operation; every rank's status. `kills`: these processes, after these numbers of
+    /// steps, are killed.
+    fn attempt(&mut self, write: bool, kills: &mut Vec<(usize, usize)>) -> Vec<Status> {
+        if self.epoch == 0 {
+            (0..self.ranks.len()).for_each(|index| self.connect(index));
+        }
+        self.ranks.iter_mut().for_each(|rank| rank.result = None);
         self.map.clear();
-        let mut steps = 0;
+        let mut root = 0;
         while self.map.is_empty() {
-            assert!(self.step(), "stuck at the control point");
-            self.maybe_kill(&mut steps, kill);
+            self.connect(0);
             if self.ranks[0].connection != root {
                 root = self.ranks[0].connection;
                 let asked = ToNode::ControlPoint { file: FILE, epoch: self.epoch, write, bytes: 0 };
                 self.up.entry(root).or_default().push_back(asked);
             }
+            assert!(self.step(), "stuck at the control point");
+            self.maybe_kill(kills);
         }
-        self.connect();
         self.epoch = waystage_collective::ServerMap::decode(&self.map).unwrap().epoch;
-        self.op += 1;
-        for index in 0..self.ranks.len() {
-            let (map, op, epoch) = (self.map.clone(), self.op, self.epoch);
-            let rank = &mut self.ranks[index];
-            rank.op = op;
-            rank.announced.clear();
-            let queue = self.up.entry(rank.connection).or_default();
-            queue.push_back(ToNode::Adopt { file: FILE, map });
-            let (hull_lo, hull_hi) = rank.pieces.hull();
-            let bytes = rank.pieces.extents.iter().map(|(_, bytes)| bytes).sum();
-            let view = (rank.by_view && bytes > 0).then_some(op as u32);
-            if view.is_some() {
-                rank.announced.push(ToNode::SetView {
-                    file: FILE,
-                    view: op as u32,
-                    encoded: rank.pieces.view(),
-                });
-            }
-            rank.announced.push(ToNode::Announce {
-                file: FILE,
-                op,
-                epoch,
-                write,
-                view,
-                data_offset: 0,
-                bytes,
-                hull_lo,
-                hull_hi,
-            });
-            queue.extend(rank.announced.iter().cloned());
+        (self.op, self.writing) = (self.op + 1, write);
+        for rank in &mut self.ranks {
+            (rank.op, rank.entering) = (self.op, true);
         }
         while self.ranks.iter().any(|rank| rank.result.is_none()) {
-            assert!(self.step(), "stuck in operation {}", self.op);
-            self.maybe_kill(&mut steps, kill);
+            if !self.step() {
+                self.pass_time();
+            }
+            self.maybe_kill(kills);
         }
         self.ranks.iter().map(|rank| rank.result.unwrap().0).collect()
     }
 
+    /// All ranks sync, each until it succeeds.
+    pub fn sync(&mut self, kills: impl IntoIterator<Item = (usize, usize)>) {
+        let mut kills: Vec<_> = kills.into_iter().collect();
+        (self.syncs, self.syncing) = (self.syncs + 1, true);
+        for rank in &mut self.ranks {
+            (rank.result, rank.entering) = (None, true);
+        }
+        while self.ranks.iter().any(|rank| rank.result.is_none()) {
+            assert!(self.step(), "stuck in a sync");
+            self.maybe_kill(&mut kills);
+        }
+        self.syncing = false;
+    }
+
+    /// A rank enters the operation, or is in it and has lost its process.
+    fn enter(&mut self, index: usize) {
+        self.connect(index);
+        let (map, op, epoch, write) = (self.map.clone(), self.op, self.epoch, self.writing);
+        let rank = &mut self.ranks[index];
+        rank.entering = false;
+        let queue = self.up.entry(rank.connection).or_default();
+        if self.syncing {
+            queue.push_back(ToNode::Sync { file: FILE, number: self.syncs });
+            return;
+        }
+        queue.push_back(ToNode::Adopt { file: FILE, map });
+        let (hull_lo, hull_hi) = rank.pieces.hull();
+        let bytes = rank.pieces.extents.iter().map(|(_, bytes)| bytes).sum();
+        let view = (rank.by_view && bytes > 0).then_some(op as u32);
+        if view.is_some() {
+            let encoded = rank.pieces.view();
+            queue.push_back(ToNode::SetView { file: FILE, view: op as u32, encoded });
+        }
+        queue.push_back(ToNode::Announce {
+            file: FILE,
+            op,
+            epoch,
+            write,
+            renewed: rank.connection != rank.settled,
+            view,
+            data_offset: 0,
+            bytes,
+            hull_lo,
+            hull_hi,
+        });
+    }
+
+    /// Nothing can happen: the patience of the processes ends.
+    fn pass_time(&mut self) {
+        self.waits += 1;
+        for _ in 0..2 {
+            self.now += PATIENCE_NS + 1;
+            for node in 0..self.processes.len() {
+                let effects = self.processes[node].node.tick(self.now, PATIENCE_NS);
+                self.effects(node, effects);
+            }
+        }
+        while self.step() {}
+        assert!(
+            self.ranks.iter().all(|rank| rank.result.is_some()),
+            "stuck in operation {}",
+            self.op
+        );
+    }
+
     /// A collective operation, repeated as callers do; the number of attempts and the worst status.
-    pub fn operation(&mut self, write: bool, mut kill: Option<(usize, usize)>) -> (usize, Status) {
+    pub fn operation(
+        &mut self,
+        write: bool,
+        kills: impl IntoIterator<Item = (usize, usize)>,
+    ) -> (usize, Status) {
+        let mut kills: Vec<_> = kills.into_iter().collect();
         for attempt in 1..20 {
-            let all = self.attempt(write, &mut kill);
+            let all = self.attempt(write, &mut kills);
             let worst = all.into_iter().fold(Status::Ok, Status::worse);
             if worst != Status::Again {
+                self.connect(0);
                 let root = self.ranks[0].connection;
                 let finished = ToNode::Finished { file: FILE, write, bytes: 0 };
                 self.up.entry(root).or_default().push_back(finished);
@@ -337,13 +408,10 @@ impl Cluster {
         panic!("it never ends");
     }
 
-    fn maybe_kill(&mut self, steps: &mut usize, kill: &mut Option<(usize, usize)>) {
-        *steps += 1;
-        if let Some((node, at)) = *kill {
-            if *steps >= at {
-                *kill = None;
-                self.kill(node);
-            }
+    fn maybe_kill(&mut self, kills: &mut Vec<(usize, usize)>) {
+        kills.iter_mut().for_each(|(_, left)| *left = left.saturating_sub(1));
+        for (node, _) in kills.extract_if(.., |(_, left)| *left == 0).collect::<Vec<_>>() {
+            self.kill(node);
         }
     }
 
@@ -364,28 +432,58 @@ impl Cluster {
         };
         let lost: Vec<(usize, usize)> =
             self.links.keys().filter(|(from, to)| *from == node || *to == node).copied().collect();
+        // What it had not noticed, it never will.
+        self.losses.retain(|loss| match loss {
+            Loss::Aggregator(by, _) | Loss::Node(by, _) => *by != node,
+        });
+        self.broken.retain(|(from, _)| *from != node);
         for key in lost {
             let link = self.links.remove(&key).unwrap();
             self.out.remove(&key);
             self.back.remove(&key);
             let (from, to) = key;
             if from == node && to != node {
-                let effects = self.processes[to].node.node_lost(link, self.now);
-                self.effects(to, effects);
+                self.losses.push(Loss::Node(to, link));
             } else if to == node && from != node {
-                let effects = self.processes[from].node.aggregator_lost(&address(to), self.now);
-                self.effects(from, effects);
+                self.broken.insert(key);
+                self.losses.push(Loss::Aggregator(from, to));
             }
         }
-        for rank in self.ranks.iter_mut().filter(|rank| rank.node == node) {
+        for index in 0..self.ranks.len() {
+            let rank = &mut self.ranks[index];
+            if rank.node != node || !rank.attached {
+                continue;
+            }
             self.up.remove(&rank.connection);
-            self.down.remove(&rank.connection);
+            for message in self.down.remove(&rank.connection).unwrap_or_default() {
+                // It may have been received before.
+                if let ToRank::Done { op, status, eof, .. } = message {
+                    if op == rank.op
+                        && !self.syncing
+                        && rank.result.is_none()
+                        && self.dice.below(2) == 0
+                    {
+                        (rank.result, rank.settled) = (Some((status, eof)), rank.connection);
+                    }
+                }
+            }
             rank.attached = false;
+            rank.entering =
+                rank.op == self.op && rank.result.is_none() && self.op > 0 && !self.map.is_empty();
         }
-        self.connect();
-        for rank in self.ranks.iter().filter(|rank| rank.node == node && rank.result.is_none()) {
-            let queue = self.up.entry(rank.connection).or_default();
-            queue.extend(rank.announced.iter().cloned());
+    }
+
+    fn notice(&mut self, index: usize) {
+        match self.losses.swap_remove(index) {
+            Loss::Aggregator(node, to) => {
+                self.broken.remove(&(node, to));
+                let effects = self.processes[node].node.aggregator_lost(&address(to), self.now);
+                self.effects(node, effects);
+            }
+            Loss::Node(node, link) => {
+                let effects = self.processes[node].node.node_lost(link, self.now);
+                self.effects(node, effects);
+            }
         }
     }
 
@@ -414,6 +512,9 @@ impl Cluster {
                 choices.push((5, node as u64, 0));
             }
         }
+        choices.extend((0..self.losses.len()).map(|index| (6, 0, index)));
+        let entering = self.ranks.iter().enumerate().filter(|(_, rank)| rank.entering);
+        choices.extend(entering.map(|(index, _)| (7, 0, index)));
         choices.sort_unstable();
         if choices.is_empty() {
             return false;
@@ -438,7 +539,9 @@ impl Cluster {
                 );
                 self.effects(a as usize, effects);
             }
-            _ => self.other(a as usize),
+            5 => self.other(a as usize),
+            6 => self.notice(b),
+            _ => self.enter(b),
         }
         true
     }
