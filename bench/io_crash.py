@@ -33,10 +33,10 @@ from waystage.bench import BenchError, BenchOptions, installed, run_program
 KILLS, KILLS_QUICK = 100, 6
 NODES, RANKS = 3, 6
 LINK_BIT_S = 2_000_000_000
-RUN_S = 15.0
+RUN_S = 30.0
 WORDS = 1 << 16
 """Of a rank and round: 1.5 MiB a round."""
-PAUSE_S = (0.1, 3.0)
+PAUSE_S = (0.2, 8.0)
 LIMIT_S = 150.0
 """For the end after the program's own time: more than the lease of its operations."""
 SOURCE = Path(__file__).parent / "collective_peers" / "crash.c"
