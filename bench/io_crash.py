@@ -12,9 +12,12 @@ begun among them; each node starts its aggregator again. One run of five is MPIC
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,6 +110,7 @@ def _one(
     words = [program, RUN_S, WORDS, file]
     launch = made.mpich(RANKS, words) if library == "mpich" else made.open_mpi(RANKS, words)
     tag = f"{os.getpid()}-{counts.kills}-{counts.hung}"
+    began = time.time()
     command = made.contained([sys.executable, "-m", "waystage", "mpi", "--io", "--", *launch])
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -135,6 +139,7 @@ def _one(
             if process.poll() is None:
                 process.kill()
             process.wait()
+            _tidy(began)
         _judge(library, file, _text(out), _text(errors), counts)
 
 
@@ -153,6 +158,15 @@ def _judge(library: str, file: Path, out: str, errors: str, counts: _Counts) -> 
     if "not through aggregators" in errors:
         counts.failed += 1
         counts.complaints.append(f"{library}: {errors[-300:].strip()}")
+
+
+def _tidy(began: float) -> None:
+    """Remove what nodes that were ended by force have left: folders of which no process holds the lock."""
+    for folder in Path("/tmp").glob(f"waystage-io-{os.geteuid()}-*"):
+        with contextlib.suppress(OSError), (folder / "lock").open() as lock:
+            if folder.stat().st_mtime >= began:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
 
 
 def _kill_one(tag: str, chance: random.Random) -> int:
