@@ -101,7 +101,7 @@ struct File {
 }
 
 impl File {
-    /// Send an aggregator a message about the file, which it is told of first where its connection is new.
+    /// Send an aggregator a message about the file, after the file itself where its connection is new.
     fn tell(&mut self, id: FileId, address: &Arc<str>, message: Peer, out: &mut Vec<Effect>) {
         if !self.attached.contains_key(address) {
             out.push(Effect::ToAggregator(Arc::clone(address), self.attach_message(id)));
