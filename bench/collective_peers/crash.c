@@ -1,6 +1,6 @@
 /* Writes collectively for some time: crash SECONDS WORDS PATH. Each round all ranks write WORDS 32-bit words each, in
- * blocks in turn, into one of SLOTS parts of the file, and every fifth round is read back and synced. Word i of round r
- * is i x 2654435761 + 12345 + r. Rank 0 prints one line of JSON: rounds, slots, words of a round, wrong bytes read back,
+ * blocks in turn, into one of SLOTS parts of the file; every fifth round is synced and read back. Word i of round r is
+ * i x 2654435761 + 12345 + r. Rank 0 prints one line of JSON: rounds, slots, words of a round, wrong bytes read back,
  * the median time of a write and the time above it of all writes, in seconds.
  */
 #include <mpi.h>
