@@ -14,4 +14,5 @@ pub mod memory;
 pub mod node;
 pub mod open;
 mod registry;
+mod serve;
 mod store;
