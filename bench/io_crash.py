@@ -12,7 +12,6 @@ begun among them; each node starts its aggregator again. One run of five is MPIC
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -42,6 +41,7 @@ WORDS = 1 << 16
 PAUSE_S = (0.2, 8.0)
 LIMIT_S = 150.0
 """For the end after the program's own time: more than the lease of its operations."""
+TIDY_S = 2.0
 SOURCE = Path(__file__).parent / "collective_peers" / "crash.c"
 TAG = "WAYSTAGE_BENCH_TAG"
 
@@ -162,11 +162,22 @@ def _judge(library: str, file: Path, out: str, errors: str, counts: _Counts) -> 
 
 def _tidy(began: float) -> None:
     """Remove what nodes that were ended by force have left: folders of which no process holds the lock."""
-    for folder in Path("/tmp").glob(f"waystage-io-{os.geteuid()}-*"):
-        with contextlib.suppress(OSError), (folder / "lock").open() as lock:
-            if folder.stat().st_mtime >= began:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder)
+    until = time.monotonic() + TIDY_S
+    while time.monotonic() < until:
+        left = 0
+        for folder in Path("/tmp").glob(f"waystage-io-{os.geteuid()}-*"):
+            try:
+                with (folder / "lock").open() as lock:
+                    if folder.stat().st_mtime < began:
+                        continue
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder)
+            except OSError:
+                # Its processes are ending, or it is another launch's.
+                left += 1
+        if not left:
+            return
+        time.sleep(0.1)
 
 
 def _kill_one(tag: str, chance: random.Random) -> int:
