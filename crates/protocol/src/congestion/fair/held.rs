@@ -24,7 +24,6 @@ pub(super) struct Hold {
     pub(super) wait_rounds: u32,
     pub(super) excess: f64,
     pub(super) begun_ns: u64,
-    pub(super) struck_ns: Option<u64>,
     /// The share lost in the round that began the phase, while the test lasts.
     pub(super) tested: Option<f64>,
     /// What was lost in the test, and while holding.

@@ -20,9 +20,11 @@ const TEST_ROUNDS: u32 = 5;
 /// Rounds after the end of a probe or of the test in which losses of what was sent before arrive.
 const LATE_ROUNDS: u32 = 3;
 
-/// Losses while it holds lower the rate by this factor; the second within ten seconds is another flow's.
-const LOWER: f64 = 0.97;
-const FORGIVEN_NS: u64 = 10_000_000_000;
+/// The part of the rate held after a mark.
+const MARKED: f64 = 0.97;
+
+/// A phase that ends by another flow before this is over was too early.
+const SOON_NS: u64 = 20_000_000_000;
 
 /// The time for which a flow competes before it may hold again; doubled where it had to compete again soon.
 const COMPETE_NS: [u64; 2] = [10_000_000_000, 80_000_000_000];
@@ -47,7 +49,7 @@ impl Fair {
             Phase::Hold(hold) => self.answer_held(ack, hold, bps),
             Phase::Delay | Phase::TcpFriendly => {
                 // What was marked arrives, and its queue is to drain.
-                let factor = if ack.marked_packets > 0 { LOWER } else { 1.0 };
+                let factor = if ack.marked_packets > 0 { MARKED } else { 1.0 };
                 self.phase = Phase::Hold(Hold {
                     bps: factor * bps,
                     gain: TEST,
@@ -55,7 +57,6 @@ impl Fair {
                     wait_rounds: PROBE_ROUNDS[0],
                     excess: PROBE - 1.0,
                     begun_ns: ack.now_ns,
-                    struck_ns: None,
                     tested: Some(round.lost as f64 / (round.acked + round.lost).max(1) as f64),
                     calm: LossFloor::default(),
                     losses: LossFloor::default(),
@@ -75,25 +76,13 @@ impl Fair {
         if hold.rounds <= LATE_ROUNDS {
             return true;
         }
-        self.strike(ack, hold, bps)
-    }
-
-    /// Losses while holding: lowers the rate the first time, competes the second. Returns whether it still holds.
-    fn strike(&mut self, ack: &AckEvent, mut hold: Hold, bps: f64) -> bool {
-        let since_ns = hold.struck_ns.replace(ack.now_ns).map(|at_ns| ack.now_ns - at_ns);
-        if since_ns.is_some_and(|since_ns| since_ns < FORGIVEN_NS) {
-            self.compete(ack, &hold);
-            return false;
-        }
-        hold.bps = LOWER * hold.bps.min(bps);
-        (hold.rounds, hold.losses) = (0, LossFloor::default());
-        self.phase = Phase::Hold(hold);
-        true
+        self.compete(ack, &hold);
+        false
     }
 
     /// Ends the phase beside another flow.
     fn compete(&mut self, ack: &AckEvent, hold: &Hold) {
-        let soon = ack.now_ns < hold.begun_ns + 2 * FORGIVEN_NS;
+        let soon = ack.now_ns < hold.begun_ns + SOON_NS;
         self.competes_ns = if soon { (2 * self.competes_ns).min(COMPETE_NS[1]) } else { 0 };
         self.competes_ns = self.competes_ns.max(COMPETE_NS[0]);
         self.competes_until_ns = ack.now_ns + self.competes_ns;
@@ -114,30 +103,24 @@ impl Fair {
             self.reduced_from = None;
         }
         hold.rounds += 1;
-        let (mut test_failed, mut loses) = (false, false);
+        let mut others = false;
         match hold.tested {
             Some(share) if hold.rounds > 1 => {
                 hold.calm.quiet(round);
                 if hold.rounds == TEST_ROUNDS {
                     (hold.tested, hold.gain, hold.rounds) = (None, 1.0, 0);
-                    test_failed = hold.calm.may_lose(share / 2.0);
+                    others = hold.calm.may_lose(share / 2.0);
                 }
             }
             None if hold.gain == 1.0 && hold.rounds > LATE_ROUNDS => {
                 hold.losses.quiet(round);
-                loses = hold.calm.is_exceeded_by(&hold.losses);
+                others = hold.calm.is_exceeded_by(&hold.losses);
             }
             _ => {}
         }
-        if test_failed {
+        if others {
             self.compete(ack, &hold);
-        } else if loses {
-            self.strike(ack, hold, hold.bps);
-        }
-        if test_failed || loses {
-            if matches!(self.phase, Phase::TcpFriendly) {
-                self.window = self.tcp_friendly.on_congestion(self.window, false).max(MIN_WINDOW);
-            }
+            self.window = self.tcp_friendly.on_congestion(self.window, false).max(MIN_WINDOW);
             return self.begin_recovery(ack);
         }
         let delivery_bps = self.delivery_rate.bps(self.rtt_ns).unwrap_or(0.0);
