@@ -258,5 +258,7 @@ def test_foreign_bytes_end_in_an_answer_or_in_the_promised_error(name: str, tmp_
 )
 def test_the_seeds_themselves_are_accepted(name: str, tmp_path: Path) -> None:
     """Otherwise damage would only ever exercise the first lines of a parser."""
+    for topology in (REPOSITORY / "experiments").glob("*.graphml"):
+        (tmp_path / topology.name).write_bytes(topology.read_bytes())
     for seed in TARGETS[name].seeds:
         assert TARGETS[name].parse(seed, tmp_path) is not None

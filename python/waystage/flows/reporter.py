@@ -40,7 +40,7 @@ RECONNECT_S, RECONNECT_MOST_S = 0.5, 10.0
 TIMEOUT_S = 1.0
 """How long the agent may take to accept a line. Only the reporter's own thread waits for it."""
 
-LEAVE_S, LEAVE_CONNECTED_S = 0.25, 2.0
+LEAVE_S, LEAVE_CONNECTED_S = 0.25, 5.0
 """How long the end of a task may wait for its finish to be sent: an agent that has accepted the connection takes the line
 at once, but on a machine out of processor time the reporter's thread may have to wait for its turn."""
 
