@@ -65,17 +65,14 @@ PARSERS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "crates/collective/src/tests.rs": (
-        "views, server maps and lists of other processes",
+        "views and server maps of other processes",
         (
             "a_server_map_is_read_as_it_was_written",
             "a_view_agrees_with_a_list_of_bytes",
-            "a_window_takes_what_lists_bring_and_no_more",
             "damaged_views_do_no_harm",
             "each_byte_of_a_hull_is_in_one_window_of_its_owner",
-            "foreign_bytes_are_a_list_or_refused",
             "foreign_bytes_are_a_server_map_or_refused",
             "foreign_bytes_are_a_view_or_refused",
-            "the_bytes_do_not_depend_on_exchange_windows_or_order",
         ),
     ),
     "crates/coupling/src/address.rs": (

@@ -17,11 +17,6 @@ pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_number(out, ((value << 1) ^ (value >> 63)).cast_unsigned());
 }
 
-/// Bytes of `value` in a message.
-pub(crate) fn number_bytes(value: u64) -> usize {
-    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
-}
-
 /// Reads a message from its beginning.
 pub(crate) struct Reader<'a> {
     message: &'a [u8],
