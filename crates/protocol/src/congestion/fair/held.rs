@@ -1,17 +1,27 @@
 //! The rate that the phase `hold` keeps to.
 //!
-//! Arrives: what a probe found. Leaves: the rate, and when to probe. Must not know: the other phases.
+//! Arrives: rounds, what a probe found. Leaves: the rate, when to probe, whether another flow is there. Must not know:
+//! the other phases.
 
 use super::super::loss_floor::LossFloor;
+use super::super::rounds::Round;
+
+/// The first rounds are a test at this part of the rate, after one that still delivers what was sent before: if the
+/// excess was the cause, the losses end.
+const TEST: f64 = 0.85;
+const TEST_ROUNDS: u32 = 5;
+
+/// Rounds after the end of a probe or of the test in which losses of what was sent before arrive.
+const LATE_ROUNDS: u32 = 3;
 
 /// Rounds between two probes for more, doubled after one that failed.
-pub(super) const PROBE_ROUNDS: [u32; 2] = [8, 64];
+const PROBE_ROUNDS: [u32; 2] = [8, 64];
 /// The rate of a probe, of the rate held; the excess doubles after one that succeeded.
-pub(super) const PROBE: f64 = 1.05;
-pub(super) const MOST_PROBE: f64 = 1.25;
+const PROBE: f64 = 1.05;
+const MOST_PROBE: f64 = 1.25;
 
 /// A probe that failed delivered what the path carries; the rate held is a little below, so that it loses nothing.
-pub(super) const BELOW: f64 = 0.99;
+const BELOW: f64 = 0.99;
 
 /// The rate held.
 #[derive(Clone, Copy, Debug)]
@@ -20,18 +30,76 @@ pub(super) struct Hold {
     /// The factor in use: 1 between probes.
     pub(super) gain: f64,
     /// The rounds of the present part, holding or probing, and those until the next probe.
-    pub(super) rounds: u32,
-    pub(super) wait_rounds: u32,
-    pub(super) excess: f64,
+    rounds: u32,
+    wait_rounds: u32,
+    excess: f64,
     pub(super) begun_ns: u64,
     /// The share lost in the round that began the phase, while the test lasts.
-    pub(super) tested: Option<f64>,
+    tested: Option<f64>,
     /// What was lost in the test, and while holding.
-    pub(super) calm: LossFloor,
-    pub(super) losses: LossFloor,
+    calm: LossFloor,
+    losses: LossFloor,
 }
 
 impl Hold {
+    /// Begins with the test, after a round that lost the share `lost` and delivered `bps`.
+    pub(super) fn begin(now_ns: u64, bps: f64, lost: f64) -> Self {
+        Self {
+            bps,
+            gain: TEST,
+            rounds: 0,
+            wait_rounds: PROBE_ROUNDS[0],
+            excess: PROBE - 1.0,
+            begun_ns: now_ns,
+            tested: Some(lost),
+            calm: LossFloor::default(),
+            losses: LossFloor::default(),
+        }
+    }
+
+    /// Whether losses may still be of what was sent before this part.
+    pub(super) fn is_late(&self) -> bool {
+        self.rounds <= LATE_ROUNDS
+    }
+
+    /// Processes a round's losses. Returns whether another flow causes them.
+    pub(super) fn shows_others(&mut self, round: &Round) -> bool {
+        self.rounds += 1;
+        match self.tested {
+            Some(lost) if self.rounds > 1 => {
+                self.calm.quiet(round);
+                if self.rounds < TEST_ROUNDS {
+                    return false;
+                }
+                (self.tested, self.gain, self.rounds) = (None, 1.0, 0);
+                self.calm.may_lose(lost / 2.0)
+            }
+            None if self.gain == 1.0 && !self.is_late() => {
+                self.losses.quiet(round);
+                self.calm.is_exceeded_by(&self.losses)
+            }
+            _ => false,
+        }
+    }
+
+    /// Begins a probe where one is due, and judges one by what arrived in its second round: the first still delivers
+    /// what was sent before.
+    pub(super) fn probe(&mut self, delivery_bps: f64, app_limited: bool) {
+        let holds = self.gain <= 1.0;
+        if holds && self.tested.is_none() && self.rounds >= self.wait_rounds && !app_limited {
+            (self.gain, self.rounds) = (1.0 + self.excess, 0);
+        }
+        if holds || self.rounds < 2 {
+            return;
+        }
+        if delivery_bps <= (1.0 + self.excess / 2.0) * self.bps {
+            return self.end_probe(delivery_bps);
+        }
+        self.bps = self.bps.max(delivery_bps);
+        self.excess = (2.0 * self.excess).min(MOST_PROBE - 1.0);
+        (self.gain, self.rounds, self.wait_rounds) = (1.0 + self.excess, 0, PROBE_ROUNDS[0]);
+    }
+
     /// Ends a probe that found no more than `bps`.
     pub(super) fn end_probe(&mut self, bps: f64) {
         self.bps = self.bps.min(BELOW * bps);

@@ -5,20 +5,13 @@
 //! rate shows whether the excess was the cause. If so, the flow keeps to that rate and probes for more now and then.
 //! Losses in the test or while it holds are another flow's: then it competes as CUBIC does.
 
-use super::held::{Hold, MOST_PROBE, PROBE, PROBE_ROUNDS};
-use super::{AckEvent, Fair, LossFloor, Phase, Round, A, MIN_WINDOW};
+use super::held::Hold;
+use super::{AckEvent, Fair, Phase, Round, A, MIN_WINDOW};
 
-/// A queue below this part of the round trip, or below 1 ms, is no queue that a window could follow.
-const SHALLOW_PART: f64 = 1.0 / 8.0;
-const SHALLOW_NS: f64 = 1_000_000.0;
-
-/// The first rounds of the phase are a test at this part of the rate, after one that still delivers what was sent
-/// before: if the excess was the cause, the losses end.
-const TEST: f64 = 0.85;
-const TEST_ROUNDS: u32 = 5;
-
-/// Rounds after the end of a probe or of the test in which losses of what was sent before arrive.
-const LATE_ROUNDS: u32 = 3;
+/// A queue below this is none that a window could follow: an eighth of the round trip, or 1 ms.
+fn shallow_ns(ack: &AckEvent) -> f64 {
+    (ack.min_rtt_ns as f64 / 8.0).max(1_000_000.0)
+}
 
 /// The part of the rate held after a mark.
 const MARKED: f64 = 0.97;
@@ -33,7 +26,7 @@ impl Fair {
     /// Whether the loss of this round happened on a path without a queue that a window could follow.
     fn is_shallow(&self, ack: &AckEvent, round: &Round) -> bool {
         let queue_ns = round.max_rtt_ns.saturating_sub(ack.min_rtt_ns) as f64;
-        queue_ns.max(self.longest_queue.ns()) < SHALLOW_NS.max(SHALLOW_PART * ack.min_rtt_ns as f64)
+        queue_ns.max(self.longest_queue.ns()) < shallow_ns(ack)
     }
 
     /// Answers congestion by holding the rate that arrives, where that is the right answer.
@@ -50,17 +43,8 @@ impl Fair {
             Phase::Delay | Phase::TcpFriendly => {
                 // What was marked arrives, and its queue is to drain.
                 let factor = if ack.marked_packets > 0 { MARKED } else { 1.0 };
-                self.phase = Phase::Hold(Hold {
-                    bps: factor * bps,
-                    gain: TEST,
-                    rounds: 0,
-                    wait_rounds: PROBE_ROUNDS[0],
-                    excess: PROBE - 1.0,
-                    begun_ns: ack.now_ns,
-                    tested: Some(round.lost as f64 / (round.acked + round.lost).max(1) as f64),
-                    calm: LossFloor::default(),
-                    losses: LossFloor::default(),
-                });
+                let lost = round.lost as f64 / (round.acked + round.lost).max(1) as f64;
+                self.phase = Phase::Hold(Hold::begin(ack.now_ns, factor * bps, lost));
                 true
             }
             Phase::Startup(_) | Phase::CutTest(_) => false,
@@ -73,7 +57,7 @@ impl Fair {
             self.phase = Phase::Hold(hold);
             return true;
         }
-        if hold.rounds <= LATE_ROUNDS {
+        if hold.is_late() {
             return true;
         }
         self.compete(ack, &hold);
@@ -95,51 +79,20 @@ impl Fair {
     /// would take their losses for random.
     pub(super) fn hold_round(&mut self, ack: &AckEvent, round: &Round, mut hold: Hold) {
         let queue_ns = round.queue_ns(ack.min_rtt_ns).unwrap_or(0.0);
-        if queue_ns > SHALLOW_NS.max(SHALLOW_PART * ack.min_rtt_ns as f64) {
+        if queue_ns > shallow_ns(ack) {
             // There is a queue after all.
             return self.leave_hold(hold);
         }
         if self.reduced_from.is_some_and(|from| round.first > from) {
             self.reduced_from = None;
         }
-        hold.rounds += 1;
-        let mut others = false;
-        match hold.tested {
-            Some(share) if hold.rounds > 1 => {
-                hold.calm.quiet(round);
-                if hold.rounds == TEST_ROUNDS {
-                    (hold.tested, hold.gain, hold.rounds) = (None, 1.0, 0);
-                    others = hold.calm.may_lose(share / 2.0);
-                }
-            }
-            None if hold.gain == 1.0 && hold.rounds > LATE_ROUNDS => {
-                hold.losses.quiet(round);
-                others = hold.calm.is_exceeded_by(&hold.losses);
-            }
-            _ => {}
-        }
-        if others {
+        if hold.shows_others(round) {
             self.compete(ack, &hold);
             self.window = self.tcp_friendly.on_congestion(self.window, false).max(MIN_WINDOW);
             return self.begin_recovery(ack);
         }
         let delivery_bps = self.delivery_rate.bps(self.rtt_ns).unwrap_or(0.0);
-        if hold.gain > 1.0 {
-            // The first round still delivers what was sent before.
-            if hold.rounds >= 2 {
-                let grew = delivery_bps > (1.0 + hold.excess / 2.0) * hold.bps;
-                if grew {
-                    hold.bps = hold.bps.max(delivery_bps);
-                    hold.excess = (2.0 * hold.excess).min(MOST_PROBE - 1.0);
-                    (hold.rounds, hold.wait_rounds) = (0, PROBE_ROUNDS[0]);
-                    hold.gain = 1.0 + hold.excess;
-                } else {
-                    hold.end_probe(delivery_bps);
-                }
-            }
-        } else if hold.tested.is_none() && hold.rounds >= hold.wait_rounds && !round.app_limited {
-            (hold.gain, hold.rounds) = (1.0 + hold.excess, 0);
-        }
+        hold.probe(delivery_bps, round.app_limited);
         self.window = self.held_window(&hold);
         self.phase = Phase::Hold(hold);
     }
