@@ -58,6 +58,16 @@ class Event(_Body, frozen=True, kw_only=True):
         _register(event_registry, cls)
 
 
+class OfAgent:
+    """Of events with a field `agent`: they belong to that agent. A mixin, since a subclass of `Event` is an event type."""
+
+    __slots__ = ()
+    agent: str
+
+    def belongs_to(self) -> str | None:
+        return self.agent
+
+
 class Action(_Body, frozen=True, kw_only=True):
     """A policy's answer to an event. Subclass to define one; an actuator must accept it."""
 

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from waystage.events.base import Event, EventError, TrafficClass
+from waystage.events.base import Event, EventError, OfAgent, TrafficClass
 
 Outcome = Literal["done", "failed", "cancelled", "lost"]
 """`lost`: the engine ended without a word, for example killed."""
@@ -115,7 +115,7 @@ class FlowFinished(Event, frozen=True, kw_only=True):
         return agent_of(self.flow_id) or None
 
 
-class FlowsListed(Event, frozen=True, kw_only=True):
+class FlowsListed(OfAgent, Event, frozen=True, kw_only=True):
     """All running flows of `agent`: any other of its flows that started earlier is lost.
 
     An agent sends it at its start, when it knows nothing of the flows of the agent before it.
@@ -123,9 +123,6 @@ class FlowsListed(Event, frozen=True, kw_only=True):
 
     agent: str
     flows: tuple[str, ...] = ()
-
-    def belongs_to(self) -> str | None:
-        return self.agent
 
 
 class FlowRequested(Event, frozen=True, kw_only=True):

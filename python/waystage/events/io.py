@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from waystage.events.base import Event
+from waystage.events.base import Event, OfAgent
 
 IoOutcome = Literal["done", "lost"]
 """`lost`: the process ended without a word, for example killed."""
@@ -39,7 +39,7 @@ class IoSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until_ns: int = 0
 
 
-class IoApplicationStarted(Event, frozen=True, kw_only=True):
+class IoApplicationStarted(OfAgent, Event, frozen=True, kw_only=True):
     """The I/O process of one node of an application runs there for `ranks` ranks. Repeated after a reconnect."""
 
     app: str
@@ -49,11 +49,8 @@ class IoApplicationStarted(Event, frozen=True, kw_only=True):
     job_id: str | None = None
     user: str = ""
 
-    def belongs_to(self) -> str | None:
-        return self.agent
 
-
-class IoApplicationFinished(Event, frozen=True, kw_only=True):
+class IoApplicationFinished(OfAgent, Event, frozen=True, kw_only=True):
     """It has ended there. The application has ended with its last node."""
 
     app: str
@@ -61,11 +58,8 @@ class IoApplicationFinished(Event, frozen=True, kw_only=True):
     host: str
     outcome: IoOutcome = "done"
 
-    def belongs_to(self) -> str | None:
-        return self.agent
 
-
-class AggregatorStarted(Event, frozen=True, kw_only=True):
+class AggregatorStarted(OfAgent, Event, frozen=True, kw_only=True):
     """An aggregator can serve the application, at its start, or again after it was lost."""
 
     app: str
@@ -73,20 +67,14 @@ class AggregatorStarted(Event, frozen=True, kw_only=True):
     aggregator: str
     host: str = ""
 
-    def belongs_to(self) -> str | None:
-        return self.agent
 
-
-class AggregatorLost(Event, frozen=True, kw_only=True):
+class AggregatorLost(OfAgent, Event, frozen=True, kw_only=True):
     """It cannot: its process has ended, or a node process no longer reaches it."""
 
     app: str
     agent: str
     aggregator: str
     reason: str = ""
-
-    def belongs_to(self) -> str | None:
-        return self.agent
 
 
 class AggregatorUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -115,7 +103,7 @@ class IoUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bytes: int = 0
 
 
-class AggregatorReport(Event, frozen=True, kw_only=True):
+class AggregatorReport(OfAgent, Event, frozen=True, kw_only=True):
     """All aggregators and node processes of `agent`, at most once a second, and when an operation ends."""
 
     telemetry: ClassVar[bool] = True
@@ -125,11 +113,8 @@ class AggregatorReport(Event, frozen=True, kw_only=True):
     servers: tuple[AggregatorUse, ...] = ()
     processes: tuple[IoUse, ...] = ()
 
-    def belongs_to(self) -> str | None:
-        return self.agent
 
-
-class IoRequested(Event, frozen=True, kw_only=True):
+class IoRequested(OfAgent, Event, frozen=True, kw_only=True):
     """START_IO: collective operation `op` of the application is at the control point before its data shuffle.
 
     `bytes` is that of all ranks, 0 where unknown; `storage` names the file system, as the nodes know it. Repeated while
@@ -144,11 +129,8 @@ class IoRequested(Event, frozen=True, kw_only=True):
     bytes: int = 0
     storage: str = ""
 
-    def belongs_to(self) -> str | None:
-        return self.agent
 
-
-class IoCompleted(Event, frozen=True, kw_only=True):
+class IoCompleted(OfAgent, Event, frozen=True, kw_only=True):
     """FINISH_IO: it is at the control point after it.
 
     `waited_ns` is from the request to the grant, `took_ns` from then to the end. `operations` of one is usual; short
@@ -165,11 +147,8 @@ class IoCompleted(Event, frozen=True, kw_only=True):
     took_ns: int = 0
     operations: int = 1
 
-    def belongs_to(self) -> str | None:
-        return self.agent
 
-
-class ServerMapAdopted(Event, frozen=True, kw_only=True):
+class ServerMapAdopted(OfAgent, Event, frozen=True, kw_only=True):
     """All ranks of the application have begun epoch `epoch` with this server map."""
 
     app: str
@@ -177,11 +156,8 @@ class ServerMapAdopted(Event, frozen=True, kw_only=True):
     epoch: int
     aggregators: tuple[str, ...]
 
-    def belongs_to(self) -> str | None:
-        return self.agent
 
-
-class IoAdjusted(Event, frozen=True, kw_only=True):
+class IoAdjusted(OfAgent, Event, frozen=True, kw_only=True):
     """The controller asks the node processes of an application at this agent for `settings` (GRANT_IO among them).
 
     Sent again until reports name their version, and from time to time while they are not the default.
@@ -193,6 +169,3 @@ class IoAdjusted(Event, frozen=True, kw_only=True):
     app: str
     agent: str
     settings: IoSettings
-
-    def belongs_to(self) -> str | None:
-        return self.agent
