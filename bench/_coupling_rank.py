@@ -1,4 +1,4 @@
-"""One rank of the benchmark `coupling`: a writer or a reader by one of the methods. Imports nothing but NumPy and the method.
+"""One rank of the benchmark `coupling`: a writer or a reader by one of the methods. Imports only NumPy and the method.
 
 Arguments: method, role, rank, side of the cube, versions, folder. Prints `ready` once it is connected, waits for a line,
 then moves all versions and prints a line of JSON: when it had finished (CLOCK_MONOTONIC, s), versions lost or wrong.

@@ -149,7 +149,7 @@ int ws_io_write(ws_io_file *file, int64_t offset, const void *buffer, int64_t co
                 int64_t *moved);
 int ws_io_read(ws_io_file *file, int64_t offset, void *buffer, int64_t count, const ws_io_type *memory, int64_t *moved);
 
-/* The same on `extents` pairs of file offset and length, in the order of the data, whatever the view. The lengths add
+/* The same on `extents` pairs of file offset and length, in the order of the data, without the view. The lengths add
  * up to the bytes of `count` elements. */
 int ws_io_write_list(ws_io_file *file, int64_t extents, const int64_t *offsets, const int64_t *lengths,
                      const void *buffer, int64_t count, const ws_io_type *memory, int64_t *moved);

@@ -1,4 +1,4 @@
-"""Settings reach every node process of an application, whatever is lost; processes that are silent end."""
+"""Settings reach every node process of an application although messages are lost; processes that are silent end."""
 
 from __future__ import annotations
 

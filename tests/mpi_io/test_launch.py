@@ -108,26 +108,21 @@ def test_killed_aggregators_cost_no_byte(mpi: Mpi, looping: Path, tmp_path: Path
         process.kill()
 
 
-def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
-    tag = f"WAYSTAGE_TEST_TAG={tmp_path}"
-    process = subprocess.Popen(
-        [
-            *WAYSTAGE,
-            "mpi",
-            "--io",
-            "--",
-            *mpi.launcher,
-            "-n",
-            "2",
-            str(looping),
-            str(tmp_path / "file"),
-            "1000000",
-        ],
+def started(mpi: Mpi, looping: Path, folder: Path, rounds: int) -> subprocess.Popen[bytes]:
+    """Two ranks that write `rounds` times to `file` in `folder`; their processes are tagged with it."""
+    program = ["-n", "2", str(looping), str(folder / "file"), str(rounds)]
+    return subprocess.Popen(
+        [*WAYSTAGE, "mpi", "--io", "--", *mpi.launcher, *program],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "WAYSTAGE_TEST_TAG": str(tmp_path)},
+        env={**os.environ, "WAYSTAGE_TEST_TAG": str(folder)},
         start_new_session=True,
     )
+
+
+def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
+    tag = f"WAYSTAGE_TEST_TAG={tmp_path}"
+    process = started(mpi, looping, tmp_path, rounds=1_000_000)
     try:
         wait_until(lambda: (tmp_path / "file").exists(), "the program's file")
         folder = Path(environment_of(aggregators_of(tag)[0])["WAYSTAGE_IO_SOCKET"]).parent
@@ -145,23 +140,7 @@ def test_nothing_is_left_after_the_launcher_was_killed(mpi: Mpi, looping: Path, 
 
 
 def test_the_token_is_in_no_command_line(mpi: Mpi, looping: Path, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [
-            *WAYSTAGE,
-            "mpi",
-            "--io",
-            "--",
-            *mpi.launcher,
-            "-n",
-            "2",
-            str(looping),
-            str(tmp_path / "file"),
-            "300",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "WAYSTAGE_TEST_TAG": str(tmp_path)},
-    )
+    process = started(mpi, looping, tmp_path, rounds=300)
     try:
         wait_until(lambda: aggregators_of(f"WAYSTAGE_TEST_TAG={tmp_path}"), "an aggregator")
         token = environment_of(aggregators_of(f"WAYSTAGE_TEST_TAG={tmp_path}")[0])["WAYSTAGE_IO_TOKEN"]

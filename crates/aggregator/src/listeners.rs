@@ -63,7 +63,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     }
     if path.exists() {
         if UnixStream::connect(path).is_ok() {
-            let text = format!("{}: another process listens there already", path.display());
+            let text = format!("{}: another process uses this socket already", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
         }
         std::fs::remove_file(path)?;

@@ -131,7 +131,7 @@ fn hear(stream: &mut UnixStream) -> Option<ToRank> {
     }
 }
 
-/// The connection has ended, whatever it said before.
+/// The connection has ended; what it said before does not matter.
 fn is_cut(mut stream: impl Read) -> bool {
     let mut rest = Vec::new();
     match stream.read_to_end(&mut rest) {

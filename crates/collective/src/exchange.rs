@@ -5,7 +5,7 @@
 
 use crate::view::View;
 
-/// A view of at most this length is sent whatever its fragmentation: less than what a list costs in one operation.
+/// A view of at most this length is sent with any fragmentation: less than what a list costs in one operation.
 pub const SMALL_VIEW_BYTES: usize = 64 * 1024;
 
 /// A view of more bytes than this is never kept at an aggregator.

@@ -1,7 +1,7 @@
 //! File views: the bytes of a shared file that a rank sees, as one contiguous stream of data (MPI 4.0, section 14.3).
 //!
 //! Since displacements of a filetype increase, the data of a view inside any window of the file are one contiguous
-//! range: finding it takes two searches, whatever the number of extents.
+//! range: finding it takes two searches for any number of extents.
 
 use std::ops::Range;
 

@@ -283,7 +283,7 @@ impl File {
         state.direct()?.access(write, &transfer)
     }
 
-    /// An independent operation on extents of the file: (offset, bytes) in the order of the data, whatever the view.
+    /// An independent operation on extents of the file: (offset, bytes) in the order of the data, without the view.
     ///
     /// # Errors
     /// Of the storage, of arguments.

@@ -4,7 +4,7 @@
 //! Leaves: copied bytes, runs of the window. Must not know: messages, sockets.
 //!
 //! Both the view and the datatype are walked lazily, together: a piece is contiguous in the file, in memory and in the
-//! image. Nothing is flattened, whatever the number of runs.
+//! image. Nothing is flattened, for any number of runs.
 #![allow(unsafe_code)]
 
 use std::ops::Range;

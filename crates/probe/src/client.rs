@@ -312,7 +312,7 @@ impl Probe {
         let found = if up {
             self.control.send(kinds::ARM, &asked);
             expect(&self.control, kinds::ARMED)?;
-            // It leaves at the rate that was chosen, whatever the path carries.
+            // It leaves at the chosen rate, also where the path carries less.
             let sent =
                 during(Cause::Rate, || send(socket, mark, number, &train, &self.padding, &stopped));
             self.still_on()?;

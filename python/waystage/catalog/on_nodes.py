@@ -169,7 +169,7 @@ class _Walk:
         try:
             self._engine.run([first], self._finished, show, marks=marks)
         finally:
-            # Whatever ended it: the next build goes on from here.
+            # After any end the next build goes on from here.
             self._manifest.save(self._folder / JOURNAL)
         return self._recorded
 

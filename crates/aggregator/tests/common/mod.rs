@@ -124,7 +124,7 @@ pub struct Cluster {
     losses: Vec<Loss>,
     /// Connections whose loss the node has not noticed: what it sends there is lost.
     broken: HashSet<(usize, usize)>,
-    /// How often nothing but the passing of time could help.
+    /// How often only the passing of time could help.
     pub waits: usize,
     writing: bool,
     syncs: u64,

@@ -3,7 +3,7 @@
 //! Arrives: the arguments of MPI's constructors, displacements and strides in bytes.
 //! Leaves: size, bounds, and the runs of contiguous bytes, lazily.
 //!
-//! A datatype is immutable and cheap to clone. A regular one has a few hundred bytes whatever its number of runs; an
+//! A datatype is immutable and cheap to clone. A regular one has a few hundred bytes for any number of runs; an
 //! irregular one (hindexed) has 16 bytes for each entry that differs from a loop.
 
 mod array;
