@@ -10,6 +10,7 @@ All nodes see the same files, so an emulated file system that is mounted outside
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ SUBNET = "10.213.71.0/24"
 _BURST_BYTES = 64 << 10
 _LATENCY = "20ms"
 _POLL_S = 0.05
+_TIDY_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class Nodes:
                 stderr=errors,
                 start_new_session=True,
             )
+            began = time.time()
             try:
                 deadline = time.monotonic() + limit_s
                 while process.poll() is None and not (may_hang_at_end and _printed(out)):
@@ -126,9 +129,31 @@ class Nodes:
                 if (ended := process.poll()) is None:
                     process.kill()
                     process.wait()
+                    tidy(began)
             if ended:
                 raise BenchError(f"status {ended}: {(_text(errors).strip() or _text(out).strip())[-600:]}")
             return _text(out)
+
+
+def tidy(began: float) -> None:
+    """Remove what launches since `began` (time since 1970, s) that were ended by force have left: folders of which no
+    process holds the lock."""
+    until = time.monotonic() + _TIDY_S
+    while time.monotonic() < until:
+        left = 0
+        for folder in Path("/tmp").glob(f"waystage-io-{os.geteuid()}-*"):
+            try:
+                with (folder / "lock").open() as lock:
+                    if folder.stat().st_mtime < began:
+                        continue
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder)
+            except OSError:
+                # Its processes are ending, or it is another launch's.
+                left += 1
+        if not left:
+            return
+        time.sleep(0.1)
 
 
 def _printed(out: IO[bytes]) -> bool:

@@ -14,7 +14,6 @@ machine keeps up; a turn whose emulation was late is not valid. It measures meth
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -75,8 +74,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
 
 def ways(case: str) -> list[str]:
     """Who takes part in a case."""
-    there = importlib.util.find_spec("waystage.cli.mpi") is not None
-    return [way for way in (*MPI_IO, *(BY_HAND if case in RAW else ())) if way != "waystage" or there]
+    return [*MPI_IO, *(BY_HAND if case in RAW else ())]
 
 
 class _Bench:
@@ -153,7 +151,7 @@ def _result(turns: Turns) -> dict[str, Any]:
             first = min(peers, key=lambda way: peers[way])
             name = f"{case} {step.removesuffix('_s')}"
             best[name] = f"{first} {peers[first]:.3f} s"
-            if ("waystage", case) in turns.names and turns.values(("waystage", case), step):
+            if turns.values(("waystage", case), step):
                 x_best[name] = round(peers[first] / turns.median(("waystage", case), step), 3)
     figures: dict[str, Any] = {
         "wrong_bytes": sum(n for name, n in wrong.items() if name.startswith("waystage"))

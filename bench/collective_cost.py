@@ -11,7 +11,6 @@ MPI, from `crates/collective/examples/set_view.rs`.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -62,21 +61,19 @@ def run(options: BenchOptions) -> dict[str, Any]:
         finally:
             pfs.unmount(folder / "point", force=True)
     best = min(turns.medians("write_s").items(), key=lambda item: (item[0][0] == "waystage", item[1]))
-    figures: dict[str, Any] = {}
-    if ("waystage", "contiguous") in turns.names:
-        ours = turns.median(("waystage", "contiguous"), "write_s")
-        peak = turns.median(("waystage", "peak"), "peak_kib")
-        wrong = [
-            *turns.values(("waystage", "contiguous"), "wrong"),
-            *turns.values(("waystage", "peak"), "wrong_read"),
-        ]
-        figures = {
-            "overhead_pct": round(100 * (ours / best[1] - 1), 2),
-            "view_us": round(turns.median(("waystage", "view"), "view_us"), 1),
-            "view_kib": turns.median(("waystage", "view"), "view_kib"),
-            "aggregator_peak_x_buffer": round(peak / (MEMORY_MIB << 10), 3),
-            "wrong_bytes": int(sum(wrong)),
-        }
+    ours = turns.median(("waystage", "contiguous"), "write_s")
+    peak = turns.median(("waystage", "peak"), "peak_kib")
+    wrong = [
+        *turns.values(("waystage", "contiguous"), "wrong"),
+        *turns.values(("waystage", "peak"), "wrong_read"),
+    ]
+    figures = {
+        "overhead_pct": round(100 * (ours / best[1] - 1), 2),
+        "view_us": round(turns.median(("waystage", "view"), "view_us"), 1),
+        "view_kib": turns.median(("waystage", "view"), "view_kib"),
+        "aggregator_peak_x_buffer": round(peak / (MEMORY_MIB << 10), 3),
+        "wrong_bytes": int(sum(wrong)),
+    }
     views = {
         f"{way}_view_{key}_of_1e6_runs": turns.median((way, "view"), f"view_{key}")
         for way in ("ompio", "romio321")
@@ -102,17 +99,14 @@ class _Bench:
         run_program(["mpicc", "-std=c11", "-O2", "-Wall", "-Wextra", "-o", self._cost, SOURCES / "cost.c"])
 
     def contestants(self) -> dict[tuple[str, str], Any]:
-        there = importlib.util.find_spec("waystage.cli.mpi") is not None
-        ours = ("waystage",) if there else ()
         found: dict[tuple[str, str], Any] = {}
-        for way in (*ours, *PEERS):
+        for way in ("waystage", *PEERS):
             found[way, "contiguous"] = partial(self._contiguous, way)
-        for way in (*ours, "ompio", "romio321"):
+        for way in ("waystage", "ompio", "romio321"):
             found[way, "view"] = partial(
                 self._cost_of, way, "view", RUNS if way == "waystage" else RUNS_OF_PEERS
             )
-        for way in ours:
-            found[way, "peak"] = partial(self._cost_of, way, "peak", self._extents)
+        found["waystage", "peak"] = partial(self._cost_of, "waystage", "peak", self._extents)
         return found
 
     def _contiguous(self, way: str, turn: int) -> Figures:

@@ -12,11 +12,9 @@ begun among them; each node starts its aggregator again. One run of five is MPIC
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _io_nodes import Nodes, nodes
+from _io_nodes import Nodes, nodes, tidy
 from numpy.typing import NDArray
 
 from waystage.bench import BenchError, BenchOptions, installed, run_program
@@ -41,7 +39,6 @@ WORDS = 1 << 16
 PAUSE_S = (0.2, 8.0)
 LIMIT_S = 150.0
 """For the end after the program's own time: more than the lease of its operations."""
-TIDY_S = 2.0
 SOURCE = Path(__file__).parent / "collective_peers" / "crash.c"
 TAG = "WAYSTAGE_BENCH_TAG"
 
@@ -139,7 +136,7 @@ def _one(
             if process.poll() is None:
                 process.kill()
             process.wait()
-            _tidy(began)
+            tidy(began)
         _judge(library, file, _text(out), _text(errors), counts)
 
 
@@ -158,26 +155,6 @@ def _judge(library: str, file: Path, out: str, errors: str, counts: _Counts) -> 
     if "not through aggregators" in errors:
         counts.failed += 1
         counts.complaints.append(f"{library}: {errors[-300:].strip()}")
-
-
-def _tidy(began: float) -> None:
-    """Remove what nodes that were ended by force have left: folders of which no process holds the lock."""
-    until = time.monotonic() + TIDY_S
-    while time.monotonic() < until:
-        left = 0
-        for folder in Path("/tmp").glob(f"waystage-io-{os.geteuid()}-*"):
-            try:
-                with (folder / "lock").open() as lock:
-                    if folder.stat().st_mtime < began:
-                        continue
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder)
-            except OSError:
-                # Its processes are ending, or it is another launch's.
-                left += 1
-        if not left:
-            return
-        time.sleep(0.1)
 
 
 def _kill_one(tag: str, chance: random.Random) -> int:
