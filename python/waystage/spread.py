@@ -47,6 +47,11 @@ def host_key_count(cores: int) -> int:
     return paths * -(-12 // paths)
 
 
+def key_mask(cores: int) -> int:
+    """The bits that a host key may have set."""
+    return (1 << max(1, (host_key_count(cores) - 1).bit_length())) - 1
+
+
 def column_count(cores: int) -> int:
     """Columns of the pair table: a host key's low four bits where there are more than 16 host keys."""
     return min(host_key_count(cores), MAX_COLUMNS)

@@ -19,7 +19,7 @@ import msgspec
 
 from waystage import spread
 from waystage.events import CLASSES, PathPlan, TrafficClass
-from waystage.interconnect import labels, pipeline
+from waystage.interconnect import labels, pipeline, tags
 from waystage.interconnect.cookies import stamped
 from waystage.interconnect.marks import Mark
 from waystage.interconnect.rules import (
@@ -84,8 +84,9 @@ def desired(
                 group = _group(trees, code, path_index, choice, failover)
                 groups[group.group_id] = group
                 for dst, uplink in choice.exceptions.items():
-                    rule = _exception(topology, trees, traffic, path_index, dst, uplink)
-                    exceptions[rule.key] = rule
+                    for prefix in edge_fields(topology, dst):
+                        rule = _exception(trees, traffic, path_index, prefix, uplink)
+                        exceptions[rule.key] = rule
         held[switch] = SwitchRules(rules={**rules, **exceptions} if exceptions else rules, groups=groups)
     return held
 
@@ -198,19 +199,25 @@ def _group(trees: dict[str, Tree], code: int, path_index: int, choice: PathChoic
     return Group(group_id=identity, kind="failover", buckets=tuple(bucket(way, way.port) for way in ways))
 
 
+def edge_fields(topology: Topology, switch: str) -> tuple[Field, ...]:
+    """Match every label, and every tag, whose destination is a host of this edge switch."""
+    plain = Field("eth_dst", *labels.edge_prefix(topology, switch))
+    layout = tags.layout_of(topology)
+    return (plain,) if layout is None else (plain, layout.of_edge(topology, switch))
+
+
 def _exception(
-    topology: Topology,
     trees: dict[str, Tree],
     traffic: TrafficClass,
     path_index: int,
-    dst: str,
+    prefix: Field,
     uplink: Uplink,
 ) -> Rule:
     code = pipeline.class_code(traffic)
     return stamped(
         pipeline.UP,
         pipeline.PRIORITY_EXCEPTION,
-        (_path_is(code, path_index), Field("eth_dst", *labels.edge_prefix(topology, dst))),
+        (_path_is(code, path_index), prefix),
         (PushVlan(trees[uplink.root].vid, code), Output(uplink.port)),
     )
 
@@ -248,9 +255,7 @@ def _static_rules(
     for switch in topology.switch_by_name:
         if switch not in topology.hosts_at:
             found[switch] += control_rules()
-    prefixes = {
-        edge: Field("eth_dst", *labels.edge_prefix(topology, edge)) for edge in topology.edge_switches
-    }
+    prefixes = {edge: edge_fields(topology, edge) for edge in topology.edge_switches}
     for tree in forest(topology, live).trees.values():
         for switch, rules in _transit_rules(prefixes, tree).items():
             found[switch] += rules
@@ -309,13 +314,14 @@ def _host_port_rules(topology: Topology, edge: str) -> list[Rule]:
 
 
 def _classify_rules(topology: Topology, edge: str, marks: tuple[Mark, ...]) -> list[Rule]:
-    """Marks first, then storage at either end; the rest is MPI."""
+    """Tags and marks first, then storage at either end; the rest is MPI."""
     rules = mark_rules(pipeline.CLASSIFY, pipeline.LOCAL, marks)
 
     def ends(priority: int, match: tuple[Field, ...], traffic: TrafficClass) -> Rule:
         steps = (pipeline.write_class(pipeline.class_code(traffic)), Goto(pipeline.LOCAL))
         return stamped(pipeline.CLASSIFY, priority, match, steps)
 
+    rules.append(ends(pipeline.PRIORITY_TAG, (tags.any_tag(),), "mpi"))
     storage = labels.PREFIX | labels.STORAGE_BIT
     to_storage = Field("eth_dst", storage, labels.PREFIX_MASK | labels.STORAGE_BIT)
     rules.append(ends(pipeline.PRIORITY_ENDPOINT, (to_storage,), "staging"))
@@ -341,31 +347,39 @@ def mark_rules(table: int, next_table: int, marks: tuple[Mark, ...]) -> list[Rul
 
 def _arrival_rules(topology: Topology, edge: str) -> list[Rule]:
     # Switches take a pop only behind a match on the tag (OpenFlow 1.3, section 7.2.5).
-    mine = (Field("eth_dst", *labels.edge_prefix(topology, edge)), pipeline.TAGGED)
-    return [
-        stamped(pipeline.ARRIVAL, pipeline.PRIORITY_EXACT, mine, (PopVlan(), Goto(pipeline.LOCAL))),
-        stamped(pipeline.ARRIVAL, pipeline.PRIORITY_DEFAULT, (), (Goto(pipeline.TRANSIT),)),
+    rules = [
+        stamped(
+            pipeline.ARRIVAL,
+            pipeline.PRIORITY_EXACT,
+            (mine, pipeline.TAGGED),
+            (PopVlan(), Goto(pipeline.LOCAL)),
+        )
+        for mine in edge_fields(topology, edge)
     ]
+    return [*rules, stamped(pipeline.ARRIVAL, pipeline.PRIORITY_DEFAULT, (), (Goto(pipeline.TRANSIT),))]
 
 
 def _local_rules(topology: Topology, edge: str, macs: dict[str, int]) -> list[Rule]:
-    """Delivery, counted by class. Unused labels of this switch are dropped here."""
+    """Delivery, counted by class, of labels and tags. Unused labels of this switch are dropped here."""
+    layout = tags.layout_of(topology)
     rules = [
-        stamped(
-            pipeline.LOCAL,
-            pipeline.PRIORITY_OWN_EDGE,
-            (Field("eth_dst", *labels.edge_prefix(topology, edge)),),
-            (),
-        ),
-        stamped(pipeline.LOCAL, pipeline.PRIORITY_DEFAULT, (), (Goto(pipeline.SPREAD),)),
+        stamped(pipeline.LOCAL, pipeline.PRIORITY_OWN_EDGE, (mine,), ())
+        for mine in edge_fields(topology, edge)
+    ]
+    rules += [
+        stamped(pipeline.LOCAL, pipeline.PRIORITY_DEFAULT, (anywhere,), (Goto(pipeline.SPREAD),))
+        for anywhere in (Field("eth_dst", labels.PREFIX, labels.PREFIX_MASK), tags.any_tag())
     ]
     for host in topology.hosts_at[edge]:
         if host not in macs:
             continue
         port = topology.attachment[host][1]
         label = Field("eth_dst", labels.label_of(topology, host))
-        for traffic in CLASSES:
-            match = (label, pipeline.class_is(pipeline.class_code(traffic)))
+        addresses: list[tuple[TrafficClass, Field]] = [(traffic, label) for traffic in CLASSES]
+        if layout is not None:
+            addresses.append(("mpi", layout.of_host(topology, host)))
+        for traffic, address in addresses:
+            match = (address, pipeline.class_is(pipeline.class_code(traffic)))
             steps = (SetEthDst(macs[host]), Output(port))
             rules.append(
                 stamped(
@@ -386,7 +400,8 @@ def _spread_rules(topology: Topology, edge: str, spread_by: Spread, seed: int) -
     rules: list[Rule] = []
 
     def spread_rule(host_key: int, key_mask: int, row: int | None, path_index: int) -> Rule:
-        match = [Field("eth_dst", labels.PREFIX | host_key, labels.PREFIX_MASK | key_mask)]
+        # A label and a tag have the host key at the same place.
+        match = [Field("eth_dst", host_key, key_mask)]
         if row is not None:
             match.append(Field("metadata", row << 4, pipeline.ROW_MASK))
         steps = (WriteMetadata(path_index << 8, pipeline.PATH_MASK), Goto(pipeline.UP))
@@ -394,14 +409,15 @@ def _spread_rules(topology: Topology, edge: str, spread_by: Spread, seed: int) -
 
     if spread_by == "destination":
         host_keys = sorted({spread.host_key(topology, host.name) for host in topology.hosts})
+        key_mask = spread.key_mask(cores)
         return [
-            spread_rule(host_key, labels.HOST_KEY_BITS, None, host_key % spread.path_count(cores))
+            spread_rule(host_key, key_mask, None, host_key % spread.path_count(cores))
             for host_key in host_keys
         ]
     table = spread.pair_table(cores, seed)
     columns = sorted({spread.column(topology, host.name) for host in topology.hosts})
     mask = (
-        labels.HOST_KEY_BITS
+        spread.key_mask(cores)
         if spread.column_count(cores) == spread.host_key_count(cores)
         else spread.MAX_COLUMNS - 1
     )
@@ -423,21 +439,22 @@ def _up_rules(choices: dict[int, PathChoice]) -> list[Rule]:
     ]
 
 
-def _transit_rules(prefixes: dict[str, Field], tree: Tree) -> dict[str, list[Rule]]:
+def _transit_rules(prefixes: dict[str, tuple[Field, ...]], tree: Tree) -> dict[str, list[Rule]]:
     """Down to the edge switches below, else up to the parent.
 
     The root has no such default, so an unknown label is dropped there. Every rule matches its tree's id.
     """
-    tag = Field("vlan_vid", tree.vid)
+    vlan = Field("vlan_vid", tree.vid)
     found: dict[str, list[Rule]] = {}
     for switch, below in tree.down.items():
         rules = [
-            stamped(pipeline.TRANSIT, pipeline.PRIORITY_EXACT, (tag, prefixes[edge]), (Output(port),))
+            stamped(pipeline.TRANSIT, pipeline.PRIORITY_EXACT, (vlan, prefix), (Output(port),))
             for edge, port in below.items()
+            for prefix in prefixes[edge]
         ]
         if switch in tree.up and (below or switch not in prefixes):
             rules.append(
-                stamped(pipeline.TRANSIT, pipeline.PRIORITY_UP, (tag,), (Output(tree.up[switch][1]),))
+                stamped(pipeline.TRANSIT, pipeline.PRIORITY_UP, (vlan,), (Output(tree.up[switch][1]),))
             )
         found[switch] = rules
     return found
