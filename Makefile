@@ -18,7 +18,7 @@ BENCH ?= rules switching probes backplane mixes foresee collision pfsim-oracle m
   wan-start wan-fairness wan-files wan-crash staging-crash wan-reorder probe proxy flow-cost staging-slurm many-nodes coupling \
   io-crash
 
-.PHONY: help demo test lint build lab-up lab-down lab-test bench fuzz audit docs dist lock clean packages test-packages
+.PHONY: help demo test lint build lab-up lab-down lab-test bench bench-quick fuzz audit docs dist lock clean packages test-packages
 
 help: ## List the targets.
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ lab-test: build test-packages ## Only the tests that bring up clusters (root).
 
 bench: build test-packages ## Run the benchmarks: make bench BENCH="rules switching"; results under results/bench.
 	@scripts/bench $(BENCH)
+
+bench-quick: build test-packages ## Run all benchmarks as smoke runs, 30 minutes in all; BENCH="..." chooses.
+	@scripts/bench --quick $(BENCH)
 
 fuzz: build ## Feed the parsers of foreign bytes with far more random input than `make test` does.
 	@WAYSTAGE_FUZZ_EXAMPLES=$${WAYSTAGE_FUZZ_EXAMPLES:-20000} $(BIN)/pytest fuzz

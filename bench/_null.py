@@ -17,6 +17,8 @@ from waystage.bench import BenchError, BenchOptions, take_turns, timing
 # The size is part of what a figure means, so it is a constant; a quick run takes seconds and asserts nothing.
 SIZE, SIZE_QUICK = 64 << 20, 1 << 20
 TURNS, TURNS_QUICK = 7, 2
+# Seconds that a run and a quick run take; the harness prints them beforehand.
+TAKES_S = 5, 2
 
 
 def run(options: BenchOptions) -> dict[str, Any]:

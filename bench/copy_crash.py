@@ -44,7 +44,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
         tree, copy = Path(folder) / "tree", Path(folder) / "copy"
         contents = make_tree(tree, chance)
         usual_s = _usual(tree, copy)
-        for kill in range(kills):
+        for kill in options.limit.steps(range(kills)):
             options.progress(f"kill {kill + 1} of {kills}", kill / kills)
             shutil.rmtree(copy, ignore_errors=True)
             if not _killed(tree, copy, chance.uniform(0.0, usual_s)):

@@ -12,6 +12,7 @@ included. A copy that had ended before its kill is repeated.
 from __future__ import annotations
 
 import filecmp
+import itertools
 import os
 import random
 import shutil
@@ -45,7 +46,9 @@ def run(options: BenchOptions) -> dict[str, Any]:
         clean = ends.copy(str(tree), ends.there("clean"))
         shutil.rmtree(ends.far / "clean")
         whole, seconds = clean.trace.points[-1][1], clean.seconds
-        while len(rows) < kills:
+        for _ in options.limit.steps(itertools.count()):
+            if len(rows) == kills:
+                break
             who = "client" if len(rows) % 2 == 0 else "server"
             options.progress(f"kill {len(rows) + 1} of {kills}: the {who}", len(rows) / kills)
             row = _kill(ends, who, chance.uniform(0.1, 1.0) * seconds, whole)

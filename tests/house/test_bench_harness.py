@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from harness import Waystage
+from harness import Waystage, command
+from waystage.bench import Limit
 
 GOOD = '''"""How fast one and one make two.
 
@@ -98,3 +102,56 @@ def test_medians_with_intervals_and_dropped_measurements_are_printed(
     ran = waystage("bench", "late")
     assert "dropped: ours, turn 1: late" in ran.out
     assert ["ours", "s", "1", "1", "1", "2"] in [line.split() for line in ran.out.splitlines()]
+
+
+IN_TURNS = '''"""How long two ways to wait take."""
+import time
+from waystage.bench import take_turns
+TAKES_S = 120, 3
+def wait(turn):
+    time.sleep(0.2)
+    print("waited", flush=True)
+    return {"seconds": 0.2}
+def run(options):
+    turns = take_turns(options, {"one": wait, "other": wait}, turns=500)
+    return {"figures": {"turns": turns.count}, "details": turns.details()}
+'''
+
+
+def test_a_time_limit_ends_the_run_after_complete_turns(folder: Path, waystage: Waystage) -> None:
+    (folder / "waiting.py").write_text(IN_TURNS)
+    ran = waystage("bench", "waiting", "--json", "--time-limit", "3")
+    assert "takes about 2 min" in ran.err
+    result = json.loads(ran.out.splitlines()[-1])
+    assert 1 <= result["figures"]["turns"] <= 7
+    assert "time limit of 3 s" in result["details"]["stopped"]
+    assert {len(rows) for rows in result["details"]["runs"].values()} == {result["figures"]["turns"]}
+
+
+def test_ctrl_c_prints_the_complete_turns(folder: Path) -> None:
+    (folder / "waiting.py").write_text(IN_TURNS)
+    waiting = command("bench", "waiting", "--json")
+    with subprocess.Popen(waiting, stdout=subprocess.PIPE, text=True, cwd=folder.parent) as running:
+        assert running.stdout is not None
+        for _ in range(3):  # the second turn has begun
+            assert running.stdout.readline() == "waited\n"
+        running.send_signal(signal.SIGINT)
+        result = json.loads(running.stdout.read().splitlines()[-1])
+    assert result["figures"]["turns"] >= 1 and result["details"]["stopped"] == "Ctrl-C"
+
+
+def test_a_part_without_a_complete_turn_leaves_those_before_it(folder: Path, waystage: Waystage) -> None:
+    (folder / "waiting.py").write_text(
+        IN_TURNS.replace(
+            "turns=500)", "turns=1)\n    time.sleep(1)\n    take_turns(options, {'third': wait}, turns=5)"
+        )
+    )
+    ran = waystage("bench", "waiting", "--json", "--time-limit", "0.9")
+    result = json.loads(ran.out.splitlines()[-1])
+    assert ran.code == 75 and result["figures"] == {}
+    assert result["details"]["part 1"]["turns"] == 1
+
+
+def test_steps_end_before_the_limit() -> None:
+    assert list(Limit().steps(range(5))) == [0, 1, 2, 3, 4]
+    assert list(Limit(seconds=1e-9).steps(range(5))) == [0]

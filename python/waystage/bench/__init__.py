@@ -14,19 +14,22 @@ Benchmarks are in the repository and not in the wheel: they need the repository'
 
 from __future__ import annotations
 
-from waystage.bench.options import BenchError, BenchOptions, NoBenchmark
+from waystage.bench.options import BenchError, BenchOptions, Limit, NoBenchmark, Stopped
 from waystage.bench.programs import installed, measure_apart, own_process, run_program, timed, timing
-from waystage.bench.runner import benchmarks, load_module, run_benchmark
+from waystage.bench.runner import benchmarks, durations, load_module, run_benchmark
 from waystage.bench.turns import Figures, TurnFailed, Turns, take_turns
 
 __all__ = [
     "BenchError",
     "BenchOptions",
     "Figures",
+    "Limit",
     "NoBenchmark",
+    "Stopped",
     "TurnFailed",
     "Turns",
     "benchmarks",
+    "durations",
     "installed",
     "load_module",
     "measure_apart",

@@ -1,15 +1,19 @@
 """What a benchmark is given, and how it fails.
 
 Arrives: nothing.
-Leaves: the options of a run; the errors of a benchmark.
+Leaves: the options of a run, its time limit; the errors of a benchmark.
 Must not know: what a benchmark measures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class BenchError(RuntimeError):
@@ -18,6 +22,53 @@ class BenchError(RuntimeError):
 
 class NoBenchmark(BenchError):
     """There is no such benchmark, or the file is not one."""
+
+
+class Stopped(BenchError):
+    """The run ended early, by its time limit or by Ctrl-C, before a part of it had a complete turn."""
+
+
+class Measured(Protocol):
+    """Turns of one part of a benchmark, as `bench.turns.Turns`."""
+
+    def details(self) -> dict[str, Any]: ...
+
+
+@dataclass(eq=False)
+class Limit:
+    """The time limit of a run, why it ended early, and what it has measured.
+
+    `seconds` is None where there is no limit. `stopped` is None until the run ends early. `parts` are the turns so
+    far, in the order in which they were begun.
+    """
+
+    seconds: float | None = None
+    stopped: str | None = None
+    parts: list[Measured] = field(default_factory=list)
+    _began: float = field(default_factory=time.monotonic)
+    _steps_done: int = 0
+
+    def over(self, needed_s: float = 0.0) -> bool:
+        """Whether a step of `needed_s` seconds would end after the limit; then the run is marked as stopped."""
+        if self.stopped is None and self.seconds is not None:
+            spent = time.monotonic() - self._began
+            if spent + needed_s > self.seconds:
+                self.stopped = f"the time limit of {self.seconds:g} s"
+        return self.stopped is not None
+
+    def steps(self, items: Iterable[T]) -> Iterator[T]:
+        """The items, until the next would probably end after the limit; the first one of a run always.
+
+        A step is taken to last as long as the longest one before it.
+        """
+        longest = 0.0
+        for item in items:
+            if self._steps_done and self.over(longest):
+                return
+            begin = time.monotonic()
+            yield item
+            longest = max(longest, time.monotonic() - begin)
+            self._steps_done += 1
 
 
 def _no_progress(what: str, share: float) -> None:
@@ -31,6 +82,7 @@ class BenchOptions:
     `quick` asks for a smoke run; `repetitions` replaces the benchmark's own number of turns. `out` is a folder for
     files of the run, or None. `progress` takes the current step and the share done, 0 to 1. `inputs` are files to
     measure with instead of the benchmark's own, by name; a benchmark lists the names that it accepts in `INPUTS`.
+    `limit` ends the run early; the parts of a run share it.
     """
 
     quick: bool = False
@@ -38,6 +90,7 @@ class BenchOptions:
     out: Path | None = None
     progress: Callable[[str, float], None] = field(default=_no_progress, compare=False)
     inputs: Mapping[str, Path] = field(default_factory=dict)
+    limit: Limit = field(default_factory=Limit, compare=False)
 
     def part(self, name: str, begin: float, end: float) -> BenchOptions:
         """The same options for one part of the run, whose progress goes from `begin` to `end` of the total."""

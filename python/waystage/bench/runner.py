@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from waystage.bench.options import BenchOptions, NoBenchmark
+from waystage.bench.options import BenchOptions, NoBenchmark, Stopped
 from waystage.machine import CpuWatch, describe
 
 
@@ -36,11 +36,24 @@ def benchmarks() -> dict[str, str]:
     return {path.stem.replace("_", "-"): _first_line(path) for path in sorted(bench_dir().glob("[!_]*.py"))}
 
 
+def durations(name: str) -> tuple[int, int] | None:
+    """How long a run and a quick run take, in seconds: the benchmark's `TAKES_S`, or None where it has none."""
+    try:
+        tree = ast.parse(_path(name).read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "TAKES_S":
+                full, quick = ast.literal_eval(node.value)
+                return int(full), int(quick)
+    except (OSError, SyntaxError, UnicodeDecodeError, TypeError, ValueError):
+        return None
+    return None
+
+
 def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
     """Run `bench/NAME.py`. Raises NoBenchmark where there is none, it takes no such input, or its answer is
     malformed.
     """
-    path = bench_dir() / f"{name.replace('-', '_')}.py"
+    path = _path(name)
     if name not in benchmarks():
         known = ", ".join(benchmarks())
         raise NoBenchmark(f"there is no benchmark {name!r}: choose one of {known}")
@@ -48,7 +61,13 @@ def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     with CpuWatch() as watch:
-        answer = function(options)
+        try:
+            answer = function(options)
+        except (Stopped, KeyboardInterrupt):
+            if not any(part.details()["turns"] for part in options.limit.parts):
+                raise
+            options.limit.stopped = options.limit.stopped or "Ctrl-C"
+            answer = _incomplete(options)
     _check(name, answer)
     machine = describe() | {
         "idle_pct": round(watch.idle_pct, 1),
@@ -61,8 +80,20 @@ def run_benchmark(name: str, options: BenchOptions) -> dict[str, Any]:
         "figures": dict(answer["figures"]),
         "peers": dict(answer.get("peers", {})),
         "machine": machine,
-        "details": dict(answer.get("details", {})),
+        "details": dict(answer.get("details", {}))
+        | ({"stopped": options.limit.stopped} if options.limit.stopped else {}),
     }
+
+
+def _path(name: str) -> Path:
+    return bench_dir() / f"{name.replace('-', '_')}.py"
+
+
+def _incomplete(options: BenchOptions) -> dict[str, Any]:
+    """The answer of a benchmark that ended before its figures could be derived: its complete turns."""
+    measured = [part.details() for part in options.limit.parts]
+    named = {f"part {n}": found for n, found in enumerate(measured, 1) if found["turns"]}
+    return {"figures": {}, "details": {"valid": False} | named}
 
 
 def load_module(path: Path) -> ModuleType:

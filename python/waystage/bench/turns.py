@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from waystage.bench.options import BenchError, BenchOptions
+from waystage.bench.options import BenchError, BenchOptions, Stopped
 from waystage.machine import CpuWatch
 from waystage.stats import median, median_spread
 
@@ -47,6 +47,12 @@ class Turns:
 
     def add(self, name: Name, row: Figures) -> None:
         (self.warm_up if row["turn"] < 0 else self._rows)[name].append(row)
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` turns: the run has ended early, and the next one is not complete."""
+        self.count = count
+        for name, rows in self._rows.items():
+            self._rows[name] = [row for row in rows if row["turn"] < count]
 
     @property
     def valid(self) -> bool:
@@ -128,18 +134,29 @@ def take_turns(
     `--repetitions` replaces both numbers; there are never more than `at_most`.
     The first `warm_up` turns do not count. A measurement is dropped where `invalid` returns a reason, where the
     machine was less than `least_idle_pct` idle meanwhile, or where the contestant raises TurnFailed.
+
+    The complete turns are the result where the time limit or Ctrl-C ends the run. Raises Stopped where there is none.
     """
     count = options.repetitions or (quick if options.quick else turns)
     count = min(count, at_most or count)
     names: list[Name] = list(contestants)
     found = Turns(count, names)
+    options.limit.parts.append(found)
     steps = (warm_up + count) * len(names)
-    for number in range(warm_up + count):
-        turn = number - warm_up
-        for place, name in enumerate(order(names, number)):
-            what = f"{label(name)}, {f'turn {turn + 1} of {count}' if turn >= 0 else 'warm-up'}"
-            options.progress(what, (number * len(names) + place) / steps)
-            found.add(name, _measured(contestants[name], turn, least_idle_pct, invalid))
+    complete = 0
+    try:
+        for number in options.limit.steps(range(warm_up + count)):
+            turn = number - warm_up
+            for place, name in enumerate(order(names, number)):
+                what = f"{label(name)}, {f'turn {turn + 1} of {count}' if turn >= 0 else 'warm-up'}"
+                options.progress(what, (number * len(names) + place) / steps)
+                found.add(name, _measured(contestants[name], turn, least_idle_pct, invalid))
+            complete = max(turn + 1, 0)
+    except KeyboardInterrupt:
+        options.limit.stopped = "Ctrl-C"
+    found.cut(complete)
+    if not complete:
+        raise Stopped(f"ended by {options.limit.stopped} before every contestant was measured")
     return found
 
 

@@ -8,12 +8,15 @@ Must not know: what a benchmark measures.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+
+if TYPE_CHECKING:
+    from waystage.bench import BenchOptions
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -35,6 +38,12 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     help="Number of turns, instead of the benchmark's own.",
 )
 @click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0.0, min_open=True),
+    metavar="SECONDS",
+    help="Begin no turn that would probably end later; print what was measured.",
+)
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory for the files of the run.",
@@ -54,6 +63,7 @@ def command(
     name: str | None,
     quick: bool,
     repetitions: int | None,
+    time_limit: float | None,
     out: Path | None,
     trace: Path | None,
     topology: Path | None,
@@ -64,27 +74,62 @@ def command(
     Prints the figures, the peers that they are compared with (measured in the same run), and the machine. With
     --json, prints one object {"name", "figures", "peers", "machine", "details"}. The exit status is 7 where the
     machine was short of CPU, or the result is not valid: the machine was measured instead of the method.
+
+    Ctrl-C and --time-limit end the run; the figures are then those of the complete turns, and "stopped" in the
+    details says why. The exit status is 130 and 75 where there are too few for any figure.
     """
-    from waystage.bench import BenchError, BenchOptions, NoBenchmark, benchmarks, run_benchmark
+    from waystage.bench import (
+        BenchError,
+        BenchOptions,
+        Limit,
+        NoBenchmark,
+        Stopped,
+        benchmarks,
+        durations,
+        run_benchmark,
+    )
 
     try:
         if name is None:
             known = benchmarks()
-            rows = [{"benchmark": key, "what it measures": value} for key, value in known.items()]
-            output.result({"benchmarks": known}, table(rows, ["benchmark", "what it measures"]))
+            rows = [
+                {"benchmark": key, "takes": _takes(durations(key), quick), "what it measures": value}
+                for key, value in known.items()
+            ]
+            output.result({"benchmarks": known}, table(rows, ["benchmark", "takes", "what it measures"]))
             return
         given = {"trace": trace, "topology": topology}
         inputs = {key: path for key, path in given.items() if path is not None}
+        takes = _takes(durations(name), quick)
+        if takes and repetitions is None:
+            output.note(f"{name} takes about {takes}; Ctrl-C ends it and prints what was measured")
         with output.progress() as progress:
-            options = BenchOptions(quick, repetitions, out, progress, inputs)
+            options = BenchOptions(quick, repetitions, out, progress, inputs, Limit(time_limit))
             result = run_benchmark(name, options)
+    except Stopped as error:
+        raise UserError(f"benchmark {name} {error}", _status(options)) from error
     except NoBenchmark as error:
         raise UserError(str(error), ExitCode.BAD_INPUT) from error
     except BenchError as error:
         raise UserError(str(error), ExitCode.FAILED) from error
     output.result(result, as_text(result))
+    if not result["figures"] and options.limit.stopped:
+        click.get_current_context().exit(_status(options))
     if result["machine"]["short_of_cpu"] or result["details"].get("valid") is False:
         click.get_current_context().exit(ExitCode.INVALID)
+
+
+def _status(options: BenchOptions) -> ExitCode:
+    """The exit status of a run that ended too early for any figure."""
+    return ExitCode.INTERRUPTED if options.limit.stopped == "Ctrl-C" else ExitCode.TIMED_OUT
+
+
+def _takes(durations: tuple[int, int] | None, quick: bool) -> str:
+    """How long a benchmark takes, as text; empty where it does not say."""
+    if durations is None:
+        return ""
+    seconds = durations[1 if quick else 0]
+    return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} min"
 
 
 def as_text(result: dict[str, Any]) -> str:
