@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 import re
-from fractions import Fraction
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 N = TypeVar("N", int, float)
 
@@ -81,6 +83,10 @@ def _wrong(value: object, what: str, why: str = "write one") -> UnitError:
 
 
 def _quantity(value: object, what: str) -> tuple[Fraction, str]:
+    from fractions import (
+        Fraction,
+    )  # with decimal, a sixth of the start of a command that only prints its help
+
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise _wrong(value, what)
     if isinstance(value, float):

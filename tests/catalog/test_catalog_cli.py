@@ -53,6 +53,9 @@ def test_from_building_to_exporting(tree: Path, tmp_path: Path) -> None:
 
     listed = waystage("query", catalog, "--type", "f", "-0").stdout.split(b"\0")[:-1]
     assert set(listed) == {b"a/" + RAW, *(f"a/f{n}".encode() for n in range(4))}
+    absolute = waystage("query", catalog, "--type", "f", "-0", "--absolute").stdout.split(b"\0")[:-1]
+    assert absolute == [os.path.join(os.fsencode(tree), path) for path in listed]
+    assert b"without --json" in waystage("query", catalog, "--absolute", "--count", expected=2).stderr
     assert b"a/odd\\n\\xff\n" in waystage("query", catalog, "--name", "odd*").stdout
     counted = json.loads(
         waystage("query", catalog, "--size", "+1000", "--type", "f", "--count", "--json").stdout

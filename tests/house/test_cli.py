@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from waystage import __version__
 from waystage.cli import errors
 from waystage.cli import main as entry
 from waystage.cli.common import ExitCode, Output, UserError, output_options, table
+from waystage.cli.examples import EXAMPLES
 
 ALL_ERRORS = sorted(errors.ERRORS)
 
@@ -279,3 +281,40 @@ def test_a_copy_starts_without_heavy_libraries(tmp_path: Path) -> None:
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert (ran.stdout.strip(), (tmp_path / "b").is_dir()) == ("", True)
+
+
+@pytest.mark.parametrize(("name", "line"), [(n, x) for n, lines in EXAMPLES.items() for x in lines])
+def test_each_example_of_the_help_parses(name: str, line: str) -> None:
+    words = shlex.split(line, comments=True)
+    assert words[:1] == ["waystage"] and words[1 : 1 + len(name.split())] == name.split()
+    if any(mark in words for mark in ("|", ">")):
+        words = words[: min(words.index(mark) for mark in ("|", ">") if mark in words)]
+    command: click.Command = entry.group
+    context = click.Context(command, info_name="waystage")
+    rest = words[1:]
+    while isinstance(command, click.Group) and rest and rest[0] in command.list_commands(context):
+        below = command.get_command(context, rest[0])
+        assert below is not None
+        command, context, rest = below, click.Context(below, info_name=rest[0]), rest[1:]
+    for parameter in command.params:
+        if isinstance(parameter.type, click.Path):
+            parameter.type = click.STRING  # the files of an example need not exist
+    command.make_context(name, rest)
+    assert line in " ".join(EVERY[tuple(name.split())].get_help(context).split("\n"))
+
+
+def test_every_subcommand_has_an_example() -> None:
+    with_one = {name.split()[0] for name in EXAMPLES}
+    assert set(entry.SUBCOMMANDS) - with_one == {"aggregator"}  # it is started by `mpi`
+
+
+def test_without_a_subcommand_the_help_is_printed(waystage: Waystage) -> None:
+    for words in ((), ("catalog",)):
+        bare = waystage(*words)
+        assert bare.code == 0 and bare.err == "" and bare.out == waystage(*words, "--help").out
+
+
+def test_a_mistyped_subcommand_is_suggested(waystage: Waystage) -> None:
+    ran = waystage("coppy", "a", "b")
+    assert ran.code == 2 and "did you mean 'copy'" in ran.err
+    assert waystage("zzz").code == 2

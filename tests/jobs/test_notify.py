@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -190,6 +192,50 @@ def test_a_notification_without_a_journal_is_published_yet_reported_as_not_confi
     assert ran.code == 1 and "17" not in ran.out
     item = box.get(5)
     assert item is not None and item.event == StagingStarted(job_id="17", direction="out", bytes=8_000_000)
+
+
+def test_a_host_that_the_topology_lacks_is_refused(waystage: Waystage, tmp_path: Path) -> None:
+    address = f"unixsock-stream/{tmp_path}/site.sock"
+    running = subprocess.Popen(
+        command("controller", "--listen", address, "--topology", "paper", "--state-dir", tmp_path / "state"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert running.stdout is not None and "ready" in running.stdout.readline()
+        start = ("notify", "job-start", "17", "--endpoint", address, "--nodes")
+        refused = waystage(*start, "c1,c99").expect(3)
+        assert "no host c99" in refused.err and "c1, c2" in refused.err
+        waystage(*start, "c1,c2").expect(0)
+        jobs = waystage("state", "show", "--json", "--endpoint", address).json["jobs"]
+        assert list(jobs["17"]["nodes"]) == ["c1", "c2"]
+    finally:
+        running.terminate()
+        running.communicate()
+
+
+def test_following_events_ends_at_its_timeout_while_others_arrive(
+    waystage: Waystage, endpoint: tuple[str, Backplane]
+) -> None:
+    address, backplane = endpoint
+    done = threading.Event()
+
+    def publish() -> None:
+        while not done.wait(0.05):
+            backplane.publish(StagingStarted(job_id="17"))
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(publish)
+        try:
+            followed = waystage("events", "--timeout", "2", "--endpoint", address).expect(0)
+            assert "StagingStarted" in followed.out
+            too_few = waystage(
+                "events", "--count", "1", "--type", "JobStarted", "--timeout", "0.5", "--endpoint", address
+            )
+            assert too_few.code == 75 and "0 of 1 events" in too_few.err
+        finally:
+            done.set()
 
 
 def test_a_controller_keeps_the_job_database_across_its_own_death(tmp_path: Path) -> None:

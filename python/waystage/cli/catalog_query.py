@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of lines.")
 @click.option("--null", "-0", "null", is_flag=True, help="Print unescaped paths, each ended by a NUL.")
+@click.option("--absolute", is_flag=True, help="Print each path below the root of the catalogued tree.")
 @click.option("--sql", metavar="QUERY", help="SQL query on the views entries and directories (needs DuckDB).")
 @output_options
 def query(
@@ -82,6 +83,7 @@ def query(
     order: str,
     limit: int | None,
     null: bool,
+    absolute: bool,
     sql: str | None,
     output: Output,
 ) -> None:
@@ -99,6 +101,11 @@ def query(
     asked = [option for option in (answer, histogram, by, top, sql) if option is not None]
     if len(asked) > 1:
         raise UserError("give only one of --count, --histogram, --by, --top and --sql", ExitCode.USAGE)
+    if absolute and (output.json or any(option is not None for option in (answer, histogram, by, sql))):
+        raise UserError(
+            "--absolute is for lists of paths: give it without --json, --count, --histogram, --by and --sql",
+            ExitCode.USAGE,
+        )
     if not set(types) <= set("fdlbcps"):
         raise UserError(f"--type {types}: give letters from f, d, l, b, c, p, s", ExitCode.USAGE)
     catalog = Catalog(target)
@@ -111,6 +118,7 @@ def query(
             f"{target}: {catalog.hidden_sections:,} of its {len(catalog.manifest.sections):,} sections are omitted:"
             " the file system does not let you list their entries"
         )
+    root = os.fsencode(catalog.root) if absolute else b""
     which = ask.Filter(
         name=None if name is None else os.fsencode(name),
         path=None if path is None else os.fsencode(path),
@@ -143,12 +151,19 @@ def query(
         )
     elif top is not None:
         found_top = ask.top(catalog, which, order, top)
-        _show(_listed(found_top, output.json), limit, output)
+        _show(_listed(found_top, output.json, root), limit, output)
     else:
-        _list(catalog, which, limit, null, output)
+        _list(catalog, which, limit, null, output, root)
 
 
-def _list(catalog: Catalog, which: Filter, limit: int | None, null: bool, output: Output) -> None:
+def _below(root: bytes, path: bytes) -> bytes:
+    """The path below `root`; as it is where `root` is empty."""
+    return os.path.join(root, path) if path else root
+
+
+def _list(
+    catalog: Catalog, which: Filter, limit: int | None, null: bool, output: Output, root: bytes
+) -> None:
     import sys
 
     from waystage.catalog.export import rows
@@ -164,7 +179,7 @@ def _list(catalog: Catalog, which: Filter, limit: int | None, null: bool, output
         if output.json:
             entries += rows(piece)
         else:
-            paths = paths_of(piece).to_pylist()
+            paths = [_below(root, path) for path in paths_of(piece).to_pylist()]
             if null:
                 print_null(paths, output)
             elif not output.quiet:
@@ -176,7 +191,7 @@ def _list(catalog: Catalog, which: Filter, limit: int | None, null: bool, output
     output.result({"entries": entries})
 
 
-def _listed(found: pa.Table, exact: bool) -> list[dict[str, Any]]:
+def _listed(found: pa.Table, exact: bool, root: bytes) -> list[dict[str, Any]]:
     from waystage.catalog.store import paths_of
     from waystage.display import display, named
 
@@ -186,7 +201,7 @@ def _listed(found: pa.Table, exact: bool) -> list[dict[str, Any]]:
         # As date(1) writes a time by its seconds: years beyond 9999 have no other form here.
         mtime = str(row["mtime"]) if seconds is None else f"@{seconds}"
         about = {"size": row["size"], "mtime": mtime, "uid": row["uid"]}
-        rows.append((named(path) if exact else {"path": display(path)}) | about)
+        rows.append((named(path) if exact else {"path": display(_below(root, path))}) | about)
     return rows
 
 

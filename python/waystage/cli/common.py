@@ -8,9 +8,7 @@ Must not know: what any subcommand does.
 from __future__ import annotations
 
 import functools
-import json
 import os
-import resource
 import stat
 import sys
 import time
@@ -80,6 +78,8 @@ class Output:
     def result(self, value: Any, text: str | None = None) -> None:
         """Print the result: `value` as one JSON object with --json, else `text` unless --quiet."""
         if self.json:
+            import json
+
             line = json.dumps(value, ensure_ascii=False, default=str)
             # A name that is not UTF-8 holds lone surrogates: JSON can escape them, UTF-8 cannot encode them.
             click.echo(line.encode("utf-8", "backslashreplace"))
@@ -208,6 +208,8 @@ def needs_root(doing: str) -> None:
 
 def take_descriptors() -> None:
     """Raise the soft limit of open files to the hard one: the usual 1,024 are too few for a socket per connection."""
+    import resource
+
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -7,10 +7,8 @@ Must not know: how bytes are moved.
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import shlex
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -35,16 +33,15 @@ from waystage.cli.copy_remote import (
 from waystage.cli.many_nodes import nodes_options
 from waystage.cli.reaching import RateSchedule, Session, Trust, memory, server_options, show_key_option
 from waystage.cli.reporting import job_option
-from waystage.flows import FlowDescription, FlowEnd, copying_class, reported, storage
 from waystage.native_options.copies import RemoteCopyOptions, TreeCopyOptions
 from waystage.task import Progress, follow
 from waystage.wan.rates import UNLIMITED, Limiter, Schedule
-from waystage.wan.ssh import Shell
 
 if TYPE_CHECKING:
     from waystage._native import RemoteCopy, TreeCopy
     from waystage.copying.on_nodes import Copied
     from waystage.nodes import Where
+    from waystage.wan.ssh import Shell
 
 SHOWN = 20
 """Problems and paths shown as text; --json gives all."""
@@ -255,6 +252,8 @@ def command(
 
     Exit status 8: some entries failed or changed during the copy; the same command retries them.
     """
+    from waystage.flows import FlowDescription, FlowEnd, copying_class, reported, storage
+
     for name, given in (("SRC", source), ("DST", destination)):
         if not given:
             raise UserError(f"{name} is empty: give a path; . is the current directory", ExitCode.USAGE)
@@ -306,7 +305,7 @@ def command(
             **options,
         )
         session = Session(port, mode, schedule.most, udp_wait or None)
-        ssh = Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage) if by_ssh or rsh is not None else None
+        ssh = _shell(rsh, remote_waystage) if by_ssh or rsh is not None else None
         trust = Trust(identity, known_hosts, server_key, trust_new)
 
         def attempt(again: bool) -> RemoteCopy:
@@ -392,11 +391,21 @@ class Statistics:
             numbers, limit = copying.connection()
             line["connection"] = {key: round(number, 3) for key, number in numbers.items()}
             line["limited_by"] = limit or None
+        import json
+
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
         self._bytes, self._at = moved, now
         # What was missed is not made up for.
         self._due += STATISTICS_S * max(1, math.ceil((now - self._due) / STATISTICS_S))
+
+
+def _shell(rsh: str | None, remote_waystage: str) -> Shell:
+    import shlex
+
+    from waystage.wan.ssh import Shell
+
+    return Shell(tuple(shlex.split(rsh or "ssh")), remote_waystage)
 
 
 def _follow(

@@ -8,6 +8,8 @@ Must not know: what any event means.
 from __future__ import annotations
 
 import json
+import math
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.connecting import configuration, connection_options
 from waystage.cli.flows import settings_text
 
-_QUIET_SECONDS = 0.5
+_WAIT_SECONDS = 0.5
 """How often to check for an interrupt."""
 
 
@@ -30,7 +32,7 @@ _QUIET_SECONDS = 0.5
     "--timeout",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="Exit after this time without an event.",
+    help="Exit after this time; the exit status is 75 if --count events have not arrived.",
 )
 @click.option("--list", "list_types", is_flag=True, help="List the event types and their fields.")
 @connection_options
@@ -58,19 +60,19 @@ def command(
         with Backplane.open(configuration(endpoint, config)) as backplane:
             subscription = backplane.subscribe(properties)
             output.note(f"following {', '.join(types) or 'every event'}; end with Ctrl-C")
-            quiet_s, shown = 0.0, 0
-            while (count is None or shown < count) and (timeout is None or quiet_s < timeout):
-                item = subscription.get(_QUIET_SECONDS)
-                if item is None:
-                    quiet_s += _QUIET_SECONDS
-                    continue
-                quiet_s = 0.0
-                shown += 1
-                _show(item, output)
+            end = math.inf if timeout is None else time.monotonic() + timeout
+            shown = 0
+            while (count is None or shown < count) and (left := end - time.monotonic()) > 0:
+                item = subscription.get(min(left, _WAIT_SECONDS))
+                if item is not None:
+                    shown += 1
+                    _show(item, output)
     except EventError as error:
         raise UserError(str(error), ExitCode.USAGE) from None
     except BackplaneError as error:
         raise UserError(str(error), ExitCode.FAILED) from None
+    if count is not None and shown < count:
+        raise UserError(f"{shown} of {count} events arrived within {timeout:g} s", ExitCode.TIMED_OUT)
 
 
 def _show(item: Any, output: Output) -> None:

@@ -10,9 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib
-import importlib.util
-import json
-import logging
 import os
 import signal
 import sys
@@ -24,68 +21,95 @@ import click
 
 from waystage import __version__
 from waystage.cli.common import ExitCode, UserError, refuse_empty_paths
-from waystage.cli.errors import explain
+from waystage.cli.examples import with_examples
 
-SUBCOMMANDS: dict[str, str] = {
-    "doctor": "Check what this machine can run, what is missing, and how to install it.",
-    "lab": "Start, inspect and remove an emulated cluster.",
-    "run": "Run an experiment and compare its policies.",
-    "report": "Print the results of a run and rewrite its report.",
-    "compare": "Compare two trees or catalogs, or two runs.",
-    "controller": "Run a site controller.",
-    "notify": "Notify the controllers that a job or its staging starts or ends.",
-    "slurm": "Install, check and remove the hooks that stage data and report jobs in Slurm.",
-    "events": "Watch, publish and describe events.",
-    "flows": "List running flows, and pace them.",
-    "state": "Show, save and compare the state of a controller.",
-    "profile": "Record the communication between the ranks of an MPI program.",
-    "mpi": "Run an MPI program with collective I/O through aggregators, and a profile.",
-    "pattern": "Show, convert and merge communication patterns.",
-    "catalog": "Catalog a tree and query it without walking it again.",
-    "load": "Read all files of a tree or catalog and report the rate of each storage target.",
-    "profile-targets": "Measure how many concurrent loaders suit a storage target.",
-    "copy": "Copy a tree or a file, also between hosts: resumable, optionally verified.",
-    "restripe": "Lay out the files of a tree anew on their storage targets, or suggest how.",
-    "stage": "Stage a job's data in before it starts and out after it ended.",
-    "stager": "Run the staging daemon.",
-    "aggregator": "Gather and write the collective I/O of a node's MPI ranks.",
-    "proxy": "Relay TCP connections over a long or lossy path.",
-    "serve": "Serve copies and TCP connections to other hosts.",
-    "probe": "Measure the path to another host: RTT, and per direction loss, rate and bottleneck.",
-    "verify": "Verify a copy against its source.",
-    "dedup": "Measure how much data of a tree is redundant.",
-    "augment": "Augment images for training.",
-    "bench": "Run benchmarks.",
-    "completion": "Print the completion script for a shell.",
+SECTIONS: dict[str, dict[str, str]] = {
+    "Move data": {
+        "copy": "Copy a tree or a file, also between hosts: resumable, optionally verified.",
+        "verify": "Verify a copy against its source.",
+        "compare": "Compare two trees or catalogs, or two runs.",
+        "stage": "Stage a job's data in before it starts and out after it ended.",
+        "restripe": "Lay out the files of a tree anew on their storage targets, or suggest how.",
+    },
+    "Read and describe trees": {
+        "catalog": "Catalog a tree and query it without walking it again.",
+        "load": "Read all files of a tree or catalog and report the rate of each storage target.",
+        "profile-targets": "Measure how many concurrent loaders suit a storage target.",
+        "dedup": "Measure how much data of a tree is redundant.",
+        "augment": "Augment images for training.",
+    },
+    "Cross a wide-area network": {
+        "serve": "Serve copies and TCP connections to other hosts.",
+        "proxy": "Relay TCP connections over a long or lossy path.",
+        "probe": "Measure the path to another host: RTT, and per direction loss, rate and bottleneck.",
+    },
+    "Run MPI programs": {
+        "mpi": "Run an MPI program with collective I/O through aggregators, and a profile.",
+        "profile": "Record the communication between the ranks of an MPI program.",
+        "pattern": "Show, convert and merge communication patterns.",
+        "aggregator": "Gather and write the collective I/O of a node's MPI ranks.",
+    },
+    "See and control flows": {
+        "controller": "Run a site controller.",
+        "flows": "List running flows, and pace them.",
+        "events": "Watch, publish and describe events.",
+        "state": "Show, save and compare the state of a controller.",
+        "notify": "Notify the controllers that a job or its staging starts or ends.",
+        "slurm": "Install, check and remove the hooks that stage data and report jobs in Slurm.",
+        "stager": "Run the staging daemon.",
+    },
+    "Try and measure": {
+        "run": "Run an experiment and compare its policies.",
+        "report": "Print the results of a run and rewrite its report.",
+        "lab": "Start, inspect and remove an emulated cluster.",
+        "bench": "Run benchmarks.",
+    },
+    "This installation": {
+        "doctor": "Check what this machine can run, what is missing, and how to install it.",
+        "completion": "Print the completion script for a shell.",
+    },
 }
-"""Name -> one line of help. A subcommand whose module is absent is not listed."""
+"""Section of the help -> name -> one line of help. Each name is a module of this package."""
+
+SUBCOMMANDS: dict[str, str] = {name: text for part in SECTIONS.values() for name, text in part.items()}
+
+MOST_SUGGESTIONS = 3
 
 
 class LazyGroup(click.Group):
     """A group whose subcommands are modules of this package, imported when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name in SUBCOMMANDS if _module_exists(name)]
+        return list(SUBCOMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in SUBCOMMANDS or not _module_exists(cmd_name):
+        if cmd_name not in SUBCOMMANDS:
             return None
-        module = importlib.import_module(_module_of(cmd_name))
+        module = importlib.import_module(f"waystage.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
-        return refuse_empty_paths(command)
+        return with_examples(refuse_empty_paths(command), cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(_no_command(args[0]), ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, SUBCOMMANDS[name]) for name in self.list_commands(ctx)])
+        widest = max(map(len, SUBCOMMANDS))
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in names.items()])
 
 
-def _module_exists(name: str) -> bool:
-    return importlib.util.find_spec(_module_of(name)) is not None
+def _no_command(given: str) -> str:
+    """The error for a mistyped subcommand, with the names that are like it."""
+    import difflib
 
-
-def _module_of(name: str) -> str:
-    """The module of a subcommand: a dash in its name is an underscore there."""
-    return f"waystage.cli.{name.replace('-', '_')}"
+    near = difflib.get_close_matches(given, SUBCOMMANDS, MOST_SUGGESTIONS, 0.6)
+    found = f"there is no command {given!r}"
+    return f"{found}: did you mean {' or '.join(repr(name) for name in near)}?" if near else found
 
 
 @click.command(
@@ -94,6 +118,8 @@ def _module_of(name: str) -> str:
 @click.version_option(__version__, prog_name="waystage")
 def group() -> None:
     """Coordinate data movement in high-performance computing.
+
+    `waystage COMMAND --help` explains a command and shows examples.
 
     Exit status: 0 success, 1 failure, 2 usage error, 3 bad input, 4 missing program or library,
     5 needs root, 6 busy, 7 invalid result, 8 partial success, 75 time is up, 130 interrupted.
@@ -115,6 +141,8 @@ def _leave_at_once(ended: list[int]) -> None:
     thread by unwinding its stack, which Rust turns into abort().
     """
     if ended and "zenoh" in sys.modules:
+        import logging
+
         logging.shutdown()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):  # its reader is gone: `run` has said so already
@@ -131,6 +159,9 @@ def run(arguments: list[str]) -> int:
         return status if isinstance(status, int) else ExitCode.OK
     except UserError as error:
         return _fail(arguments, error.message, error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:  # a group without a subcommand
+        click.echo(error.format_message())
+        return ExitCode.OK
     except click.UsageError as error:
         where = f" (see '{error.ctx.command_path} --help')" if error.ctx is not None else ""
         return _fail(arguments, error.format_message() + where, ExitCode.USAGE)
@@ -145,12 +176,16 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:
+        from waystage.cli.errors import explain
+
         return _fail(arguments, *explain(error))
 
 
 def _fail(arguments: list[str], message: str, code: ExitCode) -> int:
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--json" in own:
+        import json
+
         click.echo(json.dumps({"error": message, "exit_code": int(code)}, ensure_ascii=False))
     else:
         click.echo(f"waystage: error: {message}", err=True)

@@ -7,15 +7,25 @@ Must not know: policies, paths, other subscribers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from waystage import events
 from waystage.cli.common import ExitCode, Output, UserError
 from waystage.cli.connecting import configuration, connection_options
+
+if TYPE_CHECKING:
+    from waystage.backplane import Backplane
+
+
+MOST_SHOWN = 8
+"""Hosts that an error lists."""
+
+STATE_PATIENCE_S = 1.0
+"""How long to wait for the controller's topology."""
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:
@@ -136,10 +146,38 @@ def _notify(event: events.Event, endpoint: str | None, config: Path | None, outp
 
     try:
         checked(event)  # what is wrong with the event is said whether or not a controller answers
-        with Notifier(Backplane.open(configuration(endpoint, config))) as notifier:
+        backplane = Backplane.open(configuration(endpoint, config))
+        with Notifier(backplane) as notifier:
+            if isinstance(event, events.JobStarted | events.StagingStarted):
+                _refuse_unknown(event.nodes, backplane)
             item = notifier.send(event)
     except events.EventError as error:
         raise UserError(str(error), ExitCode.USAGE) from None
     except BackplaneError as error:
         raise UserError(str(error), ExitCode.FAILED) from None
     output.result({"event": type(event).__name__, "event_id": item.event_id, "time_ns": item.time_ns})
+
+
+def _refuse_unknown(nodes: Sequence[str], backplane: Backplane) -> None:
+    """Raise UserError for nodes that the controller's topology lacks.
+
+    Any node is accepted where the controller has no topology, or lets this client not see its state.
+    """
+    from waystage.backplane import BackplaneError
+    from waystage.state import State
+
+    try:
+        topology = State.restore(bytes(backplane.snapshot(STATE_PATIENCE_S).state)).topology
+    except BackplaneError:
+        return
+    known = [] if topology is None else [host.name for host in topology.hosts]
+    unknown = sorted(set(nodes) - set(known))
+    if known and unknown:
+        raise UserError(
+            f"the controller's topology has no host {_some(unknown)}: its hosts are {_some(known)}",
+            ExitCode.BAD_INPUT,
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_SHOWN]) + (", ..." if len(names) > MOST_SHOWN else "")

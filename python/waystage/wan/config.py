@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,6 +144,8 @@ _KINDS = {str: "text", bool: "true or false", int: "whole number", list: "list",
 
 def load_config(path: Path) -> ServeConfig:
     """Read and check the file. Raises WanConfigError, which names file and key."""
+    import tomllib
+
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
