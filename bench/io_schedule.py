@@ -11,8 +11,12 @@ After Isaila et al., "CLARISSE", section V.C, in the simulator, with a live cont
 - `worst_run_x_none`: mean time of the jobs without a policy over that with one, the worst of all schedules and of all
   cases: two, four, I/O longer than computation, a large beside a small application, storage that one
   application cannot fill, one file system per application, and the sets. `worst_job_x_none`: the same of one job.
+- `live_write_speedup`, `live_worst_run_x_none`, `live_overhead_pct`: the first two of these for two instances of S-IOR in
+  the lab (experiments/io-lab.yaml): real programs, aggregators and controllers, an emulated file system. The last is the
+  median wait of operations that found the storage idle under `io-fcfs`, by their time. `live_operation_error_pct`: the
+  largest error of the simulator's mean operation, of the policies.
 - `grant_ms`: START_IO to GRANT_IO of an operation that need not wait, through the unix socket, the flow agent, the
-  backplane and a controller with `io-fcfs`, median. `overhead_pct`: that by the time of a write of two instances.
+  backplane and a controller with `io-fcfs`, median, where the grant was not given in advance. `overhead_pct`: that by the time of a write of two instances.
 """
 
 from __future__ import annotations
@@ -31,17 +35,21 @@ from typing import Any
 import msgspec
 
 from waystage.bench import BenchError, BenchOptions
+from waystage.experiment.compare import compare
 from waystage.experiment.io_summary import io_figures
 from waystage.experiment.loading import load
-from waystage.experiment.results import RunResult
-from waystage.experiment.schema import Experiment, Mix
+from waystage.experiment.results import IoRecord, RunResult
+from waystage.experiment.schema import Experiment, Mix, PolicyChoice
 from waystage.local_client import LocalClient
 from waystage.stats import median, percentile
+from waystage.worlds.lab.runner import LabWorld
 from waystage.worlds.sim.runner import SimWorld
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 SCHEDULES = ("io-fcfs", "io-set10", "io-calciom", "io-min-dilation", "io-fair")
-GRANTS, GRANTS_QUICK = 400, 20
+LIVE = ("io-fcfs", "io-set10", "io-fair")
+GRANTS, GRANTS_QUICK = 200, 20
+SETTLED_S = 0.1
 
 
 def run(options: BenchOptions) -> dict[str, Any]:
@@ -52,14 +60,16 @@ def run(options: BenchOptions) -> dict[str, Any]:
     for at, (name, experiment) in enumerate(cases.items()):
         options.progress(f"simulating {name}", 0.8 * at / len(cases))
         results[name] = _simulated(experiment)
-    options.progress("grants of a controller", 0.85)
+    options.progress("live, in the lab", 0.8)
+    live, waits = _live(options)
+    options.progress("grants of a controller", 0.95)
     grants_ms = _grants(GRANTS_QUICK if options.quick else GRANTS)
     figures_of = {name: io_figures(result) for name, result in results.items()}
     runs = {name: _runs(result) for name, result in results.items()}
     both = figures_of["two"]
     stretch = {policy: figures_of["sets"][policy].factor or 0.0 for policy in figures_of["sets"]}
     grant_ms = median(grants_ms)
-    figures = {
+    figures = live | {
         "write_speedup": both["null"].io_s / both["io-fcfs"].io_s,
         "write_speedup_four": figures_of["four"]["null"].io_s / figures_of["four"]["io-fcfs"].io_s,
         "interference_i": both["null"].factor or 0.0,
@@ -83,6 +93,7 @@ def run(options: BenchOptions) -> dict[str, Any]:
                 name: {policy: _rounded(msgspec.to_builtins(found)) for policy, found in of.items()}
                 for name, of in figures_of.items()
             },
+            "live_seconds": waits,
             "grant_ms_p99": round(percentile(grants_ms, 99), 3),
         },
     }
@@ -116,6 +127,56 @@ def _cases(two: Experiment) -> dict[str, Experiment]:
         "links": change(two, file_systems=(fast,)),
         "apart": change(apart, file_systems=(*two.file_systems, other)),
     }
+
+
+def _live(options: BenchOptions) -> tuple[dict[str, float], dict[str, list[list[float]]]]:
+    """Figures of the lab, and of each operation by policy when it came, its wait and its time, s."""
+    experiment, _ = load(FOLDER / "io-lab.yaml")
+    what = experiment.jobs.collective
+    assert what is not None
+    jobs = msgspec.structs.replace(
+        experiment.jobs, collective=msgspec.structs.replace(what, operations=3 if options.quick else 6)
+    )
+    policies = tuple(PolicyChoice(name=name) for name in ("null", *LIVE))
+    lab = msgspec.structs.replace(experiment.lab, name=f"bench{os.getpid()}")
+    experiment = msgspec.structs.replace(experiment, jobs=jobs, policies=policies, lab=lab)
+    with tempfile.TemporaryDirectory(prefix="waystage-io-live-") as name:
+        result = LabWorld().run(experiment, Path(name) / "out", lambda text, part: None)
+    failed = [job.cause for job in result.jobs if job.status == "failed"]
+    if failed:
+        raise BenchError(f"a live run failed: {failed[0]}")
+    found = io_figures(result)
+    error_pct = compare(_simulated(experiment), result, [], []).max_operation_error_pct
+    times = {policy: _job_s(result, policy) for policy in ("null", *LIVE)}
+    idle = [r for r in result.io if r.policy == "io-fcfs" and r.op > 1 and not _met(r, result.io)]
+    figures = {
+        "live_write_speedup": found["null"].io_s / found["io-fcfs"].io_s,
+        "live_worst_run_x_none": min(times["null"] / times[policy] for policy in LIVE),
+        "live_operation_error_pct": error_pct,
+        "live_interference_i": found["null"].factor or 0.0,
+        "live_cost_c": found["io-fcfs"].factor or 0.0,
+    }
+    if idle:
+        figures["live_overhead_pct"] = 100 * median([r.waited_s / r.io_s for r in idle])
+    seconds = {
+        policy: [
+            [round(r.requested_at_s, 3), round(r.waited_s, 4), round(r.took_s, 3)]
+            for r in result.io
+            if r.policy == policy
+        ]
+        for policy in times
+    }
+    return figures, seconds
+
+
+def _job_s(result: RunResult, policy: str) -> float:
+    return sum(job.job_s for job in result.jobs if job.policy == policy)
+
+
+def _met(record: IoRecord, all_: list[IoRecord]) -> bool:
+    """Whether another application was in an operation when this one asked."""
+    others = [r for r in all_ if r.policy == record.policy and r.index != record.index]
+    return any(r.requested_at_s <= record.requested_at_s <= r.requested_at_s + r.io_s for r in others)
 
 
 def _simulated(experiment: Experiment) -> RunResult:
@@ -182,40 +243,46 @@ def _measured(path: Path, count: int) -> list[float]:
             ranks=4,
             aggregators=[f"c{number}"],
         )
-    version = [0, 0]
-    for number, client in enumerate(clients):  # both write once, so that the controller knows their storage
+    version, weight = [0, 0], [0.0, 0.0]
+    for client in clients:  # both write once, so that the controller knows their storage
         _say(client, type="io-request", op=1, bytes=1 << 30, storage="fs")
         _say(client, type="io-complete", op=1, bytes=1 << 30, took_ns=4 * 10**9)
-        version[number] = _settled(client)
-    for op in range(2, count // 2 + 2):
-        for number, client in enumerate(clients):
-            began = time.perf_counter()
-            _say(client, type="io-request", op=op, bytes=1 << 30, storage="fs")
-            while True:
-                line = client.receive(10.0)
-                if line is None:
-                    raise BenchError(f"no grant for operation {op}")
-                message = json.loads(line)
-                if message["version"] > version[number] and message["weight"] > 0:
-                    break
-            found.append(1000 * (time.perf_counter() - began))
-            version[number] = message["version"]
-            _say(client, type="io-report", version=version[number])
-            _say(client, type="io-complete", op=op, bytes=1 << 30, took_ns=4 * 10**9)
-            version[number] = _settled(client)
-            time.sleep(0.15)  # no faster than the agent takes lines
+    ops = [1, 1]
+    for number, client in enumerate(clients):
+        version[number], weight[number] = _settled(client, 0, 0.0)
+    while len(found) < count:
+        number = 0 if weight[0] <= weight[1] else 1  # who has its grant already need not ask
+        client = clients[number]
+        ops[number] += 1
+        op = ops[number]
+        began = time.perf_counter()
+        _say(client, type="io-request", op=op, bytes=1 << 30, storage="fs")
+        while True:
+            line = client.receive(10.0)
+            if line is None:
+                raise BenchError(f"no grant for operation {op}")
+            message = json.loads(line)
+            if message["version"] > version[number] and message["weight"] > 0:
+                break
+        found.append(1000 * (time.perf_counter() - began))
+        version[number] = message["version"]
+        _say(client, type="io-report", version=version[number])
+        _say(client, type="io-complete", op=op, bytes=1 << 30, took_ns=4 * 10**9)
+        for each, other in enumerate(clients):
+            version[each], weight[each] = _settled(other, version[each], weight[each])
+        time.sleep(0.15)  # no faster than the agent takes lines
     for client in clients:
         client.close()
     return found
 
 
-def _settled(client: LocalClient) -> int:
-    """Until nothing comes for a moment; the last version."""
-    version, wait_s = 0, 5.0
-    while (line := client.receive(wait_s)) is not None:
-        version, wait_s = json.loads(line)["version"], 0.1
+def _settled(client: LocalClient, version: int, weight: float) -> tuple[int, float]:
+    """Until nothing comes for a moment; the last version and weight."""
+    while (line := client.receive(SETTLED_S)) is not None:
+        message = json.loads(line)
+        version, weight = message["version"], message["weight"]
     _say(client, type="io-report", version=version)
-    return version
+    return version, weight
 
 
 def _say(client: LocalClient, **message: Any) -> None:

@@ -320,7 +320,10 @@ class IoState(msgspec.Struct, kw_only=True):
         if app is None or event.op <= app.done_op:
             return
         self._share(app.storage, time_ns)
-        pace = app.shared if app.overlapped else app.alone
+        if app.in_io and not app.going_on and event.op == app.op:
+            pace = Pace()  # it went on by a grant taken back too late: with whom is not known
+        else:
+            pace = app.shared if app.overlapped else app.alone
         pace.share_ns += app.share_ns
         pace.operations += max(1, event.operations)
         pace.bytes += max(0, event.bytes)

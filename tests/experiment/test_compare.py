@@ -9,7 +9,7 @@ import pytest
 from harness import Waystage
 from waystage.experiment import results
 from waystage.experiment.compare import CompareError, compare
-from waystage.experiment.results import JobRecord, PortSample, RunResult
+from waystage.experiment.results import IoRecord, JobRecord, PortSample, RunResult
 from waystage.experiment.schema import Experiment, Jobs, PolicyChoice
 
 POLICIES = ("ecmp", "link-separation")
@@ -65,6 +65,20 @@ def test_errors_are_relative_to_what_was_measured_and_worst_first() -> None:
         5.5555, rel=1e-3
     )  # 8.5 for 9 s; ecmp: 10.5 for 10 s is 5
     assert found.same_order and found.order_measured == ["link-separation", "ecmp"]
+
+
+def test_collective_operations_are_compared_by_their_mean_time_and_wait() -> None:
+    ours, theirs = run("sim", {"ecmp": [10.0]}), run("lab", {"ecmp": [10.0]})
+    for result, times in ((ours, (1.0, 2.0)), (theirs, (1.0, 3.0))):
+        result.io += [
+            IoRecord(
+                policy="ecmp", set=0, index=0, job_id="j", op=op, requested_at_s=op, waited_s=0.5, took_s=took
+            )
+            for op, took in enumerate(times, 1)
+        ]
+    found = compare(ours, theirs, [], [])
+    assert found.max_operation_error_pct == pytest.approx(100 * 0.5 / 2.5)
+    assert {e.quantity: e.error_pct for e in found.means}["waited_s"] == 0
 
 
 def test_another_order_of_policies_is_seen() -> None:

@@ -54,6 +54,33 @@ def test_the_first_that_meet_are_let_go_on_and_then_one_waits_for_the_other(name
     assert granted(said)["b"] == 1.0 and is_in(site, "b")
 
 
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_application_expected_next_has_its_grant_before_it_asks(name: str) -> None:
+    site = two(name)
+    for _ in range(3):
+        for app, after_s in (("a", 4.0), ("b", 3.0)):
+            site.request(app, after_s=after_s)
+            assert is_in(site, app), "no other is in an operation"
+            said = granted(site.complete(app, 1.0))
+    assert said.get("a") == 1.0, "b has just written: a comes next"
+    assert granted(site.request("a", after_s=4.0)) == {} and is_in(site, "a")
+
+
+def test_an_operation_that_began_with_a_grant_taken_back_says_nothing_of_paces() -> None:
+    site = two("io-fcfs")
+    for app in "ab":
+        site.request(app)
+        site.complete(app, 1.0)
+    holder = next(app for app in "ab" if site.state.io.applications[app].wanted.weight > 0)
+    other = "b" if holder == "a" else "a"
+    site.request(other)
+    site.request(holder, after_s=0.0)  # its process let it go on before it knew
+    known = site.state.io.applications[holder]
+    before = known.alone.operations + known.shared.operations
+    site.complete(holder, 2.0)
+    assert known.alone.operations + known.shared.operations == before
+
+
 def test_fcfs_grants_in_the_order_of_requests() -> None:
     site = two("io-fcfs", beside=0)
     site.application("c")

@@ -140,6 +140,7 @@ struct Shared {
     alive_ns: AtomicU64,
     lease_ns: u64,
     delay_ns: AtomicU64,
+    delayed: Mutex<()>,
 }
 
 /// The threads.
@@ -167,6 +168,7 @@ impl Storage {
             alive_ns: AtomicU64::new(now_ns()),
             lease_ns,
             delay_ns: AtomicU64::new(0),
+            delayed: Mutex::new(()),
         });
         let thread = |number: usize| {
             let shared = Arc::clone(&shared);
@@ -350,6 +352,8 @@ impl Shared {
         let began = now_ns();
         let delay = self.delay_ns.load(Ordering::Relaxed);
         if delay > 0 && first {
+            // One window at a time, as with a processor that others use.
+            let _one = self.delayed.lock();
             std::thread::sleep(Duration::from_nanos(delay));
         }
         let outcome = self.move_runs(&of, &piece);

@@ -121,7 +121,8 @@ def command(
         raise UserError(
             "WAYSTAGE_IO_TOKEN is not set: the launcher sets it to the token of the launch", ExitCode.USAGE
         )
-    delay_file = os.environ.get("WAYSTAGE_IO_DELAY_FILE") or None
+    # For tests: %h is the name of the host, since a launcher gives all nodes the same variables.
+    delay_file = os.environ.get("WAYSTAGE_IO_DELAY_FILE", "").replace("%h", sockets.gethostname()) or None
     wanted = AggregatorOptions(
         socket=os.fspath(socket),
         listen=listen or f"{_own_address()}:0",

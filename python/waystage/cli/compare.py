@@ -130,6 +130,7 @@ def _value(found: RunComparison) -> dict[str, Any]:
         "max_link_error_pct": found.max_link_error_pct,
         "max_job_error_pct": found.max_job_error_pct,
         "max_mean_job_error_pct": found.max_mean_error_pct,
+        "max_operation_error_pct": found.max_operation_error_pct,
         "same_order": found.same_order,
         "order_predicted": found.order_predicted,
         "order_measured": found.order_measured,
@@ -166,8 +167,13 @@ def _text(found: RunComparison, top: int) -> str:
     parts.append(
         f"largest errors: links {found.max_link_error_pct:.1f} %, jobs {found.max_job_error_pct:.1f} %, "
         f"mean job times {found.max_mean_error_pct:.1f} %"
+        + (f", mean collective operations {found.max_operation_error_pct:.1f} %" if _has_io(found) else "")
     )
     return "\n".join(parts)
+
+
+def _has_io(found: RunComparison) -> bool:
+    return any(error.quantity == "operation_s" for error in found.means)
 
 
 def _row(error: TimeError | LinkError | Difference) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from waystage.experiment import figures, page
+from waystage.experiment import figures, operations, page
 from waystage.experiment.results import ContentionResult, PortSample, RunResult, load_timelines
 from waystage.experiment.summary import TABLE_COLUMNS, Summary, contention_rows, summarise, table_rows
 
@@ -68,6 +68,7 @@ def render(result: RunResult, summary: Summary, samples: Sequence[PortSample]) -
     if any(summary.set_means_s.values()):
         drawing = figures.times_by_set(result, summary)
         parts.append(page.section("Mean job time per set (as Fig. 12)", drawing))
+    parts += _operations(result)
     parts += _timelines(result, samples)
     if summary.switching:
         drawing = figures.switching_times(result, summary)
@@ -93,6 +94,24 @@ def _status(result: RunResult) -> str:
         "jobs", [f"Job {job.job_id} under {job.policy} failed: {job.cause}" for job in failed]
     )
     return "\n".join([*blocks, *(page.note(note) for note in result.notes)])
+
+
+def _operations(result: RunResult) -> list[str]:
+    """Collective operations of the first set of each policy."""
+    parts = []
+    for policy in result.policies:
+        sets = [record.set for record in result.io if record.policy == policy]
+        if not sets:
+            continue
+        heading = f"Collective operations, {policy}, set {min(sets) + 1} (as Figs. 10, 16 of CLARISSE)"
+        parts.append(page.section(heading, operations.timeline(result, policy, min(sets))))
+    if parts:
+        parts.append(
+            page.note(
+                "Pale: waiting for a grant. Number of aggregators below where an epoch begins. All sets are in result.json."
+            )
+        )
+    return parts
 
 
 def _timelines(result: RunResult, samples: Sequence[PortSample]) -> list[str]:

@@ -145,7 +145,9 @@ class Scheduling(ABC):
             key=lambda app: (app.requested_ns, app.app),
         )
         held = [app for app in going if self._holds(app, now)]
-        chosen = self.choose(held, waiting, state)
+        chosen = self.choose(held, waiting, state) if going or waiting else {}
+        if not going and not waiting:
+            chosen = {_next(group, now).app: 1.0}
         for app in group:
             weight = chosen.get(app.app, app.wanted.weight if app.going_on else 0.0)
             if app.going_on and app.wanted.weight == weight:
@@ -156,3 +158,10 @@ class Scheduling(ABC):
     def _holds(self, app: IoApplication, now: int) -> bool:
         """Whether what goes on still counts: of one that hangs nothing is written, and none waits for it."""
         return now - max(app.granted_ns, app.moved_ns) < self._lease_ns
+
+
+def _next(group: Sequence[IoApplication], now: int) -> IoApplication:
+    """Of applications that compute, the one to have its grant before it asks, so that it need not wait: the one that has
+    it already, else the one whose next phase is expected first."""
+    standing = [app for app in group if app.wanted.weight > 0 and app.wanted.until_ns > now]
+    return min(standing or group, key=lambda app: (app.last_phase_ns + app.period_ns, app.app))

@@ -213,6 +213,9 @@ class _Run(PolicyRun):
                 f"Slurm has no node {missing}, which topology {self.topology.name} has: choose the cluster's topology, "
                 "or leave nodes to Slurm with cluster: {placement: slurm}"
             )
+        jobs = self.experiment.jobs
+        if jobs.collective is not None or any(mix.collective is not None for mix in jobs.mixes):
+            raise Unfit("jobs.collective: not run on clusters yet; use --on lab or --on sim")
         if self._lab is not None:
             return
         if len(self.experiment.policies) > 1 and not self._options.set_policy:

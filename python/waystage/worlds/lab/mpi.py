@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ SHIPPED = ("alltoall", "cg", "ring", "none")
 """Programs in the folder `programs`; compiled when first used, and again when their source changes."""
 
 _COMMON = ("harness.c", "harness.h")
+_ALONE = ("phases",)
+"""Programs of one file."""
 _FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
 
 
@@ -48,19 +50,25 @@ def start(
     *,
     processes_per_node: int = 1,
     options: Sequence[str] = (),
+    launcher: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
     **popen: Any,
 ) -> MpiJob:
-    """Start `argv` with its first rank on `nodes[0]`; keywords are those of `subprocess.Popen`, in text mode."""
+    """Start `argv` with its first rank on `nodes[0]`; keywords are those of `subprocess.Popen`, in text mode.
+
+    `launcher` are words before mpirun; `variables` are added to the environment.
+    """
     launch = command(lab, nodes, argv, processes_per_node=processes_per_node, options=options)
     contained = [
         *lab.resources.enter_host(nodes[0]),
         program("unshare"),
         *("--pid", "--mount-proc", "--fork", "--kill-child=KILL", "--"),
+        *launcher,
         *launch,
     ]
     keywords: dict[str, Any] = {
         "start_new_session": True,
-        "env": environment({"TMPDIR": str(lab.run_dir / "mpi")}),
+        "env": environment({"TMPDIR": str(lab.run_dir / "mpi"), **(variables or {})}),
         # A program that fills its working directory fills a bounded one.
         "cwd": lab.host_dir(nodes[0]),
         **popen,
@@ -118,10 +126,12 @@ def shipped(
 
 def build(name: str) -> Path:
     """The executable of a shipped program, from the cache or compiled now. Raises LabError."""
-    if name not in SHIPPED:
+    if name not in (*SHIPPED, *_ALONE):
         raise LabError(f"there is no shipped program {ascii(name)[:40]}: there are {', '.join(SHIPPED)}")
     folder = resources.files("waystage.worlds.lab") / "programs"
-    sources = {file: (folder / file).read_bytes() for file in (f"{name}.c", *_COMMON)}
+    sources = {
+        file: (folder / file).read_bytes() for file in (f"{name}.c", *(() if name in _ALONE else _COMMON))
+    }
     binary = kept_at("programs", name, sources, *_FLAGS)
     if not binary.exists():
         _compile(name, sources, binary)

@@ -41,8 +41,15 @@ class Parts(Protocol):
     def clear(self, start: Start) -> None: ...
 
 
+Phases = Callable[[JobRequest, Start, float, threading.Event], None]
+"""Runs the program of a job with collective I/O within a limit, s. Raises JobFailed."""
+
+
 class JobRun:
-    """Callable as `one_set.RunJob`. `now` gives seconds since the start of the run."""
+    """Callable as `one_set.RunJob`. `now` gives seconds since the start of the run.
+
+    Where there are `phases`, they are called for jobs with collective I/O.
+    """
 
     def __init__(
         self,
@@ -54,7 +61,9 @@ class JobRun:
         set_index: int,
         set_began_s: float,
         now: Callable[[], float],
+        phases: Phases | None = None,
     ) -> None:
+        self._phases = phases
         self._parts = parts
         self._notifier = notifier
         self._limits = limits
@@ -115,7 +124,9 @@ class JobRun:
     ) -> None:
         began = time.monotonic()
         try:
-            if request.io is None:
+            if request.collective is not None and self._phases is not None:
+                self._phases(request, start, self._limits.compute_s, stop)
+            elif request.io is None:
                 self._parts.compute(request, start, self._limits.compute_s, stop)
             else:
                 self._compute_beside_io(request, start, stop)

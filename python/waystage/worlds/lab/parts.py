@@ -31,11 +31,13 @@ class LabParts:
         self._mpirun_options = tuple(mpirun_options)
         self._preparing = threading.Lock()
 
-    def build(self, computes: Sequence[Compute]) -> None:
+    def build(self, computes: Sequence[Compute], *, phases: bool = False) -> None:
         """Compile what the jobs will run, so that no job's time holds a compiler's. Raises LabError."""
         for compute in computes:
             if compute.program in PROGRAMS:
                 mpi.build(compute.program)
+        if phases:
+            mpi.build("phases")
 
     def prepare(self, request: JobRequest, start: Start) -> None:
         """Make the files that will be staged: a job's time shall hold their transfer and nothing else.

@@ -13,23 +13,26 @@ from __future__ import annotations
 import contextlib
 import datetime
 import shutil
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from waystage.backplane import Backplane, BackplaneError
-from waystage.events import EventError
+from waystage.events import Envelope, EventError
 from waystage.experiment import results
 from waystage.experiment.checks import policy_options
-from waystage.experiment.queue import node_queue
-from waystage.experiment.results import Drops, JobRecord, RunResult
+from waystage.experiment.queue import Start, node_queue
+from waystage.experiment.results import AloneRecord, Drops, IoRecord, JobRecord, RunResult
 from waystage.experiment.schema import Experiment, PolicyChoice
-from waystage.experiment.workload import JobRequest
+from waystage.experiment.workload import JobRequest, jobs_of_set
 from waystage.jobs.notify import Notifier
 from waystage.machine import SHORT_OF_CPU_IDLE_PCT, CpuWatch, describe
 from waystage.task import Progress
 from waystage.worlds.base import PolicyRun, WorldError
-from waystage.worlds.lab import counters
+from waystage.worlds.lab import collective, counters
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.one_job import JobRun
 from waystage.worlds.lab.one_set import SetRun
@@ -48,9 +51,12 @@ CONFIRM_LIMIT_S = 30.0
 busy machine must not end it."""
 
 NOT_EMULATED = (
-    "file_systems, wide_paths and copies are simulated only: in the lab stagings come from the storage node's memory, "
-    "and no copy ran beside them"
+    "wide_paths, copies, and file_systems but those of collective I/O are simulated only: in the lab stagings come from "
+    "the storage node's memory, and no copy ran beside them"
 )
+
+ALONE = "alone"
+"""Of the controllers for jobs alone."""
 
 
 class LabWorld:
@@ -69,11 +75,14 @@ class _Run(PolicyRun):
         super().__init__(
             "lab", experiment, out, progress, start_ns=time.time_ns(), started=started, machine=describe()
         )
-        if experiment.file_systems or experiment.wide_paths or experiment.copies:
+        emulated = {what.file_system for what in collective.collectives(experiment)}
+        others = {system.name for system in experiment.file_systems} - emulated
+        if others or experiment.wide_paths or experiment.copies:
             self.result.notes.append(NOT_EMULATED)
         self._cpu = CpuWatch()
 
     def run(self) -> RunResult:
+        collective.check(self.experiment)
         options = self.experiment.lab
         lab = Lab(options.name, self.topology, host_bytes=options.tmpfs)
         self._progress("bringing the lab up", 0.0)
@@ -82,10 +91,13 @@ class _Run(PolicyRun):
             with contextlib.ExitStack() as stack:
                 stack.callback(lab.down)
                 stack.enter_context(StagingServices(lab))
+                points = stack.enter_context(collective.storage(lab, self.experiment))
                 self._lab, self._parts = lab, LabParts(lab, options.mpirun)
-                self._parts.build(self.computes)
+                self._programs = collective.Programs(lab, points, options.mpirun)
+                self._parts.build(self.computes, phases=bool(points))
                 with self._cpu:
                     self.run_sets()
+                    self._run_alone()
         except KeyboardInterrupt:
             self.result.interrupted = True
             raise
@@ -100,30 +112,15 @@ class _Run(PolicyRun):
         return self.result
 
     def run_set(self, choice: PolicyChoice, number: int, jobs: Sequence[JobRequest]) -> bool:
-        lab, parts = self._lab, self._parts
+        lab = self._lab
         self.report(choice, number, "starting the controller")
         self.recorder.begin(choice.shown, number)
         before = counters.read(lab)
-        control = ControlSession(
-            lab,
-            choice.name,
-            policy_options(choice, self.experiment, number),
-            name=f"{choice.shown}-{number + 1}",
-        )
-        with self._keeping(control), control, self._watching(control.backplane):
+        name = f"{choice.shown}-{number + 1}"
+        control = ControlSession(lab, choice.name, policy_options(choice, self.experiment, number), name=name)
+        operations = collective.Operations()
+        with self._keeping(control), control, self._watching(control.backplane, self.recorder, operations):
             self.recorder.wait_for_use_after(time.time_ns(), USE_LIMIT_S)
-            began = self._now()
-            jobs_of = self.experiment.jobs
-            queue = node_queue(self.topology, jobs_of.placement, jobs_of.concurrent)
-            run_job = JobRun(
-                parts,
-                Notifier(control.backplane, patience_s=CONFIRM_LIMIT_S),
-                self.experiment.limits,
-                policy=choice.shown,
-                set_index=number,
-                set_began_s=began,
-                now=self._now,
-            )
             jobs_done = 0
 
             def done(record: JobRecord) -> None:
@@ -132,18 +129,9 @@ class _Run(PolicyRun):
                 self.done(record)
                 self.report(choice, number, f"{jobs_done} of {len(jobs)} jobs")
 
-            def check() -> None:
-                lab.check()
-                control.check()
-
             self.report(choice, number, f"0 of {len(jobs)} jobs")
-            whole = SetRun(
-                jobs,
-                queue,
-                run_job,
-                job_id=lambda job: f"{choice.shown}-{number + 1}-{job.index + 1}",
-                stop_on_failure=self.experiment.limits.on_failure == "stop",
-            ).run(done, check)
+            io, shown = self.result.io.extend, choice.shown
+            whole = self._run_jobs(control, jobs, name, operations, done, io, policy=shown, set_index=number)
             # Open vSwitch reports a packet's class with a delay: wait until all that the set sent has been counted.
             self.recorder.wait_for_use_after(time.time_ns() + TOLD_LATE_NS, USE_LIMIT_S + TOLD_LATE_NS / 1e9)
         after = counters.read(lab)
@@ -157,6 +145,74 @@ class _Run(PolicyRun):
         )
         return whole
 
+    def _run_jobs(
+        self,
+        control: ControlSession,
+        jobs: Sequence[JobRequest],
+        name: str,
+        operations: collective.Operations,
+        done: Callable[[JobRecord], None],
+        did_io: Callable[[list[IoRecord]], None],
+        *,
+        policy: str,
+        set_index: int,
+    ) -> bool:
+        """Run `jobs` under a controller; False where a failed job ended them early."""
+        jobs_of = self.experiment.jobs
+
+        def phases(request: JobRequest, start: Start, limit_s: float, stop: threading.Event) -> None:
+            records = self._programs.run(request, start, limit_s, stop, operations)
+            shift = self._now() - time.monotonic()
+            run = {"policy": policy, "set": set_index}
+            did_io(
+                [
+                    msgspec.structs.replace(record, requested_at_s=record.requested_at_s + shift, **run)
+                    for record in records
+                ]
+            )
+
+        run_job = JobRun(
+            self._parts,
+            Notifier(control.backplane, patience_s=CONFIRM_LIMIT_S),
+            self.experiment.limits,
+            policy=policy,
+            set_index=set_index,
+            set_began_s=self._now(),
+            now=self._now,
+            phases=phases,
+        )
+
+        def check() -> None:
+            self._lab.check()
+            control.check()
+
+        return SetRun(
+            jobs,
+            node_queue(self.topology, jobs_of.placement, jobs_of.concurrent),
+            run_job,
+            job_id=lambda job: f"{name}-{job.index + 1}",
+            stop_on_failure=self.experiment.limits.on_failure == "stop",
+        ).run(done, check)
+
+    def _run_alone(self) -> None:
+        """Each kind of job that does collective I/O, without others and without a policy: what stretches are of."""
+        requests = jobs_of_set(self.experiment, self.topology, 0)
+        kinds = {request.kind: request for request in reversed(requests) if request.collective is not None}
+        for kind, request in sorted(kinds.items()):
+            self._progress(f"{kind} alone", 1.0)
+            jobs: list[JobRecord] = []
+            io: list[IoRecord] = []
+            name, operations = f"{ALONE}-{kind}", collective.Operations()
+            alone = msgspec.structs.replace(request, submit_s=0.0)
+            control = ControlSession(self._lab, "null", {}, name=name)
+            with self._keeping(control), control, self._watching(control.backplane, operations):
+                self._run_jobs(
+                    control, (alone,), name, operations, jobs.append, io.extend, policy="", set_index=0
+                )
+            if jobs and jobs[0].status == "done":
+                io_s = sum(operation.io_s for operation in io)
+                self.result.alone.append(AloneRecord(kind=kind, job_s=jobs[0].job_s, io_s=io_s))
+
     @contextlib.contextmanager
     def _keeping(self, control: ControlSession) -> Iterator[None]:
         """The controller's log outlives the lab: it says more than any message about what went wrong."""
@@ -169,9 +225,14 @@ class _Run(PolicyRun):
                 shutil.copyfile(control.log, folder / f"controller-{control.name}.log")
 
     @contextlib.contextmanager
-    def _watching(self, backplane: Backplane) -> Iterator[None]:
-        """Record what is published while a set runs."""
-        subscription = backplane.subscribe(None, self.recorder)
+    def _watching(self, backplane: Backplane, *watchers: Callable[[Envelope], None]) -> Iterator[None]:
+        """Let each watcher hear what is published while a set runs."""
+
+        def hear(item: Envelope) -> None:
+            for watcher in watchers:
+                watcher(item)
+
+        subscription = backplane.subscribe(None, hear)
         try:
             yield
         finally:

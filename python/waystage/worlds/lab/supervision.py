@@ -14,6 +14,7 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import IO, Any
 
 from waystage.worlds.base import JobFailed
@@ -28,8 +29,11 @@ _CHECK_STOP_S = 0.2
 class SupervisedProcess:
     """A process whose output (stdout and stderr, given as one pipe) is read as it comes."""
 
-    def __init__(self, process: subprocess.Popen[Any], what: str) -> None:
-        self.process = process
+    def __init__(
+        self, process: subprocess.Popen[Any], what: str, heard: Callable[[str], None] | None = None
+    ) -> None:
+        """`heard` is called with each line, in another thread."""
+        self.process, self._heard = process, heard
         self.what = what
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         assert process.stdout is not None
@@ -71,6 +75,8 @@ class SupervisedProcess:
             while chunk := pipe.readline(4096):
                 text = chunk if isinstance(chunk, str) else chunk.decode(errors="replace")
                 self._lines.append(text.rstrip())
+                if self._heard is not None:
+                    self._heard(self._lines[-1])
 
     def _not_started(self) -> str:
         """Why mpirun could not execute the program, in its words; empty where it could."""
