@@ -63,6 +63,7 @@ from waystage.events import (
     decode_action,
 )
 from waystage.io_state import IO_EVENTS, IoState
+from waystage.mpi_state import MPI_EVENTS, MpiState
 from waystage.topology import Topology
 
 FINISHED_KEPT = 4096
@@ -156,6 +157,7 @@ class State(msgspec.Struct, kw_only=True):
     reason: str = ""
     reason_ns: int = 0
     io: IoState = msgspec.field(default_factory=IoState)
+    mpi: MpiState = msgspec.field(default_factory=MpiState)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -195,6 +197,8 @@ class State(msgspec.Struct, kw_only=True):
             handler(self, item.event, item.time_ns)
         if isinstance(item.event, IO_EVENTS):
             self.io.apply(item.event, item.time_ns)
+        if isinstance(item.event, MPI_EVENTS):
+            self.mpi.apply(item.event)
 
     def record_request(self, action: AssignPaths) -> None:
         """Fold one action of a `Decided` event."""

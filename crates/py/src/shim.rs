@@ -33,16 +33,22 @@ const IO: Sources = sources! {
         "types.h" "view.c" "weak.h" "wrap.c" "wrap.h" "wrap_ops.c";
 };
 
+const PATHS: Sources = sources! {
+    "paths":
+        "agent.c" "agent.h" "calls.c" "calls.h" "wrap.c";
+};
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shim_sources, module)?)
 }
 
-/// Names and texts of the sources of a library: "posix" or "io". KeyError for another.
+/// Names and texts of the sources of a library: "posix", "io" or "paths". KeyError for another.
 #[pyfunction]
 fn shim_sources(library: &str) -> PyResult<Vec<(&'static str, &'static str)>> {
     match library {
         "posix" => Ok(POSIX.to_vec()),
         "io" => Ok(IO.to_vec()),
+        "paths" => Ok(PATHS.to_vec()),
         _ => Err(PyKeyError::new_err(format!("there is no library {library}"))),
     }
 }

@@ -1,4 +1,4 @@
-"""`waystage mpi --io -- mpirun ... PROGRAM`: collective I/O through aggregators, and a profile.
+"""`waystage mpi --io --paths -- mpirun ... PROGRAM`: collective I/O through aggregators, paths for collectives, a profile.
 
 Arrives: a command line after `--`.
 Leaves: the program's output and exit status, and with --profile a pattern file.
@@ -27,6 +27,12 @@ from waystage.cli.quantities import Size
     metavar="FILE",
     help="Record the communication between ranks in a pattern file, as `waystage profile` does.",
 )
+@click.option(
+    "--paths",
+    "paths",
+    is_flag=True,
+    help="Let the policy collective-paths choose paths for collectives, before their first byte.",
+)
 @click.option("--job", metavar="ID", help="Job that the program belongs to. Default: Slurm's.")
 @click.option(
     "--memory", type=Size(), metavar="SIZE", help="Memory of each node's aggregator for data, e.g. 256M."
@@ -39,6 +45,7 @@ from waystage.cli.quantities import Size
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True)
 def command(
     io: bool,
+    paths: bool,
     profile: Path | None,
     job: str | None,
     memory: int | None,
@@ -47,16 +54,16 @@ def command(
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND, an MPI program or its launcher, with Waystage's MPI-IO.
+    """Run COMMAND, an MPI program or its launcher, with Waystage's MPI-IO, or paths for its messages.
 
     The program needs no change: waystage mpi --io -- mpirun -n 64 ./program. Its output and exit status are
     passed through. Open MPI, MPICH and srun are known.
     """
     from waystage.mpi_io import Missing, MpiIoError, Options, run
 
-    if not io and profile is None:
-        raise UserError("nothing to do: give --io, --profile FILE or both", ExitCode.USAGE)
-    options = Options(io=io, profile=profile, verbose=verbose, job=job, memory=memory, mpicc=mpicc)
+    if not io and not paths and profile is None:
+        raise UserError("nothing to do: give --io, --paths or --profile FILE", ExitCode.USAGE)
+    options = Options(io=io, paths=paths, profile=profile, verbose=verbose, job=job, memory=memory, mpicc=mpicc)
     try:
         done = run(command, options)
     except Missing as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from waystage.backplane import Backplane, BackplaneConfig
-from waystage.events import Envelope, FlowAdjusted, IoAdjusted
+from waystage.events import CollectivePlaced, Envelope, FlowAdjusted, IoAdjusted
 from waystage.flows.agent import AgentLimits, FlowAgent
 from waystage.flows.reporter import SOCKET
 from waystage.local_rpc import LocalRpcError
@@ -80,7 +80,7 @@ def serve_flows(
     )
 
     def adjusted(item: Envelope) -> None:
-        if isinstance(item.event, FlowAdjusted | IoAdjusted):
+        if isinstance(item.event, FlowAdjusted | IoAdjusted | CollectivePlaced):
             agent.adjusted(item.event)
 
     try:
@@ -91,7 +91,7 @@ def serve_flows(
         log.warning("no flow agent: %s", error)
         return None
     stack.callback(agent.stop)
-    for kind in (FlowAdjusted, IoAdjusted):
+    for kind in (FlowAdjusted, IoAdjusted, CollectivePlaced):
         told = backplane.subscribe(kind, adjusted, scope=name)
         stack.callback(told.close)
     return agent

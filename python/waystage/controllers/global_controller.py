@@ -30,6 +30,7 @@ from waystage.controllers.journal import Entry, Journal, JournalError, Restored,
 from waystage.events import (
     Action,
     AssignPaths,
+    CollectivePlaced,
     Decided,
     Envelope,
     Event,
@@ -223,7 +224,7 @@ class GlobalController:
                 log.exception("%s failed", type(observer).__name__)
 
     def _handle(self, entry: Entry) -> None:
-        if isinstance(entry.envelope.event, FlowAdjusted | IoAdjusted):
+        if isinstance(entry.envelope.event, FlowAdjusted | IoAdjusted | CollectivePlaced):
             return  # its own
         actions = self._engine.handle(entry.envelope)
         self.stats.handled += 1

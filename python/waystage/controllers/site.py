@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from waystage.backplane import Backplane, BackplaneConfig, BackplaneError
+from waystage.controllers.collective_placements import CollectivePlacements
 from waystage.controllers.demand_meter import DemandMeter
 from waystage.controllers.flow_actuator import FlowActuator
 from waystage.controllers.flow_service import FlowsConfig, serve_flows
@@ -151,7 +152,8 @@ def _start_global(config: SiteConfig) -> Site:
         flows = FlowActuator(controller.publish)
         io = IoActuator(controller.publish)
         controller.actuators += [flows, io]
-        controller.observers += [flows, io, DemandMeter(controller.publish)]
+        placements = CollectivePlacements(controller.publish)
+        controller.observers += [flows, io, placements, DemandMeter(controller.publish)]
         jobs = stack.enter_context(JobDatabase(folder / "jobs.db", controller.known_events))
         keeper = JobKeeper(backplane, jobs, controller.known_events, folder)
         stack.callback(keeper.close)

@@ -26,6 +26,7 @@ from waystage.events.actions import (
     SetMode,
     SetRate,
     SetServerMap,
+    Steered,
 )
 from waystage.events.base import (
     CLASSES,
@@ -108,6 +109,13 @@ from waystage.events.jobs import (
     StagingFinished,
     StagingStarted,
 )
+from waystage.events.mpi import (
+    CollectiveDeclared,
+    CollectivePlaced,
+    MpiProgramFinished,
+    MpiRanksReported,
+    Pairs,
+)
 from waystage.events.storage import FileSystemDeclared, WidePathDeclared
 
 __all__ = [
@@ -119,6 +127,8 @@ __all__ = [
     "AssignPaths",
     "CLASSES",
     "CablingError",
+    "CollectiveDeclared",
+    "CollectivePlaced",
     "Control",
     "Decided",
     "DemandDeclared",
@@ -158,8 +168,11 @@ __all__ = [
     "LinkUse",
     "MAX_MESSAGE_BYTES",
     "MAX_NAME_BYTES",
+    "MpiProgramFinished",
+    "MpiRanksReported",
     "Outcome",
     "PairPath",
+    "Pairs",
     "PathPlan",
     "PathsChanged",
     "PathsRefused",
@@ -177,6 +190,7 @@ __all__ = [
     "Spread",
     "StagingFinished",
     "StagingStarted",
+    "Steered",
     "SwitchDown",
     "SwitchRefused",
     "SwitchUp",

@@ -23,6 +23,13 @@ Placement = dict[TrafficClass, dict[str, tuple[str, ...]]]
 """class -> edge switch -> core switch of each path index."""
 
 
+Steered = dict[str, dict[str, str]]
+"""source host -> destination host -> core switch."""
+
+MAX_STEERED = 256
+"""Pairs steered at one edge switch: two thirds of the rules that its table of path indexes may have."""
+
+
 class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How traffic crosses the interconnect: the complete plan, not a change, so that applying it is idempotent.
 
@@ -30,6 +37,8 @@ class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
     host pair is spread over them by `spread` (`pair`: a seeded hash of source and destination;
     `destination`: the destination's index, D-mod-K). `placed` overrides the core switch of each path index, by class
     and ingress edge switch; a core switch that the class may not use, or that is down, is ignored.
+    `steered` gives single pairs of class `mpi` another core switch than their path index has, at most MAX_STEERED an edge
+    switch; one that the class may not use, or over which the way is longer, is ignored.
     `per-pair`: the paths are listed: `base_pairs` are permanent, `pairs` override them by priority.
     """
 
@@ -39,6 +48,7 @@ class PathPlan(msgspec.Struct, frozen=True, kw_only=True):
     separated: bool = False
     cores: dict[TrafficClass, tuple[str, ...]] = {}
     placed: Placement = {}
+    steered: Steered = {}
     base_pairs: tuple[PairPath, ...] = ()
     pairs: tuple[PairPath, ...] = ()
 

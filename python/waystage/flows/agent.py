@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from waystage.events import (
+    CollectivePlaced,
     Event,
     FlowAction,
     FlowAdjusted,
@@ -48,6 +49,8 @@ from waystage.events import (
 from waystage.flows import wire
 from waystage.flows.allowance import Allowance, AllowanceOfUsers
 from waystage.flows.io_processes import IoProcesses
+from waystage.flows.mpi_programs import MpiPrograms
+from waystage.flows.mpi_wire import MpiMessage
 from waystage.local_rpc import Bounds, Connection, LocalServer
 
 log = logging.getLogger(__name__)
@@ -159,6 +162,9 @@ class FlowAgent:
             most=self._limits.flows,
             most_per_user=self._limits.flows_per_user,
         )
+        self._mpi = MpiPrograms(
+            name, self._say, self._user, lambda s, work: self._server.later(s, work), most=self._limits.flows
+        )
         self._outgoing: queue.SimpleQueue[Callable[[], Event] | None] = queue.SimpleQueue()
         self._publisher = threading.Thread(target=self._run_publisher, name="waystage-flows", daemon=True)
         bounds = Bounds(line_bytes=wire.LINE_BYTES, connections=CONNECTIONS, unread_bytes=UNREAD_BYTES)
@@ -185,13 +191,15 @@ class FlowAgent:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def adjusted(self, event: FlowAdjusted | IoAdjusted) -> None:
+    def adjusted(self, event: FlowAdjusted | IoAdjusted | CollectivePlaced) -> None:
         """The controller asks one of these flows for settings; those of version 0 ask for its FlowStarted again.
 
-        Or it asks the processes of an application that does collective I/O.
+        Or it asks the processes of an application that does collective I/O, or has placed a collective.
         """
         if isinstance(event, IoAdjusted):
             self._server.call(lambda: self._io.adjusted(event))
+        elif isinstance(event, CollectivePlaced):
+            self._server.call(lambda: self._mpi.placed(event))
         else:
             self._server.call(lambda: self._adjust(event))
 
@@ -232,8 +240,11 @@ class FlowAgent:
                 )
             case wire.Change():
                 self._change(connection, message)
-            case _:  # an IoMessage
-                why = self._io.line(connection, message)
+            case _:
+                if isinstance(message, MpiMessage):
+                    why = self._mpi.line(connection, message, now)
+                else:
+                    why = self._io.line(connection, message)
                 if why:
                     self._refuse(connection, why, close=True)
 
@@ -244,6 +255,7 @@ class FlowAgent:
             self._finish(flow, "lost")
         if not self._stopped:
             self._io.closed(connection)
+            self._mpi.closed(connection)
 
     # -- inside ----------------------------------------------------------------------------------------
 

@@ -16,8 +16,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waystage.events import Control, EventError, FlowEndpoint, FlowSettings, TrafficClass, check_name
-from waystage.flows import io_wire
+from waystage.flows import io_wire, mpi_wire
 from waystage.flows.io_wire import IoMessage
+from waystage.flows.mpi_wire import MpiMessage
 from waystage.flows.messages import Count, Message, Name, encoder
 
 LINE_BYTES = 64 * 1024
@@ -86,10 +87,12 @@ class Change(Message, frozen=True, kw_only=True, tag="change"):
 
 FlowMessage = Start | Progress | Finish | Show | Change
 
-_decoder: msgspec.json.Decoder[FlowMessage | IoMessage] = msgspec.json.Decoder(FlowMessage | IoMessage)
+AnyMessage = FlowMessage | IoMessage | MpiMessage
+
+_decoder: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
 
 
-def decode(line: bytes) -> FlowMessage | IoMessage:
+def decode(line: bytes) -> AnyMessage:
     """A client's line. Raises WireError, and no other exception."""
     try:
         message = _decoder.decode(line)
@@ -146,11 +149,13 @@ def shown(flows: list[dict[str, Any]]) -> bytes:
     return encoder.encode({"type": "flows", "flows": flows})
 
 
-def _names(message: FlowMessage | IoMessage) -> list[tuple[str, str | None]]:
+def _names(message: AnyMessage) -> list[tuple[str, str | None]]:
     if isinstance(message, Change):
         return [("flow id", message.flow_id)]
     if isinstance(message, IoMessage):
         return list(io_wire.names(message))
+    if isinstance(message, MpiMessage):
+        return list(mpi_wire.names(message))
     if not isinstance(message, Start):
         return []
     ends = [("source", message.source), ("destination", message.destination)]

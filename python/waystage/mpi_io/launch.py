@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from waystage import mpi_paths
 from waystage.mpi_io.errors import Missing, MpiIoError
 from waystage.mpi_io.products import Way, build, client_library
 from waystage.mpi_launchers import launcher_of, passing
@@ -57,6 +58,7 @@ class Options:
     """`memory` is in bytes, of each node's aggregator; `profile` a pattern file to write; `job` the id of the job."""
 
     io: bool = True
+    paths: bool = False
     profile: Path | None = None
     verbose: bool = False
     job: str | None = None
@@ -98,6 +100,16 @@ def run(command: Sequence[str], options: Options) -> Ended:
         passed += tuple(
             name for name in PASSED_ON if name in environment or name in os.environ or name == "LD_PRELOAD"
         )
+    if options.paths:
+        try:
+            preloads.insert(0, str(mpi_paths.build(options.mpicc, launcher=launcher)))
+        except mpi_paths.CompilerMissing as error:
+            raise Missing(str(error)) from None
+        except mpi_paths.PathsError as error:
+            raise MpiIoError(str(error)) from None
+        environment |= mpi_paths.environment_for(options.job)
+        passed += tuple(name for name in mpi_paths.PASSED_ON if name in environment or name in os.environ)
+        passed += ("LD_PRELOAD",)
     environment["LD_PRELOAD"] = preloading(":".join(preloads))
     try:
         status = run_to_end(passing(command, launcher, dict.fromkeys(passed)), environment)

@@ -73,6 +73,7 @@ SHIPPED: dict[str, str] = {
     "io-min-dilation": "waystage.policies.io_min_dilation:IoMinDilation",
     "combined": "waystage.policies.combined:Combined",
     "foresee": "waystage.policies.foresee:Foresee",
+    "collective-paths": "waystage.policies.collective_paths:CollectivePaths",
 }
 """Short name -> dotted path. Users name their own by dotted path, `my.module:Policy`."""
 

@@ -1,0 +1,56 @@
+"""Tells the ranks of MPI programs that the paths of a declared collective are in force.
+
+Arrives: CollectiveDeclared and PathsChanged, with the state after them.
+Leaves: CollectivePlaced, to every agent of the program.
+Must not know: policies, the backplane, agents.
+
+A collective is placed once the plan asked for last is in force: at once, where the policy asked for nothing. What is
+never placed, since a switch refused the plan for example, is not waited for: ranks have a limit of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from waystage.events import (
+    CollectiveDeclared,
+    CollectivePlaced,
+    Envelope,
+    Event,
+    MpiProgramFinished,
+    PathsChanged,
+)
+from waystage.state import State
+
+MOST = 4096
+"""Collectives that wait; the ranks of further ones go on after their own limit."""
+
+
+class CollectivePlacements:
+    """An observer."""
+
+    def __init__(self, publish: Callable[[Event], None]) -> None:
+        self._publish = publish
+        self._waiting: dict[tuple[str, str], None] = {}
+
+    def seen(self, item: Envelope, state: State) -> None:
+        event = item.event
+        if isinstance(event, CollectiveDeclared):
+            if len(self._waiting) < MOST:
+                self._waiting[event.app, event.key] = None
+        elif isinstance(event, MpiProgramFinished):
+            if event.app not in state.mpi.programs:
+                self._waiting = {key: None for key in self._waiting if key[0] != event.app}
+            return
+        elif not isinstance(event, PathsChanged):
+            return
+        if self._waiting and state.requested in (None, state.in_force):
+            waiting, self._waiting = self._waiting, {}
+            for app, key in waiting:
+                program = state.mpi.programs.get(app)
+                hosts = program.hosts.values() if program is not None else ()
+                for agent in dict.fromkeys(host.agent for host in hosts):
+                    self._publish(CollectivePlaced(app=app, agent=agent, key=key))
+
+    def tick(self, state: State) -> None:
+        """Nothing is due by the clock."""

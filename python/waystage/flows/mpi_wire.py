@@ -1,0 +1,68 @@
+"""Messages between the ranks of MPI programs and the flow agent: one JSON object a line.
+
+Arrives: lines of local processes that may be hostile.
+Leaves: validated messages.
+Must not know: sockets, users, how a message is acted on.
+
+Strict, as `wire`. One connection speaks for one rank. Its other end is shim/paths/agent.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from msgspec import Meta
+
+from waystage.flows.messages import Count, Message, Name, encoder
+
+Rank = Annotated[int, Meta(ge=0, lt=1 << 16)]
+Key = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
+Word = Annotated[str, Meta(min_length=1, max_length=40, pattern="^[a-z0-9_-]+$")]
+
+MOST_RANKS = 4096
+"""Of a communicator in one line."""
+
+
+class MpiStart(Message, frozen=True, kw_only=True, tag="mpi-start"):
+    """First line: the rank of a world of `size`, and where it is."""
+
+    app: Annotated[str, Meta(min_length=1, max_length=128)]
+    host: Annotated[str, Meta(min_length=1, max_length=128)]
+    address: Annotated[str, Meta(max_length=15, pattern="^[0-9.]*$")] = ""
+    rank: Rank
+    size: Annotated[int, Meta(ge=1, le=1 << 16)]
+    job_id: Name | None = None
+
+
+class MpiCollective(Message, frozen=True, kw_only=True, tag="mpi-collective"):
+    """The communicator's first rank is about to begin a collective that is new to it; see `CollectiveDeclared`."""
+
+    key: Key
+    primitive: Word
+    algorithm: Word
+    bytes: Count = 0
+    root: Annotated[int, Meta(ge=-1, lt=1 << 16)] = -1
+    ranks: Annotated[tuple[Rank, ...], Meta(min_length=2, max_length=MOST_RANKS)]
+
+
+class MpiWait(Message, frozen=True, kw_only=True, tag="mpi-wait"):
+    """Another of its ranks is there too."""
+
+    key: Key
+
+
+MpiMessage = MpiStart | MpiCollective | MpiWait
+
+
+def placed(key: str) -> bytes:
+    """Tells a rank that it need not wait any longer."""
+    return encoder.encode({"type": "mpi-placed", "key": key})
+
+
+def names(message: MpiMessage) -> Iterator[tuple[str, str]]:
+    """What must be a usable name."""
+    if isinstance(message, MpiStart):
+        yield from (("program id", message.app), ("host", message.host))
+        if message.job_id:
+            yield "job id", message.job_id

@@ -1,0 +1,56 @@
+"""What a program's ranks need to declare their collectives: a preloaded library and its variables.
+
+Arrives: an MPI compiler or a launcher, a job.
+Leaves: the library, compiled on first use, and variables to add to the program's environment.
+Must not know: how collectives are seen, what is done with them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from waystage import _native
+from waystage.compiled import preloaded_library
+from waystage.mpi_launchers import NoCompiler, find_compiler
+
+FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wl,--as-needed")
+"""No symbol of MPI is referenced: launchers and shells, which it is loaded into as well, do not load MPI."""
+
+PASSED_ON = ("LD_PRELOAD", "WAYSTAGE_FLOWS", "WAYSTAGE_JOB", "WAYSTAGE_PATHS_APP", "WAYSTAGE_PATHS_STATS")
+"""Variables that ranks on other hosts need, where they are set."""
+
+
+class PathsError(RuntimeError):
+    """The library cannot be made; the message says why."""
+
+
+class CompilerMissing(PathsError):
+    """There is no MPI compiler."""
+
+
+def build(mpicc: str | None = None, *, launcher: str | None = None) -> Path:
+    """The library for `mpicc`, or for the MPI that `launcher` belongs to. Raises PathsError."""
+    try:
+        compiler = find_compiler(mpicc, launcher)
+    except NoCompiler as error:
+        raise CompilerMissing(str(error)) from None
+    sources = {name: text.encode() for name, text in _native.shim_sources("paths")}
+    return preloaded_library(
+        "paths",
+        "libwaystage-paths",
+        compiler,
+        FLAGS,
+        sources,
+        # Open MPI and MPICH print the command line, with the folders of their versions.
+        version_flag="-show",
+        failed=PathsError,
+    )
+
+
+def environment_for(job: str | None = None) -> dict[str, str]:
+    """Variables to add to a program's environment, but LD_PRELOAD; a name for this launch among them."""
+    job = job or os.environ.get("SLURM_JOB_ID") or ""
+    named = {"WAYSTAGE_PATHS_APP": f"{job or 'app'}.{secrets.token_hex(4)}"}
+    return named | ({"WAYSTAGE_JOB": job} if job else {})

@@ -1,0 +1,89 @@
+"""MPI programs, as far as the control plane knows them: a part of the state.
+
+Arrives: events of MPI programs, in the order of folding.
+Leaves: what policies read: where ranks are, and the collectives that programs use.
+Must not know: policies, agents, algorithms.
+
+Repeated, late and inconsistent events are defined below and never raise. Bounded: of a program's
+collectives those declared last are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from waystage.events import CollectiveDeclared, Event, FlowsListed, MpiProgramFinished, MpiRanksReported
+
+PROGRAMS, COLLECTIVES = 4096, 64
+"""Most programs, and collectives of one."""
+
+RANKS = 1 << 16
+"""Of a program; what is more is not known here."""
+
+MPI_EVENTS = (MpiRanksReported, MpiProgramFinished, CollectiveDeclared, FlowsListed)
+
+
+class MpiHost(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks of a program on one host, and the agent that told of them."""
+
+    agent: str
+    address: str = ""
+    ranks: tuple[int, ...] = ()
+
+
+class MpiProgram(msgspec.Struct, kw_only=True):
+    """The known facts of a program. `collectives` are in the order of their declaration."""
+
+    app: str
+    user: str = ""
+    job_id: str | None = None
+    size: int = 0
+    hosts: dict[str, MpiHost] = {}
+    collectives: dict[str, CollectiveDeclared] = {}
+
+    @property
+    def host_of(self) -> dict[int, str]:
+        """rank -> the name of its host, as the rank knows it."""
+        return {rank: name for name, host in self.hosts.items() for rank in host.ranks}
+
+
+class MpiState(msgspec.Struct, kw_only=True):
+    """Programs that run, by id."""
+
+    programs: dict[str, MpiProgram] = {}
+
+    def apply(self, event: Event) -> None:
+        """Fold one event; one about an unknown program has no effect."""
+        match event:
+            case MpiRanksReported():
+                self._reported(event)
+            case CollectiveDeclared():
+                program = self.programs.get(event.app)
+                if program is not None and any(h.agent == event.agent for h in program.hosts.values()):
+                    program.collectives.pop(event.key, None)
+                    program.collectives[event.key] = event
+                    while len(program.collectives) > COLLECTIVES:
+                        del program.collectives[next(iter(program.collectives))]
+            case MpiProgramFinished():
+                self._gone(lambda app, name, host: (app, name) == (event.app, event.host))
+            case FlowsListed():  # the agent has started: ranks report to it again
+                self._gone(lambda app, name, host: host.agent == event.agent)
+
+    def _gone(self, ended: Callable[[str, str, MpiHost], bool]) -> None:
+        for app, program in list(self.programs.items()):
+            program.hosts = {n: host for n, host in program.hosts.items() if not ended(app, n, host)}
+            if not program.hosts:
+                del self.programs[app]
+
+    def _reported(self, event: MpiRanksReported) -> None:
+        program = self.programs.get(event.app)
+        if program is None:
+            if len(self.programs) >= PROGRAMS:
+                return
+            program = self.programs[event.app] = MpiProgram(app=event.app)
+        program.user, program.job_id = event.user, event.job_id
+        program.size = min(max(event.size, program.size), RANKS)
+        ranks = tuple(rank for rank in event.ranks if 0 <= rank < program.size)
+        program.hosts[event.host] = MpiHost(agent=event.agent, address=event.address, ranks=ranks)

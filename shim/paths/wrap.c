@@ -1,0 +1,122 @@
+/* Functions in the program's way: MPI_Init, and those by which Open MPI's coll/tuned carries out its decision.
+ *
+ * Arrives: calls; the arguments of Open MPI 4.1 (ompi/mca/coll/tuned/coll_tuned.h).
+ * Leaves: the same calls, after `call_begins`.
+ * Must not know: communicators, the agent.
+ *
+ * coll/tuned calls its own `..._intra_do_this` through the symbol table, so that a preloaded definition comes first. It
+ * is where a fixed decision, a rule file and a user's --mca option meet. Other components do not come here.
+ */
+#define _GNU_SOURCE
+#include "calls.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stddef.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+#define INIT(symbol, params, args)                                                                                     \
+    EXPORT int symbol params                                                                                           \
+    {                                                                                                                  \
+        int(*next) params = (int(*) params)dlsym(RTLD_NEXT, #symbol);                                                  \
+        if (next == NULL)                                                                                              \
+            return MPI_ERR_OTHER;                                                                                      \
+        int result = next args;                                                                                        \
+        if (result == MPI_SUCCESS)                                                                                     \
+            calls_start();                                                                                             \
+        return result;                                                                                                 \
+    }
+
+INIT(MPI_Init, (int *argc, char ***argv), (argc, argv))
+INIT(PMPI_Init, (int *argc, char ***argv), (argc, argv))
+INIT(MPI_Init_thread, (int *argc, char ***argv, int wanted, int *given), (argc, argv, wanted, given))
+INIT(PMPI_Init_thread, (int *argc, char ***argv, int wanted, int *given), (argc, argv, wanted, given))
+
+#ifdef OPEN_MPI
+
+#define NAMES(...) ((const char *const[]){NULL, __VA_ARGS__})
+/* coll_tuned_*_decision.c: the numbers that --mca coll_tuned_*_algorithm takes. NULL: made of others, or not known. */
+#define NAMED(algorithm, ...) named(algorithm, NAMES(__VA_ARGS__), (int)(sizeof(NAMES(__VA_ARGS__)) / sizeof(char *)))
+
+static const char *named(int algorithm, const char *const *names, int count)
+{
+    return algorithm > 0 && algorithm < count ? names[algorithm] : NULL;
+}
+
+static int found_tuned(struct dl_phdr_info *info, size_t size, void *found)
+{
+    (void)size;
+    if (info->dlpi_name == NULL || strstr(info->dlpi_name, "mca_coll_tuned.so") == NULL)
+        return 0;
+    *(void **)found = dlopen(info->dlpi_name, RTLD_NOLOAD | RTLD_LAZY);
+    return 1;
+}
+
+static void *tuned(const char *symbol)
+{
+    static void *library;
+    if (library == NULL)
+        dl_iterate_phdr(found_tuned, &library);
+    return library != NULL ? dlsym(library, symbol) : dlsym(RTLD_NEXT, symbol);
+}
+
+static size_t of(int count, MPI_Datatype type)
+{
+    static int (*type_size)(MPI_Datatype, int *);
+    int size = 0;
+    if (type_size == NULL)
+        type_size = (int (*)(MPI_Datatype, int *))dlsym(RTLD_DEFAULT, "PMPI_Type_size");
+    if (type_size == NULL || count < 0 || type_size(type, &size) != MPI_SUCCESS || size < 0)
+        return 0;
+    return (size_t)count * (size_t)size;
+}
+
+#define TUNED(name, size, at_root, names, params, args)                                                                \
+    EXPORT int ompi_coll_tuned_##name##_intra_do_this params;                                                          \
+    EXPORT int ompi_coll_tuned_##name##_intra_do_this params                                                           \
+    {                                                                                                                  \
+        static int(*next) params;                                                                                      \
+        if (next == NULL)                                                                                              \
+            next = (int(*) params)tuned(__func__);                                                                     \
+        if (next == NULL)                                                                                              \
+            return MPI_ERR_OTHER;                                                                                      \
+        struct call call = {#name, names, size, at_root};                                                              \
+        call_begins(comm, &call);                                                                                      \
+        return next args;                                                                                              \
+    }
+
+TUNED(allreduce, of(count, type), -1,
+      NAMED(algorithm, "basic_linear", NULL, "recursive_doubling", "ring", "segmented_ring", "rabenseifner"),
+      (const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm, void *module,
+       int algorithm, int fan, int segment),
+      (send, receive, count, type, op, comm, module, algorithm, fan, segment))
+
+TUNED(bcast, of(count, type), root,
+      NAMED(algorithm, "basic_linear", "chain", "pipeline", "split_binary_tree", "binary_tree", "binomial", "knomial",
+            "scatter_allgather", "scatter_allgather_ring"),
+      (void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm, void *module, int algorithm, int fan,
+       int segment),
+      (buffer, count, type, root, comm, module, algorithm, fan, segment))
+
+TUNED(reduce, of(count, type), root,
+      NAMED(algorithm, "linear", "chain", "pipeline", "binary", "binomial", "in-order_binary", "rabenseifner"),
+      (const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm, void *module,
+       int algorithm, int fan, int segment, int most),
+      (send, receive, count, type, op, root, comm, module, algorithm, fan, segment, most))
+
+/* A rank may give MPI_IN_PLACE and then no send count: the receive count is everyone's. */
+TUNED(allgather, of(received, receive_type), -1,
+      NAMED(algorithm, "linear", "bruck", "recursive_doubling", "ring", "neighbor", NULL),
+      (const void *send, int sent, MPI_Datatype send_type, void *receive, int received, MPI_Datatype receive_type,
+       MPI_Comm comm, void *module, int algorithm, int fan, int segment),
+      (send, sent, send_type, receive, received, receive_type, comm, module, algorithm, fan, segment))
+
+TUNED(alltoall, of(received, receive_type), -1,
+      NAMED(algorithm, "linear", "pairwise", "modified_bruck", "linear_sync", NULL),
+      (const void *send, int sent, MPI_Datatype send_type, void *receive, int received, MPI_Datatype receive_type,
+       MPI_Comm comm, void *module, int algorithm, int fan, int segment, int most),
+      (send, sent, send_type, receive, received, receive_type, comm, module, algorithm, fan, segment, most))
+
+#endif
