@@ -53,7 +53,7 @@ def _power_below(size: int) -> int:
 
 
 def _both(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    return tuple([*pairs, *((b, a) for a, b in pairs)])
+    return (*pairs, *((b, a) for a, b in pairs))
 
 
 def _folded(size: int) -> tuple[int, list[int]]:
@@ -209,14 +209,12 @@ def _pipeline_to_root(size: int, count: float, root: int) -> Steps:
 
 def _scatter_ring(size: int, count: float, root: int) -> Steps:
     """Van de Geijn's broadcast: a binomial scatter, then a ring."""
-    for step in _scatter_tree(size, count, root):
-        yield step
+    yield from _scatter_tree(size, count, root)
     yield Step(count * (size - 1) / size, tuple((rank, (rank + 1) % size) for rank in range(size)))
 
 
 def _scatter_doubling(size: int, count: float, root: int) -> Steps:
-    for step in _scatter_tree(size, count, root):
-        yield step
+    yield from _scatter_tree(size, count, root)
     yield from _gather_doubling(size, count / size, root)
 
 
@@ -224,7 +222,8 @@ def _scatter_tree(size: int, count: float, root: int) -> Steps:
     distance = 1 << (size - 1).bit_length() - 1
     while distance:
         pairs = tuple(
-            ((at + root) % size, (at + distance + root) % size) for at in range(0, size - distance, 2 * distance)
+            ((at + root) % size, (at + distance + root) % size)
+            for at in range(0, size - distance, 2 * distance)
         )
         yield Step(count * distance / size, pairs)
         distance //= 2

@@ -63,7 +63,9 @@ def command(
 
     if not io and not paths and profile is None:
         raise UserError("nothing to do: give --io, --paths or --profile FILE", ExitCode.USAGE)
-    options = Options(io=io, paths=paths, profile=profile, verbose=verbose, job=job, memory=memory, mpicc=mpicc)
+    options = Options(
+        io=io, paths=paths, profile=profile, verbose=verbose, job=job, memory=memory, mpicc=mpicc
+    )
     try:
         done = run(command, options)
     except Missing as error:

@@ -18,8 +18,8 @@ from msgspec import UNSET, Meta, UnsetType
 from waystage.events import Control, EventError, FlowEndpoint, FlowSettings, TrafficClass, check_name
 from waystage.flows import io_wire, mpi_wire
 from waystage.flows.io_wire import IoMessage
-from waystage.flows.mpi_wire import MpiMessage
 from waystage.flows.messages import Count, Message, Name, encoder
+from waystage.flows.mpi_wire import MpiMessage
 
 LINE_BYTES = 64 * 1024
 """Longest line of a client; a flow that reads 1,024 storage targets takes 30 kB."""

@@ -15,6 +15,7 @@ several steps and collectives may use it: the heaviest are placed first.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
@@ -273,7 +274,7 @@ class Placement:
 
 
 def _hops(path: tuple[str, ...]) -> tuple[Hop, ...]:
-    return tuple(zip(path[:-1], path[1:], strict=True))
+    return tuple(itertools.pairwise(path))
 
 
 @functools.lru_cache(maxsize=8)

@@ -59,7 +59,7 @@ class CollectivePaths:
         if style != "labelled":
             raise ValueError(f"style {style!r}: pairs are steered in style labelled only")
         self._base: Policy = build(base, {"style": style, "seed": seed})
-        if acts_on(self._base) != {"paths"}:
+        if acts_on(self._base) != frozenset({"paths"}):
             raise ValueError(f"base {self._base.name}: name a policy that acts on paths alone, such as ecmp")
         self._method: Method = method
 
@@ -89,7 +89,9 @@ class CollectivePaths:
             return program is not None and bool(program.collectives)
         return isinstance(event, (CollectiveDeclared, *TOPOLOGY_EVENTS))
 
-    def _steered(self, event: Event, state: State, plan: PathPlan, *, anew: bool) -> dict[str, dict[str, str]]:
+    def _steered(
+        self, event: Event, state: State, plan: PathPlan, *, anew: bool
+    ) -> dict[str, dict[str, str]]:
         used = {app: _pairs(state, app) for app in state.mpi.programs}
         held: dict[Pair, str] = {}
         if state.requested is not None and not anew:

@@ -1,0 +1,196 @@
+"""MPI_Allreduce of unmodified Open MPI on the lab, with `collective-paths` against ECMP and D-mod-K.
+
+Section 3.4 of the dissertation: recursive doubling on 8 and 16 nodes, by message size; and Open MPI's own choice of
+algorithm. Ranks are placed host by host (`block`) and on alternate edge switches (`cyclic`). The 8 hosts are on four
+edge switches and two core switches, the 16 on four and four; all links have the same rate. ECMP has the seeds 0, 1, 2 by
+turns, the same seed for `collective-paths` in the same turn. A call's time is the slowest rank's; a contestant's, its
+median over calls but the first. Sizes are OSU's, from 64 B on, in powers of four.
+
+`best_reduction_8_pct`, `best_reduction_16_pct`: the largest reduction against ECMP of any case and size with that many
+hosts, as medians over turns. `median_reduction_pct`: the median over all cases and sizes from 64 KiB. `worst_x_ecmp`: the
+largest ratio of medians of any case and size, so that below 1 nothing became slower. `first_call_ms`: the longest first
+call of any rank, spent in the library. `later_call_us`: the mean cost of a later call. Per-packet spraying is no peer:
+Open vSwitch's groups of type select hash flows.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from waystage import mpi_paths
+from waystage.bench import BenchError, BenchOptions, take_turns
+from waystage.interconnect.generate import leaf_spine
+from waystage.stats import median
+from waystage.topology import Topology
+from waystage.worlds.lab import mpi
+from waystage.worlds.lab.controller_process import start_controller
+from waystage.worlds.lab.lab import Lab
+
+LINK_BPS = 200_000_000
+SHAPES = {8: (4, 2, 2), 16: (4, 4, 4)}
+"""Hosts: edge switches, hosts on each, core switches."""
+
+SIZES = (64, 1024, 16_384, 65_536, 262_144, 1 << 20)
+SIZES_QUICK = (64, 65_536)
+FROM = 65_536
+CALLS, CALLS_QUICK = 8, 3
+TURNS, TURNS_QUICK = 3, 1
+SEEDS = 3
+TAKES_S = 400, 60
+LIMIT_S = 120
+POLICIES = ("collective-paths", "ecmp", "d-mod-k")
+ALGORITHMS = {
+    "recursive_doubling": ("coll_tuned_use_dynamic_rules", "1", "coll_tuned_allreduce_algorithm", "3")
+}
+SOURCE = Path(__file__).with_name("_allreduce.c")
+
+
+def run(options: BenchOptions) -> dict[str, Any]:
+    sizes = SIZES_QUICK if options.quick else SIZES
+    shapes = {8: SHAPES[8]} if options.quick else SHAPES
+    rows: list[dict[str, Any]] = []
+    stats: list[dict[str, float]] = []
+    details: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="waystage-allreduce-") as folder:
+        program = Path(folder) / "allreduce"
+        subprocess.run(["mpicc", "-O2", "-o", program, SOURCE], check=True)
+        for hosts, (leaves, per_leaf, spines) in shapes.items():
+            topology = leaf_spine(
+                leaves, per_leaf, spines, storage_hosts=0, host_bps=LINK_BPS, uplink_bps=LINK_BPS
+            )
+            with Lab(f"allreduce{hosts}", topology) as lab:
+                measured = _Measured(
+                    lab, program, sizes, CALLS_QUICK if options.quick else CALLS, Path(folder)
+                )
+                contestants = {policy: _of(measured, policy) for policy in POLICIES}
+                turns = take_turns(options, contestants, turns=TURNS, quick=TURNS_QUICK)
+                rows += _cells(turns, hosts)
+                stats += measured.stats
+                details[f"{hosts}_hosts"] = turns.details()
+    if not stats:
+        raise BenchError("no rank reported what its calls cost")
+    large = [row["reduction_pct"] for row in rows if row["bytes"] >= FROM]
+    calls = sum(s["later"] for s in stats)
+    best = {hosts: max(row["reduction_pct"] for row in rows if row["hosts"] == hosts) for hosts in shapes}
+    return {
+        "figures": {
+            **{f"best_reduction_{hosts}_pct": round(value, 1) for hosts, value in best.items()},
+            "median_reduction_pct": round(median(large), 1),
+            "worst_x_ecmp": round(max(row["x_ecmp"] for row in rows), 3),
+            "first_call_ms": round(max(s["first_max_ns"] for s in stats) / 1e6, 2),
+            "later_call_us": round(sum(s["later_ns"] for s in stats) / max(1, calls) / 1e3, 3),
+        },
+        "peers": {
+            "paper_best_reduction_8_pct": 41,
+            "paper_best_reduction_16_pct": 56,
+            "d_mod_k_median_x": round(median([row["x_d_mod_k"] for row in rows if row["bytes"] >= FROM]), 3),
+        },
+        "details": {
+            "cells": rows,
+            "unanswered_first_calls": sum(s["unanswered"] for s in stats),
+            "link_bps": LINK_BPS,
+            **details,
+        },
+    }
+
+
+def _cells(turns: Any, hosts: int) -> list[dict[str, Any]]:
+    """One row a case and size; ratios within a turn, so with the same seed, and their median over turns."""
+    found = []
+    by_turn = {policy: {row["turn"]: row for row in turns.rows(policy)} for policy in POLICIES}
+    names = [name for name in next(iter(by_turn["ecmp"].values())) if "/" in name]
+    for name in names:
+        case, _, size = name.rpartition("/")
+        ratios = {
+            peer: median(
+                [row[name] / by_turn[peer][turn][name] for turn, row in by_turn[POLICIES[0]].items()]
+            )
+            for peer in POLICIES[1:]
+        }
+        found.append(
+            {
+                "hosts": hosts,
+                "case": case,
+                "bytes": int(size),
+                "x_ecmp": round(ratios["ecmp"], 3),
+                "reduction_pct": 100 * (1 - ratios["ecmp"]),
+                "x_d_mod_k": round(ratios["d-mod-k"], 3),
+                "ecmp_ms": round(median([row[name] for row in by_turn["ecmp"].values()]) * 1e3, 2),
+            }
+        )
+    return found
+
+
+def _of(measured: _Measured, policy: str) -> Any:
+    return lambda turn: measured(policy, turn % SEEDS)
+
+
+class _Measured:
+    """Runs every case under a policy; the program is the same with and without the preloaded library's policy."""
+
+    def __init__(self, lab: Lab, program: Path, sizes: tuple[int, ...], calls: int, folder: Path) -> None:
+        self._lab, self._program, self._sizes, self._calls, self._folder = lab, program, sizes, calls, folder
+        self._runs = 0
+        self._library = mpi_paths.build()
+        self.stats: list[dict[str, float]] = []
+
+    def __call__(self, policy: str, seed: int) -> dict[str, float]:
+        self._runs += 1
+        state = self._lab.resources.controller / f"turn-{self._runs}"
+        chosen = policy if policy == "d-mod-k" else f"{policy}:seed={seed}"
+        controller = start_controller(self._lab, chosen, ["--state-dir", str(state)])
+        try:
+            found: dict[str, float] = {}
+            for order in ("block", "cyclic"):
+                for algorithm, choice in (
+                    ("recursive_doubling", ALGORITHMS["recursive_doubling"]),
+                    ("default", ()),
+                ):
+                    seconds = self._program_run(policy, _nodes(self._lab.topology, order), choice)
+                    for size, each in seconds.items():
+                        found[f"{order} {algorithm}/{size}"] = median(each[1:])
+            return found
+        finally:
+            controller.terminate()
+            controller.wait()
+
+    def _program_run(self, policy: str, nodes: list[str], choice: tuple[str, ...]) -> dict[str, list[float]]:
+        words: list[str] = []
+        for at in range(0, len(choice), 2):
+            words += ["--mca", *choice[at : at + 2]]
+        if policy == "collective-paths":
+            variables = mpi_paths.environment_for() | {
+                "LD_PRELOAD": str(self._library),
+                "WAYSTAGE_FLOWS": str(self._lab.flow_socket),
+                "WAYSTAGE_PATHS_STATS": str(self._folder / "stats"),
+            }
+            words += [word for name in variables for word in ("-x", f"{name}={variables[name]}")]
+        argv = [str(self._program), "--calls", str(self._calls), *map(str, self._sizes)]
+        job = mpi.start(
+            self._lab, nodes, argv, options=words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        try:
+            said, _ = job.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            raise BenchError(f"a program did not end in {LIMIT_S} s under {policy}") from None
+        line = next((line for line in said.splitlines() if line.startswith("{")), "")
+        if job.returncode != 0 or not line:
+            raise BenchError(f"a program failed under {policy}: {said[-300:]}")
+        for file in self._folder.glob("stats.*"):
+            self.stats.append(json.loads(file.read_text()))
+            file.unlink()
+        found: dict[str, list[float]] = json.loads(line)
+        return found
+
+
+def _nodes(topology: Topology, order: str) -> list[str]:
+    """Hosts in the order of ranks."""
+    by_edge = [list(topology.hosts_at[edge]) for edge in topology.edge_switches]
+    if order == "block":
+        return [host for hosts in by_edge for host in hosts]
+    return [hosts[at] for at in range(len(by_edge[0])) for hosts in by_edge]
