@@ -1,4 +1,4 @@
-"""Ranks of MPI programs at the flow agent: real programs declare collectives once, and nobody speaks for another."""
+"""Ranks of MPI programs at the flow agent: real programs declare collectives once, and no process speaks for another."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_ranks_of_a_host_are_reported_and_end_with_their_connections(agent: Flow
     assert heard.next(events.MpiProgramFinished).app == ME
 
 
-def test_a_declared_collective_is_published_and_every_waiting_rank_is_told(
+def test_a_declared_collective_is_published_and_every_waiting_rank_may_begin(
     agent: FlowAgent, heard: Heard
 ) -> None:
     first, other = begin(agent), begin(agent, rank=1)
@@ -132,7 +132,7 @@ def test_an_unmodified_program_with_thousands_of_communicators_declares_each_set
         [*command, "-np", "4", *options, str(tmp_path / "p")], timeout=100, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    # Nobody answered: the program went on by itself.
+    # There was no answer: the program went on by itself.
     said: list[events.Event] = []
     while not said or not isinstance(said[-1], events.MpiProgramFinished):
         said.append(heard.queue.get(timeout=10))

@@ -5,7 +5,7 @@ Leaves: CollectivePlaced, to every agent of the program.
 Must not know: policies, the backplane, agents.
 
 A collective is placed once the plan asked for last is in force: at once, where the policy asked for nothing. What is
-never placed, since a switch refused the plan for example, is not waited for: ranks have a limit of their own.
+never placed, since a switch refused the plan for example, is not waited for: each rank has a limit.
 """
 
 from __future__ import annotations
