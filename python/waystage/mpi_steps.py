@@ -83,7 +83,7 @@ def _rabenseifner(size: int, count: float, root: int) -> Steps:
     extra, stay = _folded(size)
     fold = [(rank, rank + 1) for rank in range(0, 2 * extra, 2)]
     yield Step(count / 2, _both(fold))
-    yield Step(count / 2, tuple((b, a) for a, b in fold))
+    yield Step(count / 2, tuple(fold))
     halves = list(_halving(stay, count))
     yield from halves
     yield from reversed(halves)
@@ -102,10 +102,12 @@ def _reduce_rabenseifner(size: int, count: float, root: int) -> Steps:
     extra, stay = _folded(size)
     fold = [(rank, rank + 1) for rank in range(0, 2 * extra, 2)]
     yield Step(count / 2, _both(fold))
+    yield Step(count / 2, tuple(fold))
     halves = list(_halving(stay, count))
     yield from halves
-    for step in reversed(halves):
-        yield Step(step.bytes, step.pairs)
+    yield from reversed(halves)
+    if root not in stay:
+        yield Step(count, ((root + 1, root),))
 
 
 def _ring(size: int, count: float, root: int) -> Steps:

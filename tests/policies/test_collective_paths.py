@@ -212,20 +212,18 @@ def test_after_all_steps_every_rank_has_what_the_collective_promises(
 ) -> None:
     root %= size
     has = {rank: {rank} for rank in range(size)}
-    for step in mpi_steps.steps_of(*algorithm, size, 1 << 20, root):
+    steps = mpi_steps.steps_of(*algorithm, size, 1 << 20, root)
+    assert steps
+    # Steps of a ring with equal pairs are one.
+    merged = any(word in algorithm[1] for word in ("ring", "pipeline", "neighbor"))
+    for step in steps * (size if merged else 1):
         assert all(0 <= a < size and 0 <= b < size and a != b for a, b in step.pairs) and step.bytes > 0
-        repeats = (
-            size
-            if algorithm[1] in ("ring", "segmented_ring", "scatter_allgather_ring", "pipeline", "neighbor")
-            else 1
-        )
-        for _ in range(repeats):
-            before = {rank: set(known) for rank, known in has.items()}
-            for a, b in step.pairs:
-                has[b] |= before[a]
+        before = {rank: set(known) for rank, known in has.items()}
+        for a, b in step.pairs:
+            has[b] |= before[a]
     if algorithm[0] in ("allreduce", "allgather", "alltoall"):
         assert all(len(known) == size for known in has.values())
     elif algorithm[0] in ("bcast", "scatter"):
         assert all(root in known for known in has.values())
-    elif algorithm != ("reduce", "rabenseifner") or root == 0:
+    else:
         assert len(has[root]) == size

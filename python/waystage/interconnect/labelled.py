@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Mapping
 from typing import Literal
-
-import msgspec
 
 from waystage import spread
 from waystage.events import CLASSES, PathPlan, TrafficClass
-from waystage.events.actions import MAX_STEERED
-from waystage.interconnect import labels, pipeline, tags
+from waystage.interconnect import labels, pipeline, steering, tags
 from waystage.interconnect.cookies import stamped
 from waystage.interconnect.marks import Mark
 from waystage.interconnect.rules import (
@@ -38,27 +36,12 @@ from waystage.interconnect.rules import (
     ToGroup,
     WriteMetadata,
 )
+from waystage.interconnect.steering import PathChoice, Uplink
 from waystage.interconnect.trees import Forest, Tree, forest
 from waystage.topology import Topology
 
 Spread = Literal["pair", "destination"]
 RuleKey = tuple[int, int, tuple[Field, ...]]
-
-
-class Uplink(msgspec.Struct, frozen=True):
-    """A tree, by its root, and the port into it."""
-
-    root: str
-    port: int
-
-
-class PathChoice(msgspec.Struct, frozen=True):
-    """Uplinks of a path index at an edge switch: default, backup if its port is down, exceptions by destination
-    edge."""
-
-    default: Uplink
-    backup: Uplink | None = None
-    exceptions: dict[str, Uplink] = {}
 
 
 def desired(
@@ -75,7 +58,7 @@ def desired(
     held: dict[str, SwitchRules] = {}
     trees = forest(topology, live).trees
     choices = {c: choices_of(topology, live, plan, c) for c in CLASSES}
-    at_edge = _steered_rules(topology, live, plan)
+    at_edge = steering.rules(topology, plan, choices["mpi"])
     for switch in topology.switch_by_name:
         rules = static[switch]
         groups: dict[int, Group] = {}
@@ -95,9 +78,15 @@ def desired(
 
 
 def path_of(
-    topology: Topology, live: Topology, plan: PathPlan, src: str, dst: str, traffic: TrafficClass
+    topology: Topology,
+    live: Topology,
+    plan: PathPlan,
+    src: str,
+    dst: str,
+    traffic: TrafficClass,
+    steered: Mapping[tuple[str, str], int] | None = None,
 ) -> tuple[str, ...]:
-    """Nodes from `src` to `dst`, or an empty tuple where no way is left."""
+    """Nodes from `src` to `dst`, or an empty tuple where no way is left. `steered` is what `steering` makes of the plan."""
     ingress, egress = topology.attachment[src][0], topology.attachment[dst][0]
     if src == dst or src not in live.attachment or dst not in live.attachment:
         return ()
@@ -105,53 +94,15 @@ def path_of(
         return (src, ingress, dst)
     path_index = spread.path_index(topology, src, dst, spread=plan.spread, seed=plan.seed)
     choices = choices_of(topology, live, plan, traffic)
-    if traffic == "mpi":
-        path_index = steered(topology, live, plan).get((src, dst), path_index)
+    if traffic == "mpi" and plan.steered:
+        if steered is None:
+            steered = steering.path_indexes(topology, plan, choices)
+        path_index = steered.get((src, dst), path_index)
     choice = choices.get(ingress, {}).get(path_index)
     if choice is None or forest(topology, live).ways(ingress, egress) is None:
         return ()
     uplink = choice.exceptions.get(egress, choice.default)
     return (src, *forest(topology, live).trees[uplink.root].path(ingress, egress), dst)
-
-
-def steered(topology: Topology, live: Topology, plan: PathPlan) -> dict[tuple[str, str], int]:
-    """(source, destination) -> path index of the pairs that the plan steers: the first one whose tree is that of the
-    core switch asked for. Left out are pairs for which there is none, and those beyond MAX_STEERED of an edge switch."""
-    if not plan.steered:
-        return {}
-    choices = choices_of(topology, live, plan, "mpi")
-    found: dict[tuple[str, str], int] = {}
-    counted: Counter[str] = Counter()
-    for src, row in plan.steered.items():
-        ingress = topology.attachment[src][0] if src in topology.attachment else ""
-        for dst, core in row.items():
-            egress = topology.attachment[dst][0] if dst in topology.attachment else ""
-            if not ingress or not egress or ingress == egress or counted[ingress] >= MAX_STEERED:
-                continue
-            for path_index, choice in choices.get(ingress, {}).items():
-                if choice.exceptions.get(egress, choice.default).root == core:
-                    found[src, dst] = path_index
-                    counted[ingress] += 1
-                    break
-    return found
-
-
-def _steered_rules(topology: Topology, live: Topology, plan: PathPlan) -> dict[str, list[Rule]]:
-    """Ingress edge switch -> rules for each pair, by label and by tag, which give it its path index."""
-    found: dict[str, list[Rule]] = {}
-    mpi = pipeline.class_is(pipeline.class_code("mpi"))
-    layout = tags.layout_of(topology)
-    for (src, dst), path_index in steered(topology, live, plan).items():
-        ingress, port = topology.attachment[src]
-        steps = (WriteMetadata(path_index << 8, pipeline.PATH_MASK), Goto(pipeline.UP))
-        addresses = [Field("eth_dst", labels.label_of(topology, dst))]
-        if layout is not None:
-            addresses.append(layout.of_host(topology, dst))
-        found.setdefault(ingress, []).extend(
-            stamped(pipeline.SPREAD, pipeline.PRIORITY_STEERED, (Field("in_port", port), mpi, address), steps)
-            for address in addresses
-        )
-    return found
 
 
 def usable_cores(
