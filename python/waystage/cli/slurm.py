@@ -23,8 +23,8 @@ from waystage.cli.connecting import configuration, connection_options
 TAKE_IN_S = 0.2
 """Between looks for lines that hooks have left: a policy hears of a job's start that much later at most."""
 
-FORGOTTEN_S = 120.0
-"""From a job's setup until a start that slurmctld does not know of is reported: longer than Slurm takes to requeue."""
+FORGOTTEN_S = 20.0
+"""How long a job waits for a hook that no slurmctld runs until Slurm is made to begin again."""
 
 if TYPE_CHECKING:
     from waystage.slurm.install import FileChange
@@ -209,10 +209,11 @@ def watch(
     """Deliver what hooks could not, and report starts and ends that no hook saw.
 
     Compares Slurm's jobs with those reported: after slurmctld was killed or a controller was away, none is missing.
-    Submits the stage-out of a job whose buffer slurmctld forgot when it was killed.
+    Brings on a job whose buffer slurmctld forgot when it was killed: stages in anew, or stages out.
     """
     from waystage.slurm import commands, hooks
     from waystage.slurm.errors import SlurmError, SlurmMissing
+    from waystage.slurm.recovery import Recovery
 
     store = hooks.state_store(state_dir)
     backplane = configuration(endpoint, config)
@@ -221,6 +222,7 @@ def watch(
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise UserError(f"another 'waystage slurm watch' uses {state_dir}", ExitCode.BUSY) from None
+    recovery = Recovery(state_dir, max(FORGOTTEN_S, 2 * interval))
     compare_at = 0.0
     while True:
         if store.take_in():
@@ -231,11 +233,12 @@ def watch(
         compare_at = time.monotonic() + interval
         found, delivered = 0, False
         try:
+            slurmctld_started = commands.started()  # first: the jobs are this slurmctld's, or a later one's
             jobs = commands.jobs()
             found = hooks.reconcile(store, jobs, interval)
             for said in hooks.rescue(state_dir, jobs, 2 * interval):
                 output.note(said)
-            for said in hooks.forgotten_starts(state_dir, jobs, FORGOTTEN_S):
+            for said in recovery.look(jobs, slurmctld_started):
                 output.note(said)
             if found:
                 output.note(f"{found} starts or ends of jobs were reported by no hook")

@@ -9,8 +9,10 @@ Words are never joined for a shell. What Slurm prints of users (names, comments)
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -35,6 +37,17 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
     nodes: str
     user: str = ""
     reason: str = ""
+    submitted: float = 0.0
+    """Seconds since 1970."""
+    dependency: str = ""
+    array_id: str = ""
+    task: str = ""
+    """Index in its array; empty where the job is of none."""
+
+    @property
+    def name(self) -> str:
+        """For Slurm's commands: one task of an array has the array's id, and commands would act on all."""
+        return f"{self.array_id}_{self.task}" if self.task else self.job_id
 
 
 def run(words: Sequence[str], *, limit_s: float | None = LIMIT_S) -> str:
@@ -50,6 +63,7 @@ def run(words: Sequence[str], *, limit_s: float | None = LIMIT_S) -> str:
             errors="replace",
             timeout=limit_s,
             check=False,
+            env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
         )
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{words[0]} did not answer within {limit_s:g} s") from None
@@ -66,14 +80,48 @@ def last_line(text: str, status: int) -> str:
 
 def jobs() -> list[JobLine]:
     """Every job that squeue shows, tasks of arrays one by one. Raises SlurmError."""
-    words = ["squeue", "--noheader", "--array", "--states=all", "--format=%A|%T|%N|%u|%r"]
+    # The reason comes last: a hook's words are part of it, and may hold the separator.
+    words = ["squeue", "--noheader", "--array", "--states=all", "--format=%A|%F|%K|%T|%N|%u|%V|%E|%r"]
     found = []
     for line in run(words).splitlines():
-        parts = line.split("|", 4)
-        if len(parts) == 5 and parts[0].isdigit():
-            job_id, state, nodes, user, reason = parts
-            found.append(JobLine(job_id=job_id, state=state, nodes=nodes, user=user, reason=reason))
+        parts = line.split("|", 8)
+        if len(parts) == 9 and parts[0].isdigit():
+            job_id, array_id, task, state, nodes, user, submitted, dependency, reason = parts
+            found.append(
+                JobLine(
+                    job_id=job_id,
+                    array_id=array_id,
+                    task=task if task.isdigit() else "",
+                    state=state,
+                    nodes=nodes,
+                    user=user,
+                    submitted=_seconds(submitted),
+                    dependency=dependency,
+                    reason=reason,
+                )
+            )
     return found
+
+
+def started() -> float:
+    """When slurmctld started, seconds since 1970. Raises SlurmError where it does not answer."""
+    return _seconds(setting("BOOT_TIME", run(["scontrol", "show", "config"])))
+
+
+def buffer_state(name: str) -> str:
+    """Slurm's state of a job's burst buffer, such as `staging-in`; empty where it has none. Raises SlurmError.
+
+    The job's own text is before it in that output, and may hold a field of that name: a user deceives about own jobs.
+    """
+    return run(["scontrol", "-o", "show", "job", name]).rpartition(" BurstBufferState=")[2].partition(" ")[0]
+
+
+def _seconds(text: str) -> float:
+    """A time as Slurm prints it, of this host's time zone; 0 where it is none."""
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def job_field(job_id: str, name: str) -> str:

@@ -23,6 +23,9 @@ import msgspec
 from waystage.jobs.hostlist import expand
 from waystage.outputs import written
 
+LEFT_OVER = (".in", ".out", ".nodes", ".new", ".told")
+"""Ends of the names of files beside a record, which a killed hook leaves."""
+
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
     """A job of `user` has started on `nodes`, or has ended where `nodes` is empty."""

@@ -11,7 +11,6 @@ later hook or by `waystage slurm watch`. A stage-in that fails puts the job back
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,16 +22,13 @@ from waystage.jobs.hostlist import HostlistError, expand
 from waystage.jobs.notify import Notifier
 from waystage.slurm import commands, transfers
 from waystage.slurm.errors import SlurmError
-from waystage.slurm.facts import Fact, FactStore
+from waystage.slurm.facts import LEFT_OVER, Fact, FactStore
 from waystage.slurm.hook_client import HookError, Stager
 
 Hook = Literal["prolog", "epilog"]
 Say = Callable[[str], None]
 
 PATIENCE_S = 5.0
-
-LEFT_OVER = (".in", ".out", ".nodes", ".new", ".told")
-"""Ends of the names of files beside a record, which a killed hook leaves."""
 
 
 def report(hook: Hook, environment: Mapping[str, str], store: FactStore) -> str:
@@ -170,29 +166,6 @@ def rescue(folder: Path, jobs: list[commands.JobLine], age_s: float) -> list[str
             continue
         for each in (path, *(path.with_name(path.name + end) for end in LEFT_OVER)):
             each.unlink(missing_ok=True)
-    return said
-
-
-def forgotten_starts(folder: Path, jobs: list[commands.JobLine], age_s: float) -> list[str]:
-    """A sentence for each job that has started and that slurmctld, killed before it saved that, takes for waiting.
-
-    Slurm 22.05 can leave such a job waiting for a stage-in that it does not run again. The sentence is said once, and
-    is the job's comment from then on. A record younger than `age_s` may be that of a job which is requeued.
-    """
-    said = []
-    for job in jobs:
-        path = folder / f"job-{job.job_id}"
-        if job.state != "PENDING" or job.reason != "BurstBufferStageIn" or not path.exists():
-            continue
-        told = path.with_name(path.name + ".told")
-        record = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        generation = next((int(line[11:21]) for line in record if re.match(r"generation=\d{10}", line)), 0)
-        if "ran=yes" not in record or told.exists() or time.time() - generation < age_s:
-            continue
-        text = "slurmctld has forgotten that this job started, and waits for its stage-in: cancel it; then its results are staged out"
-        told.touch()
-        commands.run(["scontrol", "update", f"JobId={job.job_id}", f"Comment=waystage: {text}"])
-        said.append(f"job {job.job_id}: {text}")
     return said
 
 
