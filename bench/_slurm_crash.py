@@ -1,10 +1,9 @@
 """Kills of slurmctld, slurmd, stager, engines and controller under jobs of the lab's Slurm. Used by `staging-crash`.
 
-slurmctld saves its jobs some seconds late. Killed before that it forgets a job, as `sbatch` of a site would see, or its
-start: Slurm 22.05 then may let it wait for a stage-in that it does not run again, which `waystage slurm watch` reports.
-A kill of slurmctld therefore waits until the last change of a job's state is saved; what its hooks do then, and its
-burst buffers, which it saves up to a minute late, are at any point. What was killed is started again after a random
-pause.
+Each kill comes at a random moment, and what was killed is started again after a random pause. slurmctld saves jobs up
+to 5 s and burst buffers up to 30 s late: what it has forgotten then, `waystage slurm watch` brings on. One thing is
+Slurm's alone: a job that it had accepted a moment before, and does not know afterwards. It is submitted again, as its
+user would, under a new id, and counted (`forgotten`): it has not been begun, and no byte of it is lost.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from _slurm_site import SlurmSite, digest, slurm_site
 
@@ -30,39 +30,63 @@ ENGINE_S = 30.0
 FILES, FILE_BYTES = 40, 50_000
 RUN_S = 3
 # Longer than jobs take between two kills of the same victim: they move on, and do not only begin again.
-MOST_PAUSE_S, MOST_AWAY_S = 6.0, 1.0
-SAVED_S = 20.0
+MOST_PAUSE_S, MOST_AWAY_S = 5.0, 1.0
+ANSWER_S = 30.0
 PATIENCE_S = 300.0
 ACTIVE = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "STAGE_OUT", "SUSPENDED"}
 
 
-def slurm_kills(kills: int, chance: random.Random, options: BenchOptions) -> dict[str, int]:
-    """`lost_jobs`, `wrong_bytes`, `stuck`, the number of `jobs`, and the `kills` that met something."""
+def slurm_kills(kills: int, chance: random.Random, options: BenchOptions) -> dict[str, Any]:
+    """`lost_jobs`, `wrong_bytes`, `stuck`, the number of `jobs`, and the `kills` of each victim that met something.
+
+    Interrupted (Ctrl-C), it kills no more, waits for its jobs, and tells what it has.
+    """
+    killed = dict.fromkeys(VICTIMS, 0)
     with slurm_site("wscrash", "burst-buffer") as site:
-        jobs, missed = _Jobs(site), 0
-        for number in range(kills):
-            victim = VICTIMS[number % len(VICTIMS)]
-            options.progress(f"kill {number + 1} of {kills} under Slurm: {victim}", number / kills)
-            jobs.fill()
-            jobs.watch(chance.uniform(0.0, MOST_PAUSE_S))
-            if victim == "slurmctld":
-                jobs.wait_saved()
-            host = chance.choice(site.slurm.nodes)
-            if victim == "engine":
-                missed += not _kill_engine(site, chance)
-                continue
-            _kill(site, {"slurmd": f"slurmd on {host}", "controller": "the controller"}.get(victim, victim))
-            time.sleep(chance.uniform(0.0, MOST_AWAY_S))
-            if victim == "slurmctld":
-                site.slurm.start_controller()
-            elif victim == "slurmd":
-                site.slurm.start_node(host)
-            elif victim == "controller":
-                start_controller(site.lab, POLICY)
-            else:
-                site.slurm.start_stager()
+        jobs = _Jobs(site)
+        try:
+            for number in range(kills):
+                victim = VICTIMS[number % len(VICTIMS)]
+                options.progress(f"kill {number + 1} of {kills} under Slurm: {victim}", number / kills)
+                jobs.fill()
+                time.sleep(chance.uniform(0.0, MOST_PAUSE_S))
+                killed[victim] += _kill_and_start(site, jobs, victim, chance)
+        except KeyboardInterrupt:
+            options.progress("interrupted: what has been killed so far counts", 1.0)
+            _start_all(site)
         options.progress("the rest of the jobs under Slurm", 1.0)
-        return jobs.finish() | {"kills": kills - missed}
+        return jobs.finish() | {"kills": killed}
+
+
+def _kill_and_start(site: SlurmSite, jobs: _Jobs, victim: str, chance: random.Random) -> bool:
+    """False where there was nothing to kill."""
+    host = chance.choice(site.slurm.nodes)
+    if victim == "engine":
+        return _kill_engine(site, chance)
+    _kill(site, {"slurmd": f"slurmd on {host}", "controller": "the controller"}.get(victim, victim))
+    time.sleep(chance.uniform(0.0, MOST_AWAY_S))
+    if victim == "slurmctld":
+        site.slurm.start_controller()
+        jobs.submit_forgotten()
+    elif victim == "slurmd":
+        site.slurm.start_node(host)
+    elif victim == "controller":
+        start_controller(site.lab, POLICY)
+    else:
+        site.slurm.start_stager()
+    return True
+
+
+def _start_all(site: SlurmSite) -> None:
+    """What an interrupted turn has killed and not started."""
+    alive = {each.name for each in Daemon.read_all(site.lab.resources.daemons) if each.process.alive}
+    for host in site.slurm.nodes:
+        if f"slurmd on {host}" not in alive:
+            site.slurm.start_node(host)
+    if "slurmctld" not in alive:
+        site.slurm.start_controller()
+    if "stager" not in alive:
+        site.slurm.start_stager()
 
 
 def _kill(site: SlurmSite, name: str) -> None:
@@ -114,13 +138,12 @@ class _Jobs:
         for index in range(FILES):
             (archive / f"{index:03d}").write_bytes(os.urandom(FILE_BYTES))
         self._archive, self._wanted = archive, digest(archive)
-        self._seen: dict[int, str] = {}
-        self._changed = 0.0
+        self.forgotten = self._made = 0
 
     def fill(self) -> None:
         """Submit until `JOBS_AT_ONCE` jobs are active."""
         while sum(state in ACTIVE for state in self._states().values()) < JOBS_AT_ONCE:
-            number = len(self._ids)
+            number, self._made = self._made, self._made + 1
             place = self._site.near / f"c{number}"
             place.mkdir()
             os.chown(place, self._site.uid, self._site.gid)
@@ -131,32 +154,28 @@ class _Jobs:
                 f"#BB_LUA stage_out source={place}/out destination={place}/back\n"
                 f"set -e\nsleep {RUN_S}\nrm -rf {place}/out\ncp -r {place}/in {place}/out\n"
             )
-            output = f"{self._site.near}/c{number}.out"
-            self._ids[self._site.sbatch(script, "--output", output, "--nodes=1")] = place
-            self._changed = time.time()
+            self._submit(place)
 
-    def watch(self, seconds: float) -> None:
-        """Note when a job's state changes, for this time."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            self._look()
-            time.sleep(0.2)
+    def _submit(self, place: Path) -> None:
+        script = self._site.folder / f"{place.name}.sh"
+        output = f"{self._site.near}/{place.name}.out"
+        job = self._site.sbatch(script, "--output", output, "--nodes=1")
+        if job in self._ids:  # Slurm gives the id of a job that it has forgotten again
+            self.forgotten += 1
+            lost = self._ids.pop(job)
+            self._ids[job] = place
+            self._submit(lost)
+            return
+        self._ids[job] = place
 
-    def wait_saved(self) -> None:
-        """Until slurmctld has saved the last change of a job's state that was seen."""
-        saved = self._site.slurm.folders.state / "job_state"
-        deadline = time.monotonic() + SAVED_S
-        while time.monotonic() < deadline:
-            self._look()
-            with contextlib.suppress(FileNotFoundError):
-                if saved.stat().st_mtime > self._changed:
-                    return
+    def submit_forgotten(self) -> None:
+        """Submit again what slurmctld had accepted and does not know."""
+        deadline = time.monotonic() + ANSWER_S
+        while (known := self._site.known()) is None and time.monotonic() < deadline:
             time.sleep(0.1)
-
-    def _look(self) -> None:
-        states = self._states()
-        if states != self._seen:
-            self._seen, self._changed = states, time.time()
+        for job in [job for job in self._ids if known is not None and job not in known]:
+            self.forgotten += 1
+            self._submit(self._ids.pop(job))
 
     def finish(self) -> dict[str, int]:
         deadline = time.monotonic() + PATIENCE_S
@@ -175,7 +194,9 @@ class _Jobs:
             else:
                 lost += 1
                 wrong += FILES * FILE_BYTES if (place / "back").exists() else 0
-        return {"lost_jobs": lost, "wrong_bytes": wrong, "stuck": stuck, "jobs": len(self._ids)}
+        return {"lost_jobs": lost, "wrong_bytes": wrong, "stuck": stuck, "jobs": len(self._ids)} | {
+            "forgotten": self.forgotten
+        }
 
     def _states(self) -> dict[int, str]:
         """Slurm's account; while slurmctld is away, every job counts as active."""

@@ -26,6 +26,7 @@ from waystage.interconnect.graphml import read_topology
 from waystage.wan.trust import KnownHosts
 from waystage.worlds.lab.commands import environment, program, run
 from waystage.worlds.lab.controller_process import start_controller
+from waystage.worlds.lab.errors import LabError
 from waystage.worlds.lab.lab import Lab
 from waystage.worlds.lab.mpi import build
 from waystage.worlds.lab.slurm import LabSlurm
@@ -82,6 +83,14 @@ class SlurmSite:
         text = self.slurm.command("squeue", "--noheader", "--states=all", "--format=%A|%T", check=False)
         found = dict(line.split("|") for line in text.splitlines() if "|" in line)
         return {job: found.get(str(job), "") for job in jobs}
+
+    def known(self) -> set[int] | None:
+        """Jobs that Slurm knows; None where slurmctld does not answer."""
+        try:
+            text = self.slurm.command("squeue", "--noheader", "--states=all", "--format=%A")
+        except LabError:
+            return None
+        return {int(line) for line in text.split()}
 
     def held_s(self, job: int) -> float:
         """Seconds for which the job held its nodes, by Slurm's clock of whole seconds."""

@@ -55,7 +55,9 @@ class Site:
         ready.unlink(missing_ok=True)
         words = self.words(*getattr(self, f"_{name}")(), "--ready-file", ready)
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(words, stdout=log, stderr=log, env=self._environment())
+            self.processes[name] = subprocess.Popen(
+                words, stdout=log, stderr=log, env=self._environment(), start_new_session=True
+            )
         until = time.monotonic() + START_S
         while not ready.exists():
             if self.processes[name].poll() is not None or time.monotonic() > until:
@@ -63,6 +65,12 @@ class Site:
             time.sleep(0.02)
         if name == "server":
             self.port = int(ready.read_text(encoding="ascii").rpartition(":")[2])
+
+    def start_all(self, *names: str) -> None:
+        """Start those of them that do not run."""
+        for name in names:
+            if self.processes[name].poll() is not None:
+                self.start(name)
 
     def kill(self, name: str) -> None:
         """`kill -9`, without starting it again."""

@@ -93,7 +93,11 @@ class Stage:
         return self.process.wait(WAIT_S)
 
     def stage(self, *words: object) -> Ran:
-        return ran(command("stage", *words), env=self.environment())
+        return self.stage_program("stage", *words)
+
+    def stage_program(self, *words: object) -> Ran:
+        """A subcommand of `waystage`, with this stage's socket."""
+        return ran(command(*words), env=self.environment())
 
     def submit(
         self, direction: str, source: object, destination: object, *words: object, job: str = "7"

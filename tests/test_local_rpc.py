@@ -148,3 +148,22 @@ def test_unusable_paths_are_named(tmp_path: Path) -> None:
         LocalServer(open_folder / "rpc.sock", Echo()).start()
     with pytest.raises(LocalRpcError, match="is the service running"):
         LocalClient(tmp_path / "absent.sock")
+
+
+def test_a_link_that_the_folders_owner_puts_in_the_sockets_place_changes_no_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = path.with_name("victim")
+    victim.touch(0o600)
+    bind = socket.socket.bind
+
+    class Swapped(socket.socket):
+        def bind(self, address: str) -> None:  # type: ignore[override]
+            bind(self, address)
+            path.rename(path.with_name("aside"))
+            path.symlink_to(victim)
+
+    monkeypatch.setattr(socket, "socket", Swapped)
+    with LocalServer(path, Echo()):
+        assert victim.stat().st_mode & 0o777 == 0o600
+        assert path.with_name("aside").stat().st_mode & 0o777 == 0o666

@@ -234,12 +234,12 @@ def _listen(path: Path, mode: int) -> socket.socket:
                 connect(path, 1.0).close()
                 raise _InUse
             path.unlink()
-        before = os.umask(0o177)
+        # Not by chmod: the folder's owner could put a link in the socket's place first.
+        before = os.umask(0o777 & ~mode)
         try:
             sock.bind(str(path))
         finally:
             os.umask(before)
-        path.chmod(mode)
         sock.listen(BACKLOG)
     except _InUse:
         sock.close()

@@ -308,3 +308,31 @@ def test_a_stager_of_a_user_serves_that_user_alone(stage: Stage) -> None:
     assert "serves that user alone" in acting_as(STRANGER, stranger)
     process.send_signal(signal.SIGTERM)
     assert process.wait(WAIT_S) == 0
+
+
+def test_the_queue_is_roots_alone_and_not_where_another_user_could_replace_it(stage: Stage) -> None:
+    (stage.folder / "state").mkdir()
+    (stage.folder / "state").chmod(0o755)
+    stage.start()
+    queue = stage.folder / "state/staging.sqlite"
+
+    def tries() -> list[str]:
+        found = []
+        for attempt in (
+            queue.read_bytes,
+            lambda: list(queue.parent.iterdir()),
+            lambda: (queue.parent / "x").touch(),
+        ):
+            try:
+                attempt()
+                found.append("done")
+            except PermissionError:
+                found.append("refused")
+        return found
+
+    assert acting_as(STRANGER, tries) == ["refused"] * 3
+    stage.end()
+    # As /var/lib/waystage is of the controller's user: that user could put a queue of its own there.
+    os.chown(stage.folder, STRANGER, STRANGER)
+    done = stage.stage_program("stager", "--state-dir", queue.parent, "--socket", stage.data / "s")
+    assert done.code != 0 and f"{stage.folder} belongs to another user" in done.err

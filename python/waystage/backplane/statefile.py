@@ -16,7 +16,7 @@ import secrets
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
@@ -59,6 +59,27 @@ def private_folder(path: Path) -> None:
             raise
         return
     path.chmod(FOLDER_MODE)
+
+
+def changeable(path: Path, trusted: Iterable[int]) -> str | None:
+    """Why users other than those numbers could change what is at this path; None where they cannot.
+
+    A user who may write to a directory above it could put another in its place.
+    """
+    trusted = frozenset(trusted)
+    each = path.resolve()
+    for place in (each, *each.parents):
+        try:
+            status = place.stat()
+        except OSError as error:
+            return f"{place}: {error.strerror}"
+        if status.st_uid not in trusted:
+            return f"{place} belongs to another user (uid {status.st_uid}): give it to root"
+        loose = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if loose and not sticky:
+            return f"{place} can be written by others: chmod go-w {place}"
+    return None
 
 
 def make_private(path: Path) -> bool:

@@ -28,7 +28,7 @@ from waystage.outputs import remove_written
 @click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory of the queue. Default: /var/lib/waystage/stager, or ~/.local/state/waystage/stager.",
+    help="Directory of the queue. Default: /var/lib/waystage-stager, or ~/.local/state/waystage/stager.",
 )
 @click.option(
     "--socket",
@@ -164,7 +164,7 @@ def _settings(options: dict[str, Any]) -> Any:
     from waystage.staging.users import account_named
 
     root = os.geteuid() == 0
-    state = Path("/var/lib/waystage/stager") if root else _own_state()
+    state = Path("/var/lib/waystage-stager") if root else _own_state()
     socket = options["socket"] or (SITE_SOCKET if root else own_socket())
     if root and options["socket"] is None:
         _make_runtime(socket.parent)

@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import pwd
-import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from waystage.backplane.statefile import changeable
 from waystage.slurm import commands
 from waystage.slurm.errors import SlurmError
 from waystage.slurm.hook_client import SITE_SOCKET
@@ -45,19 +45,7 @@ def writable_by_others(path: Path, user: str) -> str | None:
         trusted = {0, pwd.getpwnam(user).pw_uid}
     except KeyError:
         trusted = {0}
-    each = path.resolve()
-    for place in (each, *each.parents):
-        try:
-            status = place.stat()
-        except OSError as error:
-            return f"{place}: {error.strerror}"
-        if status.st_uid not in trusted:
-            return f"{place} belongs to another user (uid {status.st_uid}): give it to root"
-        loose = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        if loose and not sticky:
-            return f"{place} can be written by others: chmod go-w {place}"
-    return None
+    return changeable(path, trusted)
 
 
 def _findings(slurm_conf: Path, settings: SlurmSettings) -> Iterator[Finding]:

@@ -78,6 +78,10 @@ class Stager:
         self.settings = settings
         try:
             statefile.private_folder(settings.state_dir)
+            loose = statefile.changeable(settings.state_dir, {0}) if os.geteuid() == 0 else None
+            if loose:  # root acts for every user whose number is in the queue
+                raise StagingError(f"{settings.state_dir} holds requests that are carried out: {loose}")
+            settings.state_dir.chmod(statefile.FOLDER_MODE)
             self._lock = os.open(settings.state_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StagingError(
