@@ -26,8 +26,8 @@ from waystage.worlds.lab.processes import end
 VICTIMS = ("slurmctld", "slurmd", "stager", "engine", "controller")
 POLICY = "link-separation"
 JOBS_AT_ONCE = 3
-ENGINE_S = 30.0
-FILES, FILE_BYTES = 40, 50_000
+ENGINE_S = 15.0
+FILES, FILE_BYTES = 40, 500_000
 RUN_S = 3
 # Longer than jobs take between two kills of the same victim: they move on, and do not only begin again.
 MOST_PAUSE_S, MOST_AWAY_S = 5.0, 1.0
@@ -49,6 +49,8 @@ def slurm_kills(kills: int, chance: random.Random, options: BenchOptions) -> dic
                 victim = VICTIMS[number % len(VICTIMS)]
                 options.progress(f"kill {number + 1} of {kills} under Slurm: {victim}", number / kills)
                 jobs.fill()
+                if victim == "engine":
+                    jobs.add()  # the others may wait for a slurmctld that was killed
                 time.sleep(chance.uniform(0.0, MOST_PAUSE_S))
                 killed[victim] += _kill_and_start(site, jobs, victim, chance)
         except KeyboardInterrupt:
@@ -143,18 +145,22 @@ class _Jobs:
     def fill(self) -> None:
         """Submit until `JOBS_AT_ONCE` jobs are active."""
         while sum(state in ACTIVE for state in self._states().values()) < JOBS_AT_ONCE:
-            number, self._made = self._made, self._made + 1
-            place = self._site.near / f"c{number}"
-            place.mkdir()
-            os.chown(place, self._site.uid, self._site.gid)
-            script = self._site.folder / f"c{number}.sh"
-            script.write_text(
-                "#!/bin/bash\n"
-                f"#BB_LUA stage_in source={self._site.there('archive')} destination={place}/in\n"
-                f"#BB_LUA stage_out source={place}/out destination={place}/back\n"
-                f"set -e\nsleep {RUN_S}\nrm -rf {place}/out\ncp -r {place}/in {place}/out\n"
-            )
-            self._submit(place)
+            self.add()
+
+    def add(self) -> None:
+        """Submit one more."""
+        number, self._made = self._made, self._made + 1
+        place = self._site.near / f"c{number}"
+        place.mkdir()
+        os.chown(place, self._site.uid, self._site.gid)
+        script = self._site.folder / f"c{number}.sh"
+        script.write_text(
+            "#!/bin/bash\n"
+            f"#BB_LUA stage_in source={self._site.there('archive')} destination={place}/in\n"
+            f"#BB_LUA stage_out source={place}/out destination={place}/back\n"
+            f"set -e\nsleep {RUN_S}\nrm -rf {place}/out\ncp -r {place}/in {place}/out\n"
+        )
+        self._submit(place)
 
     def _submit(self, place: Path) -> None:
         script = self._site.folder / f"{place.name}.sh"

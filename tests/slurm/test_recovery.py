@@ -1,4 +1,4 @@
-"""Jobs whose burst buffer a killed slurmctld forgot: what Slurm is told, and that a kill in between loses none."""
+"""Jobs whose burst buffer a killed slurmctld forgot: which commands Slurm gets, and that a kill in between loses none."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RECORD = (
 
 
 class Site:
-    """Slurm's commands and the staging service, which note what they are told; a clock that is set."""
+    """Slurm's commands and the staging service, which note each call; a clock that is set."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.now, self.told = folder, STARTED, list[str]()
@@ -62,7 +62,7 @@ class Site:
         return {"requests": [{"state": self.out_state}]}
 
     def look(self, *jobs: JobLine, after_s: float = AGE_S + 1, started: float = STARTED) -> list[str]:
-        """Two looks, the second so much later; what was told to Slurm meanwhile."""
+        """Two looks, the second a while later; the calls meanwhile."""
         self.told = []
         self.recovery.look(jobs, started)
         self.now += after_s

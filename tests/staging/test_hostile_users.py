@@ -332,7 +332,7 @@ def test_the_queue_is_roots_alone_and_not_where_another_user_could_replace_it(st
 
     assert acting_as(STRANGER, tries) == ["refused"] * 3
     stage.end()
-    # As /var/lib/waystage is of the controller's user: that user could put a queue of its own there.
+    # As /var/lib/waystage is of the controller's user: that user could put another queue there.
     os.chown(stage.folder, STRANGER, STRANGER)
     done = stage.stage_program("stager", "--state-dir", queue.parent, "--socket", stage.data / "s")
     assert done.code != 0 and f"{stage.folder} belongs to another user" in done.err
